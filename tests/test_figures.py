@@ -80,7 +80,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("ledger.md", "for at most a twentieth of the time", 20, reconcile.SHARE),
     ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, system_prompt.LONGEST),
     ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.LONGEST),
-    ("limits.md", "`pii` holds back 400 characters", 400, pii.REACH),
+    ("limits.md", "`pii` holds back at most 400 characters", 400, pii.REACH),
     ("limits.md", "`secrets` 4096", 4096, secrets.SecretsConfig().reach),
     ("limits.md", "of one message beyond 64 KiB", 64 * KIB, joined_parts.MOST),
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, weight.SHEET),

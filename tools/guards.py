@@ -15,11 +15,12 @@ from proxy.guardrails.text.frame import SILENT_ANSWER
 from proxy.guardrails.text.walk import SILENT
 from proxy.policy.schema.guards import COMMON, GuardConfig
 from proxy.types.guard import Question, is_contextual, is_detector
+from proxy.types.hold import hold_of
 
 WHOLE = "It judges whole texts, so a stream that it may change waits for its end."
 # Kinds that cannot be made here.
 SAID = {
-    "keywords": "Of a stream it holds back the longest word or match that there can be.",
+    "keywords": "Of a stream it holds back what may become a word or a match.",
     "onnx": WHOLE,
 }
 ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
@@ -106,6 +107,9 @@ def _held_back(word: str, kind: GuardKind[Any]) -> str:
         looks = looks.about(ANYTHING)
     if not is_detector(looks) or looks.reach is None:
         return WHOLE
+    if hold_of(looks) is not None:
+        part = "what may become a finding, at most "
+        return f"Of a stream it holds back {part}{looks.reach} characters."
     return f"Of a stream it holds back {looks.reach} characters."
 
 

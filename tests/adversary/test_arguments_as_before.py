@@ -11,7 +11,8 @@ import pytest
 from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.arguments import ArgumentsWindow
-from proxy.guardrails.stream.window import ReleasedPiece, Window
+from proxy.guardrails.stream.text_filter import ReleasedPiece
+from proxy.guardrails.stream.window import Window
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import FORMS, PLANTS, says
 from tests.guardrails.doubles import Ticks

@@ -12,6 +12,7 @@ from proxy.guardrails.findings.mask import TextMatch, find_matches
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.clusters import MOST
 from proxy.guardrails.text.normalize import Beginning, View
+from proxy.types.hold import Hold, hold_of
 
 # Characters before the reach, so that readings begin the same in the middle of a text: more than
 # the marks that are read with a letter.
@@ -21,7 +22,8 @@ MARGIN = MOST + 10
 @dataclass(slots=True)
 class RuleCursor:
     """How far one rule has looked. Findings that begin before ``decided`` are known for good;
-    ``since`` is where looking goes on from, far enough back to see what the next depend on."""
+    ``since`` is where looking goes on from, far enough back to see what the next depend on.
+    ``ahead`` says that there is a finding which is not known for good."""
 
     tally: RuleTally
     rule: int
@@ -30,6 +32,12 @@ class RuleCursor:
     decided: int = 0
     until: int = 0
     recent: list[tuple[int, int]] = field(default_factory=list)
+    ahead: bool = False
+    hold: Hold | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        bounded = self.reach is not None
+        self.hold = hold_of(self.tally.rule.detector) if bounded else None
 
     @property
     def looks(self) -> bool:
@@ -41,12 +49,21 @@ class RuleCursor:
         return self.tally.rule.enforces and self.tally.error is None
 
     def see(
-        self, views: tuple[View, ...], base: int, decided: int, left_s: float | None = None
+        self,
+        views: tuple[View, ...],
+        base: int,
+        decided: int,
+        left_s: float | None = None,
+        least: int | None = None,
     ) -> list[TextMatch]:
         """Return what is found before ``decided`` in a piece that begins at ``base``, and was not
-        found before. Raises ``GuardBlocked``."""
+        found before. Raises ``GuardBlocked``. With ``least``, a place of the piece, ``decided``
+        goes back to before what is found across it, though not further than that."""
         fresh: list[TextMatch] = []
-        for match in find_matches(self.tally, self.rule, views, self.since - base, left_s):
+        found = find_matches(self.tally, self.rule, views, self.since - base, left_s)
+        if least is not None:
+            decided = self._before(found, base, decided, base + least, views[0].cased)
+        for match in found:
             start, end = match.start + base, match.end + base
             if not self.decided <= start < decided or end <= self.until:
                 continue
@@ -54,6 +71,7 @@ class RuleCursor:
             self.recent.append((start, end))
             fresh.append(replace(match, start=start, end=end))
         self.decided = decided
+        self.ahead = bool(found) and found[-1].end + base > decided
         since = base + _context(views, decided - base, self.reach or 0)
         for start, end in reversed(self.recent):
             if start < since < end:  # looking must not go on from within a finding
@@ -61,6 +79,20 @@ class RuleCursor:
         self.since = since
         self.recent = [each for each in self.recent if each[1] > since]
         return fresh
+
+    def _before(
+        self, found: list[TextMatch], base: int, decided: int, least: int, text: str
+    ) -> int:
+        """Return where nothing is found across: what overlaps, or what it leaves, is one, and may
+        change together."""
+        place = decided
+        for match in reversed(found):
+            end = match.end + base
+            if match.start + base < place and (
+                end > place or (end == place and not text[place - base].isspace())
+            ):
+                place = match.start + base
+        return max(least, place, self.decided)
 
 
 def settled(read: Beginning, reach: int) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from proxy.config.scalars import Section
 from proxy.guardrails.guard_kind import GuardKind
-from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded, prefilter
+from proxy.guardrails.matching.hold import Shape, Shapes
+from proxy.guardrails.matching.re2set import Characters, Pattern, encoded, prefilter
 from proxy.types.guard import Finding
 
 REACH = 2000
@@ -79,13 +80,14 @@ class Code:
     A block ends at its closing fence, or after the reach. What a cue tells is less sure.
     """
 
-    __slots__ = ("_closes", "_cues", "_ends", "_fence", "_lines", "_sieve", "may_find")
+    __slots__ = ("_closes", "_cues", "_ends", "_fence", "_sieve", "hold", "may_find")
 
     kinds = frozenset({*WORDS, OTHER})
 
     def __init__(self) -> None:
         cues = [f"(?m){'|'.join(cues)}" for cues in CUES.values()]
-        self._sieve = PatternSet([FENCE, *cues])
+        self.hold = Shapes([Shape(FENCE), *map(Shape, cues)], opened={0: self._open_block})
+        self._sieve = self.hold.found
         self.may_find = prefilter([self._sieve])
         self._fence, self._ends = Pattern(FENCE), Pattern(ENDS)
         self._cues = [*zip(CUES, map(Pattern, cues), strict=True)]
@@ -125,6 +127,22 @@ class Code:
             end = closing[0][1] if closing else min(start + REACH, len(data))
             if named not in PROSE:
                 yield start, end, KINDS.get(named, OTHER), 1.0
+
+    def _open_block(self, data: bytes, start: int) -> int:
+        """Return where a block begins whose end has not come."""
+        while opened := self._fence.search(data, start):
+            (begin, start), mark, word = opened
+            if word[0] == word[1] and (ends := self._ends.match(data[start:])):
+                if data[start : start + ends[1]].endswith(b"\n"):
+                    continue
+                return begin
+            limit = begin + REACH
+            closing = self._closes[chr(data[mark[0]])].search(data, start, min(limit, len(data)))
+            start = closing[0][1] if closing else limit
+            closed = closing is not None and data[start - 1 : start] == b"\n"
+            if not closed and limit > len(data):
+                return begin
+        return len(data)
 
     def _telling(self, index: int, data: bytes) -> Iterator[Place]:
         kind, pattern = self._cues[index]

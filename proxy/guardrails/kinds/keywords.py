@@ -12,12 +12,14 @@ from proxy.config.references import Reference
 from proxy.config.scalars import FileName, Section, Words
 from proxy.dialects.detections import counted
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
+from proxy.guardrails.matching.hold import Holds
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.guardrails.matching.re2set import prefilter
 from proxy.guardrails.text.normalize import folded
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
+from proxy.types.hold import Hold
 
 MAX_WORD = 200
 # What may stand between the words of an entry: text is wrapped, and indented.
@@ -32,7 +34,7 @@ class Keywords:
     of nothing, an empty or overlong word, and all that ``Patterns`` refuses.
     """
 
-    __slots__ = ("_regexes", "_words", "may_find", "name", "reach")
+    __slots__ = ("_regexes", "_words", "hold", "may_find", "name", "reach")
 
     def __init__(
         self,
@@ -55,6 +57,11 @@ class Keywords:
         reaches = [each.reach for each in (self._words, self._regexes) if each.reach is not None]
         self.reach: int | None = max(reaches) if len(reaches) == 2 else None
         self.may_find = prefilter([*self._words.sets, *self._regexes.sets])
+        holds = [each.hold for each in (self._words, self._regexes) if each.patterns]
+        known = [hold for hold in holds if hold is not None]
+        self.hold: Hold | None = None
+        if known == holds:
+            self.hold = known[0] if len(known) == 1 else Holds(known)
 
     def __repr__(self) -> str:
         return f"Keywords({self.name!r})"

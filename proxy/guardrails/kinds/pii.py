@@ -14,7 +14,8 @@ from pydantic import Field
 from proxy.config.scalars import Section, Share, Words
 from proxy.dialects.detections import PII
 from proxy.guardrails.guard_kind import GuardKind
-from proxy.guardrails.matching import numbers, payments
+from proxy.guardrails.matching import numbers, payments, phones
+from proxy.guardrails.matching.hold import Shape
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
 from proxy.guardrails.matching.numbers import DigitRun
@@ -34,6 +35,9 @@ PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORE
 IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{1,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
 VERSION = numbers.words("version versions v release build firmware driver upgrade section chapter")
+
+# What follows a number and says what it is: a word, an extension, the other numbers of a row.
+AFTER_NUMBER = max(numbers.AFTER, payments.NEXT, phones.ROW)
 
 # Beyond the longest e-mail address, and beyond the longest run of digits that is looked at whole.
 REACH = 400
@@ -60,7 +64,7 @@ class Pii:
     found without their country's code. Raises ValueError for an entity or region that is unknown.
     """
 
-    __slots__ = ("_judges", "_patterns", "_phones", "entities", "may_find", "threshold")
+    __slots__ = ("_judges", "_patterns", "_phones", "entities", "hold", "may_find", "threshold")
 
     def __init__(
         self,
@@ -74,21 +78,31 @@ class Pii:
         if unknown:
             raise ValueError(f"{unknown[0]!r} is no entity: {', '.join(ENTITIES)}")
         self._phones = Phones(regions) if "phone" in entities else None
-        shapes = list(_shapes(frozenset(entities), self._phones))
-        self._judges = [judge for _, judge in shapes]
+        forms = list(_forms(frozenset(entities), self._phones))
+        self._judges = [judge for _, judge in forms]
         self._patterns = Patterns(
-            [NamedPattern(str(at), regex) for at, (regex, _) in enumerate(shapes)], trusted=True
+            [
+                NamedPattern(str(at), shape.sign or shape.pattern)
+                for at, (shape, _) in enumerate(forms)
+            ],
+            trusted=True,
+            shapes=[shape for shape, _ in forms],
+            translated=SEEN,
+            has_words=False,
         )
         self.may_find = prefilter(self._patterns.sets, SEEN)
+        self.hold = self._patterns.hold
 
     @property
     def reach(self) -> int | None:
         return REACH
 
     def prepare(self) -> None:
-        """Load what phone numbers of other countries ask for."""
+        """Load what phone numbers of other countries ask for, and tell how numbers go on."""
         if self._phones is not None:
             self._phones.prepare()
+        if self.hold is not None:
+            self.hold.prepare()
 
     def find(self, text: str) -> Sequence[Finding]:
         """Return all identifiers by their start, without overlaps."""
@@ -101,21 +115,21 @@ class Pii:
         )
 
 
-def _shapes(entities: frozenset[str], phones: Phones | None) -> Iterator[tuple[str, Judge]]:
+def _forms(entities: frozenset[str], found: Phones | None) -> Iterator[tuple[Shape, Judge]]:
     """The forms to look for, and what judges a place that has one."""
     if "email" in entities:
-        yield EMAIL, _email
+        yield Shape(EMAIL), _email
     if entities & {"phone", "card"}:
-        yield numbers.RUN, _run(phones, cards="card" in entities)
+        yield Shape(numbers.RUN, AFTER_NUMBER), _run(found, cards="card" in entities)
     if "iban" in entities:
-        yield payments.ACCOUNT, payments.account
+        yield Shape(payments.ACCOUNT_SHAPE, sign=payments.ACCOUNT), payments.account
     if "ip" in entities:
-        yield IP4, _ip
-        yield IP6, _ip
+        yield Shape(IP4, numbers.AFTER), _ip
+        yield Shape(IP6, numbers.AFTER), _ip
     for entity in sorted(entities):
         if entity == "ssn" or entity.startswith("id_"):
             for each in national_ids(entity):
-                yield each.regex, _part(each.find)
+                yield Shape(each.regex, numbers.AFTER), _part(each.find)
 
 
 def _part(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:

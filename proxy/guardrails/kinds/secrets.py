@@ -19,8 +19,10 @@ from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import Allowed, SecretRule
+from proxy.guardrails.matching.hold import Shape, Shapes
 from proxy.guardrails.matching.key_shapes import KEY_SHAPES, START
 from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded, prefilter
+from proxy.guardrails.matching.within_match import beginnings
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
@@ -65,11 +67,13 @@ class Secrets:
     __slots__ = (
         "_assigned",
         "_assignment",
+        "_key_begun",
         "_known",
         "_long",
         "_names",
         "_reach",
         "_sieve",
+        "hold",
         "kinds",
         "may_find",
     )
@@ -82,16 +86,15 @@ class Secrets:
         self._known = [*_own(), *(rule for rule in rules if not rule.names)]
         names = [rule.names for rule in rules if rule.names]
         assignment = gitleaks.assignments(names)
+        self._key_begun = Pattern(beginnings(WHOLES["private-key"]) or "", late=True)
         self._names = PatternSet(f"(?i){name}" for name in names)
         self._assignment = Pattern(assignment, late=True)
         # Their order is that of `find`: first the assignment, then the long ones, then all others.
-        self._sieve = PatternSet(
-            [
-                assignment,
-                *OPENINGS.values(),
-                *(SIGNS.get(rule.kind, rule.pattern) for rule in self._known),
-            ]
+        self.hold = Shapes(
+            [Shape(assignment), *map(Shape, OPENINGS.values()), *map(_shape, self._known)],
+            opened={0: self._open_value, 1: self._open_key},
         )
+        self._sieve = self.hold.found
         self.may_find = prefilter([self._sieve])
         self.kinds = frozenset(OPENINGS) | {rule.kind for rule in (*self._known, *self._assigned)}
 
@@ -103,6 +106,8 @@ class Secrets:
         """Compile what tells where each kind is, of which a text asks for few: all together take
         a fifth of a second."""
         self._assignment.prepare()
+        self._key_begun.prepare()
+        self.hold.prepare()
         for long in self._long:
             long.opening.prepare()
             long.whole.prepare()
@@ -163,8 +168,48 @@ class Secrets:
         if place := rule.secret(data, spans):
             yield *place, rule.kind, rule.score
 
+    def _open_value(self, data: bytes, start: int) -> int:
+        """Return where a value begins of which the rest of its line may say that it is none."""
+        while found := self._assignment.search(data, start):
+            begin, end = found[0]
+            for index in self._names.hits(data[begin:end]):
+                rule = self._assigned[index]
+                if not rule.looks_behind:
+                    continue
+                spans = rule.found.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
+                if spans is not None and not _has_line(data, spans[0][1]):
+                    return begin
+            start = max(end - HEAD_BYTES, begin + 1)
+        return len(data)
+
+    def _open_key(self, data: bytes, start: int) -> int:
+        """Return where a private key begins that may go on."""
+        long = self._long[0]
+        while opened := long.opening.search(data, start):
+            begin, start = opened[-1]
+            rest = data[begin : begin + self._reach]
+            whole = long.whole.match(rest)
+            if whole is not None and rest[: whole[1]].endswith(b"-----"):
+                continue
+            spans = self._key_begun.search(rest)
+            if begin + self._reach > len(data) and spans is not None and not spans[0][0]:
+                return begin
+        return len(data)
+
 
 Place = tuple[int, int, str, float]
+
+
+def _shape(rule: SecretRule) -> Shape:
+    after = gitleaks.NEAR_BYTES if rule.looks_behind else 0
+    if rule.kind not in SIGNS:
+        return Shape(rule.pattern, after)
+    return Shape(rule.pattern, after, sign=SIGNS[rule.kind], signs=BEGUN[rule.kind])
+
+
+def _has_line(data: bytes, end: int) -> bool:
+    """True if the rest of the line behind a place has come, as far as it is looked at."""
+    return data.find(b"\n", end) >= 0 or len(data) - end >= gitleaks.NEAR_BYTES
 
 
 def _apart(found: Sequence[Place], reach: int) -> list[Place]:
@@ -182,6 +227,14 @@ def _apart(found: Sequence[Place], reach: int) -> list[Place]:
 
 # Of a pattern that makes the shared automaton large: what is in all of its matches.
 SIGNS = {"kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b"}
+# What is in all that such a pattern may have read so far.
+BEGUN = {
+    "kubernetes-secret-yaml": (
+        r"(?i)\bkind:[ \t]*[\"']?secret\b",
+        r"(?i)\bkind:[ \t]+\z",
+        r"(?i)\bdata:",
+    )
+}
 
 OPENINGS = {
     "private-key": rf"(?i){PEM}",
@@ -189,14 +242,16 @@ OPENINGS = {
 }
 
 
+WHOLES = {
+    # A key without a line of its body is talk about keys.
+    "private-key": rf"(?i){PEM}(?:{PEM_BODY}{PEM_END}|(?:{PEM_HEADER})*(?:{PEM_LINE})+)",
+    "jwt": rf"ey[A-Za-z0-9_-]+\.ey{JWT_PART}+(?:\.{JWT_PART}*={{0,2}})?",
+}
+
+
 def _longs() -> Sequence[Long]:
-    wholes = {
-        # A key without a line of its body is talk about keys.
-        "private-key": rf"(?i){PEM}(?:{PEM_BODY}{PEM_END}|(?:{PEM_HEADER})*(?:{PEM_LINE})+)",
-        "jwt": rf"ey[A-Za-z0-9_-]+\.ey{JWT_PART}+(?:\.{JWT_PART}*={{0,2}})?",
-    }
     return [
-        Long(kind, Pattern(OPENINGS[kind], late=True), Pattern(wholes[kind], late=True))
+        Long(kind, Pattern(OPENINGS[kind], late=True), Pattern(WHOLES[kind], late=True))
         for kind in OPENINGS
     ]
 
@@ -251,7 +306,7 @@ class SecretsConfig(Section):
     makers by their shape."""
 
     reach: Annotated[int, Field(ge=LEAST_REACH, le=65536)] = REACH
-    """The longest credential that is found in a stream, in characters, which are held back."""
+    """The longest credential that is found in a stream, in characters: as much may be held back."""
 
 
 @cache

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from proxy.config.scalars import Section, Words
 from proxy.guardrails.guard_kind import GuardKind
-from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded, prefilter
+from proxy.guardrails.matching.hold import Shape, Shapes
+from proxy.guardrails.matching.re2set import Characters, Pattern, encoded, prefilter
 from proxy.guardrails.text.hosts import entry_of, hosts, is_listed, is_under
 from proxy.types.guard import Finding
 
@@ -37,12 +38,13 @@ class Urls:
     address is written as it is. ``ValueError`` where an entry is none of these.
     """
 
-    __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve", "may_find")
+    __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve", "hold", "may_find")
 
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
         self._allow = frozenset(map(entry_of, allow))
         self._deny = frozenset(map(entry_of, deny))
-        self._seen, self._sieve = Pattern(SEEN), PatternSet([SEEN])
+        self._seen, self.hold = Pattern(SEEN), Shapes([Shape(SEEN)], has_words=False)
+        self._sieve = self.hold.found
         self.may_find = prefilter([self._sieve])
         self._rest = Pattern(rf"[^{STOPS}]*")
 

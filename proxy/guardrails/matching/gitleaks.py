@@ -44,6 +44,13 @@ SHORT = ("gh", "(?:gh")  # prefixes of four letters that data in base64 has as w
 # Rules of the file that also know a secret by no prefix worth the name: any digest, any method.
 WITHOUT_PREFIX = frozenset({"sourcegraph-access-token", "vault-service-token"})
 
+# Rules with a keyword that need not be in what they match.
+KEYWORD_APART = frozenset(
+    {"airtable-personnal-access-token", "cloudflare-origin-ca-key", "curl-auth-header",
+     "curl-auth-user", "curl-password", "facebook-access-token",
+     "slack-config-access-token", "sourcegraph-access-token"}
+)  # fmt: skip
+
 
 @frozen
 class Allowed:
@@ -93,6 +100,11 @@ class SecretRule:
             *(each for allowed in self.allowed for each in allowed.patterns),
         ):
             pattern.prepare()
+
+    @property
+    def looks_behind(self) -> bool:
+        """True if what stands behind a match decides about it: a keyword, or the rest of a line."""
+        return self.kind in KEYWORD_APART or any(each.target == "line" for each in self.allowed)
 
     def secret(self, data: bytes, spans: Sequence[Span]) -> Span | None:
         """The place of the secret in a match, or None if it is none."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from proxy.frozen import frozen
+from proxy.guardrails.matching.hold import Shape, Shapes
 from proxy.guardrails.matching.match_length import longest
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.pattern_work import MAX_STEPS, work_of
@@ -53,10 +54,12 @@ class Patterns:
     Raises ValueError, naming the pattern's kind, for one that RE2 does not take, that matches
     nothing at all, or that takes more than ``MAX_STEPS`` for a character of a text made to hurt
     it; and for patterns that hold more than ``MAX_TOGETHER`` places. ``trusted`` ones, which are
-    those of this code and plain words, are not counted.
+    those of this code and plain words, are not counted. ``shapes`` are those of findings where they
+    are not the patterns', in their order, ``translated`` and ``has_words`` are as for ``Shapes``;
+    ``hold`` is None where what may still become a match takes too much memory.
     """
 
-    __slots__ = ("_set", "_singles", "patterns", "reach")
+    __slots__ = ("_set", "_singles", "hold", "patterns", "reach")
 
     def __init__(
         self,
@@ -64,12 +67,21 @@ class Patterns:
         *,
         trusted: bool = False,
         memory_bytes: int = MANY_BYTES,
+        shapes: Sequence[Shape] = (),
+        translated: Mapping[int, str] | None = None,
+        has_words: bool = True,
     ) -> None:
         self.patterns = tuple(patterns)
         self._singles = tuple(_Single(pattern) for pattern in patterns)
         if not trusted:
             _bounded(self.patterns)
-        self._set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
+        try:
+            own = shapes or [Shape(pattern.regex) for pattern in patterns]
+            self.hold: Shapes | None = Shapes(own, memory_bytes, translated, has_words=has_words)
+            self._set = self.hold.found
+        except ValueError:  # too large with what is open in them
+            self.hold = None
+            self._set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
         lengths = [single.longest for single in self._singles]
         known = [length for length in lengths if length is not None]
         # One more on each side: for ^, $, \b and whole words.

@@ -65,6 +65,10 @@ ACCOUNT_LENGTHS = {
         "SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
     )
 }
+LONGEST_ACCOUNT = 34
+ACCOUNT_SHAPE = (
+    rf"(?i)(?:{'|'.join(ACCOUNT_LENGTHS)})[0-9]{{2}}(?:[ -]?[A-Z0-9]){{1,{LONGEST_ACCOUNT - 1}}}"
+)
 SPACED = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
 
 

@@ -7,6 +7,7 @@ are given back as places in the characters.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import re2
@@ -97,30 +98,39 @@ class PatternSet:
     lines of its own: what hits one hits all of them, unless ``by_lines`` is False. Each stands for
     its ``relaxed`` form, so a pattern that hits may be found nowhere.
 
+    ``open_ends`` are patterns beside them of what is not complete where a text ends: they are not
+    among ``hits``, and taken as they are.
+
     Raises ``ValueError`` for a pattern that RE2 does not know, and for patterns that together need
     more than ``memory`` bytes.
     """
 
-    __slots__ = ("_count", "by_lines", "sieve")
+    __slots__ = ("_all", "_count", "by_lines", "sieve")
 
-    def __init__(self, patterns: Iterable[str], memory: int = MANY_BYTES) -> None:
+    def __init__(
+        self,
+        patterns: Iterable[str],
+        memory: int = MANY_BYTES,
+        open_ends: Iterable[str] = (),
+    ) -> None:
         made = re2.Set.SearchSet(_options(memory))
         self._count = 0
         self.by_lines = True
         for pattern in patterns:
-            try:
-                made.Add(_lined(relaxed(pattern)))
-            except re2.error as wrong:
-                raise ValueError(f"not a pattern of RE2: {pattern[:80]}") from wrong
+            _add(made, _lined(relaxed(pattern)), pattern)
             self._count += 1
             self.by_lines = self.by_lines and not _BY_TEXT.search(pattern)
+        self._all = self._count
+        for pattern in open_ends:
+            _add(made, relaxed(pattern), pattern)
+            self._all += 1
         try:
             made.Add(r"\z")  # matches every text: see ``hits``
             made.Compile()  # without it, a set matches nothing, silently
         except re2.error:
             raise ValueError("these patterns together are too large") from None
         # What the library has in C, without its wrapper that would take text, too.
-        self.sieve = Sieve(getattr(made, "_set", made).Match, [self._count])
+        self.sieve = Sieve(getattr(made, "_set", made).Match, [self._all])
 
     def hits(self, data: bytes) -> Sequence[int]:
         """Return the indices of the patterns that may hit, in order; the others do not."""
@@ -129,7 +139,25 @@ class PatternSet:
             # The last pattern always matches. If it does not, RE2 ran out of memory, for which it
             # has no other word than for a clean text: no pattern is known to be absent.
             return range(self._count)
-        return sorted(matched)[:-1]
+        every = sorted(matched)[:-1]
+        if every and every[-1] >= self._count:
+            return every[: bisect_left(every, self._count)]
+        return every
+
+    def all_hits(self, data: bytes) -> Sequence[int]:
+        """Return the same, and behind the patterns those of ``open_ends``."""
+        return sorted(self.sieve.match(data) or range(self._all + 1))[:-1]
+
+    def may_hit(self, data: bytes) -> bool:
+        """True unless neither a pattern hits nor one of ``open_ends``."""
+        return self.sieve.match(data) != self.sieve.nothing
+
+
+def _add(made: re2.Set, pattern: str, written: str) -> None:
+    try:
+        made.Add(pattern)
+    except re2.error as wrong:
+        raise ValueError(f"not a pattern of RE2: {written[:80]}") from wrong
 
 
 def _lined(pattern: str) -> str:

@@ -13,7 +13,8 @@ from typing import Self
 
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.stream.window import ReleasedPiece, WholeTextFilter, Window
+from proxy.guardrails.stream.text_filter import ReleasedPiece, WholeTextFilter
+from proxy.guardrails.stream.window import Window
 from proxy.guardrails.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, quoted
 from proxy.guardrails.text.weight import EACH, weight_of
 

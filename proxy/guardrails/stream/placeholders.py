@@ -15,7 +15,7 @@ from urllib.parse import quote
 from proxy.guardrails.findings.mask import named
 from proxy.guardrails.stream.arguments import ArgumentsWindow
 from proxy.guardrails.stream.rewritten import BEFORE, PlaceholderNames, RewrittenName
-from proxy.guardrails.stream.window import ReleasedPiece, TextFilter
+from proxy.guardrails.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guardrails.text.hosts import is_listed
 from proxy.guardrails.text.link_addresses import Addresses, EscapedAddresses
 from proxy.guardrails.text.replace import replaced

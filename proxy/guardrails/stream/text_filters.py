@@ -10,7 +10,8 @@ from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.arguments import ArgumentsWindow
 from proxy.guardrails.stream.first_values import acting, says_more
-from proxy.guardrails.stream.window import TextFilter, Window
+from proxy.guardrails.stream.text_filter import TextFilter
+from proxy.guardrails.stream.window import Window
 from proxy.guardrails.text.walk import Text
 
 

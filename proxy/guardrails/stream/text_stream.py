@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from proxy.guardrails.stream.chunk_parts import only, put
-from proxy.guardrails.stream.window import ReleasedPiece, TextFilter
+from proxy.guardrails.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import Path
 from proxy.types import Chunk

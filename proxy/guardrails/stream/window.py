@@ -1,11 +1,12 @@
 """A window on one text that comes in pieces: it holds back what may still be part of a finding.
 
 However a text is cut, the same of it is released, masked or blocked; nothing of a finding leaves
-before it is masked, and nothing at all once one blocks. What is held is the largest ``reach`` of
-the rules that enforce, plus what may still read otherwise (``view.beginning``). A window does not
-look at each piece but at several together: a 32nd of what it holds; where letters have to be read
-one by one, looking takes long, or nothing is held, at most a quarter of the longest reach. So no
-letter is read as often as there are pieces in a window.
+before it is masked, and nothing at all once one blocks. Where each rule that
+enforces has a ``hold``, the text is looked at word by word (``words``), and held is what may still
+become a finding; else the largest ``reach`` of those rules, and the window does not look at each
+piece but at several together: a 32nd of what it holds; where letters have to be read one by one,
+looking takes long, or nothing is held, at most a quarter of the longest reach. What may still read
+otherwise (``view.beginning``) is held too. So no letter is read as often as there are pieces.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import replace as copied
 from itertools import takewhile
-from typing import NamedTuple, Protocol
 
 from proxy.guardrails.findings.mask import Replace, TextMatch, find_matches, named, within_json
 from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import Clock, RuleTally
-from proxy.guardrails.text.base64_text import ALPHABET
+from proxy.guardrails.stream.text_filter import ReleasedPiece
+from proxy.guardrails.stream.words import LEAST_REACH, WORDS, Words, is_torn, last_space, open_from
 from proxy.guardrails.text.normalize import View, beginning, variants
 from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
 from proxy.types.guard import is_weighted
@@ -31,45 +32,9 @@ MOST_KNOWN = 256  # short texts in which nothing was found, and which are not lo
 MOST_KNOWN_SIZE = 32  # characters of one of them
 PACE = 8  # how often a letter may be read that has to be read by itself
 HELD_SHARE = 32  # of what is held anyway, so much more may come before the next look
+MOST_LOOKS = 4  # at the longest text that is kept, which may follow each other at once
+LEAST_UNREAD = 1024  # characters after which all that is kept is looked at once more, and cut
 LETTERS_A_SECOND = 20_000  # how much more must have come after a look that took so long
-
-
-class ReleasedPiece(NamedTuple):
-    """What became of the next ``size`` characters; they are the text itself unless ``changed``."""
-
-    text: str
-    size: int
-    changed: bool
-
-
-class TextFilter(Protocol):
-    """What a text goes through that comes in pieces. ``reach`` is what it may hold for long."""
-
-    @property
-    def reach(self) -> int: ...
-
-    @property
-    def held(self) -> int:
-        """Characters that have come and are neither released nor masked away."""
-
-    def weight(self, text: str) -> int:
-        """Return how much there is to read when these characters come."""
-
-    def weight_of_end(self) -> int:
-        """Return how much there is to read when the text ends."""
-
-    def feed(self, text: str) -> list[ReleasedPiece]:
-        """Take the next characters, return the pieces that they release."""
-
-    def flush(self) -> list[ReleasedPiece]:
-        """End the text, return all that is left of it. What is fed next is another text."""
-
-
-class WholeTextFilter(TextFilter, Protocol):
-    """One that takes texts that do not come in pieces, too."""
-
-    def take(self, text: str) -> list[ReleasedPiece]:
-        """Take a text that is whole, return all of it: what ``feed`` and ``flush`` would give."""
 
 
 class Window:
@@ -80,33 +45,10 @@ class Window:
     """
 
     __slots__ = (
-        "_base",
-        "_before",
-        "_begun",
-        "_beside",
-        "_clean",
-        "_cursors",
-        "_done",
-        "_escaped",
-        "_fresh",
-        "_in_turn",
-        "_last",
-        "_least",
-        "_limit",
-        "_longest",
-        "_near",
-        "_parts",
-        "_pause",
-        "_pending",
-        "_plain",
-        "_replace",
-        "_seen",
-        "_shown",
-        "_spent",
-        "_tallies",
-        "_text",
-        "_unread",
-        "_whole",
+        "_base", "_before", "_begun", "_beside", "_clean", "_credit", "_cursors", "_done",
+        "_escaped", "_fresh", "_in_turn", "_last", "_least", "_limit", "_longest", "_most_credit",
+        "_most_unread", "_near", "_parts", "_pause", "_pending", "_plain", "_replace", "_seen",
+        "_shown", "_since", "_spent", "_tallies", "_text", "_took", "_unread", "_whole", "_words",
     )  # fmt: skip
 
     def __init__(
@@ -128,20 +70,29 @@ class Window:
         self._clean: set[str] = set()
         self._in_turn = self._cursors if self._whole else sorted(self._cursors, key=_is_whole_text)
         finite = [cursor.reach for cursor in self._cursors if cursor.reach is not None]
-        self._near = max(0, min(finite, default=0) - 1)
-        self._longest = max(finite, default=0)
         held = [reach for reach in holding if reach is not None]
+        # Where each rule that holds can tell what may go on, the text is looked at word by word.
+        self._words = None
+        if max(held, default=0) > LEAST_REACH and all(
+            c.hold is not None for c in self._cursors if c.holds
+        ):
+            self._words = Words([c for c in self._cursors if c.holds], escaped=escaped)
+        self._near = 0 if self._words else max(0, min(finite, default=0) - 1)
+        self._longest = max(finite, default=0)
         self._least = max(held, default=0) // HELD_SHARE if holding else self._longest // 4
         self._limit = 4 * self._longest + 2 * MOST_RUN
+        self._most_unread = max(self._longest, LEAST_UNREAD)
+        self._credit = self._most_credit = MOST_LOOKS * self._limit
         judging = [cursor.tally.detector for cursor in self._cursors if cursor.reach is None]
         self._beside = sum(each.weight for each in judging if is_weighted(each))
         self._parts: list[str] | None = [] if judging else None
         self._text = ""  # from ``_base`` on, all in characters since the beginning
         self._before = ""
         self._base = self._begun = self._done = self._shown = self._seen = 0
-        self._unread, self._pause = 0, self._least
+        self._unread, self._pause = 0, 0 if self._words else self._least
         self._spent = spent
         self._last = 0  # the weight of the last look
+        self._took, self._since = 0.0, WORDS
         self._fresh = self._plain = True
         self._pending: list[TextMatch] = []
 
@@ -157,6 +108,9 @@ class Window:
 
     def weight(self, text: str) -> int:
         """Return how much there is to read when these characters come."""
+        if self._words is not None:
+            size = len(text) + (self._unread // 4 if self._unread > self._most_unread else 0)
+            return self._last + (size if self._plain and text.isascii() else BEYOND_ASCII * size)
         unread = self._unread + len(text)
         if self._whole or (unread <= self._pause and len(self._text) + len(text) <= self._limit):
             return 0
@@ -182,13 +136,46 @@ class Window:
             return []
         self._text += text
         self._unread += size
+        self._since += size
+        if self._words is not None:
+            return self._word_by_word(self._words) if self._since >= WORDS else []
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.looks for cursor in self._cursors):
-                self._look(final=False)
+                self._look(self._cursors)
             else:
                 self._last = self._unread = 0
         elif self._is_held():
             return []
+        return self._released_or_given_up()
+
+    def _word_by_word(self, words: Words) -> list[ReleasedPiece]:
+        """Release what is before the last word, where nothing is found or under way there. Where
+        something may be, the rules that know of it look, as often as new characters allow."""
+        text, base, begun = self._text, self._base, self._done - self._base
+        held = len(text) - begun
+        end = last_space(text, begun, len(text) - 1)
+        moved = False
+        if end > begun and self._credit + HELD_SHARE * self._since >= held:
+            self._credit += HELD_SHARE * self._since - held
+            self._pause -= self._since
+            self._since = 0
+            unclear = words.advance(text, begun, end, base)
+            moved = True
+            self._credit = min(self._credit, self._most_credit)
+            if not unclear:
+                self._last //= 2
+            elif self._pause <= 0:
+                start = min(cursor.since for cursor in unclear) - base
+                if self._credit >= len(text) - start:
+                    self._look(unclear, max(0, start))
+        if self._unread > self._most_unread or (
+            held > self._longest and self._unread > max(self._least, self._pause)
+        ):
+            self._look(self._cursors)
+            moved = True
+        return self._released_or_given_up() if moved else []
+
+    def _released_or_given_up(self) -> list[ReleasedPiece]:
         pieces = self._release()
         if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
             self._give_up("too_long_to_hold", [cursor for cursor in self._cursors if cursor.looks])
@@ -267,19 +254,21 @@ class Window:
         if self._whole:
             self._text = whole
         if self._text:
-            self._look(final=True)
+            self._look(self._cursors, final=True)
         if whole and not self._whole:
             self._glance(whole)
         pieces = self._release()
         self._text = self._before = ""
         self._base = self._begun = self._done = self._shown = self._seen
         self._last = self._unread = 0
+        self._since = WORDS
         self._fresh = self._plain = True
         if self._parts is not None:
             self._parts = []
         for cursor in self._cursors:
             cursor.since = cursor.decided = cursor.until = self._seen
             cursor.recent.clear()
+            cursor.ahead = False
         return pieces
 
     def _forgo(self, parts: list[str]) -> None:
@@ -294,36 +283,56 @@ class Window:
         for cursor in cursors:
             cursor.tally.fail(error)
 
-    def _look(self, *, final: bool) -> None:
+    def _look(self, cursors: Sequence[RuleCursor], start: int = 0, *, final: bool = False) -> None:
         """Look at all that is held, and let the more come before the next look the longer it took:
         a text that is made of beginnings is read again and again, but not at each of its pieces."""
         clock = self._tallies[0].clock
-        spent = self._spent if self._last > LIGHT else clock  # which takes less time itself
+        # The clock takes less time itself, but tells how busy the machine is, too.
+        spent = self._spent if self._words or self._last > LIGHT else clock
         started, before = clock(), spent()
-        effort = self._read(final=final)
-        took = clock() - started
-        self._last = weight_of_work(took if spent is clock else spent() - before)
-        self._unread, self._pause = (
-            0,
-            max(self._least, effort // PACE, min(int(took * LETTERS_A_SECOND), self._longest // 4)),
+        effort = self._read(cursors, start, final=final)
+        took = clock() - started if spent is clock else spent() - before
+        self._last = weight_of_work(took)
+        if self._words:  # what is read for the first time may have to be made ready
+            took, self._took = min(took, self._took), took
+        least = 0 if self._words else self._least
+        self._credit -= len(self._text) - start
+        self._pause = max(
+            least, effort // PACE, min(int(took * LETTERS_A_SECOND), self._longest // 4)
         )
+        if not start:
+            self._unread = 0
 
-    def _read(self, *, final: bool) -> int:
+    def _read(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
         """Return how many letters had to be read one by one, at most twice the longest reach."""
-        text, escaped = self._text, self._escaped
-        torn = bool(self._before) and self._before in ALPHABET and text[0] in ALPHABET
+        text, escaped, base = self._text, self._escaped, self._base + start
+        before = text[start - 1] if start else self._before
+        text = text[start:] if start else text
+        torn = is_torn(before, text)
         most = None if self._whole else MOST_RUN
         read = beginning(text, escaped=escaped, torn=torn, most=most, near=self._near)
-        for cursor in self._cursors:
+        for cursor in cursors:
             if cursor.reach is None and not self._whole:
                 continue
             decided = len(text) if final else settled(read, cursor.reach or 0)
-            if self._base + decided > cursor.decided:
-                self._scan(cursor, read.views, self._base + decided)
+            least = None
+            if not final and self._words and cursor.hold is not None:
+                least, begun = decided, max(0, cursor.decided - base)
+                decided = max(decided, open_from(read, cursor, cursor.hold, begun))
+            # What was moved word by word has to see how far back it must keep the text.
+            if base + decided > cursor.decided or least is not None:
+                self._scan(cursor, read.views, base, decided, least)
         return min(read.effort, 2 * self._longest)
 
-    def _scan(self, cursor: RuleCursor, views: tuple[View, ...], decided: int) -> None:
-        for match in cursor.see(views, self._base, decided):
+    def _scan(
+        self,
+        cursor: RuleCursor,
+        views: tuple[View, ...],
+        base: int,
+        decided: int,
+        least: int | None,
+    ) -> None:
+        for match in cursor.see(views, base, base + decided, least=least):
             if cursor.tally.rule.enforces:
                 insort(self._pending, match, key=_order)
             else:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.types.guard import GuardRule, Question, is_contextual, is_detector, is_service
+from proxy.types.guard import (
+    GuardRule,
+    Question,
+    is_contextual,
+    is_detector,
+    is_service,
+)
+from proxy.types.hold import hold_of
 
 ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
 
@@ -29,8 +37,10 @@ def _much(rule: GuardRule) -> str:
         or not is_detector(detector)
         or detector.reach is None
     )
-    return (
-        "a stream to its end"
-        if whole or not is_detector(detector)
-        else f"{detector.reach} characters back"
-    )
+    if whole or not is_detector(detector):
+        return "a stream to its end"
+    if hold_of(detector) is None:
+        return f"{detector.reach} characters back, as it cannot tell where a finding begins"
+    if detector.reach is not None and detector.reach > LEAST_REACH:
+        return f"what may become a finding, at most {detector.reach} characters"
+    return f"{detector.reach} characters back"

@@ -20,6 +20,13 @@ from tests.guardrails.doubles import pieces, tallies
 
 CASES = {
     "{guard: keywords, words: [hippo]}": "search-answers: keywords holds 6 characters back",
+    "{guard: urls, deny: [mill.example]}": (
+        "search-answers: urls holds what may become a finding, at most 2048 characters"
+    ),
+    "{guard: toxicity, action: block}": (
+        "search-answers: toxicity holds 80 characters back, "
+        "as it cannot tell where a finding begins"
+    ),
     "{guard: length, characters: 9}": "search-answers: length holds a stream to its end",
     "{guard: keywords, words: [hippo], action: retry}": (
         "search-answers: keywords holds a stream to its end"

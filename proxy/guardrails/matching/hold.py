@@ -1,0 +1,149 @@
+"""What of a text that goes on may still be part of a finding, by the shapes that findings have.
+
+It is asked at white space: most shapes have none inside, so that of these nothing is open there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from proxy.frozen import frozen
+from proxy.guardrails.matching.re2set import MANY_BYTES, Pattern, PatternSet, encoded
+from proxy.guardrails.matching.within_match import beginnings
+from proxy.types.guard import MayFind
+from proxy.types.hold import Hold
+
+Opened = Callable[[bytes, int], int]
+"""Returns the first byte, from a place on, of what is open in a text; its end where nothing is."""
+
+
+@frozen
+class Shape:
+    """A pattern that all findings of a kind match, and ``after``, the characters behind a match
+    that decide about it.
+
+    Of a pattern that is too large to be looked for together with others ``sign`` is what is in all
+    of its matches, and ``signs`` are what is in all of their beginnings with white space inside.
+    """
+
+    pattern: str
+    after: int = 0
+    sign: str = ""
+    signs: tuple[str, ...] | None = None
+
+    @property
+    def open_ends(self) -> tuple[str, ...]:
+        if self.signs is not None:
+            return self.signs
+        begun = beginnings(self.pattern)
+        return () if begun is None else (begun,)
+
+
+class Shapes:
+    """The shapes of findings: ``found`` tells which of them are in a text, in their order, and
+    with what is open at its end. Raises ``ValueError`` as ``PatternSet`` does."""
+
+    __slots__ = (
+        "_begun", "_matched", "_opened", "_owners", "_shapes", "_translated", "found", "has_words",
+        "is_open",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        shapes: Sequence[Shape],
+        memory: int = MANY_BYTES,
+        translated: Mapping[int, str] | None = None,
+        opened: Mapping[int, Opened] | None = None,
+        *,
+        has_words: bool = True,
+    ) -> None:
+        """``translated`` are characters that the patterns know by others; ``opened`` is, by the
+        number of a shape, what tells what else is open where that is seen; without ``has_words``
+        no finding, nor a beginning of one, is in plain words alone."""
+        self.has_words = has_words
+        self._shapes = shapes
+        self._translated = translated
+        self._opened = opened or {}
+        open_ends = [(own, end) for own, shape in enumerate(shapes) for end in shape.open_ends]
+        self._owners = [*range(len(shapes)), *(own for own, _ in open_ends)]
+        patterns = [shape.sign or shape.pattern for shape in shapes]
+        self.found = PatternSet(patterns, memory, [end for _, end in open_ends])
+        self.is_open: MayFind = self.found.may_hit
+        self._begun: dict[int, Pattern | None] = {}
+        self._matched: dict[int, Pattern] = {}
+
+    def is_found(self, data: bytes) -> bool:
+        return bool(self.found.hits(data))
+
+    def encoded(self, text: str) -> bytes:
+        if self._translated is not None and not text.isascii():
+            text = text.translate(self._translated)
+        return encoded(text)
+
+    def begins(self, text: str, since: int) -> int:
+        data, plain = self.encoded(text), text.isascii()
+        start = since if plain else len(self.encoded(text[:since]))
+        owners = {self._owners[hit] for hit in self.found.all_hits(data)}
+        place = min((self._of_shape(own, data, start) for own in owners), default=len(data))
+        return place if plain else len(data[:place].decode("utf-8", "replace"))
+
+    def _of_shape(self, own: int, data: bytes, start: int) -> int:
+        shape, place = self._shapes[own], len(data)
+        if own in self._opened:
+            place = self._opened[own](data, start)
+        begun = self._beginnings(own)
+        if begun is not None and (spans := begun.search(data, start)) is not None:
+            place = min(place, spans[0][0])
+        if shape.after:
+            after = shape.after if data.isascii() else 4 * shape.after
+            while spans := self._pattern(own).search(data, start):
+                first, end = spans[0]
+                if end + after > len(data):
+                    return min(place, first)
+                start = max(end, first + 1)
+        return place
+
+    def prepare(self) -> None:
+        """Compile what tells where it is that is open."""
+        for own, shape in enumerate(self._shapes):
+            self._beginnings(own)
+            if shape.after:
+                self._pattern(own)
+
+    def _beginnings(self, own: int) -> Pattern | None:
+        """Return the pattern of a shape's beginnings, compiled when it is first asked for."""
+        if own not in self._begun:
+            begun = beginnings(self._shapes[own].pattern)
+            self._begun[own] = None if begun is None else Pattern(begun)
+        return self._begun[own]
+
+    def _pattern(self, own: int) -> Pattern:
+        if own not in self._matched:
+            self._matched[own] = Pattern(self._shapes[own].pattern)
+        return self._matched[own]
+
+
+@frozen
+class Holds:
+    """Several holds as one, which read texts alike."""
+
+    several: Sequence[Hold]
+
+    @property
+    def has_words(self) -> bool:
+        return any(each.has_words for each in self.several)
+
+    def is_open(self, data: bytes) -> bool:
+        for each in self.several:  # noqa: SIM110  # for each word, and a generator costs more
+            if each.is_open(data):
+                return True
+        return False
+
+    def is_found(self, data: bytes) -> bool:
+        return any(each.is_found(data) for each in self.several)
+
+    def encoded(self, text: str) -> bytes:
+        return self.several[0].encoded(text)
+
+    def begins(self, text: str, since: int) -> int:
+        return min(each.begins(text, since) for each in self.several)

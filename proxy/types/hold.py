@@ -1,0 +1,48 @@
+"""What a detector can tell of a text that goes on: how much of it has to be held back."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeGuard
+
+from proxy.types.guard import MayFind
+
+
+class Hold(Protocol):
+    """What of a text that goes on may still be part of a finding. It is asked where the last
+    character of what has come is white space, be it a space or the end of a line."""
+
+    @property
+    def has_words(self) -> bool:
+        """False if nothing is to be found, nor begins, in words of letters of ASCII alone."""
+
+    @property
+    def is_open(self) -> MayFind:
+        """Return what tells of a text, as ``encoded`` returns it, whether there may be anything to
+        find, or something that begins before its last character may yet become a finding."""
+
+    def is_found(self, data: bytes) -> bool:
+        """False only if there is nothing to find in such a text as it is."""
+
+    def encoded(self, text: str) -> bytes:
+        """Return a text as it is asked about; one of ASCII is its own bytes."""
+
+    def begins(self, text: str, since: int) -> int:
+        """Return the first place, from ``since`` on, of what may yet become a finding, or another
+        one than it is now, by what follows; the end of the text where there is nothing."""
+
+
+class Holding(Protocol):
+    """A detector that can tell what of a text it has to hold. ``hold`` is None where one as it is
+    made can not: then a stream holds back its reach."""
+
+    @property
+    def hold(self) -> Hold | None: ...
+
+
+def hold_of(detector: object) -> Hold | None:
+    """Return what tells how much of a stream a detector has to hold, None where nothing does."""
+    return detector.hold if _is_holding(detector) else None
+
+
+def _is_holding(detector: object) -> TypeGuard[Holding]:
+    return hasattr(detector, "hold")
