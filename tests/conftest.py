@@ -89,7 +89,7 @@ def world(upstream: str, *, hasty: bool = False) -> str:
     """
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     stranger = hashlib.sha256(b"hr-search-key").hexdigest()
-    others = ("portkey", "fireworks", "scale", "multimodel", "enkrypt")
+    others = ("portkey", "fireworks", "scale", "multimodel", "enkrypt", "anthropic")
     ups = "\n".join(f"  {d}: {{dialect: {d}, base_url: '{upstream}'{_key()}}}" for d in others)
     deps = "\n".join(
         f"  via-{d}: {{targets: [{{upstream: {d}, model: {d}-model{_price()}}}]}}" for d in others

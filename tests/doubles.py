@@ -353,6 +353,53 @@ def chat_events(*texts: str, with_usage: bool = True) -> list[Json]:
     return [*events, {**base, "choices": [], "usage": usage()}] if with_usage else events
 
 
+def message(*blocks: Json, **more: Any) -> Json:
+    """A whole answer as Anthropic gives it."""
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-1",
+        "content": [*blocks] or [{"type": "text", "text": " Paris."}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 5, "output_tokens": 3},
+        **more,
+    }
+
+
+def text_events(index: int, *texts: str, **more: Any) -> list[Json]:
+    """The events of a block of text."""
+    block = {"type": "text", "text": "", **more}
+    said = [{"type": "text_delta", "text": text} for text in texts]
+    return block_events(index, block, *said)
+
+
+def block_events(index: int, block: Json, *deltas: Json) -> list[Json]:
+    """The events of a block: its begin, what is added to it, its end."""
+    return [
+        {"type": "content_block_start", "index": index, "content_block": block},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def message_events(
+    *blocks: list[Json], usage: Json | None = None, reason: str = "end_turn"
+) -> list[Json]:
+    """The events of a stream as Anthropic gives it, around those of its blocks."""
+    begun = message(usage={"input_tokens": 5, "output_tokens": 1}, stop_reason=None)
+    delta = {"stop_reason": reason, "stop_sequence": None}
+    used = {"output_tokens": 3} if usage is None else usage
+    return [
+        {"type": "message_start", "message": {**begun, "content": []}},
+        {"type": "ping"},
+        *(event for block in blocks for event in block),
+        {"type": "message_delta", "delta": delta, "usage": used},
+        {"type": "message_stop"},
+    ]
+
+
 @dataclass(frozen=True)
 class PriceBook:
     """A table of prices, found in as a policy finds them."""

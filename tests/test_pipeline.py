@@ -74,6 +74,7 @@ ROUTES = {
     "multimodel": Route("/v1/completion", BEARER, PROMPT, streams=False),
     "enkrypt": Route("/ai-proxy/completions", ENKRYPT, PROMPT),
     "enkrypt-chat": Route("/ai-proxy/chat/completions", ENKRYPT, MESSAGES),
+    "anthropic": Route("/v1/messages", SCALE, {**MESSAGES, "max_tokens": 64}),
 }
 
 CASES = [
@@ -92,8 +93,17 @@ def good(route: Route, *, streamed: bool, **how: Any) -> Any:
     return answer(chat(" Paris.") if route.chat else legacy())
 
 
+def _texts_of_blocks(raw: bytes, *, streamed: bool) -> str:
+    if not streamed:
+        return "".join(str(block.get("text", "")) for block in json.loads(raw)["content"])
+    lines = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
+    return "".join(line.get("delta", {}).get("text", "") for line in lines)
+
+
 def texts(route: Route, raw: bytes, *, streamed: bool) -> str:
     """What the client reads, in any dialect."""
+    if route.path == "/v1/messages":
+        return _texts_of_blocks(raw, streamed=streamed)
     if not streamed:
         choice = json.loads(raw)["choices"][0]
         return str(choice["message"]["content"] if route.chat else choice["text"])
@@ -164,7 +174,7 @@ async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
     async with client.post(route.path, headers=route.credential, json=body) as response:
         said = await response.json()
 
-    scale = "x-api-key" in route.credential
+    scale = "x-api-key" in route.credential and route.path != "/v1/messages"
     assert response.status == (422 if scale else 400)
     assert said["error"]["param"] == "temperature"
     if scale:
@@ -220,9 +230,9 @@ async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_en
         except aiohttp.ClientPayloadError:
             broken = True
 
-    # Clients of OpenAI's dialect raise on the event, and one of them loses it when the connection
-    # breaks. The SDKs of the others do not look at it: only the break tells them.
-    assert broken is not name.startswith("openai")
+    # Clients of OpenAI's and Anthropic's dialects raise on the event, and some lose it when the
+    # connection breaks. The SDKs of the others do not look at it: only the break tells them.
+    assert broken is not name.startswith(("openai", "anthropic"))
     assert response.status == 200
     assert json.loads(raw.rstrip().split(b"data: ")[-1])["error"]["code"]
     assert b"[DONE]" not in raw

@@ -29,6 +29,7 @@ BODIES: dict[Endpoint, dict[str, Any]] = {
     "completions": {"model": "m", "prompt": "p"},
     "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
 }
+MESSAGES = {**BODIES["chat"], "max_tokens": 64}
 # A value of each field that is not its default, and what must be beside it.
 SAMPLES: dict[str, Any] = {
     "audio": {"voice": "x"},
@@ -85,7 +86,7 @@ SAMPLES: dict[str, Any] = {
     "suffix": "s",
     "temperature": 0.5,
     "tool_choice": "required",
-    "tools": [{"type": "function"}],
+    "tools": [{"type": "function", "function": {"name": "f"}}],
     "top_k": 40,
     "top_logprobs": 2,
     "top_p": 0.5,
@@ -94,6 +95,15 @@ SAMPLES: dict[str, Any] = {
     "verbosity": "low",
     "web_search_options": {"a": "b"},
 }
+OWN: dict[str, Any] = {
+    "mcp_servers": [{"type": "url", "url": "https://mcp.test", "name": "m"}],
+    "metadata": {"user_id": "u"},
+    "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "tool_choice": {"type": "any"},
+    "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+}
+"""The same for a client of Messages."""
 PLAIN: tuple[Any, ...] = ("x", 2, 0.5, True, False, {"a": "b"}, ["a"])
 """Values of the usual types, for a field whose value is of no matter."""
 EACH: dict[str, tuple[Any, ...]] = {
@@ -124,7 +134,8 @@ class Sample:
     @property
     def without(self) -> dict[str, Any]:
         """The request without the field."""
-        return {**BODIES[self.endpoint], **BESIDE.get(self.name, {})}
+        body = MESSAGES if self.dialect.messages else BODIES[self.endpoint]
+        return {**body, **BESIDE.get(self.name, {})}
 
     @property
     def body(self) -> dict[str, Any]:
@@ -134,7 +145,8 @@ class Sample:
 def samples(dialect: Dialect, endpoint: Endpoint) -> Iterator[Sample]:
     """Return a sample of each field; a flag where a count is none."""
     for name, field in sorted(dialect.fields[endpoint].items()):
-        for value in EACH.get(name) or (_value(name, field),):
+        own = OWN.get(name) if dialect.messages else None
+        for value in EACH.get(name) or (own or _value(name, field),):
             flag = name == "logprobs" and field.check(value) is not None
             yield Sample(dialect, endpoint, name, True if flag else value)
 

@@ -44,6 +44,9 @@ PARTS: Mapping[str, Part] = {
     **_all("question", "web_search_options", "service_tier", "store", "prompt_cache_key"),
     **_all("question", "prompt_cache_isolation_key", "perf_metrics_in_response", "dimensions"),
     **_all("question", "encoding_format", "context_length_exceeded_behavior"),
+    **_all("question", "cache_control", "container", "context_management", "diagnostics"),
+    **_all("question", "inference_geo", "mcp_servers", "output_config", "speed", "system"),
+    **_all("question", "thinking"),
     **_all("question", "inference_extra_headers", "inference_extra_params"),
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
-from proxy.types import CacheRule, Call, Chunk, Json
+from proxy.types import CacheRule, Call, Chunk, Json, Untouched
 
 _AMISS = frozenset({"content_filter", "error"})
 _CALLS = frozenset({"tool_calls", "function_call"})
@@ -29,7 +29,7 @@ def _texts(value: Any) -> int:
 def line_of(chunk: Chunk) -> bytes:
     """Return a chunk as JSON on one line."""
     raw = chunk.raw
-    if raw is not None and b"\n" not in raw:
+    if raw is not None and b"\n" not in raw and not isinstance(raw, Untouched):
         return raw
     # A copy, as the writer keeps some 4 KiB for each of its results, however short.
     return bytes(bytearray(dump(chunk.data, chunk.size)))

@@ -6,10 +6,20 @@ Nothing in this room reads or writes a socket.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from proxy.dialects import enkrypt, fireworks, multimodel, openai, portkey, request_headers, scale
+from proxy.dialects import (
+    anthropic,
+    enkrypt,
+    fireworks,
+    multimodel,
+    openai,
+    portkey,
+    request_headers,
+    scale,
+)
 from proxy.dialects.base import Client, Dialect, Headers
 from proxy.dialects.bounds import GROUPS, SPELLINGS, check_groups, checked_fields
 from proxy.dialects.fields import Fields, check_body
@@ -30,6 +40,7 @@ DIALECTS: dict[str, Dialect] = {
     "scale": scale.SCALE,
     "multimodel": multimodel.MULTIMODEL,
     "enkrypt": enkrypt.ENKRYPT,
+    "anthropic": anthropic.ANTHROPIC,
 }
 
 CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
@@ -163,6 +174,8 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     if not client.ruled.isdisjoint(body):
         for rule in client.rules.get(endpoint, ()):
             rule(body)
+    if client.user is not None and head.user is None:
+        head = replace(head, user=client.user(body))
     asked: Any = body["model"]
     deployment = None
     if client.named is not None:

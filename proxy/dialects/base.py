@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
+from proxy.dialects import sse
 from proxy.dialects.fields import Fields
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
 from proxy.frozen import frozen
-from proxy.types import Call, Endpoint, Json, RequestHead, Secret
+from proxy.types import Call, Chunk, Endpoint, Json, RequestHead, Secret
 from proxy.types.guard import Verdicts
 
 Headers = Mapping[str, str]  # names in lower case
@@ -42,6 +43,18 @@ class ErrorResponse:
     status: int
     body: Json
     headers: tuple[tuple[str, str], ...] = ()
+
+
+class AnswerWriter(Protocol):
+    """Feed it chunks; it returns bytes as soon as there is something to send. ``weight`` is
+    about how many bytes it takes to write a chunk."""
+
+    @property
+    def media_type(self) -> str: ...
+
+    def weight(self, chunk: Chunk) -> int: ...
+
+    def feed(self, chunk: Chunk) -> bytes: ...
 
 
 def ok(verdicts: Verdicts, *, flagged: bool) -> int:
@@ -77,6 +90,9 @@ class Client:
     which then ends cleanly; only a broken connection tells all others. ``reads_any_logprobs`` is
     true where those of legacy completions may have chat's form, ``reads_times`` where an answer
     says how long its model took.
+
+    ``user`` finds the end user in a body that says it under no ``user``. ``events`` makes what
+    writes a stream that is none of OpenAI's, and ``error_event`` an error in it.
     """
 
     routes: Mapping[tuple[str, str], Endpoint]
@@ -100,6 +116,9 @@ class Client:
     reads_error_events: bool = False
     reads_any_logprobs: bool = False
     reads_times: bool = False
+    user: Callable[[Json], str | None] | None = None
+    events: Callable[[], AnswerWriter] | None = None
+    error_event: Callable[[bytes], bytes] = sse.event
 
 
 @frozen
@@ -113,7 +132,11 @@ class Server:
     of its responses mean, ``denials`` by which words of an error its guards deny a call.
     ``implied`` says what the upstream does about a field that it does not know, as if it had been
     told so. ``required_headers`` are those that it refuses a request without, and that only a
-    policy can name.
+    policy can name. ``answers`` is the list that each whole answer has. Where its streams are none
+    of OpenAI's, ``events`` makes what reads one of their events as chunks in chat's form, for a
+    client of the same form or of another. ``own_to_hub`` is ``to_hub`` for one of the same form,
+    ``own_from_hub`` is ``from_hub`` for its request. ``passed_headers`` are those of a request of
+    its own clients that it gets, each with what it is told where they say nothing.
     """
 
     prefix: str
@@ -129,6 +152,11 @@ class Server:
     denials: frozenset[str] = DENIALS
     implied: Mapping[str, object] = field(default_factory=lambda: IMPLIED)
     required_headers: tuple[str, ...] = ()
+    answers: str = "choices"
+    events: Callable[[bool], Callable[[Json], list[Json]]] | None = None
+    own_to_hub: Callable[[Json], Json] | None = None
+    own_from_hub: Callable[[Json], Json] | None = None
+    passed_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @frozen
@@ -154,6 +182,9 @@ class Dialect:
 
     ``types`` are the same without their ranges, where its servers differ in those: then a client's
     values are held to them on arrival, and to the ranges of the upstream that they go to.
+
+    With ``messages`` a call of its clients is in the form of Messages, not of a chat: it crosses
+    only on its way to an upstream that speaks no such form.
     """
 
     name: str
@@ -163,3 +194,4 @@ class Dialect:
     types: Mapping[Endpoint, Fields] = field(default_factory=dict)
     provider: str | None = None
     cells: TableCells = TableCells()
+    messages: bool = False

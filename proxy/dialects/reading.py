@@ -9,6 +9,7 @@ from proxy.dialects import hub, sse
 from proxy.dialects.base import Client, Dialect, Server
 from proxy.dialects.documents import Documents
 from proxy.dialects.logprobs import LegacyLogprobs
+from proxy.dialects.messages.writing import TurnMarks
 from proxy.dialects.statuses import ErrorBody, meaning_of_event, parse_error
 from proxy.errors import (
     AnswerTooLarge,
@@ -22,7 +23,7 @@ from proxy.errors import (
 )
 from proxy.meter import answer_quarters
 from proxy.offload import LARGE_BYTES
-from proxy.types import Call, Chunk, Endpoint, Json
+from proxy.types import Call, Chunk, Endpoint, Json, Untouched
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 Document = bytes | bytearray
@@ -54,7 +55,22 @@ def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) 
     wanted, words = call.head.endpoint, upstream.server.finishes
     same = wanted == endpoint and wanted != "completions"
     turn = None if same else _turning(call, wanted, endpoint, client.client)
+    if client.messages and not upstream.messages and call.stream:
+        turn = _marked(turn, TurnMarks())
     return hub.FinishWords(words, turn).feed if words and client is not upstream else turn
+
+
+def _marked(turn: Turn | None, marks: TurnMarks) -> Turn:
+    """Return a turn of which each chunk is marked where something else begins."""
+    if turn is None:
+        return marks.feed
+    first = turn
+
+    def feed(data: Json) -> Json | None:
+        turned = first(data)
+        return None if turned is None else marks.feed(turned)
+
+    return feed
 
 
 def _turning(call: Call, wanted: Endpoint, endpoint: Endpoint, client: Client) -> Turn | None:
@@ -110,10 +126,23 @@ class StreamReader:
     """A stream of events. It ends with ``[DONE]``, or with its bytes once a choice has finished;
     any other end is a stream that was cut."""
 
-    __slots__ = ("_documents", "_done", "_finished", "_leg", "_server", "_turn", "close", "feed")
+    __slots__ = (
+        *("_documents", "_done", "_events", "_finished", "_leg", "_own", "_server", "_turn"),
+        *("close", "feed"),
+    )
     holds: ClassVar[bool] = False
 
-    def __init__(self, leg: int, turn: Turn | None, server: Server, documents: Documents) -> None:
+    def __init__(
+        self,
+        leg: int,
+        turn: Turn | None,
+        server: Server,
+        documents: Documents,
+        *,
+        own: bool = False,
+    ) -> None:
+        self._own = own  # for a client that reads the upstream's own form
+        self._events = None if server.events is None else server.events(own)
         events = sse.EventReader(MAX_EVENT_BYTES)
         self.feed, self.close = events.feed, events.close
         self._leg = leg
@@ -133,6 +162,8 @@ class StreamReader:
         data = self._documents.read(raw)
         if "error" in data:
             _check(data, self._server)
+        if self._events is not None:
+            return self._read_event(data, raw)
         if not self._finished:
             self._finished = hub.finishes(data)
         if self._turn is None and len(raw) <= LARGE_BYTES:
@@ -141,6 +172,24 @@ class StreamReader:
         if turned is None:
             return []
         return [_chunk(turned, raw if turned is data else None, self._leg, len(raw))]
+
+    def _read_event(self, event: Json, raw: bytes) -> list[Chunk]:
+        """Return what one event of a stream that is none of OpenAI's says."""
+        kind = event.get("type")
+        passed: Untouched | None = None
+        if self._own and isinstance(kind, str) and b"\n" not in raw:
+            passed = Untouched(raw)
+            passed.kind = kind
+        if kind == "message_stop":
+            self._done = True
+            return [Chunk(None, passed, leg=self._leg, last=True)]
+        chunks: list[Chunk] = []
+        for made in self._events(event) if self._events is not None else ():
+            self._finished = self._finished or hub.finishes(made)
+            turned = made if self._turn is None else self._turn(made)
+            if turned is not None:
+                chunks.append(_chunk(turned, passed, self._leg, len(raw)))
+        return chunks
 
     def end(self) -> list[Chunk]:
         if self._done:
@@ -157,10 +206,10 @@ class WholeReader:
     bounds its bytes.
     """
 
-    __slots__ = ("_documents", "_left", "_leg", "_raw", "_server", "_stream", "_turn")
+    __slots__ = ("_documents", "_left", "_leg", "_own", "_raw", "_server", "_stream", "_turn")
     holds: ClassVar[bool] = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it reads, how, and for whom
         self,
         leg: int,
         turn: Turn | None,
@@ -169,7 +218,9 @@ class WholeReader:
         *,
         stream: bool,
         limit: int,
+        own: bool = False,
     ) -> None:
+        self._own = own
         self._leg = leg
         self._turn = turn
         self._server = server
@@ -194,13 +245,14 @@ class WholeReader:
         data = self._documents.read(whole)
         if "error" in data:
             _check(data, self._server)
-        wanted = "data" if self._documents.vectors else "choices"
+        wanted = "data" if self._documents.vectors else self._server.answers
         if wanted not in data or type(data[wanted]) is not list:
             raise UpstreamInvalid(f"The upstream sent an answer without {wanted}.")
-        hubbed = data if self._server.to_hub is None else self._server.to_hub(data)
+        to_hub = self._server.own_to_hub if self._own else self._server.to_hub
+        hubbed = data if to_hub is None else to_hub(data)
         turned = hubbed if self._turn is None else self._turn(hubbed) or hubbed
         if not self._stream:
-            raw = whole if turned is data else None
+            raw = whole if turned is data else Untouched(whole) if self._own else None
             if len(whole) <= LARGE_BYTES:
                 return [Chunk(turned, raw, self._leg, last=True)]
             return [_chunk(turned, raw, self._leg, len(whole), last=True)]

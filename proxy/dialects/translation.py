@@ -14,6 +14,8 @@ from proxy.dialects import hub
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import BOUNDS, most_answered
 from proxy.dialects.fields import Fields
+from proxy.dialects.messages.from_chat import bounded, lost_of
+from proxy.dialects.messages.to_chat import chat_of
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
@@ -23,6 +25,7 @@ from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, 
 REFUSED = frozenset(
     {
         "audio",
+        "container",
         "echo",
         "function_call",
         "functions",
@@ -31,6 +34,8 @@ REFUSED = frozenset(
         "guided_json",
         "guided_regex",
         "images",
+        "inference_geo",
+        "mcp_servers",
         "modalities",
         "n",
         "response_format",
@@ -63,6 +68,10 @@ NOTHING: Mapping[str, tuple[object, ...]] = {
 SAME_FIELD: tuple[tuple[str, ...], ...] = (
     ("top_logprobs", "logprobs", "return_token_log_probs"),
     ("stop", "stop_sequences"),
+    ("user", "metadata"),
+    ("response_format", "output_config"),
+    ("reasoning_effort", "output_config", "thinking"),
+    ("parallel_tool_calls", "tool_choice"),
     ("prompt", "messages"),
     ("enkrypt_context", "context"),
     (*BOUNDS,),
@@ -92,10 +101,13 @@ def translate(
     allowed, dropped = permitted(body, upstream)
     allowed["model"] = target.model
     zero = takes_zero(upstream, to_dialect)
-    body = _turned(from_endpoint, to_endpoint, allowed)
-    body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
-    body = to_dialect.server.from_hub(to_endpoint, body)
     known_here = from_dialect.fields.get(from_endpoint, {})
+    if from_dialect.messages is not to_dialect.messages:
+        known_here = {**OPENAI.fields["chat"], **known_here}
+    body, lost = _crossed(from_dialect, to_dialect, endpoints, allowed)
+    dropped += lost
+    body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
+    body = _written(from_dialect, to_dialect, to_endpoint, body)
     kept: Json = {}
     implied = to_dialect.server.implied
     dropped += _merged(from_endpoint, to_endpoint, allowed)
@@ -120,6 +132,32 @@ def translate(
         takes_zero=zero,
         most_answered=answered(from_endpoint, kept, obeyed, takes_zero=zero),
     )
+
+
+def _crossed(
+    from_dialect: Dialect,
+    to_dialect: Dialect,
+    endpoints: tuple[Endpoint, Endpoint],
+    body: Json,
+) -> tuple[Json, Collection[str]]:
+    """Return a body in the form of the other endpoint, of a chat where either side speaks no
+    Messages, and the names of what is left out on the way."""
+    lost: Collection[str] = ()
+    if from_dialect.messages and not to_dialect.messages:
+        body, lost = chat_of(body)
+    body = _turned(*endpoints, body)
+    if to_dialect.messages and not from_dialect.messages:
+        lost = lost_of(body)
+        body = bounded(body)
+    return body, lost
+
+
+def _written(from_dialect: Dialect, to_dialect: Dialect, endpoint: Endpoint, body: Json) -> Json:
+    """Return a body in the form of an upstream, whose own one it may be already."""
+    server = to_dialect.server
+    if from_dialect.messages and server.own_from_hub is not None:
+        return server.own_from_hub(body)
+    return server.from_hub(endpoint, body)
 
 
 def answered(asked: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import orjson
 
 from proxy.dialects import DIALECTS
@@ -14,6 +16,9 @@ from proxy.errors import BadField
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Translated, Way
+
+_WORDS = re.compile(r"[A-Za-z0-9._-]{1,64}(?:, ?[A-Za-z0-9._-]{1,64}){0,31}")
+"""What a header of a client that is passed on may say: short words."""
 
 
 @frozen
@@ -109,12 +114,24 @@ def build_request(
         body = {**body, "stream_options": options}
     return UpstreamRequest(
         url=way.url,
-        headers=way.headers,
+        headers=_headers(call, way, from_dialect, to_dialect),
         body=orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body),
         endpoint=way.endpoint,
         dropped=_by_client(call, fit_for.dropped) if fit_for.dropped else (),
         most_answered=fit_for.most_answered,
     )
+
+
+def _headers(call: Call, way: Way, from_dialect: Dialect, to_dialect: Dialect) -> dict[str, str]:
+    """Return the headers of a request: those of its way, and the client's own that pass by name to
+    an upstream of the same dialect. A policy's own count before a client's."""
+    passed = to_dialect.server.passed_headers
+    if not passed:
+        return way.headers
+    given = call.head.headers if from_dialect is to_dialect else {}
+    more = {name: given.get(name, usual) for name, usual in passed.items()}
+    good = {name: value for name, value in more.items() if _WORDS.fullmatch(value)}
+    return {**good, **way.headers}
 
 
 def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:

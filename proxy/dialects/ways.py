@@ -37,7 +37,8 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
     there = fields_of(target, to_dialect, endpoint)
     checks = {name: field.check for name, field in there.items()}
-    same = asked == endpoint and to_dialect.server.from_hub is unchanged
+    one_form = from_dialect.messages is to_dialect.messages
+    same = asked == endpoint and one_form and to_dialect.server.from_hub is unchanged
     here = CHECKED_FIELDS[from_dialect.name][asked]
     kept = from_dialect.client.to_hub in (unchanged, openai.to_hub)  # as it was checked
     url, headers = beside(upstream, to_dialect, to_dialect.server.paths[endpoint])

@@ -7,30 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from proxy.dialects import hub, sse
-from proxy.dialects.base import Client, ErrorResponse, ok
+from proxy.dialects.base import AnswerWriter, Client, ErrorResponse, ok
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
 from proxy.errors import ProxyError
-from proxy.types import Call, Chunk, Json
+from proxy.types import Call, Chunk, Json, Untouched
 from proxy.types.guard import Verdicts
 
 Judged = Callable[[], Verdicts]
 _END = sse.event(sse.DONE)
-
-
-class AnswerWriter(Protocol):
-    """Feed it chunks; it returns bytes as soon as there is something to send. ``weight`` is
-    about how many bytes it takes to write a chunk."""
-
-    @property
-    def media_type(self) -> str: ...
-
-    def weight(self, chunk: Chunk) -> int: ...
-
-    def feed(self, chunk: Chunk) -> bytes: ...
 
 
 def nobody() -> Verdicts:
@@ -68,6 +55,18 @@ def _bare_usage(data: Json) -> bool:
     return data.get("choices") == [] and data.get("usage") is not None
 
 
+def _interim(data: Json) -> bool:
+    """True if a chunk says what was used so far: clients add such counts up, the meter does not."""
+    return isinstance(data["usage"], dict) and "interim" in data["usage"]
+
+
+def event_writer(client: Client, *, wants_usage: bool, verdicts: Judged = nobody) -> AnswerWriter:
+    """Return what writes a stream for a client."""
+    if client.events is not None:
+        return client.events()
+    return EventWriter(client, wants_usage=wants_usage, verdicts=verdicts)
+
+
 class EventWriter:
     """A stream. Untouched chunks pass as they came, bare usage only to whom it was promised."""
 
@@ -88,7 +87,7 @@ class EventWriter:
         data, raw = chunk.data, chunk.raw
         if data is None:
             event = b"" if chunk.last else sse.KEEPALIVE
-        elif not self._wants_usage and "usage" in data and _bare_usage(data):
+        elif "usage" in data and (not self._wants_usage or _interim(data)) and _bare_usage(data):
             event = b""
         elif self._tell is None and raw is not None and b"\n" not in raw:
             event = b"data: " + raw + b"\n\n"  # as ``sse.event``
@@ -127,6 +126,8 @@ class WholeWriter:
         if not chunk.last:
             return b""
         client = self._client
+        if isinstance(chunk.raw, Untouched):
+            return chunk.raw
         whole = data if client.whole is None else client.whole(self._call, self._parts)
         if client.add_verdicts is not None:
             whole = client.add_verdicts(whole, _shown(self._verdicts()), ())

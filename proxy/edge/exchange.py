@@ -10,8 +10,9 @@ import orjson
 from aiohttp import web
 
 from proxy import dialects
-from proxy.dialects import sse, writing
-from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
+from proxy.dialects import writing
+from proxy.dialects.base import AnswerWriter
+from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
 from proxy.edge.request import Bounds, Incoming
@@ -114,7 +115,7 @@ class HttpExchange:
         self._head = head
         self._record = record
         self._writer = (
-            EventWriter(self._client, wants_usage=self._call.wants_usage, verdicts=record.verdicts)
+            event_writer(self._client, wants_usage=self._call.wants_usage, verdicts=record.verdicts)
             if head.streamed
             else WholeWriter(self._client, self._call, record.verdicts)
         )
@@ -177,9 +178,9 @@ class HttpExchange:
         elif not self._head.streamed:
             out.cut()
         elif self._client.reads_error_events:
-            await out.write(sse.event(body), last=True)
+            await out.write(self._client.error_event(body), last=True)
         else:
-            await out.write(sse.event(body))
+            await out.write(self._client.error_event(body))
             out.cut()  # these clients do not look at the event: only a missing end tells them
 
     async def answer_bug(self) -> web.StreamResponse:

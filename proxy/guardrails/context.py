@@ -75,7 +75,9 @@ def _about(rule: GuardRule, contextual: ContextualDetector, question: Question) 
 def question_of(body: Json) -> Question:
     """Read what a call asks."""
     messages = [each for each in _list(body.get("messages")) if isinstance(each, dict)]
-    system = (_content(each) for each in messages if each.get("role") in _SYSTEM)
+    system = [_content(each) for each in messages if each.get("role") in _SYSTEM]
+    if "system" in body:  # of a Messages request, whose system prompt stands by itself
+        system = [_words(body["system"]), *system]
     asked = [_content(each) for each in messages if each.get("role") == "user"]
     prompt = body.get("prompt", body.get("input"))
     context = body.get("context", body.get("enkrypt_context"))

@@ -20,6 +20,7 @@ from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.stream.placeholders import Masks
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.signed import without_broken
 from proxy.guardrails.text.usual import usual_answer, usual_request
 from proxy.guardrails.text.walk import Found, Texts, answer_walk, request_walk
 from proxy.guardrails.text.weight import EACH
@@ -104,7 +105,9 @@ class CallGate:
             size=call.size,
         )
         body = await inspector.inspect(rules, call.body, read=read, known=known)
-        safe = call if body is call.body else replace(call, body=body, quarters={})
+        safe = call
+        if body is not call.body:
+            safe = replace(call, body=without_broken(call.body, body), quarters={})
         if inspector.routed is not None:
             self.record.decided = self.plan
             self.plan = self.record.plan = _elsewhere(self.plan, inspector.routed)

@@ -13,8 +13,9 @@ import orjson
 from proxy import dialects
 from proxy.app import Rooms, assembled
 from proxy.cache import NullCache
-from proxy.dialects import Received, sse, writing
-from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
+from proxy.dialects import Received, writing
+from proxy.dialects.base import AnswerWriter
+from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
 from proxy.emit import Emitters
 from proxy.errors import (
@@ -198,7 +199,7 @@ class _Exchange:
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
         self._writer = (
-            EventWriter(self._client, wants_usage=self._call.wants_usage, verdicts=record.verdicts)
+            event_writer(self._client, wants_usage=self._call.wants_usage, verdicts=record.verdicts)
             if head.streamed
             else WholeWriter(self._client, self._call, record.verdicts)
         )
@@ -223,7 +224,7 @@ class _Exchange:
         refusal = writing.refusal(self._client, error, REQUEST, record.verdicts())
         body = orjson.dumps(refusal.body)
         if self._begun:
-            self._played.body += sse.event(body)
+            self._played.body += self._client.error_event(body)
             return
         fields = headers.of_refusal(record, error) | dict(refusal.headers)
         self._leave(refusal.status, fields)

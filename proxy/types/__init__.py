@@ -296,6 +296,13 @@ class Head:
     flagged: bool = False
 
 
+class Untouched(bytes):
+    """What an upstream sent, in its own dialect and not in the form of ``Chunk.data``: for a client
+    of the same dialect alone. ``kind`` is the name of the event that it was the data of."""
+
+    kind: str = ""
+
+
 @frozen
 class Chunk:
     """A piece of an answer in OpenAI's form; an answer that is not streamed is one chunk for each

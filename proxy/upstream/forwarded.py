@@ -324,14 +324,16 @@ def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
     upstream = asked.target.upstream
     spoken = DIALECTS[upstream.dialect]
     server = spoken.server
-    turn = turning(call, endpoint, DIALECTS[call.head.dialect], spoken)
+    asks = DIALECTS[call.head.dialect]
+    turn = turning(call, endpoint, asks, spoken)
+    own = asks.messages and spoken.messages
     documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
     if media_type == EVENTS and call.stream:
-        return StreamReader(leg, turn, server, documents)
+        return StreamReader(leg, turn, server, documents, own=own)
     if media_type != JSON:
         raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
     limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
-    return WholeReader(leg, turn, server, documents, stream=call.stream, limit=limit)
+    return WholeReader(leg, turn, server, documents, stream=call.stream, limit=limit, own=own)
 
 
 def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""Each of the 36 pairs of a client's dialect and an upstream's, over sockets: the answer in each
+"""Each of the 49 pairs of a client's dialect and an upstream's, over sockets: the answer in each
 way it may come, and what becomes of each field of the request, as docs/dialects.md says."""
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
 from tests.conformance.test_multimodel import OWN
 from tests.conftest import KEY
+from tests.dialects.test_anthropic import accumulated, events_of
 from tests.doubles import (
     Json,
     Script,
@@ -25,7 +26,10 @@ from tests.doubles import (
     chat_events,
     legacy,
     legacy_events,
+    message,
+    message_events,
     stream,
+    text_events,
     usage,
 )
 from tools.losses import Arrived, Sample, judge, samples, targets
@@ -38,9 +42,11 @@ CREDENTIALS: Mapping[str, dict[str, str]] = {
     "scale": {"x-api-key": KEY},
     "multimodel": BEARER,
     "enkrypt": {"apikey": KEY},
+    "anthropic": {"x-api-key": KEY},
 }
 SECRETS = {"openai": "authorization", "fireworks": "authorization", "multimodel": "authorization"}
 SECRETS |= {"portkey": "x-portkey-api-key", "scale": "x-api-key", "enkrypt": "apikey"}
+SECRETS |= {"anthropic": "x-api-key"}
 DEPLOYMENTS = {name: f"via-{name}" for name in DIALECTS} | {
     "openai": "support-chat",
     "a chat-only target": "search-answers",
@@ -71,12 +77,22 @@ class Way:
 
     @property
     def upstream_chats(self) -> bool:
+        if self.upstream == "anthropic":
+            return True
         return self.endpoint == "chat" and self.upstream != "multimodel"
+
+    @property
+    def prompt(self) -> Json:
+        more = {"max_tokens": 64} if self.client == "anthropic" else {}
+        return {**PROMPT[self.endpoint], **more}
 
     def script(self, *, streamed: bool) -> Script:
         """Answer as an upstream of the dialect does."""
         if self.upstream == "multimodel":
             return answer(OWN)
+        if self.upstream == "anthropic":
+            spoken = message_events(text_events(0, " Par", "is."))
+            return stream(spoken, done=False) if streamed else answer(message())
         if streamed:
             events = (chat_events if self.upstream_chats else legacy_events)(" Par", "is.")
             return stream(events, done=self.upstream != "scale")
@@ -108,8 +124,11 @@ async def test_an_answer_comes_whole_and_streamed(
         for streamed in (False, True) if client_dialect != "multimodel" else (False,):
             upstream.requests.clear()
             upstream.answer_with(way.script(streamed=streamed))
-            more = {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
-            body = {**PROMPT[way.endpoint], **more}
+            options = {"stream_options": {"include_usage": True}}
+            more = {"stream": True, **options} if streamed else {}
+            if streamed and client_dialect == "anthropic":
+                del more["stream_options"]
+            body = {**way.prompt, **more}
             async with client.post(way.path, headers=way.headers, json=body) as response:
                 raw = await response.text()
 
@@ -127,6 +146,12 @@ def _path_there(way: Way) -> str:
 
 
 def _check_answer(way: Way, raw: str, *, streamed: bool) -> None:
+    if way.client == "anthropic":
+        answered = accumulated(events_of(raw.encode())) if streamed else json.loads(raw)
+        assert answered["content"] == [{"type": "text", "text": " Paris."}]
+        assert answered["stop_reason"] == "end_turn"
+        assert answered["usage"] == {"input_tokens": 5, "output_tokens": 3}
+        return
     documents = _documents(raw) if streamed else [json.loads(raw)]
     assert ("[DONE]" in raw) is (streamed and way.client != "scale")
     choices = [choice for each in documents for choice in each["choices"]]

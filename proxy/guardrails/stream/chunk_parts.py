@@ -52,6 +52,18 @@ def finished(data: Json) -> set[int]:
     }
 
 
+def begins_anew(data: Json) -> bool:
+    """True if what a choice says goes on in another block, after or with this chunk: a client of
+    Messages reads each by itself, one after the other."""
+    choices = data.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        block = delta.get("block") if isinstance(delta, dict) else None
+        if isinstance(block, dict) and ("start" in block or "stop" in block):
+            return True
+    return False
+
+
 def going_on(data: Json, text: Text) -> TextPlace | None:
     """Return the place whose text this is a part of; None for a text that is never cut."""
     path = text.path

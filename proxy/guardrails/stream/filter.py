@@ -20,6 +20,7 @@ from proxy.guardrails.stream.arguments import weight_of_parts
 from proxy.guardrails.stream.chunk_parts import (
     PlacedText,
     TextPlace,
+    begins_anew,
     finished,
     frame,
     going_on,
@@ -129,6 +130,12 @@ class StreamFilter:
 
     def take(self, step: ChunkTexts) -> list[Chunk]:
         """Take the texts of the next chunk, return the chunks they release."""
+        data = step.chunk.data
+        if data is not None and self._streams and begins_anew(data):
+            return [*self.flush(), *self._take(step)]
+        return self._take(step)
+
+    def _take(self, step: ChunkTexts) -> list[Chunk]:
         chunk, data, ends = step.chunk, step.chunk.data, step.ends
         if data is None:  # a sign of life ends no text
             return [chunk] if chunk.is_keepalive else [*self.flush(), chunk]

@@ -24,6 +24,18 @@ COUNTS = frozenset({
 })  # fmt: skip
 """What usage is told by."""
 
+OF_BLOCKS = frozenset(
+    {"block", "citations", "input_schema", "is_error", "seal", "signature", "source", "start"}
+    | {"stop", "stop_reason", "system", "tool_use_id"}
+)
+"""Names that blocks of Messages have, and what is beside a text of theirs."""
+
+ROLE_OF: Mapping[str, str] = {
+    **dict.fromkeys(("input", "prompt", "suffix"), "user"),
+    "system": "system",
+}
+"""Whose words a field of a request has."""
+
 NUMBERS = frozenset({bool, float, int, type(None)})
 """The types of what is a number in JSON, or no text either."""
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from proxy.frozen import frozen
-from proxy.guardrails.text.frame import COUNTS, NAMES, is_silent
+from proxy.guardrails.text.frame import COUNTS, NAMES, OF_BLOCKS, ROLE_OF, is_silent
 from proxy.guardrails.text.json_strings import values
 from proxy.guardrails.text.logprobs import beside
 from proxy.guardrails.text.opaque import (
@@ -32,7 +32,7 @@ from proxy.guardrails.text.weight import MOST_TEXTS
 from proxy.types import Json
 
 REQUEST: Mapping[str, str] = {
-    "messages": "content",
+    **dict.fromkeys(("messages", "system"), "content"),
     "prompt": "prompt",
     "input": "prompt",
     "suffix": "suffix",
@@ -73,7 +73,7 @@ REQUEST: Mapping[str, str] = {
 
 NESTED: Mapping[str, str] = {
     "name": "name",
-    "arguments": "arguments",
+    **dict.fromkeys(("arguments", "input", "partial_json"), "arguments"),
     "refusal": "refusal",
     "reasoning": "reasoning",
     "reasoning_content": "reasoning",
@@ -95,10 +95,10 @@ _SAYS_TYPE = frozenset({"type", "role", "object", "detail", "encoding_format"})
 WORDS = ROLES | {  # that say of which type a value is
     "array", "auto", "boolean", "custom", "ephemeral", "float", "function", "high", "image_url",
     "input_audio", "input_text", "integer", "json_object", "json_schema", "low", "null", "number",
-    "object", "output_text", "refusal", "string", "text",
+    "object", "output_text", "refusal", "string", "text", "thinking", "tool_result", "tool_use",
 }  # fmt: skip
 KNOWN = (
-    frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | NAMES | COUNTS | _SAYS_TYPE
+    frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | NAMES | COUNTS | _SAYS_TYPE | OF_BLOCKS
 ) | {  # names that are no texts themselves
     "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "choices",
     "content", "data", "default", "delta", "description", "echo", "enum", "error", "examples",
@@ -227,8 +227,7 @@ def _fields(body: Json) -> Iterator[_Node | Opaque]:
     for name, value in body.items():
         if name in SILENT:
             continue
-        kind = REQUEST.get(name, "other")
-        role = "user" if kind in ("prompt", "suffix") else None
+        kind, role = REQUEST.get(name, "other"), ROLE_OF.get(name)
         sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
         if sealed and value:  # ``audio`` is how an answer is to sound
             yield Opaque((name,), kind_of(name))

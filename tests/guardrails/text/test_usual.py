@@ -96,9 +96,9 @@ def documents(draw: st.DrawFn, *usual: Json) -> Json:
             return document
         above, key = draw(st.sampled_from(places(document)))
         if isinstance(above, dict) and draw(st.booleans()):
-            above[draw(st.sampled_from(NAMES))] = draw(VALUES)
+            above[draw(st.sampled_from(NAMES))] = copy.deepcopy(draw(VALUES))
         elif draw(st.booleans()):
-            above[key] = draw(VALUES)
+            above[key] = copy.deepcopy(draw(VALUES))
         else:
             del above[key]
     return document

@@ -1,0 +1,135 @@
+"""Anthropic: Messages, whole and streamed.
+
+Source: the typed models of Anthropic's Python SDK, 2.12.0, for ``POST /v1/messages``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proxy.dialects import openai, request_headers
+from proxy.dialects.base import Client, Dialect, ErrorResponse, Headers, Server, TableCells
+from proxy.dialects.bounds import tokens, typed
+from proxy.dialects.fields import (
+    Fields,
+    array,
+    boolean,
+    either,
+    integer,
+    mapping,
+    messages,
+    number,
+    required,
+    string,
+)
+from proxy.dialects.messages import from_chat, reading, writing
+from proxy.dialects.statuses import USUAL
+from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
+from proxy.types import Json, Secret
+
+VERSION = "2023-06-01"
+BUSY = 529  # its status where a service has too much to do
+
+MESSAGES: Fields = {
+    "model": required(string()),
+    "max_tokens": required(tokens(1)),
+    "messages": required(messages()),
+    "cache_control": mapping(),
+    "container": either(string(), mapping()),
+    "context_management": mapping(),
+    "diagnostics": mapping(),
+    "inference_geo": string(),
+    "mcp_servers": array(dict, "an array of objects"),
+    "metadata": mapping(),
+    "output_config": mapping(),
+    "service_tier": string(),
+    "speed": string(),
+    "stop_sequences": array(str, "an array of strings"),
+    "stream": boolean(),
+    "system": either(string(), array(dict, "an array of objects")),
+    "temperature": number(0, 1, default=1),
+    "thinking": mapping(),
+    "tool_choice": mapping(),
+    "tools": array(dict, "an array of objects"),
+    "top_k": integer(0),
+    "top_p": number(0, 1, default=1),
+}
+
+TYPES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    BUSY: "overloaded_error",
+}
+"""What an error is called, by its status."""
+
+
+def credential(headers: Headers) -> Secret | None:
+    """Read ``x-api-key``, or a Bearer, which a client sends that has a token."""
+    return request_headers.plain("x-api-key", headers) or request_headers.bearer(headers)
+
+
+def user_of(body: Json) -> str | None:
+    """Return the end user whom the metadata name. Raises ``BadField``."""
+    metadata = body.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    if user is not None and not isinstance(user, str):
+        raise BadField("metadata.user_id", "must be a string")
+    return user
+
+
+def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
+    """Anthropic's error object, with the field and the code that all other dialects have."""
+    status = _status(error)
+    kind = TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    inner = {**openai.error_object(error), "type": kind}
+    body = {"type": "error", "error": inner, "request_id": request_id}
+    return ErrorResponse(status, body, openai.retry_headers(error))
+
+
+def _status(error: ProxyError) -> int:
+    busy = isinstance(error, CircuitOpen | Overloaded | UpstreamBusy)
+    theirs = isinstance(error, UpstreamError) and error.upstream_status in (503, BUSY)
+    return BUSY if busy or theirs else error.status
+
+
+ANTHROPIC = Dialect(
+    name="anthropic",
+    provider="anthropic",
+    fields={"chat": MESSAGES},
+    types={"chat": typed(MESSAGES)},
+    messages=True,
+    client=Client(
+        routes={("POST", "/v1/messages"): "chat", ("POST", "/messages"): "chat"},
+        credential=credential,
+        refuse=refuse,
+        whole=writing.whole,
+        user=user_of,
+        events=writing.MessageEvents,
+        error_event=writing.error_event,
+        done=False,
+        always_usage=True,
+        reads_error_events=True,
+    ),
+    server=Server(
+        prefix="/v1",
+        paths={"chat": "/messages"},
+        authorize=lambda key: ("x-api-key", key),
+        from_hub=from_chat.messages_of,
+        own_from_hub=from_chat.tidy,
+        to_hub=reading.chat_answer,
+        own_to_hub=reading.own_answer,
+        answers="content",
+        events=lambda own: reading.EventTurn(own=own).feed,
+        usage_option=False,
+        shown=("anthropic-ratelimit-", "request-id"),
+        statuses={**USUAL, 402: "credential"},
+        passed_headers={"anthropic-version": VERSION, "anthropic-beta": ""},
+    ),
+    cells=TableCells(credential="`x-api-key`, or `Authorization: Bearer`"),
+)

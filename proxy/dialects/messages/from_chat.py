@@ -1,0 +1,260 @@
+"""A chat as a Messages request, for an upstream that speaks Messages.
+
+Names that it leaves as they are have no counterpart: ``translation`` drops or refuses them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from proxy.dialects.bounds import ASSUMED_TOKENS
+from proxy.errors import BadField
+from proxy.types import Endpoint, Json
+
+LOST = "cannot be expressed to the upstream of this model"
+_DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
+_SYSTEM = frozenset({"system", "developer"})
+CHOICES: Mapping[str, str] = {"auto": "auto", "required": "any", "none": "none"}
+TIERS: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
+EFFORTS: Mapping[str, str] = {"minimal": "low"}
+
+
+def messages_of(endpoint: Endpoint, body: Json) -> Json:
+    """Return a chat as a Messages request. Raises ``BadField`` for what that cannot say."""
+    made = dict(body)
+    made.pop("stream_options", None)
+    system, messages = _messages(made.pop("messages", None) or ())
+    if system:
+        made["system"] = system
+    made["messages"] = messages
+    bounds = [made.pop(name, None) for name in ("max_completion_tokens", "max_tokens")]
+    known = [bound for bound in bounds if bound is not None]
+    made["max_tokens"] = min(known) if known else ASSUMED_TOKENS
+    stop = made.pop("stop", None)
+    if stop:
+        made["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if "user" in made:
+        made["metadata"] = {"user_id": made.pop("user")}
+    else:
+        made.pop("metadata", None)  # a user's id is all that it may say there
+    _tools(made)
+    _wishes(made)
+    return made
+
+
+def bounded(body: Json) -> Json:
+    """Return a chat with a bound, which Messages want: before rules lower it, which never raise
+    one."""
+    known = body.get("max_completion_tokens"), body.get("max_tokens")
+    return body if known != (None, None) else {**body, "max_tokens": ASSUMED_TOKENS}
+
+
+def lost_of(body: Json) -> list[str]:
+    """Return the names of what a chat says that is left out on its way."""
+    lost = ["metadata"] if body.get("metadata") else []
+    if body.get("service_tier") not in (None, *TIERS):
+        lost.append("service_tier")
+    if not body.get("tools"):
+        if body.get("parallel_tool_calls") is False:
+            lost.append("parallel_tool_calls")
+        if body.get("tool_choice") not in (None, "auto", "none"):
+            lost.append("tool_choice")
+    return lost
+
+
+def tidy(body: Json) -> Json:
+    """Return a Messages request that rules have changed, with the names that it has for them, and
+    without thoughts that nobody has signed: they are another upstream's, or were masked."""
+    made = dict(body)
+    made["messages"] = [_signed(message) for message in body.get("messages") or ()]
+    bound = made.pop("max_completion_tokens", None)
+    if bound is not None:
+        made["max_tokens"] = min(bound, made.get("max_tokens") or bound)
+    if "user" in made:
+        made["metadata"] = {"user_id": made.pop("user")}
+    if (stop := made.pop("stop", None)) is not None:
+        made["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    _effort(made)
+    return made
+
+
+def _signed(message: Json) -> Json:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    kept = [block for block in content if not _is_unsigned(block)]
+    return message if len(kept) == len(content) or not kept else {**message, "content": kept}
+
+
+def _is_unsigned(block: Any) -> bool:
+    is_thought = isinstance(block, dict) and block.get("type") == "thinking"
+    return is_thought and not block.get("signature")
+
+
+def _wishes(made: Json) -> None:
+    _effort(made)
+    form = made.get("response_format")
+    if isinstance(form, dict) and form.get("type") == "json_schema":
+        inner = form.get("json_schema")
+        schema = inner.get("schema") if isinstance(inner, dict) else None
+        wanted = {"type": "json_schema", "schema": schema}
+        made["output_config"] = {**(made.get("output_config") or {}), "format": wanted}
+        del made["response_format"]
+    tier = TIERS.get(str(made.pop("service_tier", None)))
+    if tier is not None:
+        made["service_tier"] = tier
+
+
+def _effort(made: Json) -> None:
+    effort = made.pop("reasoning_effort", None)
+    if effort == "none":
+        made["thinking"] = {"type": "disabled"}
+    elif isinstance(effort, str):
+        config = made.get("output_config") or {}
+        made["output_config"] = {**config, "effort": EFFORTS.get(effort, effort)}
+
+
+def _tools(made: Json) -> None:
+    choice, parallel = made.pop("tool_choice", None), made.pop("parallel_tool_calls", None)
+    wanted = _choice(choice)
+    if not made.get("tools"):
+        made.pop("tools", None)
+        return
+    made["tools"] = [_tool(tool) for tool in made["tools"]]
+    if parallel is False and (wanted or {}).get("type") != "none":
+        wanted = {**(wanted or {"type": "auto"}), "disable_parallel_tool_use": True}
+    if wanted is not None:
+        made["tool_choice"] = wanted
+
+
+def _choice(choice: Any) -> Json | None:
+    if choice is None:
+        return None
+    if isinstance(choice, str) and choice in CHOICES:
+        return {"type": CHOICES[choice]}
+    function = choice.get("function") if isinstance(choice, dict) else None
+    if not isinstance(function, dict) or choice.get("type") != "function":
+        raise BadField("tool_choice", LOST)
+    return {"type": "tool", "name": function.get("name")}
+
+
+def _tool(tool: Json) -> Json:
+    function = tool.get("function")
+    if tool.get("type") != "function" or not isinstance(function, dict):
+        raise BadField("tools", LOST)
+    schema = function.get("parameters") or {"type": "object", "properties": {}}
+    made = {"name": function.get("name"), "input_schema": schema}
+    for name in ("description", "strict"):
+        if function.get(name) is not None:
+            made[name] = function[name]
+    return made
+
+
+def _messages(messages: Any) -> tuple[Any, list[Json]]:
+    """Return what the system says, and the other messages."""
+    system: list[Json] = []
+    made: list[Json] = []
+    for message in messages:
+        role = message["role"]
+        if role in _SYSTEM:
+            system += _parts(message.get("content"))
+        elif role == "tool":
+            result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id")}
+            content = message.get("content")
+            words = content if isinstance(content, str) else _parts(content)
+            _add_result(made, result | ({"content": words} if words else {}))
+        elif role == "assistant":
+            made.append({"role": role, "content": _assistant(message)})
+        elif role == "user":
+            content = message.get("content")
+            words = content if isinstance(content, str) else _parts(content)
+            made.append({"role": role, "content": words})
+        else:
+            raise BadField("messages", LOST)
+    if len(system) == 1 and system[0].keys() == {"type", "text"}:
+        return system[0]["text"], made
+    return system, made
+
+
+def _add_result(made: list[Json], result: Json) -> None:
+    """Put results of tools that follow each other into one message."""
+    last = made[-1] if made else {}
+    if last.get("role") == "user" and isinstance(last["content"], list):
+        kinds = {block.get("type") for block in last["content"]}
+        if kinds == {"tool_result"}:
+            last["content"].append(result)
+            return
+    made.append({"role": "user", "content": [result]})
+
+
+def _assistant(message: Json) -> Any:
+    content, calls = message.get("content"), message.get("tool_calls")
+    if message.get("function_call"):
+        raise BadField("messages", LOST)
+    if isinstance(content, str) and not calls:
+        return content
+    blocks = [part for part in _parts(content) if part.get("text") != ""]
+    for call in calls or ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise BadField("messages", LOST)
+        blocks.append(
+            {
+                "type": "tool_use",
+                "id": call.get("id"),
+                "name": function.get("name"),
+                "input": _input(function.get("arguments")),
+            }
+        )
+    return blocks
+
+
+def _input(arguments: Any) -> Json:
+    try:
+        read = orjson.loads(arguments or "{}")
+    except (orjson.JSONDecodeError, TypeError):
+        read = None
+    if not isinstance(read, dict):
+        raise BadField("messages", "holds arguments of a tool that are no JSON object")
+    return read
+
+
+def _parts(content: Any) -> list[Json]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [_block(part) for part in content]
+
+
+def _block(part: Any) -> Json:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "text" and isinstance(part.get("text"), str):
+        return dict(part)
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return {"type": "text", "text": part["refusal"]}
+    if kind == "image_url":
+        inner = part.get("image_url")
+        url = inner.get("url") if isinstance(inner, dict) else inner
+        return {"type": "image", "source": _source(url)}
+    if kind == "file" and isinstance(part.get("file"), dict):
+        source = _source(part["file"].get("file_data"))
+        name = part["file"].get("filename")
+        return {"type": "document", "source": source} | ({"title": name} if name else {})
+    raise BadField("messages", LOST)
+
+
+def _source(url: Any) -> Json:
+    """Return the data of a URL that holds it, or a URL as one. Raises ``BadField``."""
+    if not isinstance(url, str):
+        raise BadField("messages", LOST)
+    found = _DATA_URL.match(url[:256])
+    if found is not None:
+        return {"type": "base64", "media_type": found[1].lower(), "data": url[found.end() :]}
+    if not url.lower().startswith(("https://", "http://")):
+        raise BadField("messages", LOST)
+    return {"type": "url", "url": url}

@@ -1,0 +1,248 @@
+"""A Messages request as a chat, for an upstream that speaks no Messages.
+
+What would make it another question is refused; what only tunes it is left out and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from proxy.errors import BadField
+from proxy.types import Json
+from proxy.types.reasoning import reasons
+
+LOST = "cannot be expressed to the upstream of this model"
+EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
+TIERS: Mapping[str, str] = {"standard_only": "default"}
+LOW_BUDGET, HIGH_BUDGET = 4096, 16384  # tokens of thought, from which on an effort is a larger one
+TAKEN = frozenset(
+    {"messages", "metadata", "output_config", "stop_sequences", "system", "thinking"}
+    | {"tool_choice", "tools"}
+)
+"""Fields that have another form in a chat; all others go on under their names."""
+
+
+def chat_of(body: Json) -> tuple[Json, tuple[str, ...]]:
+    """Return the request as a chat, and the names of what of its members was left out. Raises
+    ``BadField`` for what a chat cannot say."""
+    crossing = _Crossing(body)
+    return crossing.chat(), tuple(sorted(crossing.dropped))
+
+
+class _Crossing:
+    __slots__ = ("_body", "dropped")
+
+    def __init__(self, body: Json) -> None:
+        self._body = body
+        self.dropped: set[str] = set()
+
+    def chat(self) -> Json:
+        body = self._body
+        made = {name: value for name, value in body.items() if name not in TAKEN}
+        system = body.get("system")
+        first = [{"role": "system", "content": self._texts(system)}] if system else []
+        made["messages"] = [*first, *self._messages(body.get("messages") or ())]
+        tier = made.get("service_tier")
+        if tier is not None:
+            made["service_tier"] = TIERS.get(tier, tier)
+        if body.get("stop_sequences"):
+            made["stop"] = body["stop_sequences"]
+        metadata = body.get("metadata")
+        if isinstance(metadata, dict):
+            if metadata.get("user_id") is not None:
+                made["user"] = metadata["user_id"]
+            if metadata.keys() - {"user_id"}:
+                self.dropped.add("metadata")
+        made |= self._tools()
+        made |= self._wishes()
+        if reasons(str(body.get("model")), made) and "max_tokens" in made:
+            made["max_completion_tokens"] = made.pop("max_tokens")
+        return made
+
+    def _wishes(self) -> Json:
+        """Return how hard to think, where the model is known to, and in which form to answer."""
+        config = self._body.get("output_config")
+        config = config if isinstance(config, dict) else {}
+        if config.keys() - {"effort", "format"}:
+            self.dropped.add("output_config")
+        made = self._thought(config.get("effort"))
+        form = config.get("format")
+        if isinstance(form, dict):
+            if form.get("type") != "json_schema":
+                raise BadField("output_config", LOST)
+            schema = {"name": "response", "schema": form.get("schema"), "strict": True}
+            made["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return made
+
+    def _thought(self, effort: Any) -> Json:
+        """Return the effort that is asked for, or follows from how much may be thought."""
+        thinking = self._body.get("thinking")
+        thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
+        if not reasons(str(self._body.get("model")), {}):
+            if effort is not None:
+                self.dropped.add("output_config")
+            if thinking.get("type") != "disabled":
+                self.dropped.add("thinking")
+            return {}
+        if effort is not None:
+            return {"reasoning_effort": EFFORTS.get(effort, effort)}
+        budget = thinking.get("budget_tokens")
+        return {"reasoning_effort": _effort(budget)} if type(budget) is int else {}
+
+    def _tools(self) -> Json:
+        body, made = self._body, dict[str, Any]()
+        if body.get("tools"):
+            made["tools"] = [self._tool(tool) for tool in body["tools"]]
+        choice = body.get("tool_choice")
+        if not isinstance(choice, dict):
+            return made
+        if choice.get("disable_parallel_tool_use") is True:
+            made["parallel_tool_calls"] = False
+        words = {"auto": "auto", "any": "required", "none": "none"}
+        kind = choice.get("type")
+        if kind == "tool":
+            made["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+        elif isinstance(kind, str) and kind in words:
+            made["tool_choice"] = words[kind]
+        else:
+            raise BadField("tool_choice", LOST)
+        return made
+
+    def _tool(self, tool: Json) -> Json:
+        if tool.get("type") not in (None, "custom"):
+            raise BadField("tools", LOST)  # a tool that Anthropic runs, or has trained
+        self._note_beside(tool, {"type", "name", "description", "input_schema", "strict"})
+        function = {"name": tool.get("name"), "parameters": tool.get("input_schema")}
+        for name in ("description", "strict"):
+            if tool.get(name) is not None:
+                function[name] = tool[name]
+        return {"type": "function", "function": function}
+
+    def _note_beside(self, item: Json, known: set[str]) -> None:
+        """Note what an item says beside what goes on with it."""
+        self.dropped |= {name for name in item.keys() - known if item[name] not in (None, [], {})}
+
+    def _texts(self, content: Any) -> Any:
+        """Return a content that is texts: one text as it is, more of them as parts."""
+        if not isinstance(content, list):
+            return content
+        parts = [part for block in content for part in self._parts(block)]
+        only = [part["text"] for part in parts if part["type"] == "text"]
+        if len(only) < len(parts):
+            raise BadField("messages", LOST)
+        return only[0] if len(only) == 1 else parts
+
+    def _messages(self, messages: Any) -> Iterator[Json]:
+        for message in messages:
+            content, role = message.get("content"), message["role"]
+            if not isinstance(content, list):
+                yield {"role": role, "content": content}
+            elif role == "assistant":
+                yield self._assistant(content)
+            else:
+                yield from self._user(role, content)
+
+    def _assistant(self, content: list[Any]) -> Json:
+        texts: list[Json] = []
+        calls: list[Json] = []
+        for block in content:
+            kind = _type(block)
+            if kind in ("thinking", "redacted_thinking"):
+                self.dropped.add("thinking")
+            elif kind == "tool_use":
+                self._note_beside(block, {"type", "id", "name", "input"})
+                written = orjson.dumps(block.get("input") or {}).decode()
+                function = {"name": block.get("name"), "arguments": written}
+                calls.append({"id": block.get("id"), "type": "function", "function": function})
+            else:
+                texts += self._parts(block)
+        if any(part["type"] != "text" for part in texts):
+            raise BadField("messages", LOST)
+        words = "".join(part["text"] for part in texts)
+        message: Json = {"role": "assistant", "content": words if words or not calls else None}
+        return message | ({"tool_calls": calls} if calls else {})
+
+    def _user(self, role: str, content: list[Any]) -> Iterator[Json]:
+        """Return the results of tools first, as a chat wants them, then what else there is."""
+        parts: list[Json] = []
+        for block in content:
+            if _type(block) != "tool_result":
+                parts += self._parts(block)
+                continue
+            self._note_beside(block, {"type", "tool_use_id", "content", "is_error"})
+            inner = block.get("content")
+            if isinstance(inner, list):
+                made = [part for each in inner for part in self._parts(each)]
+                parts += [part for part in made if part["type"] != "text"]
+                inner = "\n".join(part["text"] for part in made if part["type"] == "text")
+            words = f"Error: {inner or ''}" if block.get("is_error") is True else inner or ""
+            yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": words}
+        if len(parts) == 1 and parts[0]["type"] == "text":
+            yield {"role": role, "content": parts[0]["text"]}
+        elif parts:
+            yield {"role": role, "content": parts}
+
+    def _parts(self, block: Any) -> list[Json]:
+        """Return a block as parts of a chat's message. Raises ``BadField``."""
+        kind = _type(block)
+        if kind == "text" and isinstance(block.get("text"), str):
+            self._note_beside(block, {"type", "text"})
+            return [{"type": "text", "text": block["text"]}]
+        if kind == "image":
+            self._note_beside(block, {"type", "source"})
+            return [{"type": "image_url", "image_url": {"url": _url(block.get("source"))}}]
+        if kind == "document":
+            self._note_beside(block, {"type", "source", "title", "context"})
+            return self._document(block)
+        if kind == "search_result":
+            self._note_beside(block, {"type", "source", "title", "content"})
+            return [*_titles(block, "source", "title"), *self._inner(block.get("content"))]
+        raise BadField("messages", LOST)
+
+    def _inner(self, content: Any) -> list[Json]:
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        return [part for each in content or () for part in self._parts(each)]
+
+    def _document(self, block: Json) -> list[Json]:
+        source = block.get("source")
+        source = source if isinstance(source, dict) else {}
+        kind, beside = source.get("type"), _titles(block, "title", "context")
+        if kind == "text" and isinstance(source.get("data"), str):
+            return [*beside, {"type": "text", "text": source["data"]}]
+        if kind == "content":
+            return [*beside, *self._inner(source.get("content"))]
+        if kind == "base64":
+            name = block.get("title") or "document.pdf"
+            return [
+                *beside,
+                {"type": "file", "file": {"filename": name, "file_data": _url(source)}},
+            ]
+        raise BadField("messages", LOST)
+
+
+def _titles(block: Json, *names: str) -> list[Json]:
+    return [{"type": "text", "text": block[name]} for name in names if block.get(name)]
+
+
+def _type(block: Any) -> Any:
+    return block.get("type") if isinstance(block, dict) else None
+
+
+def _url(source: Any) -> str:
+    """Return where a picture or a file is, or its data, as a URL. Raises ``BadField``."""
+    source = source if isinstance(source, dict) else {}
+    if source.get("type") == "base64":
+        return f"data:{source.get('media_type')};base64,{source.get('data')}"
+    if source.get("type") == "url" and isinstance(source.get("url"), str):
+        return str(source["url"])
+    raise BadField("messages", LOST)
+
+
+def _effort(budget: int) -> str:
+    if budget < LOW_BUDGET:
+        return "low"
+    return "medium" if budget < HIGH_BUDGET else "high"

@@ -1,0 +1,348 @@
+"""An answer in chat's form as Messages: whole, and as the events of a stream.
+
+What came from an upstream of Messages has its own pieces with it, see ``reading``; of any other
+answer the blocks are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from proxy.dialects.messages.reading import SEAL, seal_of
+from proxy.dialects.pieces import dump
+from proxy.types import Call, Chunk, Json, Untouched
+
+STOPS: Mapping[str, str] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+"""Why an answer has ended, in the words of Messages."""
+
+CHAT_COUNTS = frozenset(
+    {"completion_tokens", "completion_tokens_details", "prompt_tokens", "prompt_tokens_details"}
+    | {"total_tokens"}
+)
+NOTHING_USED: Json = {"input_tokens": 0, "output_tokens": 0}
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+
+def event(kind: str, document: bytes) -> bytes:
+    """Return the bytes of one event, which clients tell by its name."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
+
+
+def error_event(document: bytes) -> bytes:
+    return event("error", document)
+
+
+def own_usage(usage: Any) -> Json:
+    """Return usage in the words of Messages, whose input leaves cached tokens out."""
+    if not isinstance(usage, dict):
+        return dict(NOTHING_USED)
+    if "input_tokens" in usage:
+        return {name: value for name, value in usage.items() if name not in CHAT_COUNTS}
+    details = usage.get("prompt_tokens_details")
+    details = details if isinstance(details, dict) else {}
+    read, written = details.get("cached_tokens") or 0, details.get("cache_write_tokens") or 0
+    made: Json = {"input_tokens": max(0, (usage.get("prompt_tokens") or 0) - read - written)}
+    if read or written:
+        made["cache_read_input_tokens"] = read
+        made["cache_creation_input_tokens"] = written
+    return made | {"output_tokens": usage.get("completion_tokens") or 0}
+
+
+def whole(call: Call, parts: Mapping[int, Json]) -> Json:
+    """Compose the answer out of its only part."""
+    data = parts[0]
+    choices = data.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else {}
+    message = choice.get("message") or {}
+    content = message.get("content")
+    stop = choice.get("stop_reason")
+    if stop is None:
+        stop = STOPS.get(str(choice.get("finish_reason")), "end_turn")
+    rest = choice.get("rest")
+    return {
+        "id": data.get("id"),
+        "type": "message",
+        "role": "assistant",
+        "model": data.get("model"),
+        "content": [*map(_unsealed, content)] if isinstance(content, list) else blocks_of(message),
+        "stop_reason": stop,
+        "stop_sequence": choice.get("stop_sequence"),
+        **(rest if isinstance(rest, dict) else {}),
+        "usage": own_usage(data.get("usage")),
+    }
+
+
+def _unsealed(block: Json) -> Json:
+    """Return a block with its signature only where that fits what is shown of it."""
+    if SEAL not in block:
+        return block
+    shown = {name: value for name, value in block.items() if name != SEAL}
+    fits = block[SEAL] == seal_of(str(block.get("thinking")))
+    return shown if fits or "signature" not in block else {**shown, "signature": ""}
+
+
+def blocks_of(message: Json) -> list[Json]:
+    """Return what a chat's message says as blocks."""
+    blocks: list[Json] = []
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(thought, str) and thought:
+        blocks.append({"type": "thinking", "thinking": thought, "signature": ""})
+    words = message.get("content") or message.get("refusal")
+    if isinstance(words, str) and words:
+        blocks.append({"type": "text", "text": words})
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        blocks.append(
+            {
+                "type": "tool_use",
+                "id": call.get("id"),
+                "name": function.get("name"),
+                "input": _input(function.get("arguments")),
+            }
+        )
+    return blocks
+
+
+def _input(arguments: Any) -> Json:
+    """Return the arguments of a tool, which a model may have written as no object."""
+    try:
+        read = orjson.loads(arguments or "{}")
+    except (orjson.JSONDecodeError, TypeError):
+        return {"arguments": arguments}
+    return read if isinstance(read, dict) else {"arguments": read}
+
+
+class TurnMarks:
+    """Marks where a chat's stream goes on with something else: Messages has a block for each, one
+    after the other, so that what is held of one leaves before the next begins."""
+
+    __slots__ = ("_now",)
+
+    def __init__(self) -> None:
+        self._now: object = None
+
+    def feed(self, data: Json) -> Json:
+        """Return a chunk, with a mark where a block begins."""
+        choices = data.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        if not isinstance(delta, dict) or (now := _what(delta)) is None or now == self._now:
+            return data
+        self._now = now
+        marked = {**delta, "block": {"start": {}}}
+        return {**data, "choices": [{**choice, "delta": marked}]}  # type: ignore[dict-item]
+
+
+def _what(delta: Json) -> object:
+    """Return of which kind the last thing is that a chunk says; None where it says nothing."""
+    calls = delta.get("tool_calls")
+    if isinstance(calls, list) and calls and isinstance(calls[-1], dict):
+        return "tool_use", calls[-1].get("index")
+    if delta.get("content") or delta.get("refusal"):
+        return "text"
+    return "thinking" if delta.get("reasoning_content") or delta.get("reasoning") else None
+
+
+class MessageEvents:
+    """A stream. Events that nothing had to change pass as they came."""
+
+    __slots__ = ("_began", "_block", "_broken", "_calls", "_ended", "_next", "_stop", "_usage")
+    media_type = "text/event-stream; charset=utf-8"
+
+    def __init__(self) -> None:
+        self._began = False
+        self._ended = False
+        self._block: tuple[int, object] | None = None  # that is open, and of which kind
+        self._broken = False  # of the thoughts of a block something was masked
+        self._next = 0
+        self._stop: str | None = None
+        self._usage: Any = None
+
+    def weight(self, chunk: Chunk) -> int:
+        return chunk.size
+
+    def feed(self, chunk: Chunk) -> bytes:
+        data = chunk.data
+        if data is None:
+            raw = chunk.raw if isinstance(chunk.raw, Untouched) else None
+            return self._end(raw) if chunk.last else PING
+        made = self._events(data)
+        if isinstance(chunk.raw, Untouched):
+            return event(chunk.raw.kind, chunk.raw)
+        out = b"".join([event(each["type"], dump(each, chunk.size)) for each in made])
+        return out + self._end(None) if chunk.last else out
+
+    def _events(self, data: Json) -> list[Json]:
+        made: list[Json] = []
+        if data.get("usage") is not None:
+            self._usage = data["usage"]
+        choices = data.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else {}
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        delta = delta if isinstance(delta, dict) else {}
+        beside = delta.get("block")
+        beside = beside if isinstance(beside, dict) else {}
+        if not self._began and choices:
+            self._began = True
+            made.append(self._start(data, beside.get("message")))
+        self._say(delta, beside, made)
+        if choice.get("finish_reason") is not None:
+            self._stop = str(choice["finish_reason"])
+        if isinstance(beside.get("delta"), dict) and "index" not in beside:
+            self._close(made)
+            self._ended = True
+            made.append(self._message_delta(beside["delta"]))
+        return made
+
+    def _start(self, data: Json, rest: Any) -> Json:
+        message = {
+            "id": data.get("id"),
+            "type": "message",
+            "role": "assistant",
+            "model": data.get("model"),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            **(rest if isinstance(rest, dict) else {}),
+            "usage": own_usage(data.get("usage")),
+        }
+        return {"type": "message_start", "message": message}
+
+    def _say(self, delta: Json, beside: Json, made: list[Json]) -> None:
+        """Add the events of what a chunk says, in the order in which a chat's message has it."""
+        start = beside.get("start")
+        if isinstance(start, dict) and "type" in start:
+            self._begin(start, delta, beside, made)
+            return
+        content = delta.get("content")
+        if isinstance(content, list):  # a whole answer that is shown as a stream
+            for block in content:
+                self._show(block, made)
+            return
+        self._say_texts(delta, beside, made)
+        for call in delta.get("tool_calls") or ():
+            if isinstance(call, dict):
+                self._call(call, made)
+        if isinstance(beside.get("delta"), dict) and "index" in beside and self._fits(beside):
+            self._delta(beside["delta"], made)
+        if beside.get("stop") is True:
+            self._close(made)
+
+    def _say_texts(self, delta: Json, beside: Json, made: list[Json]) -> None:
+        thought = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(thought, str) and thought:
+            self._broken = self._broken or beside.get(SEAL) != seal_of(thought)
+            self._grow("thinking", {"type": "thinking_delta", "thinking": thought}, made)
+        words = delta.get("content") or delta.get("refusal")
+        if isinstance(words, str) and words:
+            self._grow("text", {"type": "text_delta", "text": words}, made)
+
+    def _fits(self, beside: Json) -> bool:
+        """True unless it is the signature of thoughts that are shown otherwise."""
+        return not (self._broken and beside["delta"].get("type") == "signature_delta")
+
+    def _begin(self, start: Json, delta: Json, beside: Json, made: list[Json]) -> None:
+        """Begin a block of an upstream of Messages."""
+        kind, block = start["type"], dict(start)
+        grown: Json | None = None
+        key: object = kind
+        if kind == "text":
+            block = {"type": kind, "text": delta.get("content") or "", **start}
+        elif kind == "thinking":
+            block = {"type": kind, "thinking": delta.get("reasoning_content") or "", **start}
+        elif kind == "tool_use":
+            calls = delta.get("tool_calls")
+            call = calls[0] if isinstance(calls, list) and calls else {}
+            function = call.get("function") or {}
+            key = kind, call.get("index")
+            named: Json = {"id": call.get("id"), "name": function.get("name"), "input": {}}
+            block = {"type": kind, **named, **start}
+            if function.get("arguments"):
+                grown = {"type": "input_json_delta", "partial_json": function["arguments"]}
+        self._open(key, block, made)
+        if grown is not None:
+            self._delta(grown, made)
+
+    def _show(self, block: Json, made: list[Json]) -> None:
+        """Add the events of a block that is there as a whole."""
+        block = _unsealed(block)
+        kind, start, grown = block.get("type"), dict(block), list[Json]()
+        if kind == "text":
+            start["text"] = ""
+            grown.append({"type": "text_delta", "text": block.get("text")})
+            for citation in start.pop("citations", None) or ():
+                grown.append({"type": "citations_delta", "citation": citation})
+        elif kind == "thinking":
+            start |= {"thinking": "", "signature": ""}
+            grown.append({"type": "thinking_delta", "thinking": block.get("thinking")})
+            grown.append({"type": "signature_delta", "signature": block.get("signature")})
+        elif kind in ("tool_use", "server_tool_use"):
+            start["input"] = {}
+            written = orjson.dumps(block.get("input") or {}).decode()
+            grown.append({"type": "input_json_delta", "partial_json": written})
+        self._open(object(), start, made)
+        for each in grown:
+            self._delta(each, made)
+        self._close(made)
+
+    def _call(self, call: Json, made: list[Json]) -> None:
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        key = "tool_use", call.get("index", 0)
+        if self._block is None or self._block[1] != key:
+            named: Json = {"id": call.get("id"), "name": function.get("name"), "input": {}}
+            self._open(key, {"type": "tool_use", **named}, made)
+        written = function.get("arguments")
+        if isinstance(written, str) and written:
+            self._delta({"type": "input_json_delta", "partial_json": written}, made)
+
+    def _grow(self, kind: str, delta: Json, made: list[Json]) -> None:
+        if self._block is None or self._block[1] != kind:
+            empty: Json = {"type": "text", "text": ""}
+            if kind == "thinking":
+                empty = {"type": kind, "thinking": "", "signature": ""}
+            self._open(kind, empty, made)
+        self._delta(delta, made)
+
+    def _open(self, key: object, block: Json, made: list[Json]) -> None:
+        self._close(made)
+        self._broken = False
+        self._block = self._next, key
+        self._next += 1
+        start = {"type": "content_block_start", "index": self._block[0], "content_block": block}
+        made.append(start)
+
+    def _delta(self, delta: Json, made: list[Json]) -> None:
+        index = self._block[0] if self._block is not None else 0
+        made.append({"type": "content_block_delta", "index": index, "delta": delta})
+
+    def _close(self, made: list[Json]) -> None:
+        if self._block is not None:
+            made.append({"type": "content_block_stop", "index": self._block[0]})
+            self._block = None
+
+    def _message_delta(self, delta: Json) -> Json:
+        return {"type": "message_delta", "delta": delta, "usage": own_usage(self._usage)}
+
+    def _end(self, raw: bytes | None) -> bytes:
+        """Return the end of a stream, with what an answer of a chat has not written yet."""
+        made: list[Json] = []
+        if not self._began:
+            self._began = True
+            made.append(self._start({}, None))
+        self._close(made)
+        if not self._ended:
+            self._ended = True
+            stop = STOPS.get(str(self._stop), "end_turn")
+            made.append(self._message_delta({"stop_reason": stop, "stop_sequence": None}))
+        out = b"".join([event(each["type"], orjson.dumps(each)) for each in made])
+        return out + event("message_stop", raw or b'{"type":"message_stop"}')

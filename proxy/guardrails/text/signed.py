@@ -1,0 +1,40 @@
+"""Thoughts that their maker has signed: who sends them back changed is refused by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.types import Json
+
+
+def without_broken(before: Json, after: Json) -> Json:
+    """Return a request without the signed blocks of its messages that differ from what they were:
+    a guard has masked something in them, and what is left would be held against the client. A
+    message that has nothing else is left out with them."""
+    old, new = before.get("messages"), after.get("messages")
+    if old is new or not isinstance(old, list) or not isinstance(new, list):
+        return after
+    kept: list[Any] = []
+    for was, now in zip(old, new, strict=True):
+        blocks = now.get("content") if isinstance(now, dict) else None
+        if now is was or not isinstance(blocks, list):
+            kept.append(now)
+            continue
+        whole = [
+            block
+            for place, block in enumerate(blocks)
+            if block == was["content"][place] or not _is_signed(was["content"][place])
+        ]
+        if len(whole) == len(blocks):
+            kept.append(now)
+        elif whole:
+            kept.append({**now, "content": whole})
+    return {**after, "messages": kept}
+
+
+def _is_signed(block: Any) -> bool:
+    return isinstance(block, dict) and ("signature" in block or _is_sealed(block))
+
+
+def _is_sealed(block: Json) -> bool:
+    return block.get("type") == "redacted_thinking"

@@ -1,0 +1,158 @@
+"""A chat as a Messages request: each part, each wish, and what Messages cannot say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.messages.from_chat import lost_of, messages_of, tidy
+from proxy.errors import BadField
+
+FUNCTION = {"name": "look_up", "parameters": {"type": "object"}, "description": "d"}
+TOOL = {"type": "function", "function": FUNCTION}
+HELLO = {"role": "user", "content": "Hello"}
+
+
+def crossed(*messages: Any, **more: Any) -> dict[str, Any]:
+    return messages_of("chat", {"model": "m", "messages": [*messages], **more})
+
+
+def test_what_the_system_says_stands_by_itself() -> None:
+    made = crossed(
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": "Be kind."},
+        HELLO,
+    )
+
+    assert [block["text"] for block in made["system"]] == ["Be brief.", "Be kind."]
+    assert made["messages"] == [HELLO]
+    assert crossed({"role": "system", "content": "Be brief."}, HELLO)["system"] == "Be brief."
+
+
+def test_a_tool_loop_crosses() -> None:
+    call = {"id": "c1", "type": "function"}
+    made = crossed(
+        HELLO,
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "tool_calls": [
+                {**call, "function": {"name": "look_up", "arguments": '{"a": 1}'}},
+                {**call, "id": "c2", "function": {"name": "look_up", "arguments": ""}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "one"},
+        {"role": "tool", "tool_call_id": "c2", "content": "two"},
+        tools=[TOOL],
+        tool_choice={"type": "function", "function": {"name": "look_up"}},
+        parallel_tool_calls=False,
+    )
+
+    _, assistant, results = made["messages"]
+    assert [block["type"] for block in assistant["content"]] == ["text", "tool_use", "tool_use"]
+    assert [block["input"] for block in assistant["content"][1:]] == [{"a": 1}, {}]
+    assert [block["content"] for block in results["content"]] == ["one", "two"]
+    assert made["tools"][0]["input_schema"] == {"type": "object"}
+    assert made["tool_choice"] == {
+        "type": "tool",
+        "name": "look_up",
+        "disable_parallel_tool_use": True,
+    }
+
+
+def test_pictures_and_files_become_sources() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    linked = {"type": "image_url", "image_url": {"url": "https://a.test/a.png"}}
+    data = "data:application/pdf;base64,AAAA"
+    file = {"type": "file", "file": {"filename": "a.pdf", "file_data": data}}
+
+    [message] = crossed({"role": "user", "content": [picture, linked, file]})["messages"]
+
+    one, two, three = message["content"]
+    assert one["source"] == {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    assert two["source"] == {"type": "url", "url": "https://a.test/a.png"}
+    assert (three["type"], three["title"]) == ("document", "a.pdf")
+
+
+def test_bounds_stops_and_wishes_have_their_names() -> None:
+    schema = {"name": "x", "schema": {"type": "object"}}
+    made = crossed(
+        HELLO,
+        max_tokens=9,
+        max_completion_tokens=5,
+        stop=".",
+        user="u1",
+        reasoning_effort="minimal",
+        response_format={"type": "json_schema", "json_schema": schema},
+        service_tier="default",
+    )
+
+    assert (made["max_tokens"], made["stop_sequences"]) == (5, ["."])
+    assert made["metadata"] == {"user_id": "u1"}
+    config = made["output_config"]
+    assert (config["effort"], config["format"]["schema"]) == ("low", {"type": "object"})
+    assert made["service_tier"] == "standard_only"
+    assert crossed(HELLO, reasoning_effort="none")["thinking"] == {"type": "disabled"}
+    assert crossed(HELLO)["max_tokens"] > 0
+
+
+def test_what_is_left_out_is_named() -> None:
+    wanted = {"metadata": {"a": "b"}, "service_tier": "flex", "tool_choice": "required"}
+
+    assert lost_of({**wanted, "parallel_tool_calls": False}) == [
+        "metadata",
+        "service_tier",
+        "parallel_tool_calls",
+        "tool_choice",
+    ]
+    assert crossed(HELLO, **wanted).keys() == {"model", "messages", "max_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("field", "more"),
+    [
+        ("messages", {"messages": [{"role": "function", "content": "x"}]}),
+        ("messages", {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}),
+        (
+            "messages",
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "["}}]}]},
+        ),
+        (
+            "messages",
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "image_url", "image_url": {"url": "file:///a"}}],
+                    }
+                ]
+            },
+        ),
+        ("tools", {"tools": [{"type": "custom", "custom": {}}]}),
+        ("tool_choice", {"tool_choice": {"type": "allowed_tools"}}),
+    ],
+)
+def test_what_messages_cannot_say_is_refused_by_name(field: str, more: dict[str, Any]) -> None:
+    with pytest.raises(BadField) as refused:
+        messages_of("chat", {"model": "m", "messages": [HELLO], **more})
+
+    assert refused.value.param == field
+
+
+def test_a_request_of_its_own_form_keeps_all_but_thoughts_that_nobody_signed() -> None:
+    signed = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    unsigned = {**signed, "signature": ""}
+    asked = {
+        "model": "m",
+        "unheard": [1],
+        "messages": [HELLO, {"role": "assistant", "content": [unsigned, signed]}],
+    }
+
+    made = tidy({**asked, "max_completion_tokens": 5, "max_tokens": 9, "stop": ["."], "user": "u"})
+
+    assert made["messages"][1]["content"] == [signed]
+    assert (made["max_tokens"], made["stop_sequences"]) == (5, ["."])
+    assert made["metadata"] == {"user_id": "u"}
+    assert made["unheard"] == [1]
+    assert tidy({"model": "m", "messages": [HELLO]}) == {"model": "m", "messages": [HELLO]}

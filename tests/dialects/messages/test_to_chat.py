@@ -1,0 +1,153 @@
+"""A Messages request as a chat: each block, each wish, and what a chat cannot say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.messages.to_chat import chat_of
+from proxy.errors import BadField
+
+TEXT = {"type": "text", "text": "Look."}
+DATA = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
+
+
+def crossed(*messages: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    return chat_of({"model": "m", "max_tokens": 64, "messages": [*messages], **more})
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": [*blocks]}
+
+
+def test_texts_and_pictures_become_parts() -> None:
+    pictures = (
+        {"type": "image", "source": DATA},
+        {
+            "type": "image",
+            "source": {"type": "url", "url": "https://a.test/a.png"},
+        },
+    )
+
+    chat, lost = crossed(user(TEXT, *pictures), user(TEXT))
+
+    assert lost == ()
+    [parts, one] = [message["content"] for message in chat["messages"]]
+    assert parts[0] == TEXT
+    assert parts[1]["image_url"] == {"url": "data:image/png;base64,AAAA"}
+    assert parts[2]["image_url"] == {"url": "https://a.test/a.png"}
+    assert one == "Look."
+
+
+def test_documents_become_texts_and_files() -> None:
+    plain = {"type": "text", "media_type": "text/plain", "data": "It is blue."}
+    inner = {"type": "content", "content": [TEXT]}
+    found = {"type": "search_result", "source": "a.test", "title": "A", "content": [TEXT]}
+
+    chat, _ = crossed(
+        user(
+            {"type": "document", "title": "Sky", "source": plain},
+            {"type": "document", "source": inner},
+            {"type": "document", "source": PDF},
+            found,
+        )
+    )
+
+    [message] = chat["messages"]
+    texts = [part["text"] for part in message["content"] if part["type"] == "text"]
+    assert texts == ["Sky", "It is blue.", "Look.", "a.test", "A", "Look."]
+    [file] = [part["file"] for part in message["content"] if part["type"] == "file"]
+    assert file["file_data"] == "data:application/pdf;base64,AAAA"
+
+
+def test_a_tool_loop_crosses() -> None:
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    call = {"type": "tool_use", "id": "t1", "name": "look_up", "input": {"place": "Paris"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [TEXT]}
+    failed = {"type": "tool_result", "tool_use_id": "t2", "is_error": True, "content": "no"}
+
+    chat, lost = crossed(
+        user(TEXT),
+        {"role": "assistant", "content": [thought, TEXT, call]},
+        user(result, failed, {"type": "text", "text": "And?"}),
+        system=[TEXT, {**TEXT, "cache_control": {"type": "ephemeral"}}],
+        tools=[{"name": "look_up", "description": "d", "input_schema": {"type": "object"}}],
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+    )
+
+    assert lost == ("cache_control", "thinking")
+    system, _, assistant, one, two, more = chat["messages"]
+    assert system == {"role": "system", "content": [TEXT, TEXT]}
+    assert assistant["content"] == "Look."
+    [made] = assistant["tool_calls"]
+    assert made["function"] == {"name": "look_up", "arguments": '{"place":"Paris"}'}
+    assert one == {"role": "tool", "tool_call_id": "t1", "content": "Look."}
+    assert two["content"] == "Error: no"
+    assert more == {"role": "user", "content": "And?"}
+    assert (chat["tool_choice"], chat["parallel_tool_calls"]) == ("required", False)
+    assert chat["tools"][0]["function"]["parameters"] == {"type": "object"}
+
+
+def test_a_picture_that_a_tool_shows_follows_its_result() -> None:
+    shown = {"type": "tool_result", "tool_use_id": "t1"}
+    shown["content"] = [{"type": "image", "source": DATA}]  # type: ignore[assignment]
+
+    chat, _ = crossed(user(shown))
+
+    assert [message["role"] for message in chat["messages"]] == ["tool", "user"]
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "effort"),
+    [
+        ("gpt-5", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "low"),
+        ("gpt-5", {"thinking": {"type": "enabled", "budget_tokens": 9000}}, "medium"),
+        ("gpt-5", {"thinking": {"type": "enabled", "budget_tokens": 32000}}, "high"),
+        ("gpt-5", {"output_config": {"effort": "max"}}, "high"),
+        ("gpt-4o", {"output_config": {"effort": "max"}}, None),
+        ("gpt-4o", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, None),
+    ],
+)
+def test_how_hard_to_think_is_told_to_models_that_do(
+    model: str, asked: dict[str, Any], effort: str | None
+) -> None:
+    chat, lost = crossed(user(TEXT), **asked, model=model)
+
+    assert chat.get("reasoning_effort") == effort
+    assert lost == (() if effort else tuple(asked))
+    assert ("max_completion_tokens" in chat) is (model == "gpt-5")
+
+
+def test_a_schema_is_one_in_both() -> None:
+    form = {"type": "json_schema", "schema": {"type": "object"}}
+
+    chat, _ = crossed(user(TEXT), output_config={"format": form})
+
+    assert chat["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("field", "more"),
+    [
+        ("messages", {"messages": [user({"type": "server_tool_use", "id": "s"})]}),
+        ("messages", {"messages": [user({"type": "image", "source": {"type": "file"}})]}),
+        ("messages", {"messages": [user("no block")]}),
+        ("messages", {"system": [{"type": "image", "source": DATA}]}),
+        ("tools", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+        ("tool_choice", {"tool_choice": {"type": "some"}}),
+        ("output_config", {"output_config": {"format": {"type": "grammar"}}}),
+    ],
+)
+def test_what_a_chat_cannot_say_is_refused_by_name(field: str, more: dict[str, Any]) -> None:
+    with pytest.raises(BadField) as refused:
+        chat_of({"model": "m", "max_tokens": 64, "messages": [user(TEXT)], **more})
+
+    assert refused.value.param == field
+
+
+def test_whose_call_it_is_crosses_and_other_metadata_are_named() -> None:
+    chat, lost = crossed(user(TEXT), metadata={"user_id": "u1", "x": 1}, service_tier="auto")
+
+    assert (chat["user"], lost) == ("u1", ("metadata",))

@@ -1,0 +1,311 @@
+"""Messages over sockets: its clients before upstreams that chat, its upstreams behind clients that
+do, and both sides of one dialect, where nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    block_events,
+    chat,
+    chat_events,
+    event,
+    message,
+    message_events,
+    stream,
+    text_events,
+)
+
+HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+ASKED: Json = {
+    "model": "gpt-4o-mini",
+    "max_tokens": 64,
+    "messages": [{"role": "user", "content": "Name the capital of France."}],
+}
+THOUGHT = {"type": "thinking", "thinking": "France, hm.", "signature": "c2lnbmVk"}
+CALLED = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {"place": "Paris"}}
+
+
+async def ask(
+    client: aiohttp.ClientSession, to: str | None = None, **more: Any
+) -> tuple[int, bytes, dict[str, str]]:
+    headers = HEADERS | ({"x-headrace-deployment": to} if to else {})
+    async with client.post("/v1/messages", headers=headers, json={**ASKED, **more}) as response:
+        return response.status, await response.read(), _lower(response)
+
+
+def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+def events_of(raw: bytes) -> list[tuple[str, Json]]:
+    """Return the events of a stream, each with its name."""
+    found = []
+    for part in raw.decode().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in part.splitlines())
+        if lines:
+            found.append((lines["event"], json.loads(lines["data"])))
+    return found
+
+
+def accumulated(events: list[tuple[str, Json]]) -> Json:
+    """Return the message that the events of a stream make."""
+    whole: Json = {}
+    for name, data in events:
+        assert data["type"] == name
+        if name == "message_start":
+            whole = data["message"]
+        elif name == "content_block_start":
+            assert data["index"] == len(whole["content"])
+            whole["content"].append(data["content_block"])
+        elif name == "content_block_delta":
+            assert data["index"] == len(whole["content"]) - 1
+            _grow(whole["content"][-1], data["delta"])
+        elif name == "content_block_stop" and "json" in whole["content"][-1]:
+            whole["content"][-1]["input"] = json.loads(whole["content"][-1].pop("json") or "{}")
+        elif name == "message_delta":
+            whole |= data["delta"]
+            whole["usage"] |= data["usage"]
+    assert events[-1][0] == "message_stop"
+    return whole
+
+
+def _grow(block: Json, delta: Json) -> None:
+    for field in ("text", "thinking", "signature"):
+        if field in delta:
+            block[field] = block.get(field, "") + delta[field]
+    if "partial_json" in delta:
+        block["json"] = block.get("json", "") + delta["partial_json"]
+    if "citation" in delta:
+        block["citations"] = [*block.get("citations", ()), delta["citation"]]
+
+
+async def test_a_chats_answer_reaches_a_client_of_messages(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    upstream.answer_with(answer(chat(" Paris.")))
+
+    status, raw, _ = await ask(client, system="Be brief.", stop_sequences=["."])
+
+    said = json.loads(raw)
+    assert status == 200
+    assert said["content"] == [{"type": "text", "text": " Paris."}]
+    assert (said["type"], said["stop_reason"]) == ("message", "end_turn")
+    assert said["usage"] == {"input_tokens": 5, "output_tokens": 3}
+    [asked] = upstream.requests
+    assert asked.path == "/v1/chat/completions"
+    assert asked.json["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (asked.json["stop"], asked.json["max_tokens"]) == (["."], 64)
+    [record] = await proxy.sink.wait()
+    assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
+
+
+async def test_a_chats_stream_reaches_a_client_of_messages_block_by_block(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    events = chat_events("Let me ", "see.")
+    base = {k: v for k, v in events[0].items() if k != "choices"}
+    calls = [
+        {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}},
+        {"index": 0, "function": {"arguments": '{"a":'}},
+        {"index": 0, "function": {"arguments": "1}"}},
+        {"index": 1, "id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+    ]
+    said = [{**base, "choices": [{"index": 0, "delta": {"tool_calls": [c]}}]} for c in calls]
+    thought = {**base, "choices": [{"index": 0, "delta": {"reasoning_content": "Hm."}}]}
+    end = {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    upstream.answer_with(stream([events[0], thought, *events[1:3], *said, end, events[-1]]))
+
+    status, raw, _ = await ask(client, stream=True)
+
+    assert status == 200
+    got = events_of(raw)
+    whole = accumulated(got)
+    assert [block["type"] for block in whole["content"]] == [
+        "thinking",
+        "text",
+        "tool_use",
+        "tool_use",
+    ]
+    assert whole["content"][1]["text"] == "Let me see."
+    assert [block["input"] for block in whole["content"][2:]] == [{"a": 1}, {}]
+    assert whole["stop_reason"] == "tool_use"
+    assert whole["usage"] == {"input_tokens": 5, "output_tokens": 3}
+    assert [name for name, _ in got].count("content_block_stop") == 4
+
+
+async def test_an_answer_of_messages_reaches_a_client_of_chat(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
+    usage |= {"output_tokens": 3}
+    text = {"type": "text", "text": "Let me see."}
+    blocks = THOUGHT, text, CALLED
+    upstream.answer_with(answer(message(*blocks, usage=usage, stop_reason="tool_use")))
+
+    headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "via-anthropic"}
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+    asked: Json = {"model": "m", "messages": ASKED["messages"], "tools": [tool], "user": "u1"}
+    async with client.post("/v1/chat/completions", headers=headers, json=asked) as response:
+        said = await response.json()
+
+    assert response.status == 200, said
+    [choice] = said["choices"]
+    assert choice["message"]["content"] == "Let me see."
+    assert choice["message"]["reasoning_content"] == "France, hm."
+    [call] = choice["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"place": "Paris"}
+    assert choice["finish_reason"] == "tool_calls"
+    assert said["usage"]["prompt_tokens"] == 125
+    [sent] = upstream.requests
+    assert sent.path == "/v1/messages"
+    assert sent.headers["anthropic-version"] == "2023-06-01"
+    assert sent.json["max_tokens"] == 1024
+    assert sent.json["metadata"] == {"user_id": "u1"}
+    assert sent.json["tools"] == [{"name": "look_up", "input_schema": {"type": "object"}}]
+    [record] = await proxy.sink.wait()
+    tokens = record.billing.tokens
+    assert (tokens.input, tokens.cached_input, tokens.cache_write) == (5, 100, 20)
+
+
+@pytest.mark.parametrize("wants", [False, True])
+async def test_a_stream_of_messages_reaches_a_client_of_chat(
+    wants: bool, client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    called = block_events(
+        1,
+        {**CALLED, "input": {}},
+        {"type": "input_json_delta", "partial_json": '{"place":'},
+        {"type": "input_json_delta", "partial_json": ' "Paris"}'},
+    )
+    script = message_events(text_events(0, "Let me ", "see."), called, reason="tool_use")
+    upstream.answer_with(stream(script, done=False))
+
+    headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "via-anthropic"}
+    asked: Json = {"model": "m", "messages": ASKED["messages"], "stream": True}
+    asked |= {"stream_options": {"include_usage": True}} if wants else {}
+    async with client.post("/v1/chat/completions", headers=headers, json=asked) as response:
+        raw = await response.text()
+
+    assert response.status == 200, raw
+    assert raw.endswith("data: [DONE]\n\n")
+    lines = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith("data: {")]
+    deltas = [each["choices"][0]["delta"] for each in lines if each["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Let me see."
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+    assert "".join(call["function"]["arguments"] for call in calls) == '{"place": "Paris"}'
+    assert [each["usage"]["total_tokens"] for each in lines if "usage" in each] == [8] * wants
+    [record] = await proxy.sink.wait()
+    assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
+
+
+SERVER: Json = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+FOUND: Json = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1"}
+FOUND |= {"content": [{"type": "web_search_result", "url": "https://a.test", "title": "A"}]}
+CITED = {"type": "char_location", "cited_text": "Paris", "document_index": 0}
+STREAM = message_events(
+    block_events(
+        0,
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "thinking_delta", "thinking": "France, "},
+        {"type": "thinking_delta", "thinking": "hm."},
+        {"type": "signature_delta", "signature": "c2lnbmVk"},
+    ),
+    block_events(1, SERVER, {"type": "input_json_delta", "partial_json": '{"query": "x"}'}),
+    block_events(2, FOUND),
+    block_events(
+        3,
+        {"type": "text", "text": "", "citations": []},
+        {"type": "text_delta", "text": "It is "},
+        {"type": "text_delta", "text": "Paris."},
+        {"type": "citations_delta", "citation": CITED},
+    ),
+    block_events(
+        4,
+        {**CALLED, "input": {}},
+        {"type": "input_json_delta", "partial_json": ""},
+        {"type": "input_json_delta", "partial_json": '{"place": "Paris"}'},
+    ),
+    usage={"output_tokens": 30, "server_tool_use": {"web_search_requests": 1}},
+    reason="tool_use",
+)
+
+
+async def test_a_stream_of_the_same_dialect_passes_byte_by_byte(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    upstream.answer_with(stream(STREAM, done=False))
+
+    status, raw, _ = await ask(client, "via-anthropic", stream=True)
+
+    assert status == 200, raw
+    wanted = [event(each)[6:-2] for each in STREAM if each["type"] != "ping"]
+    got = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
+    assert [line for line in got if line != b'{"type":"ping"}'] == wanted
+    [record] = await proxy.sink.wait()
+    assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 30)
+
+
+async def test_a_whole_answer_of_the_same_dialect_passes_byte_by_byte(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    said = json.dumps(message(THOUGHT, SERVER, FOUND, CALLED, container={"id": "c"}, new=[1]))
+    upstream.answer_with(answer(said.encode()))
+    asked: Json = {
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+        "thinking": {"type": "enabled", "budget_tokens": 32},
+        "metadata": {"user_id": "u1", "other": 1},
+        "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+        "unheard_of": {"a": [1]},
+        "messages": [
+            *ASKED["messages"],
+            {"role": "assistant", "content": [THOUGHT, CALLED]},
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}],
+            },
+        ],
+    }
+
+    status, raw, headers = await ask(client, "via-anthropic", **asked)
+
+    assert (status, raw) == (200, said.encode())
+    assert "x-headrace-warning" not in headers
+    [sent] = upstream.requests
+    assert sent.json == {**ASKED, **asked, "model": "anthropic-model"}
+
+
+async def test_errors_are_anthropics(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    upstream.answer_with(answer(error, 529, "retry-after: 7"))
+
+    status, raw, headers = await ask(client, "via-anthropic")
+
+    said = json.loads(raw)
+    assert status == 529
+    assert said["type"] == "error"
+    assert said["error"]["type"] == "overloaded_error"
+    assert said["request_id"] == headers["x-request-id"]
+
+
+async def test_an_error_in_a_stream_is_an_event(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    upstream.answer_with(stream([*STREAM[:4], error], done=False))
+
+    _, raw, _ = await ask(client, "via-anthropic", stream=True)
+
+    name, data = events_of(raw)[-1]
+    assert name == "error"
+    assert data["error"]["type"] in ("overloaded_error", "api_error")

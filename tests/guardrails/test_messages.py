@@ -1,0 +1,196 @@
+"""Guards over calls of Messages: every text of a question and of an answer, in its own form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.dialects.test_anthropic import ASKED, CALLED, HEADERS, accumulated, events_of
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    block_events,
+    chat,
+    message,
+    message_events,
+    stream,
+    text_events,
+)
+from tests.guardrails.test_run import EMAIL, PII, WORD, guarded
+
+MASKED = "[EMAIL]"
+THOUGHT = {"type": "thinking", "thinking": f"Ask {EMAIL}", "signature": "c2lnbmVk"}
+
+
+async def ask(
+    client: aiohttp.ClientSession, to: str = "via-anthropic", **more: Any
+) -> tuple[int, bytes]:
+    headers = {**HEADERS, "x-headrace-deployment": to}
+    async with client.post("/v1/messages", headers=headers, json={**ASKED, **more}) as response:
+        return response.status, await response.read()
+
+
+def pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
+async def test_every_text_of_a_question_is_masked(
+    to: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(message() if to == "via-anthropic" else chat()))
+    document = {"type": "text", "media_type": "text/plain", "data": f"By {EMAIL}."}
+    blocks = [
+        {"type": "text", "text": f"From {EMAIL}."},
+        {"type": "document", "title": EMAIL, "source": document},
+    ]
+    result = {"type": "tool_result", "tool_use_id": "toolu_1"}
+    asked: Json = {
+        "system": [{"type": "text", "text": f"You are {EMAIL}."}],
+        "tools": [{"name": "f", "description": EMAIL, "input_schema": {"type": "object"}}],
+        "messages": [
+            {"role": "user", "content": blocks},
+            {"role": "assistant", "content": [THOUGHT, {**CALLED, "input": {"to": EMAIL}}]},
+            {"role": "user", "content": [{**result, "content": [{"type": "text", "text": EMAIL}]}]},
+        ],
+    }
+
+    async with guarded(tmp_path, upstream, f"input: [{PII}], opaque: allow") as (_, client):
+        status, raw = await ask(client, to, **asked)
+
+    assert status == 200, raw
+    [sent] = upstream.requests
+    assert EMAIL not in json.dumps(sent.json)
+    if to == "via-anthropic":  # what is left of a signed thought would be refused
+        assert [block["type"] for block in sent.json["messages"][1]["content"]] == ["tool_use"]
+
+
+@pytest.mark.parametrize("where", ["system", "thinking", "input"])
+async def test_a_word_of_the_list_is_found_wherever_it_stands(
+    where: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    asked: Json = {"system": "hippo"}
+    if where != "system":
+        block = {**THOUGHT, "thinking": "hippo"} if where == "thinking" else CALLED
+        block = {**block, "input": {"a": ["hippo"]}} if where == "input" else block
+        turn = {"role": "assistant", "content": [block]}
+        asked = {"messages": [*ASKED["messages"], turn]}
+
+    async with guarded(tmp_path, upstream, f"input: [{WORD}]") as (_, client):
+        status, raw = await ask(client, **asked)
+
+    said = json.loads(raw)
+    assert (status, said["type"]) == (400, "error")
+    assert said["error"]["type"] == "invalid_request_error"
+    assert said["error"]["code"] == "guardrail_blocked"
+    assert upstream.requests == []
+
+
+async def test_a_whole_answer_is_masked_and_its_thoughts_are_no_longer_signed(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    kept = {"type": "thinking", "thinking": "Hm.", "signature": "b3RoZXI="}
+    text = {"type": "text", "text": f"Write to {EMAIL}.", "citations": [{"cited_text": EMAIL}]}
+    call = {**CALLED, "input": {"to": EMAIL, "n": 1}}
+    upstream.answer_with(answer(message(kept, THOUGHT, text, call, stop_reason="tool_use")))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        status, raw = await ask(client)
+
+    assert status == 200
+    assert EMAIL.encode() not in raw
+    said = json.loads(raw)
+    assert [block["type"] for block in said["content"]] == [
+        "thinking",
+        "thinking",
+        "text",
+        "tool_use",
+    ]
+    assert said["content"][0] == kept
+    assert said["content"][1]["signature"] == ""
+    assert said["content"][3]["input"]["n"] == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 99])
+async def test_a_stream_is_masked_however_it_is_cut_and_its_blocks_stay_in_order(
+    size: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = f"Write to {EMAIL} today."
+    arguments = json.dumps({"to": f"{EMAIL}", "n": 1})
+    script = message_events(
+        block_events(
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "thinking_delta", "thinking": "Hm."},
+            {"type": "signature_delta", "signature": "b3RoZXI="},
+        ),
+        block_events(
+            1,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            *({"type": "thinking_delta", "thinking": part} for part in pieces(said, size)),
+            {"type": "signature_delta", "signature": "c2lnbmVk"},
+        ),
+        text_events(2, *pieces(said, size)),
+        block_events(
+            3,
+            {**CALLED, "input": {}},
+            *({"type": "input_json_delta", "partial_json": p} for p in pieces(arguments, size)),
+        ),
+        text_events(4, *pieces(said, size)),
+        reason="tool_use",
+    )
+    upstream.answer_with(stream(script, done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        status, raw = await ask(client, stream=True)
+
+    assert status == 200
+    whole = accumulated(events_of(raw))
+    assert EMAIL not in json.dumps(whole)
+    kinds = [block["type"] for block in whole["content"]]
+    assert kinds == ["thinking", "thinking", "text", "tool_use", "text"]
+    kept, masked, text, call, last = whole["content"]
+    assert kept["signature"] == "b3RoZXI="
+    assert masked["signature"] == ""
+    for words in (masked["thinking"], text["text"], last["text"]):
+        assert words.startswith("Write to ")
+        assert words.endswith(" today.")
+    assert call["input"]["n"] == 1
+    assert EMAIL not in call["input"]["to"]
+
+
+async def test_what_nothing_had_to_change_is_what_it_was_under_guards(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    script = message_events(text_events(0, "It is ", "Paris."))
+    upstream.answer_with(stream(script, done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        _, raw = await ask(client, stream=True)
+
+    *shown, delta, stop = [data for name, data in events_of(raw) if name != "ping"]
+    *wanted, last, end = [each for each in script if each["type"] != "ping"]
+    assert (shown, stop) == (wanted, end)
+    assert delta == {**last, "usage": {"input_tokens": 5, "output_tokens": 3}}  # all so far
+
+
+async def test_a_blocked_stream_ends_with_an_error(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    script = message_events(text_events(0, "A ", "hip", "po."))
+    upstream.answer_with(stream(script, done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{WORD}]") as (_, client):
+        status, raw = await ask(client, stream=True)
+
+    assert b"hippo" not in raw
+    if status == 200:
+        name, data = events_of(raw)[-1]
+        assert (name, data["error"]["code"]) == ("error", "guardrail_blocked")
+    else:
+        assert json.loads(raw)["error"]["code"] == "guardrail_blocked"
