@@ -49,5 +49,6 @@ def data_handler(
         finally:
             share.give_back()
             calls.end(task)
+            del task  # it keeps how it was cancelled, which keeps this frame, and the request
 
     return handle
