@@ -63,6 +63,21 @@ SHOULD: Mapping[str, Disguise] = {
     "hexadecimal entities": _each(lambda letter: f"&#x{ord(letter):x};"),
     "percent": lambda word: "".join(f"%{byte:02X}" for byte in word.encode()),
     "base64": _base64,
+    "base64 twice": lambda word: base64.b64encode(_base64(word).encode()).decode(),
+    "hex": lambda word: f"look at {word}".encode().hex(),
+    "hex in base64": lambda word: base64.b64encode(
+        f"look at {word}".encode().hex().encode()
+    ).decode(),
+    "escapes of programs": _each(lambda letter: f"\\x{ord(letter):02x}"),
+    "escapes of programs in brackets": _each(lambda letter: f"\\u{{{ord(letter):x}}}"),
+    "decimal entities without an end": _each(lambda letter: f"&#{ord(letter)}"),
+    "hexadecimal entities without an end": _each(lambda letter: f"&#x{ord(letter):x}"),
+    "Markdown's marks": lambda word: f"{word[:2]}**{word[2:4]}**{word[4:]}",
+    "Markdown's code": lambda word: f"{word[:2]}`{word[2:4]}`{word[4:]}",
+    "tags of HTML": lambda word: f"{word[:2]}<b>{word[2:4]}</b>{word[4:]}",
+    "tags with attributes": lambda word: f"{word[:2]}<span class='x'>{word[2:4]}</span>{word[4:]}",
+    "comments of HTML": lambda word: f"{word[:2]}<!-- so -->{word[2:]}",
+    "a hyphen at a line's end": lambda word: f"{word[:3]}-\n{word[3:]}",
 }
 """What is undone for words and for credentials alike."""
 
@@ -78,7 +93,6 @@ WORDS_ONLY: Mapping[str, Disguise] = {
 HARD: Mapping[str, Disguise] = {
     "base64, within a longer run": lambda word: "QUJD" + _base64(word) + "REVG",
     "base64, one character late": lambda word: "x" + _base64(word),
-    "base64 twice": lambda word: base64.b64encode(_base64(word).encode()).decode(),
     "base64 of the word alone": lambda word: base64.b64encode(word.encode()).decode(),
     "base64 for addresses": lambda word: (
         base64.urlsafe_b64encode(f"a {word}?".encode()).decode().rstrip("=")
@@ -88,7 +102,8 @@ HARD: Mapping[str, Disguise] = {
     ),
     "a data URL of text": lambda word: "data:text/plain;base64," + _base64(word),
     "base32": lambda word: base64.b32encode(word.encode()).decode(),
-    "hex": lambda word: word.encode().hex(),
+    "hex of the word alone": lambda word: word.encode().hex(),
+    "a word over the end of a line": lambda word: f"{word[:3]}\n{word[3:]}",
     "percent twice": lambda word: quote("".join(f"%{ord(letter):02X}" for letter in word)),
     "reversed": lambda word: word[::-1],
     "rot13": lambda word: codecs.encode(word, "rot13"),

@@ -19,9 +19,9 @@ HEAD = """
 ## What is hidden
 
 What is promised (any case, escapes, invisible characters, look-alikes, full width, entities,
-percent, letters apart, base64 on its own) is held by a test in every field and every cut, and not
-counted here. What is not promised: the share that is found of five words by `keywords`, and of five
-makers' keys by `secrets`, each in four sentences.
+percent, letters apart, marks and tags within a word, base64 and hex on their own) is held by a test
+in every field and every cut, and not counted here. What is not promised: the share that is found of
+five words by `keywords`, and of five makers' keys by `secrets`, each in four sentences.
 """
 Split = Callable[[str, str], Json]
 SPLITS: Mapping[str, Split] = {

@@ -92,6 +92,26 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "letters apart": lambda n: "s e c r e t, " * (n // 7),
     "what shows nothing": lambda n: "a\u200bb\u00adc\ufe0f" * (n // 3),
     "base64": lambda n: base64.b64encode(b"it is known to all, and more, ").decode() * (n // 20),
+    "base64 of base64": lambda n: _layers("it is known to all, and more, " * (n // 50)),
+    "base64 of escapes": lambda n: base64.b64encode(b"%41&#66; " * (n // 12)).decode(),
+    "hex": lambda n: "6974206973206b6e6f776e20" * (n // 24),
+    "hex in base64": lambda n: base64.b64encode(b"6974206973206b6e " * (n // 24)).decode(),
+    "marks within words": lambda n: "a**b`c`~~d~~" * (n // 12),
+    "marks and nothing else": lambda n: "a" + "*" * n,
+    "tags within words": lambda n: "a<b>b</b><i x=y>" * (n // 16),
+    "beginnings of tags": lambda n: "a<b a<b" * (n // 7),
+    "beginnings of comments": lambda n: "a<!-- -" * (n // 7),
+    "tags and nothing else": lambda n: "a" + "<b>" * (n // 3),
+    "hyphens": lambda n: "a-\nb" * (n // 4),
+    "ends of lines": lambda n: "a-" + " \n" * (n // 2),
+    "entities without an end": lambda n: "&#65&#x42&shy&#6" * (n // 16),
+    "escapes of programs": lambda n: "\\x41\\u{42}\\U00000043" * (n // 20),
     "shadows": lambda n: "x\U000e0061\U000e0062" * (n // 2),
 }
 SIZE = 2000
+
+
+def _layers(text: str) -> str:
+    for _ in range(3):
+        text = base64.b64encode(text.encode()).decode()
+    return text

@@ -167,7 +167,20 @@ LANES: Mapping[str, Callable[[str], Json]] = {
         "logprobs": {"content": [{"token": piece, "top_logprobs": []}]},
     },
 }
-BLOCKED = ("as it is", "zero-width spaces", "percent", "letters of another script")
+BLOCKED = (
+    "as it is",
+    "zero-width spaces",
+    "percent",
+    "letters of another script",
+    "replacement characters",
+    "base64 twice",
+    "hex",
+    "escapes of programs",
+    "decimal entities without an end",
+    "Markdown's marks",
+    "tags of HTML",
+    "a hyphen at a line's end",
+)
 CUTS = (1, 5, 10_000)
 LONG = "All is well and calm here, as it was. " * 40
 

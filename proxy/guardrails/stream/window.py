@@ -310,7 +310,7 @@ class Window:
         text = text[start:] if start else text
         torn = is_torn(before, text)
         most = None if self._whole else MOST_RUN
-        read = beginning(text, escaped=escaped, torn=torn, most=most, near=self._near)
+        read = beginning(text, escaped=escaped, torn=torn, most=most, near=self._near, ends=final)
         for cursor in cursors:
             if cursor.reach is None and not self._whole:
                 continue

@@ -15,6 +15,7 @@ from proxy.guardrails.matching.within_match import SPACES
 from proxy.guardrails.text.base64_text import ALPHABET
 from proxy.guardrails.text.normalize import Beginning, View, beginning
 from proxy.guardrails.text.one_reading import has_one_reading
+from proxy.guardrails.text.within_words import open_within
 from proxy.types.hold import Hold
 
 WORDS = 24  # characters, some three words, that are looked at together
@@ -47,7 +48,8 @@ class Words:
             return self._advance(text[since - 1 : end + 1], since, since - 1, base, plain=True)
         start = max(0, since - MARGIN)
         tail = text[start : end + 1]
-        if not (following and tail.isascii() and has_one_reading(tail.encode())):
+        plain = following and tail.isascii() and has_one_reading(tail.encode())
+        if not plain or open_within(tail) < len(tail):
             return self._advance_readings(text, since, start, base)
         if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
             return []  # a letter by itself, which others may follow

@@ -1,6 +1,7 @@
-"""Base64 inside of a text: where it may be, and what it says.
+"""Base64 inside of a text, and hex: where they may be, and what they say.
 
-It is a run of 16 characters or more; behind ``base64,`` any run is.
+It is a run of 16 characters or more; behind ``base64,`` any run is. Hex is a run of 16 characters
+or more, and thereby always within a run of what may be base64.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 ONE = r"[A-Za-z0-9+/_-]"
 _RUNS = re.compile(rf"{ONE}{{{RUN},}}={{0,2}}")
 _NAMED_RUNS = re.compile(rf"(?:(?<=base64,){ONE}+|{ONE}{{{RUN},}})={{0,2}}", re.IGNORECASE)
+
+_HEX = re.compile(rf"[0-9A-Fa-f]{{{RUN},}}")
+_HEX_DIGITS = "0123456789abcdefABCDEF"
 
 # Classes of bytes, to look for a class at the speed of a search for a literal.
 _RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
@@ -61,11 +65,42 @@ def open_run(text: str, *, torn: bool, most: int | None, near: int = 0) -> int:
 
     One that is no longer than ``near`` is left to who holds so much anyway.
     """
-    begins = len(text.rstrip("=").rstrip(ALPHABET))
-    run = text[begins:]
-    if len(run) <= near or (torn and not begins) or (most is not None and len(run) > most):
-        return len(text)
-    return len(text) if plain(run, cut=True) is None else begins
+    stripped = text.rstrip("=")
+    begins = len(stripped.rstrip(ALPHABET))
+    if _may_be(run := text[begins:], begins, torn, most, near) and plain(run, cut=True) is not None:
+        return begins
+    begins = len(text.rstrip(_HEX_DIGITS))
+    if _may_be(run := text[begins:], begins, torn, most, near) and hex_text(run) is not None:
+        return begins
+    return len(text)
+
+
+def _may_be(run: str, begins: int, torn: bool, most: int | None, near: int) -> bool:
+    """True if a run at the end is to be looked at."""
+    return len(run) > near and not (torn and not begins) and (most is None or len(run) <= most)
+
+
+def decodings(
+    run: str, most: int | None = None, *, torn: bool = False
+) -> Iterator[tuple[int, int, str]]:
+    """Return what a run says, as base64 or as hex within it, and where that stands in the run; of
+    each at most the first ``most`` characters. What begins before a ``torn`` run is left alone."""
+    size = len(run) if most is None else min(len(run), most)
+    if not torn and (text := plain(run[:size], cut=size < len(run))):
+        yield 0, size, text
+    for match in _HEX.finditer(run):
+        start, end = match.span()
+        if most is not None:
+            end = min(end, start + most)
+        if not (torn and start == 0) and (text := hex_text(run[start:end])):
+            yield start, end, text
+
+
+def hex_text(run: str) -> str | None:
+    """Return the text that hex encodes, but for half of a byte at its end; None unless all of it
+    is text."""
+    raw = bytes.fromhex(run[: len(run) - len(run) % 2])
+    return _printable(raw, wide_codec(raw) or "utf-8")
 
 
 def plain(run: str, *, cut: bool = False) -> str | None:

@@ -7,8 +7,6 @@ the smallest span of the original that it was made from.
 
 from __future__ import annotations
 
-import html
-import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,14 +16,10 @@ from unicodedata import decimal
 from proxy.guardrails.text import base64_text
 from proxy.guardrails.text.clusters import clusters, marked, open_cluster, singles
 from proxy.guardrails.text.confusables import CONTROLS, FOLDS, TAGS, UNSEEN
+from proxy.guardrails.text.escapes import IN_JSON, has_escapes, pending_escape, unescaped
 from proxy.guardrails.text.one_reading import has_one_reading
+from proxy.guardrails.text.within_words import has_signs, line_ends, open_within, within_words
 
-_ESCAPE = (
-    r"&(?:#[0-9]{1,12}|#[xX][0-9A-Fa-f]{1,12}|[A-Za-z][A-Za-z0-9]{1,31});|(?:%[0-9A-Fa-f]{2})+"
-)
-_UNICODE = r"\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}"
-_ESCAPES = re.compile(f"{_ESCAPE}|{_UNICODE}")
-_ESCAPES_IN_JSON = re.compile(rf'{_ESCAPE}|{_UNICODE}|\\["\\/bfnrt]')
 _UNSEEN = re.compile(f"[{UNSEEN}]+")
 _CONTROLS = bytes(i for i in range(128) if re.match(f"[{CONTROLS}]", chr(i)))
 _LOOKS = re.compile("[" + re.escape("".join(map(chr, FOLDS))) + "]")
@@ -38,13 +32,7 @@ _SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_]
 _DIGITS = re.compile(r"[^\D0-9]")
 _ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{_GAP})*[^\W\d_]?\Z")
 _STRETCH = 16  # characters that are read at a stretch in the time of one that is read by itself
-_TAIL = 48  # characters that an escape may be long, and then some
-_CUT = (
-    r"&#?[A-Za-z0-9]{0,32}|(?:%[0-9A-Fa-f]{2}){0,3}%[0-9A-Fa-f]?|(?:%[89A-Fa-f][0-9A-Fa-f]){1,3}"
-    r"|\\u[dD][89abAB][0-9A-Fa-f]{2}(?:\\(?:u[0-9A-Fa-f]{0,3})?)?|\\u[0-9A-Fa-f]{0,3}"
-)
-_PENDING = re.compile(rf"(?:{_CUT}|\\)\Z")
-_PENDING_IN_JSON = re.compile(rf"(?:{_CUT}|(?<!\\)(?:\\\\)*\\)\Z")
+MOST_LAYERS = 4  # of encodings within encodings
 
 # Classes of bytes, to look for a pattern of classes at the speed of a search for a literal.
 # Of a character beyond ASCII the first byte alone is kept, as a letter.
@@ -154,6 +142,12 @@ def variants(text: str, *, escaped: bool = False, most: int | None = None) -> tu
     return _read(text, escaped, torn=False, most=most)[0]
 
 
+def decoded(run: str, whole: tuple[int, int]) -> Iterator[View]:
+    """Return all readings of what a run of base64, which is all of ``whole``, or hex in it says."""
+    for start, end, text in base64_text.decodings(run):
+        yield from _layers(text, (whole[0] + start, whole[0] + end), MOST_LAYERS)
+
+
 class Beginning(NamedTuple):
     """The readings of a text that may go on.
 
@@ -169,22 +163,29 @@ class Beginning(NamedTuple):
 
 
 def beginning(
-    text: str, *, escaped: bool = False, torn: bool = False, most: int | None = None, near: int = 0
+    text: str,
+    *,
+    escaped: bool = False,
+    torn: bool = False,
+    most: int | None = None,
+    near: int = 0,
+    ends: bool = False,
 ) -> Beginning:
-    """Read a text that may go on.
+    """Read a text that may go on, unless it ``ends``: what base64 at its end says is read then.
 
     ``torn`` says that it begins inside of what may be base64, which is then left alone; ``most``
     bounds the characters of one such run that are waited for, and decoded; a run of up to ``near``
     is not looked at, as so much is held anyway. Open at the end are the last character (a mark may
     follow), an escape that is not complete, and letters that may turn out to stand apart.
     """
-    views, bare, seen, opened = _read(text, escaped, torn, most)
+    views, bare, seen, opened = _read(text, escaped, torn, most, near=None if ends else near)
     whole = _pending(text, escaped)
     letter = open_cluster(seen.cased if whole == len(text) else seen.cased[: seen.index(whole)])
     sure = bare.cased if whole == len(text) else bare.cased[: bare.index(whole)]
     apart, run = _letters_apart(sure), base64_text.open_run(sure, torn=torn, most=most, near=near)
     shadow = len(opened.cased.rstrip(_TAGGED))
-    upto = min(whole, seen.begins(letter), bare.begins(apart), opened.begins(shadow))
+    within = bare.begins(open_within(sure))
+    upto = min(whole, seen.begins(letter), bare.begins(apart), opened.begins(shadow), within)
     effort = 0 if opened is views[0] else _effort(text, views)
     return Beginning(views=views, upto=upto, run=bare.begins(run), effort=effort)
 
@@ -197,10 +198,17 @@ def _effort(text: str, views: Sequence[View]) -> int:
 
 
 def _read(
-    text: str, escaped: bool, torn: bool, most: int | None
+    text: str,
+    escaped: bool,
+    torn: bool,
+    most: int | None,
+    *,
+    near: int | None = None,
+    layers: int = MOST_LAYERS,
 ) -> tuple[tuple[View, ...], View, View, View]:
-    """Return all readings, then three of the steps to them: the one with marks taken off, the one
-    without unseen characters, and the one without escapes."""
+    """Return all readings, but with ``near`` of a run at the end that may go on, then three of the
+    steps to them: the one with marks taken off, the one without unseen characters, and the one
+    without escapes."""
     itself = View(text)
     if _NUMBER.fullmatch(text):
         return (itself,), itself, itself, itself
@@ -219,8 +227,10 @@ def _read(
     close = _close(bare)
     if close.cased != normal.cased:
         found.append(close)
+    if has_signs(bare.cased):
+        found += _joined(bare)
     if runs or bare.cased != text:
-        found += _decoded(bare, torn, most)
+        found += _decoded(bare, torn, most, near, layers)
     if not opened.cased.isascii():
         found += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
     return tuple(found), bare, seen, opened
@@ -274,11 +284,21 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
 
 
 def _opened(text: str, escaped: bool) -> View:
-    """Decode escapes once."""
+    """Decode escapes once; those of a string of JSON first, which are not of the text that it
+    says."""
     view = View(text)
-    if "&" in text or "%" in text or "\\" in text:
-        view = _edited(view, _unescaped(text, _ESCAPES_IN_JSON if escaped else _ESCAPES))
-    return view
+    if escaped and "\\" in text:
+        view = _edited(view, unescaped(text, IN_JSON))
+    return _edited(view, unescaped(view.cased)) if has_escapes(view.cased) else view
+
+
+def _pending(text: str, escaped: bool) -> int:
+    """Return where an incomplete escape at the end starts; else the end of the text."""
+    if not (escaped and "\\" in text):
+        return pending_escape(text)
+    whole = pending_escape(text, in_json=True)
+    text_view = _edited(View(text), unescaped(text, IN_JSON))
+    return min(whole, text_view.begins(pending_escape(text_view.cased[: text_view.index(whole)])))
 
 
 def _seen(view: View) -> View:
@@ -286,39 +306,6 @@ def _seen(view: View) -> View:
     if view.cased.isascii() and not _controlled(view.cased.encode()):
         return view
     return _edited(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(view.cased)))
-
-
-def _unescaped(text: str, escapes: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
-    for match in escapes.finditer(text):
-        escape = match.group()
-        if escape[0] == "%":
-            yield from _percents(escape, match.start())
-            continue
-        try:
-            made = html.unescape(escape) if escape[0] == "&" else json.loads(f'"{escape}"')
-        except ValueError:
-            continue
-        if made != escape and not any("\ud800" <= each <= "\udfff" for each in made):
-            yield match.start(), match.end(), made
-
-
-def _percents(escapes: str, at: int) -> Iterator[tuple[int, int, str]]:
-    """Decode UTF-8 character by character; bytes that are none stay as they are written."""
-    raw = bytes.fromhex(escapes.replace("%", ""))
-    place = 0
-    while place < len(raw):
-        size = _utf8_size(raw[place])
-        try:
-            made = raw[place : place + size].decode()
-        except UnicodeDecodeError:
-            place += 1
-            continue
-        yield at + 3 * place, at + 3 * (place + size), made
-        place += size
-
-
-def _utf8_size(lead: int) -> int:
-    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
 def _composed(view: View, *, bare: bool) -> View:
@@ -350,25 +337,37 @@ def _close(view: View) -> View:
     return _edited(view, changes)
 
 
-def _decoded(view: View, torn: bool, most: int | None) -> Iterator[View]:
+def _joined(view: View) -> Iterator[View]:
+    """Drop what stands within words; a hyphen at the end of a line both with it and without."""
+    changes = [*within_words(view.cased)]
+    if changes:
+        yield _edited(view, changes)
+        if any(view.cased[start] == "-" for start, *_ in changes):
+            yield _edited(view, line_ends(view.cased))
+
+
+def _decoded(
+    view: View, torn: bool, most: int | None, near: int | None, layers: int
+) -> Iterator[View]:
+    """Read what runs say, but with ``near`` of one that may go on."""
+    if most == 0 or not layers:
+        return
+    upto = len(view.cased)
+    if near is not None:
+        upto = base64_text.open_run(view.cased, torn=torn, most=most, near=near)
     for match in base64_text.runs(view.cased):
-        if torn and match.start() == 0:
-            continue
-        run = match.group()
-        text = most != 0 and base64_text.plain(run[:most], cut=most is not None and len(run) > most)
-        if text:
-            size = len(run) if most is None else min(len(run), most)
-            yield View(text, whole=view.span(match.start(), match.start() + size))
+        run, at = match.group(), match.start()
+        if at >= upto:
+            return
+        for start, end, text in base64_text.decodings(run, most, torn=torn and at == 0):
+            if at + start < upto:
+                yield from _layers(text, view.span(at + start, at + end), layers)
 
 
-def _pending(text: str, escaped: bool) -> int:
-    """Return where an incomplete escape at the end starts; else the end of the text."""
-    tail = text[-_TAIL:]
-    if "&" in tail or "%" in tail or "\\" in tail:
-        pending = (_PENDING_IN_JSON if escaped else _PENDING).search(tail)
-        if pending is not None:
-            return len(text) - len(tail) + pending.start()
-    return len(text)
+def _layers(text: str, whole: tuple[int, int], layers: int) -> Iterator[View]:
+    """Return all readings of a text that was encoded, within which there may be more."""
+    for view in _read(text, escaped=False, torn=False, most=None, layers=layers - 1)[0]:
+        yield View(view.cased, view._edits, view._below, normal=view.normal, whole=whole)
 
 
 def _letters_apart(text: str) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from proxy.guardrails.matching.re2set import PatternSet
-from proxy.guardrails.text import base64_text
+from proxy.guardrails.text import base64_text, within_words
 from proxy.guardrails.text.confusables import CONTROLS
 
 DISGUISES = PatternSet(
     [
         rf"[&%\\{CONTROLS}]",  # an escape, or what shows nothing
         rf"{base64_text.ONE}{{{base64_text.RUN}}}|(?i:base64,)",
+        within_words.SIEVE,
         r"(?:\A|[^A-Za-z])(?:[A-Za-z][^A-Za-z]){2}[A-Za-z](?:[^A-Za-z]|\z)",  # letters apart
     ]
 ).sieve

@@ -17,8 +17,8 @@ from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.mask import TextMatch, find_matches
 from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.text.base64_text import ALPHABET, long_runs, plain
-from proxy.guardrails.text.normalize import Beginning, View, beginning, variants
+from proxy.guardrails.text.base64_text import ALPHABET, long_runs
+from proxy.guardrails.text.normalize import Beginning, View, beginning, decoded, variants
 from proxy.guardrails.text.walk import Text
 from proxy.guardrails.text.weight import EACH, SHEET
 from proxy.guardrails.whole.joined_parts import FoundSpans, JoinedParts, joined_parts
@@ -212,9 +212,8 @@ def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
 def _runs(part: TextViews) -> Iterator[Base64Run]:
     runs = () if part.text.decoded else long_runs(part.text.text, MOST_RUN)
     for start, end in runs:
-        decoded = plain(part.text.text[start:end])
-        if decoded:
-            yield Base64Run(part.place, part.text, View(decoded, whole=(start, end)))
+        for view in decoded(part.text.text[start:end], (start, end)):
+            yield Base64Run(part.place, part.text, view)
 
 
 def _pieces(part: TextViews, at_work: Sequence[RuleLook], sheet: int) -> Iterator[Sheet]:
@@ -232,8 +231,9 @@ def _pieces(part: TextViews, at_work: Sequence[RuleLook], sheet: int) -> Iterato
     while any(cursor.looks for cursor in cursors.values()):
         piece = text[base : base + size]
         torn = base > 0 and text[base - 1] in ALPHABET and piece[0] in ALPHABET
-        read = beginning(piece, escaped=part.text.escaped, torn=torn, most=most, near=near)
         last = base + size >= len(text)
+        escaped = part.text.escaped
+        read = beginning(piece, escaped=escaped, torn=torn, most=most, near=near, ends=last)
         yield LongTextPiece(
             place=part.place,
             text=part.text,

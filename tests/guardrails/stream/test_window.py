@@ -24,11 +24,18 @@ from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
 from tests.guardrails.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
 RUN = base64.b64encode(b"here is a secret").decode()
+LAYERS = base64.b64encode(RUN.encode()).decode()
+HEX = b"a secret, it is".hex()
 BITS = [
     "secret", "secre", "cret", "se", " ", "s e c r e t", "s.e", "aa", "a", "ab", "ba", "b", ".",
     "\u200b", "\u0301", "ｓｅｃret", "%73", "&#115;", "&am", "\\u0073", "%C3%A9", RUN, RUN[:9],
     "the ",
     "\u0315" * 20, "\u0316" * 15, "\u0336" * 33, "%CC%81",
+    "se**cr**et", "se<b>cr", "</b>et", "<b", ">", "*", "`", "~", "~~", "sec-\n", "-", "\n",
+    "ret", "-\r",
+    "\\x73", "\\x7", "3", "&#115", "&#11", "&shy", "\\u{73}", "<!-- x -->",
+    "<span a='b'>", "</span>",
+    LAYERS, LAYERS[:20], HEX, HEX[:13], HEX[13:],
     "é", "\u1100", "\u1161", "\u11a8", "\U0001f600", "longer words", "\U000e0073\U000e0065",
 ]  # fmt: skip
 TEXT = st.lists(st.sampled_from(BITS) | st.text(max_size=3), max_size=14).map("".join)

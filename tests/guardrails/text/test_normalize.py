@@ -5,6 +5,7 @@ from __future__ import annotations
 # ruff: noqa: RUF001  # disguises are what these tests are of
 import base64
 import re
+from collections.abc import Callable
 from unicodedata import decimal, normalize
 
 import pytest
@@ -13,12 +14,21 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.text.base64_text import RUN
 from proxy.guardrails.text.confusables import FOLDS, UNSEEN
-from proxy.guardrails.text.normalize import View, beginning, folded, variants
+from proxy.guardrails.text.normalize import (
+    MOST_LAYERS,
+    View,
+    _close,
+    _joined,
+    _read,
+    beginning,
+    folded,
+    variants,
+)
 
 MANY = "\u0336\u0315" * 40
 ODD = st.text(
     st.sampled_from(
-        "abcs eéßАаѕ&;#x1%C3a9\\u0073.-=ﬁｓ①각\u1100\u1161\u11a8"
+        "abcs eéßАаѕ&;#x1%C3a9\\u0073{}.-=*`~<>/!\n\rﬁｓ①각\u1100\u1161\u11a8"
         "\u200b\u0301\u0315\u0316\u0336\u00ad\U0001f600\U000e0073\ufe0f\uff9e"
     ),
     max_size=30,
@@ -53,6 +63,26 @@ def spots(text: str, word: str) -> list[str]:
         ("a s&#x65;cret", "s&#x65;cret"),
         ("a %73%65cret%21", "%73%65cret"),
         ("a \\u0073ecret", "\\u0073ecret"),
+        ("a \\x73\\x65cret", "\\x73\\x65cret"),
+        ("a \\u{73}\\u{000065}cret", "\\u{73}\\u{000065}cret"),
+        ("a \\U00000073ecret", "\\U00000073ecret"),
+        ("a &#115&#101&#99&#114&#101&#116", "&#115&#101&#99&#114&#101&#116"),
+        ("a &#115 &#x73&#x65&#x63ret", "&#x73&#x65&#x63ret"),
+        ("a s&shyecret", "s&shyecret"),
+        ("a se**cr**et", "se**cr**et"),
+        ("a s*e`c`r*et", "s*e`c`r*et"),
+        ("a se~~cr~~et", "se~~cr~~et"),
+        ("a **se**cret", "se**cret"),
+        ("a <b>se</b>cret", "se</b>cret"),
+        ("a se<b>cr</b>et", "se<b>cr</b>et"),
+        ("a se<span class='x' id=y>cr</SPAN >et", "se<span class='x' id=y>cr</SPAN >et"),
+        ("a se<!-- it -->cret", "se<!-- it -->cret"),
+        ("a se<b><i>**cr</i></b>**et", "se<b><i>**cr</i></b>**et"),
+        ("a se&lt;b&gt;cret", "se&lt;b&gt;cret"),
+        ("a ѕе<wbr/>сrеt", "ѕе<wbr/>сrеt"),
+        ("a sec-\nret", "sec-\nret"),
+        ("a sec-  \r\n   ret", "sec-  \r\n   ret"),
+        ("a sec\u2010\nret", "sec\u2010\nret"),
         ("a s e c r e t!", "s e c r e t"),
         ("a s.e.c.r.e.t!", "s.e.c.r.e.t"),
         ("a s_e-c r*e·t!", "s_e-c r*e·t"),
@@ -78,8 +108,14 @@ def test_long_words_that_are_no_base64_have_one_reading(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "plain words, 100% of AT&T", "Straße, año, naïve", "C:\\new", "日本語", "U.S. is a b"],
-)
+    [
+        "", "plain words, 100% of AT&T", "Straße, año, naïve", "C:\\new", "日本語", "U.S. is a b",
+        "**Note**: *this* is `code`, ~~not~~.", "2 * 3 < 4 and 5 > 4, a ~ b",
+        "- one\n- two\n---\nend",
+        "<p>One</p><p>two</p>", "<td>4111</td><td>1111</td>", "well-known -- and so on -\nnow",
+        "**größer** <b>Maß</b>, <i>é</i>", "a_b __init__ snake_case", "0123456789abcdef01234567",
+    ],
+)  # fmt: skip
 def test_text_without_disguise_reads_as_itself(text: str) -> None:
     assert {view.cased for view in variants(text)} == {text}
 
@@ -99,7 +135,7 @@ def test_other_digits_are_digits() -> None:
 
 
 def test_escapes_of_json_are_decoded_inside_of_its_strings_only() -> None:
-    assert View.of(r"a\/b\n\\u0073", escaped=True).cased == "a/b\n\\u0073"
+    assert View.of(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
     assert View.of(r"a\/b").cased == r"a\/b"
 
 
@@ -156,19 +192,68 @@ def test_what_is_settled_stays_whatever_follows(text: str, more: str) -> None:
 
     for now, then in (
         (View.of(text), View.of(text + more)),
-        (_closest(text), _closest(text + more)),
+        *zip(_closest(text), _closest(text + more), strict=True),
     ):
         kept = now.cased[: now.index(upto)]
         assert then.cased[: then.index(upto)] == kept
 
 
-def _closest(text: str) -> View:
-    spread = [view for view in variants(text) if view.whole is None]
-    return spread[-1]
+def _closest(text: str) -> tuple[View, View, View]:
+    """Return the readings that are farthest from a text, be they the same: letters apart joined,
+    what stands within words dropped, and of hyphens the end of the line alone."""
+    bare = _read(text, escaped=False, torn=False, most=None)[1]
+    joined = [*_joined(bare), bare, bare][:2]
+    if len([*_joined(bare)]) == 1:
+        joined = joined[:1] * 2
+    return _close(bare), joined[0], joined[1]
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda text: text.encode().hex(),
+        lambda text: text.encode().hex().upper(),
+        lambda text: "0x" + text.encode().hex() + "f",
+        lambda text: text.encode("utf-16le").hex(),
+        lambda text: _base64(_base64(text)),
+        lambda text: _base64(_base64(_base64(text))),
+        lambda text: _base64(text.encode().hex()),
+        lambda text: _base64(f"here: {text.encode().hex()}").encode().hex(),
+        lambda text: _base64(text.replace("e", "&#101;")),
+        lambda text: _base64(text.replace("e", "е")),
+        lambda text: _base64(text.replace("c", "<b>c</b>")),
+        lambda text: "".join(f"\\x{ord(each):02x}" for each in _base64(text)),
+    ],
+)
+def test_what_is_encoded_is_read_with_what_is_within_it(encode: Callable[[str], str]) -> None:
+    text = encode("it is a secret of all")
+    found = spots(f"see {text} now", "secret")
+
+    assert found
+    assert all(each in text and len(each) > 30 for each in found)
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_so_many_layers_are_read_and_no_more() -> None:
+    text = "it is a secret"
+    for _ in range(MOST_LAYERS):
+        text = _base64(text)
+
+    assert spots(text, "secret") == [text]
+    assert spots(_base64(text), "secret") == []
+
+
+def test_a_hyphen_at_the_end_of_a_line_may_be_of_the_word() -> None:
+    assert spots("it is well-\nknown", "well-known") == ["well-\nknown"]
+    assert spots("it is well-\nknown", "wellknown") == ["well-\nknown"]
 
 
 @given(
-    st.text(alphabet="QUJD+/a1=", min_size=1, max_size=40), st.text(alphabet="QUJD ", max_size=8)
+    st.text(alphabet="QUJD+/a1=", min_size=1, max_size=40) | st.text("46a8", max_size=40),
+    st.text(alphabet="QUJD ", max_size=8),
 )
 def test_a_run_of_base64_is_settled_once_it_has_ended(text: str, more: str) -> None:
     read = beginning(text)
