@@ -47,7 +47,7 @@ NEEDLESS = (
 LATER = ("google.protobuf", "opentelemetry", "requests", "proxy.guardrails.services.judge")
 """What is imported when there are spans to send, or a guard asks somebody else."""
 TABLE = "proxy.guardrails.kinds.table"
-MODULES, CALLS = 306, 13_000
+MODULES, CALLS = 320, 13_000
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,18 @@ It is asked at white space: most shapes have none inside, so that of these nothi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.re2set import MANY_BYTES, Pattern, PatternSet, encoded
+from proxy.guardrails.matching.relaxed import relaxed
 from proxy.guardrails.matching.within_match import beginnings
 from proxy.types.guard import MayFind
 from proxy.types.hold import Hold
+
+MOST_COUNTED = 256
+_COUNTED = re.compile(r"\{\d+,(\d+)\}")
 
 Opened = Callable[[bytes, int], int]
 """Returns the first byte, from a place on, of what is open in a text; its end where nothing is."""
@@ -111,9 +116,14 @@ class Shapes:
                 self._pattern(own)
 
     def _beginnings(self, own: int) -> Pattern | None:
-        """Return the pattern of a shape's beginnings, compiled when it is first asked for."""
+        """Return the pattern of a shape's beginnings, compiled when it is first asked for. One that
+        counts far is relaxed: it would hold up the interpreter while it compiles."""
         if own not in self._begun:
             begun = beginnings(self._shapes[own].pattern)
+            if begun is not None and any(
+                int(most) > MOST_COUNTED for most in _COUNTED.findall(begun)
+            ):
+                begun = relaxed(begun)
             self._begun[own] = None if begun is None else Pattern(begun)
         return self._begun[own]
 
