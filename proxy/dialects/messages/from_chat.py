@@ -9,17 +9,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from proxy.dialects.bounds import ASSUMED_TOKENS
+from proxy.dialects.messages.tools import tool_use
+from proxy.dialects.messages.words import CHOICES, LOST, TIERS
 from proxy.errors import BadField
 from proxy.types import Endpoint, Json
 
-LOST = "cannot be expressed to the upstream of this model"
 _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
 _SYSTEM = frozenset({"system", "developer"})
-CHOICES: Mapping[str, str] = {"auto": "auto", "required": "any", "none": "none"}
-TIERS: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
 EFFORTS: Mapping[str, str] = {"minimal": "low"}
 
 
@@ -202,25 +199,12 @@ def _assistant(message: Json) -> Any:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
             raise BadField("messages", LOST)
-        blocks.append(
-            {
-                "type": "tool_use",
-                "id": call.get("id"),
-                "name": function.get("name"),
-                "input": _input(function.get("arguments")),
-            }
-        )
+        blocks.append(tool_use(call, _refused))
     return blocks
 
 
-def _input(arguments: Any) -> Json:
-    try:
-        read = orjson.loads(arguments or "{}")
-    except (orjson.JSONDecodeError, TypeError):
-        read = None
-    if not isinstance(read, dict):
-        raise BadField("messages", "holds arguments of a tool that are no JSON object")
-    return read
+def _refused(arguments: Any) -> Json:
+    raise BadField("messages", "holds arguments of a tool that are no JSON object")
 
 
 def _parts(content: Any) -> list[Json]:

@@ -13,6 +13,7 @@ from zlib import crc32
 
 import orjson
 
+from proxy.dialects.messages.tools import tool_call
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 
@@ -80,9 +81,7 @@ def chat_answer(message: Json) -> Json:
         elif kind == "thinking" and isinstance(block.get("thinking"), str):
             thoughts.append(block["thinking"])
         elif kind == "tool_use":
-            written = orjson.dumps(block.get("input") or {}).decode()
-            function = {"name": block.get("name"), "arguments": written}
-            calls.append({"id": block.get("id"), "type": "function", "function": function})
+            calls.append(tool_call(block))
     words: Json = {"role": "assistant", "content": "".join(texts) if texts or not calls else None}
     words |= {"reasoning_content": "".join(thoughts)} if thoughts else {}
     words |= {"tool_calls": calls} if calls else {}

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import orjson
-
+from proxy.dialects.messages.tools import tool_call
+from proxy.dialects.messages.words import CHOICES, LOST, TIERS, turned
 from proxy.errors import BadField
 from proxy.types import Json
 from proxy.types.reasoning import reasons
 
-LOST = "cannot be expressed to the upstream of this model"
 EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
-TIERS: Mapping[str, str] = {"standard_only": "default"}
+OWN_CHOICES, OWN_TIERS = turned(CHOICES), turned(TIERS)
 LOW_BUDGET, HIGH_BUDGET = 4096, 16384  # tokens of thought, from which on an effort is a larger one
 TAKEN = frozenset(
     {"messages", "metadata", "output_config", "stop_sequences", "system", "thinking"}
@@ -47,7 +46,7 @@ class _Crossing:
         made["messages"] = [*first, *self._messages(body.get("messages") or ())]
         tier = made.get("service_tier")
         if tier is not None:
-            made["service_tier"] = TIERS.get(tier, tier)
+            made["service_tier"] = OWN_TIERS.get(tier, tier)
         if body.get("stop_sequences"):
             made["stop"] = body["stop_sequences"]
         metadata = body.get("metadata")
@@ -101,12 +100,11 @@ class _Crossing:
             return made
         if choice.get("disable_parallel_tool_use") is True:
             made["parallel_tool_calls"] = False
-        words = {"auto": "auto", "any": "required", "none": "none"}
         kind = choice.get("type")
         if kind == "tool":
             made["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
-        elif isinstance(kind, str) and kind in words:
-            made["tool_choice"] = words[kind]
+        elif isinstance(kind, str) and kind in OWN_CHOICES:
+            made["tool_choice"] = OWN_CHOICES[kind]
         else:
             raise BadField("tool_choice", LOST)
         return made
@@ -154,9 +152,7 @@ class _Crossing:
                 self.dropped.add("thinking")
             elif kind == "tool_use":
                 self._note_beside(block, {"type", "id", "name", "input"})
-                written = orjson.dumps(block.get("input") or {}).decode()
-                function = {"name": block.get("name"), "arguments": written}
-                calls.append({"id": block.get("id"), "type": "function", "function": function})
+                calls.append(tool_call(block))
             else:
                 texts += self._parts(block)
         if any(part["type"] != "text" for part in texts):

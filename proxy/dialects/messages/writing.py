@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.messages.reading import SEAL, seal_of
+from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.pieces import dump
 from proxy.types import Call, Chunk, Json, Untouched
 
@@ -99,26 +100,13 @@ def blocks_of(message: Json) -> list[Json]:
     words = message.get("content") or message.get("refusal")
     if isinstance(words, str) and words:
         blocks.append({"type": "text", "text": words})
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        blocks.append(
-            {
-                "type": "tool_use",
-                "id": call.get("id"),
-                "name": function.get("name"),
-                "input": _input(function.get("arguments")),
-            }
-        )
+    blocks += [tool_use(call, _wrapped) for call in message.get("tool_calls") or ()]
     return blocks
 
 
-def _input(arguments: Any) -> Json:
-    """Return the arguments of a tool, which a model may have written as no object."""
-    try:
-        read = orjson.loads(arguments or "{}")
-    except (orjson.JSONDecodeError, TypeError):
-        return {"arguments": arguments}
-    return read if isinstance(read, dict) else {"arguments": read}
+def _wrapped(arguments: Any) -> Json:
+    """Return the arguments of a tool that a model has written as no object."""
+    return {"arguments": arguments}
 
 
 class TurnMarks:
@@ -155,7 +143,7 @@ def _what(delta: Json) -> object:
 class MessageEvents:
     """A stream. Events that nothing had to change pass as they came."""
 
-    __slots__ = ("_began", "_block", "_broken", "_calls", "_ended", "_next", "_stop", "_usage")
+    __slots__ = ("_began", "_block", "_broken", "_ended", "_next", "_stop", "_usage")
     media_type = "text/event-stream; charset=utf-8"
 
     def __init__(self) -> None:

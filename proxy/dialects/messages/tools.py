@@ -1,0 +1,39 @@
+"""What a model asks of a tool: a call in a chat, a block in Messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from proxy.types import Json
+
+Unreadable = Callable[[Any], Json]
+"""Returns what arguments are that are no JSON object, or raises."""
+
+
+def tool_use(call: Json, unreadable: Unreadable) -> Json:
+    """Return a call as a block. Raise what ``unreadable`` raises."""
+    function = call.get("function") or {}
+    return {
+        "type": "tool_use",
+        "id": call.get("id"),
+        "name": function.get("name"),
+        "input": _input(function.get("arguments"), unreadable),
+    }
+
+
+def tool_call(block: Json) -> Json:
+    """Return a block as a call."""
+    written = orjson.dumps(block.get("input") or {}).decode()
+    function = {"name": block.get("name"), "arguments": written}
+    return {"id": block.get("id"), "type": "function", "function": function}
+
+
+def _input(arguments: Any, unreadable: Unreadable) -> Json:
+    try:
+        read = orjson.loads(arguments or "{}")
+    except (orjson.JSONDecodeError, TypeError):
+        return unreadable(arguments)
+    return read if isinstance(read, dict) else unreadable(read)
