@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from proxy.errors import GuardBlocked
 from proxy.record import Record
-from proxy.types.guard import CostCap, GuardResult, Verdict
+from proxy.types.guard import UNPRICED, CostCap, GuardResult, Verdict
 
 FINDING = "cost"
 
@@ -21,7 +21,7 @@ def permit(ceilings: Sequence[CostCap], cost: int | None, record: Record) -> Non
     record.guarded("input", [_result(ceiling, cost) for ceiling in ceilings])
     for ceiling in ceilings:
         if cost is None and ceiling.strict:
-            raise GuardBlocked(ceiling.message, guard=ceiling.name, kind="could_not_check")
+            raise GuardBlocked(UNPRICED, guard=ceiling.name, kind="could_not_check")
         if cost is not None and cost > ceiling.most and ceiling.enforces:
             raise GuardBlocked(ceiling.message, guard=ceiling.name, kind=FINDING)
 

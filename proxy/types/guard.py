@@ -16,8 +16,10 @@ Verdict = Literal[
 ]
 Stage = Literal["input", "output"]
 MESSAGE = "The text was blocked by a guard."
-UNCHECKED = "The text could not be checked by a guard; try again."
+UNCHECKED = "The text could not be checked by a guard."
+UNCHECKED_YET = "The text could not be checked by a guard; try again."
 TOO_EXPENSIVE = "The call was blocked by a guard: it may cost more than is allowed."
+UNPRICED = "The call was blocked by a guard: nobody can tell what it may cost."
 
 
 @frozen

@@ -10,7 +10,7 @@ from tests.doubles import ScriptedUpstream, hang
 from tests.guardrails.test_services import WORD, guarded, served
 from tests.test_pipeline import ROUTES
 
-SLOW = ", deadline: 100ms"
+SLOW = ", deadline: 100ms, message: Please say no such word."
 WAYS = [
     (name, stage, streamed)
     for name, route in ROUTES.items()
@@ -38,6 +38,7 @@ async def test_a_guard_that_is_late_is_away_in_every_dialect(
     kind = "api_error" if name == "anthropic" else "server_error"
     assert (told["error"]["code"], told["error"]["type"]) == ("guard_unavailable", kind)
     assert told["error"]["guard"] == {"name": "webhook", "kind": "could_not_check"}
+    assert "Please" not in text
     assert "blocked" not in text
     assert WORD not in text
 

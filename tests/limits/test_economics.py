@@ -95,11 +95,13 @@ async def test_a_cost_that_nobody_can_tell_is_a_failure_of_the_guard(
     more: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(legacy()))
-    async with limited(tmp_path, upstream, CALLS, rules=guarded(1, more)) as (proxy, client):
-        got, _, _ = await ask(client, model="legacy-only")
+    rules = guarded(1, f"{more}, message: Ask for less.")
+    async with limited(tmp_path, upstream, CALLS, rules=rules) as (proxy, client):
+        got, _, said = await ask(client, model="legacy-only")
         [record] = await proxy.sink.wait()
 
     assert got == status
+    assert status == 200 or said["error"]["message"].endswith("nobody can tell what it may cost.")
     [(_, result)] = record.verdicts()
     assert (result.verdict, result.error) == ("failed", "unpriced")
 

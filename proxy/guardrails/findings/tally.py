@@ -14,8 +14,8 @@ from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.weight import MOST_TEXTS
 from proxy.types.guard import (
-    MESSAGE,
     UNCHECKED,
+    UNCHECKED_YET,
     Action,
     Busy,
     Detector,
@@ -120,11 +120,12 @@ class RuleTally:
             raise self._stopping(error)
 
     def _stopping(self, error: str) -> GuardBlocked:
-        message, name = self.rule.message, self.rule.name
+        """Return the error of a text that nobody has found anything in: a policy's own message is
+        of findings."""
+        name = self.rule.name
         if error not in PASSING:
-            return GuardBlocked(message, guard=name, kind="could_not_check")
-        message = UNCHECKED if message == MESSAGE else message
-        late = GuardUnavailable(message, guard=name, kind="could_not_check")
+            return GuardBlocked(UNCHECKED, guard=name, kind="could_not_check")
+        late = GuardUnavailable(UNCHECKED_YET, guard=name, kind="could_not_check")
         late.retry_after_s = RETRY_AFTER_S
         return late
 

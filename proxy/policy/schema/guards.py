@@ -59,7 +59,7 @@ class GuardConfig(Section):
     fields: list[Kind] | None = None
     """Which kinds of text it looks at; all of them where none is said."""
     message: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
-    """What the client reads of a block."""
+    """What the client reads where a finding stops its call."""
     restore: bool = False
     """Whether what is masked in a question is put back into its answer: the upstream sees
     placeholders, the client its own values."""
