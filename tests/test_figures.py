@@ -23,7 +23,7 @@ from proxy.guardrails.matching import automaton, pattern_work
 from proxy.guardrails.matching import patterns as search_patterns
 from proxy.guardrails.services import judge, moderation, presidio, webhook
 from proxy.guardrails.text import frame, weight
-from proxy.guardrails.whole import joined_parts, sheets
+from proxy.guardrails.whole import joined_parts, seams, sheets
 from proxy.ledger import audit, pruning, writer
 from proxy.limits import reconcile
 from proxy.limits.stores import batch, failover
@@ -83,6 +83,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "`pii` holds back at most 400 characters", 400, pii.REACH),
     ("limits.md", "`secrets` 4096", 4096, secrets.SecretsConfig().reach),
     ("limits.md", "of one message beyond 64 KiB", 64 * KIB, joined_parts.MOST),
+    ("limits.md", "more than 256 characters", 256, seams.WINDOW),
+    ("guards.md", "the first 256 of the next", 256, seams.WINDOW),
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, weight.SHEET),
     ("limits.md", "the first 4096 characters are decoded", 4096, sheets.MOST_RUN),
     ("limits.md", "stands still for longer than 30 seconds", 30, limit.LEASE_S),

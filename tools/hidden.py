@@ -10,6 +10,7 @@ from proxy.guardrails.guard_kind import NO_CONTEXT, MostCost
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.walk import request_texts
+from proxy.guardrails.whole.seams import seams
 from proxy.types import Json
 from proxy.types.guard import Detector, is_detector
 from tools.disguises import HARD, Disguise
@@ -27,6 +28,13 @@ Split = Callable[[str, str], Json]
 SPLITS: Mapping[str, Split] = {
     "two messages": lambda one, two: {
         "messages": [{"role": "user", "content": one}, {"role": "user", "content": two}]
+    },
+    "two messages, an answer between": lambda one, two: {
+        "messages": [
+            {"role": "user", "content": one},
+            {"role": "assistant", "content": "Go on."},
+            {"role": "user", "content": two},
+        ]
     },
 }
 AROUND = ("{}", "Please look at {} today.", "{} is what I mean, thank you.", "It is called {}")
@@ -81,9 +89,16 @@ def table() -> Iterator[str]:
 
 def apart_rate(look: Detector, planted: Sequence[str], split: Split, *, cased: bool) -> str:
     bodies = [split(each[: len(each) // 2], each[len(each) // 2 :]) for each in planted]
-    every = [[text.text for text in request_texts(body).texts] for body in bodies]
+    every = [[*_read(body)] for body in bodies]
     hits = [any(found(look, text, cased=cased) for text in texts) for texts in every]
     return f"{sum(hits) / len(hits):.2f}"
+
+
+def _read(body: Json) -> Iterator[str]:
+    """Return the texts of a request, and what is read as one."""
+    texts = request_texts(body).texts
+    yield from (text.text for text in texts)
+    yield from (joined.text.text for joined in seams(texts))
 
 
 def section() -> Iterator[str]:

@@ -50,10 +50,13 @@ _MEMBERS = _KINDS.keys() | {
 def usual_request(body: Json) -> Texts | None:
     """Return the texts of a chat whose messages are a role and a text; None for any other."""
     texts: list[Text] = []
+    apart = True
     for name, value in body.items():
         if name == "messages":
-            if not _read_messages(value, texts):
+            roles = _read_messages(value, texts)
+            if roles is None:
                 return None
+            apart = roles
         elif value.__class__ is str and name in _WORDS:
             if value[:5] == _DATA:
                 return None
@@ -65,23 +68,29 @@ def usual_request(body: Json) -> Texts | None:
             or (name == "stream_options" and value == _USAGE)
         ):
             return None
-    return Texts(tuple(texts), apart=True)
+    return Texts(tuple(texts), apart=apart)
 
 
-def _read_messages(messages: Any, texts: list[Text]) -> bool:
+def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
+    """Note the texts of messages. True if no two of one role follow each other; None for what is
+    not usual."""
     if messages.__class__ is not list or len(messages) > MOST:
-        return False
+        return None
+    apart, before = True, None
     for place, message in enumerate(messages):
         if message.__class__ is not dict or message.keys() != _MESSAGE:
-            return False
+            return None
         role, text = message["role"], message["content"]
         if role.__class__ is not str or role not in WORDS:
-            return False
+            return None
         if text.__class__ is not str or text[:5] == _DATA:
-            return False
+            return None
         if text:
+            if role == before:
+                apart = False
+            before = role
             texts.append(Text(("messages", place, "content"), text, "content", role=role))
-    return True
+    return apart
 
 
 def usual_answer(data: Json) -> Texts | None:

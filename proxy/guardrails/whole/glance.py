@@ -6,14 +6,16 @@ find in any of them: it has passed, and only the others look.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from proxy.guardrails.findings.tally import Clock
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.one_reading import DISGUISES
 from proxy.guardrails.text.walk import Text, Texts
 from proxy.guardrails.text.weight import BEYOND_ASCII, EACH
-from proxy.guardrails.whole.joined_parts import joined_parts
+from proxy.guardrails.whole.joined_parts import JoinedParts, joined_parts
+from proxy.guardrails.whole.seams import seams
 from proxy.guardrails.whole.sheets import part_of
 from proxy.types.guard import GuardResult, GuardRule, Verdict
 
@@ -38,7 +40,8 @@ def glance(
     if size > left:
         return [None] * len(rules)
     try:
-        lines = "\n".join(texts if read.apart else [*texts, *_joined(read)])
+        joined = () if read.apart else [each.text.text for each in _joined(read)]
+        lines = "\n".join([*texts, *joined] if joined else texts)
         raw, is_plain = lines.encode(), lines.isascii()
         if is_plain and DISGUISES.match(raw) == DISGUISES.nothing:
             return _results(rules, (raw, raw.lower(), True), read.texts, size, clock)
@@ -110,9 +113,9 @@ def _seen(rule: GuardRule, texts: Sequence[Text], total: int) -> tuple[int, int]
     return total - len("".join(left_out).encode()), len(texts) - len(left_out)
 
 
-def _joined(read: Texts) -> list[str]:
+def _joined(read: Texts) -> Iterator[JoinedParts]:
     """Return the texts that are read as one."""
-    return [joined.text.text for joined in joined_parts(read.texts)]
+    return chain(joined_parts(read.texts), seams(read.texts))
 
 
 def _readings(read: Texts) -> Lines:
@@ -126,7 +129,7 @@ def _readings(read: Texts) -> Lines:
             raise ValueError("a long text is read piece by piece")
         views += part.views
     if not read.apart:
-        for joined in joined_parts(read.texts):
+        for joined in _joined(read):
             views += joined.views()
     cased = "\n".join([view.cased for view in views])
     folded = "\n".join([view.folded for view in views])

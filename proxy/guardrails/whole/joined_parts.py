@@ -1,6 +1,6 @@
-"""The joined parts of a message: each is a text of its own, but a model reads them as one.
+"""Texts that are read as one: the parts of a message, and what stands where two messages meet.
 
-Parts are looked at together as well: for what goes across from one to the next, and for what is
+They are looked at together as well: for what goes across from one to the next, and for what is
 found in one of them only by what another says before or after it.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from proxy.frozen import frozen
 from proxy.guardrails.findings.mask import TextMatch
@@ -20,13 +21,21 @@ MOST = 64 * 1024  # characters of a message that are read once more
 
 @frozen
 class JoinedParts:
-    """The texts of one message, by their numbers; ``starts`` is where each begins in ``text``, and
-    ``data`` are the places of those whose base64 is read beside them."""
+    """Texts, by their numbers, that are read as one; ``starts`` and ``ends`` are where each stands
+    in ``text``, and ``data`` are the places of those whose base64 is read beside them.
+
+    Of texts that are cut ``skipped`` says from which character on each is there, and ``shares``
+    where each message stands in ``text``: what one of them says by itself, cut as it is, counts for
+    nothing.
+    """
 
     numbers: tuple[int, ...]
     starts: tuple[int, ...]
+    ends: tuple[int, ...]
     text: Text
     data: frozenset[int] = frozenset()
+    skipped: tuple[int, ...] = ()
+    shares: tuple[tuple[int, int], ...] = ()
 
     def views(self) -> tuple[View, ...]:
         """Return the readings of all parts as one text, without what one of them says as data."""
@@ -40,20 +49,32 @@ class JoinedParts:
         for match in matches:
             yield [*self._pieces(match)]
 
+    def may_continue(self, pieces: Iterable[tuple[int, TextMatch]]) -> bool:
+        """True if what is left of a finding that a text has may be part of it. Where messages are
+        cut it holds a digit, as keys and numbers do: an address at the end of one does not make a
+        finding of the word that the next begins with."""
+        return not self.shares or any(
+            any(map(str.isdigit, self._text_of(number, piece))) for number, piece in pieces
+        )
+
+    def _text_of(self, number: int, piece: TextMatch) -> str:
+        place = self.numbers.index(number)
+        base = self.starts[place] - (self.skipped[place] if self.skipped else 0)
+        return self.text.text[piece.start + base : piece.end + base]
+
     def _is_data(self, start: int, end: int) -> bool:
         place = bisect_right(self.starts, start) - 1
-        return place in self.data and end <= min(self.starts[place + 1 : place + 2], default=end)
+        return place in self.data and end <= self.ends[place]
 
     def _pieces(self, match: TextMatch) -> Iterator[tuple[int, TextMatch]]:
         for place in range(bisect_right(self.starts, match.start) - 1, len(self.starts)):
             start = self.starts[place]
             if start >= match.end:
                 return
-            next_start = self.starts[place + 1 : place + 2]
-            first, last = max(match.start, start), min(match.end, *next_start, len(self.text.text))
+            first, last = max(match.start, start), min(match.end, self.ends[place])
             if first < last:
-                number = self.numbers[place]
-                yield number, replace(match, start=first - start, end=last - start)
+                base = start - self.skipped[place] if self.skipped else start
+                yield self.numbers[place], replace(match, start=first - base, end=last - base)
 
 
 def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
@@ -69,16 +90,9 @@ def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
             first = texts[numbers[0]]
             joined = Text(path=message, text="".join(parts), kind=first.kind, role=first.role)
             data = frozenset(at for at, number in enumerate(numbers) if texts[number].decoded)
-            yield JoinedParts(
-                numbers=tuple(numbers), starts=tuple(_starts(parts)), text=joined, data=data
-            )
-
-
-def _starts(parts: Sequence[str]) -> Iterator[int]:
-    at = 0
-    for each in parts:
-        yield at
-        at += len(each)
+            ends = tuple(accumulate(map(len, parts)))
+            starts = (0, *ends[:-1])
+            yield JoinedParts(tuple(numbers), starts, ends, text=joined, data=data)
 
 
 @frozen

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 from proxy.errors import GuardBlocked
@@ -22,13 +23,14 @@ from proxy.guardrails.text.normalize import Beginning, View, beginning, decoded,
 from proxy.guardrails.text.walk import Text
 from proxy.guardrails.text.weight import EACH, SHEET
 from proxy.guardrails.whole.joined_parts import FoundSpans, JoinedParts, joined_parts
+from proxy.guardrails.whole.seams import seams
 from proxy.types.guard import GuardRule, is_detector
 
 MOST_RUN = 4096  # characters of one run of base64 that are read with a piece; all of it by itself
 
 
 class TextViews(NamedTuple):
-    """A text as rules see it, or several parts of a message together. ``bytes`` are those of the
+    """A text as rules see it, or several that are read as one. ``bytes`` are those of the
     text; ``long`` says that rules with a reach look at it piece by piece."""
 
     place: int
@@ -117,11 +119,26 @@ class RuleLook:
         if self.done:
             return
         if part.joined is not None:
-            for place, match in _together(self.tally, part.joined, seen, self._by_text):
-                self._keep(place, match)
+            known = self._known_of(part.joined) if seen else {}
+            if not self.done:
+                for place, match in _together(self.tally, part.joined, seen, known):
+                    self._keep(place, match)
             return
         self._found(part.place, seen)
         self._count(part.bytes)
+
+    def _known_of(self, joined: JoinedParts) -> dict[int, list[TextMatch]]:
+        """Return what was found in each of the joined texts, and what a message of them says by
+        itself where it is cut: its edge may make a finding that the whole text does not have."""
+        known = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
+        for start, end in joined.shares:
+            views = variants(joined.text.text[start:end])
+            seen = find_matches(self.tally, self.number, views, left_s=self._left_s)
+            shifted = (replace(m, start=m.start + start, end=m.end + start) for m in seen)
+            for pieces in joined.in_parts(shifted):
+                for number, piece in pieces:
+                    known[number].append(piece)
+        return known
 
     def _see_piece(self, piece: LongTextPiece) -> None:
         cursor = piece.cursors.get(self.number)
@@ -205,7 +222,7 @@ def sheets(
 def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
     for place, text in enumerate(texts):
         yield part_of(place, text, size)
-    for joined in joined_parts(texts):
+    for joined in chain(joined_parts(texts), seams(texts)):
         yield TextViews(place=-1, text=joined.text, views=joined.views(), bytes=0, joined=joined)
 
 
@@ -264,15 +281,18 @@ def _together(
     seen: Sequence[TextMatch],
     known: Mapping[int, Sequence[TextMatch]],
 ) -> list[tuple[int, TextMatch]]:
-    """Return what the parts of a message say together and none of them says by itself. What one
-    has in part is not counted again, and only the rest of it is new. ``known`` is by text what was
-    found so far: there may be as many messages as findings."""
+    """Return what texts say together and none of them says by itself. What one has in part is not
+    counted again, and only the rest of it is new. ``known`` is by text what was found so far: there
+    may be as many messages as findings."""
     if not seen:
         return []
     found = {number: FoundSpans.of(known.get(number, ())) for number in joined.numbers}
     new: list[tuple[int, TextMatch]] = []
     for pieces in joined.in_parts(seen):
+        rest = [each for each in pieces if not found[each[0]].has(each[1])]
         if not any(found[number].meets(piece) for number, piece in pieces):
             tally.count(pieces[0][1].kind, pieces[0][1].score)
-        new += [each for each in pieces if not found[each[0]].has(each[1])]
+        elif not joined.may_continue(rest):
+            continue
+        new += rest
     return new

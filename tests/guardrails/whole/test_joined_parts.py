@@ -170,7 +170,7 @@ def test_parts_show_what_they_show_together_and_what_each_does(
     "asked",
     [
         {"prompt": ["the se", "cret"]},
-        {"messages": [{"role": "user", "content": "se"}, {"role": "user", "content": "cret"}]},
+        {"messages": [{"role": "user", "content": "se"}, {"role": "tool", "content": "cret"}]},
         body({"text": "se"}, {"text": "x" * MOST}, {"text": "cret"}),
         body({"text": "se", "name": "cret"}),
     ],
