@@ -259,10 +259,12 @@ def _traces(context: Context) -> tuple[Sink, ...]:
 
 
 def _emitters(context: Context, sinks: tuple[Sink, ...]) -> Emitters:
+    loop = asyncio.get_running_loop()
     return Emitters(
         sinks=sinks,
         failed=telemetry.report(context),
-        soon=partial(asyncio.get_running_loop().call_later, EMIT_EVERY_S),
+        soon=partial(loop.call_later, EMIT_EVERY_S),
+        next_turn=loop.call_soon,
         unauthenticated=Quota(time.monotonic),
     )
 

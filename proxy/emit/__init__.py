@@ -18,7 +18,7 @@ from proxy.record import Record
 
 EMIT_EVERY_S = 0.05
 MAX_WAITING = (
-    64  # calls: telling of them takes some ten milliseconds, and the loop stands meanwhile
+    16  # calls: telling of them takes some three milliseconds, and the loop stands meanwhile
 )
 
 
@@ -43,7 +43,10 @@ def _is_begin_sink(sink: Sink) -> TypeGuard[BeginSink]:
     return hasattr(sink, "begin")
 
 
-def _now(step: Callable[[], None]) -> None:
+Step = Callable[[], None]
+
+
+def _now(step: Step) -> None:
     step()
 
 
@@ -53,15 +56,19 @@ class Emitters:
 
     Calls are told of together, sink by sink: what is still in the processor's cache serves the
     next record for less. ``soon`` runs a step in a moment, and ``MAX_WAITING`` calls or a large one
-    do not wait for it. Every call without a known key is counted, but ``unauthenticated`` bounds
-    how many of them are told of beyond the metrics, as anybody can send them.
+    do not wait for it. Nor does a call that leaves no other under way: ``next_turn`` runs a step as
+    soon as that one is over, so that the next finds nothing to wait behind. Every call without a
+    known key is counted, but ``unauthenticated`` bounds how many of them are told of beyond the
+    metrics, as anybody can send them.
     """
 
     sinks: tuple[Sink, ...]
     failed: Callable[[Sink, BaseException], None]
-    soon: Callable[[Callable[[], None]], object] = _now
+    soon: Callable[[Step], object] = _now
+    next_turn: Callable[[Step], object] | None = None
     unauthenticated: Quota | None = None
     _ended: list[Record] = field(default_factory=list)
+    _under_way: int = 0
     _begin_sinks: list[BeginSink] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +78,7 @@ class Emitters:
         return Observation(self, record)
 
     def begin(self, record: Record) -> None:
+        self._under_way += 1
         for sink in self._begin_sinks:
             try:
                 sink.begin(record)
@@ -81,11 +89,14 @@ class Emitters:
         if self.unauthenticated is not None and record.key is None and not record.bug:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0
+        self._under_way -= 1
         is_first = not self._ended
         self._ended += (record,)
         is_large = record.call is not None and record.call.size > LARGE_BYTES
         if is_large or len(self._ended) >= MAX_WAITING:
             self.tell()
+        elif self.next_turn is not None and not self._under_way:
+            self.next_turn(self.tell)
         elif is_first:
             self.soon(self.tell)
 

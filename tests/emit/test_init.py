@@ -112,6 +112,22 @@ async def test_only_so_many_records_wait_and_a_large_one_not_at_all() -> None:
     assert len(sink.seen) == 2 * MAX_WAITING + 4
 
 
+async def test_a_call_that_leaves_no_other_under_way_is_told_of_in_the_next_turn() -> None:
+    sink, later, turns = Sink(), list[Any](), list[Any]()
+    emitters = Emitters((sink,), lambda sink, error: None, later.append, turns.append)
+    with emitters.observing(new_record()):
+        with emitters.observing(new_record()):
+            pass
+        assert (len(later), len(turns)) == (1, 0)
+    assert "end" not in sink.seen
+
+    turns.pop()()
+    later.pop()()
+
+    assert sink.seen == ["begin"] * 2 + ["end"] * 2
+    assert (later, turns) == ([], [])
+
+
 def test_a_sink_has_the_name_that_metrics_know_it_by() -> None:
     sinks = (Metrics, CallLog, Traces, Ledger, CallHistory, Candidate, Decisions)
 
