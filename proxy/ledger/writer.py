@@ -17,10 +17,11 @@ from proxy.ports import EventLog
 from proxy.spool import RETRY_S, Spool, SpoolBounds
 
 MAX_CALLS = 10_000
-SLICE = 32
+SLICE = 32  # calls that are written together: two milliseconds of work
+FEW = MAX_CALLS // 10  # while no more wait there is time to write them so
 GATHER_S = 0.2
 IDLE_S = 60.0
-BREATH_S = 0.0005
+BREATH_S = 0.002
 BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
     "ledger-writer", gather_s=GATHER_S, items=MAX_CALLS, idle_s=IDLE_S
 )
@@ -69,10 +70,18 @@ class Writer:
         self._settled = self._until_done(self._store.close)
 
     def _write(self, batch: list[CallEntry]) -> None:
-        made = self._built(batch)
-        self._keep(made)
-        if not self._spool.given_up:
-            self._spool.drop("invalid", len(batch) - len(made))
+        """Write a few calls at a time, and let others run between: who works on and on in a thread
+        has the event loop wait for the interpreter's lock, and for the processor."""
+        size = SLICE if self._spool.waiting <= FEW else len(batch)
+        for start in range(0, len(batch), size):
+            if self._spool.given_up:
+                break
+            some = batch[start : start + size]
+            made = self._built(some)
+            self._keep(made)
+            if not self._spool.given_up:
+                self._spool.drop("invalid", len(some) - len(made))
+            self._spool.breathe(BREATH_S)
         self._tell_refused()
 
     def _keep(self, made: list[Rows]) -> None:
@@ -127,16 +136,12 @@ class Writer:
         return GATHER_S if more else IDLE_S
 
     def _built(self, batch: list[CallEntry]) -> list[Rows]:
-        """Build rows a few at a time: Python code that runs on and on in a thread would keep the
-        event loop waiting for the interpreter's lock."""
         made: list[Rows] = []
-        for start in range(0, len(batch), SLICE):
-            for entry in batch[start : start + SLICE]:
-                try:
-                    made.append(rows_of(entry))
-                except Exception as error:  # noqa: BLE001  # the rows of others must go on
-                    self._failed(error)
-            self._spool.breathe(BREATH_S)
+        for entry in batch:
+            try:
+                made.append(rows_of(entry))
+            except Exception as error:  # noqa: BLE001  # the rows of others must go on
+                self._failed(error)
         return made
 
     def _until_done(self, step: Callable[[Counts], None]) -> bool:

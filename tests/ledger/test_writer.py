@@ -16,7 +16,7 @@ from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.rows import Row, Rows, noted
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
-from proxy.ledger.writer import MAX_CALLS, Writer
+from proxy.ledger.writer import FEW, MAX_CALLS, SLICE, Writer
 from tests.doubles import ScriptedUpstream
 from tests.ledger.kept import PRICED, Told, finished, kept, ledger_at, ledgered, until
 from tests.test_pipeline import BEARER
@@ -129,6 +129,32 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
     assert again.events == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
     missing = ("4 calls that ended are in no row",)
     assert (kept(path), audit(path).violations) == ([], missing)
+
+
+class Batches(Memory):
+    """A store that notes how many calls it is given at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def write(self, rows: Rows, counts: Counts) -> None:
+        super().write(rows, counts)
+        self.sizes.append(len(rows.calls))
+
+
+def test_calls_are_written_a_few_at_a_time_and_many_when_many_wait() -> None:
+    store, told = Batches(), Told()
+    store.go.clear()
+    writer, tally = writing(store, told)
+    put(writer, tally, 2 * FEW)
+    store.go.set()
+    writer.close(5)
+
+    assert sum(store.sizes) == len(store.calls) == 2 * FEW
+    assert max(store.sizes) > SLICE
+    assert sum(size for size in store.sizes if size <= SLICE) >= FEW // 2
+    assert told.drops == {}
 
 
 def test_a_call_that_ends_after_the_end_is_counted() -> None:
