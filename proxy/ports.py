@@ -41,6 +41,10 @@ class Exchange(Protocol):
     async def send(self, chunks: Sequence[Chunk]) -> None:
         """Write chunks in the client's dialect, together. Raises ``ClientGone``."""
 
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        """Do so where it is little work and waits for nobody. False, and nothing is done, where it
+        is not."""
+
     async def refuse(self, error: ProxyError, record: Record) -> None:
         """Send a refusal: an error response, or an error event and a broken end once bytes have
         left."""
@@ -85,15 +89,21 @@ class Policies(Protocol):
         """Return the revision for this call, re-read from disk if its key may ask for that."""
 
 
+HandOn = Callable[[Sequence[Chunk]], bool]
+"""Takes chunks of an answer as they come. False if the answer is to return them all the same, to
+whoever knows what is left to be done with them."""
+
+
 class Answer(Protocol):
     """An answer that has begun; entering owns it, leaving closes the upstream."""
 
     @property
     def head(self) -> Head: ...
 
-    def chunks(self) -> AsyncIterator[Sequence[Chunk]]:
+    def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
         """Return the chunks, a few at a time: those that have come together. End with one that is
-        marked ``last``, or raise an ``UpstreamError``."""
+        marked ``last``, or raise an ``UpstreamError``. Chunks between that come while they are
+        waited for may go to ``hand_on``."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -172,6 +182,10 @@ class Shown(Protocol):
     async def begin(self, head: Head, record: Record) -> None: ...
 
     async def send(self, chunks: Sequence[Chunk]) -> None: ...
+
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        """Send chunks after the first and before the last, where that is little work and waits for
+        nobody. False, and nothing is done, where it is not."""
 
 
 Forward = Callable[[Shown], Awaitable[None]]

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 import pytest
 
-from proxy.app.context import new_record
-from proxy.errors import GuardBlocked
-from proxy.pipeline import relay
-from proxy.record import Record
-from proxy.types import Chunk, Head
 from tests.conftest import KEY, Proxy
 from tests.doubles import (
     PATIENCE_S,
     ScriptedUpstream,
-    Unguarded,
     answer,
     chat,
     chat_events,
@@ -323,55 +316,3 @@ async def test_a_client_that_leaves_mid_stream_frees_the_upstream_and_is_counted
     assert record.billing.source == "partial_estimate"
     assert record.billing.tokens.output == 2
     gate.set()
-
-
-class CameTogether:
-    """An answer whose chunks have come in one read."""
-
-    def __init__(self, chunks: Sequence[Chunk]) -> None:
-        self.head = Head(streamed=True)
-        self._chunks = chunks
-
-    async def chunks(self) -> AsyncIterator[Sequence[Chunk]]:
-        yield self._chunks
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *left_by: object) -> None:
-        return None
-
-
-class BlocksAt(Unguarded):
-    """A guard that blocks at a chunk."""
-
-    def __init__(self, chunk: Chunk) -> None:
-        self.chunk = chunk
-
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        if chunk is self.chunk:
-            raise GuardBlocked("No.", guard="house", kind="word")
-        return (chunk,)
-
-
-class Shown:
-    """Where chunks are shown."""
-
-    def __init__(self) -> None:
-        self.chunks: list[Chunk] = []
-
-    async def begin(self, head: Head, record: Record) -> None:
-        """A head is not shown here."""
-
-    async def send(self, chunks: Sequence[Chunk]) -> None:
-        self.chunks += chunks
-
-
-async def test_what_a_guard_lets_pass_before_it_blocks_is_shown() -> None:
-    chunks = [Chunk({"n": number}) for number in range(3)]
-    shown = Shown()
-
-    with pytest.raises(GuardBlocked):
-        await relay(CameTogether(chunks), BlocksAt(chunks[2]), new_record(), shown)
-
-    assert shown.chunks == chunks[:2]

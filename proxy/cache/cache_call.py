@@ -296,6 +296,7 @@ class CacheCall:
             turn = turn or LoopTurn(self.record.now)
             turn.begin()
             await self._send(chunks, turn)
+            place.straight = self.client
             chunks = await place.next(TOGETHER)
         await self.client.send(chunks)
 
@@ -341,6 +342,17 @@ class Fill:
     async def send(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
             await self._send(chunk)
+
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        keep, flight = self._keep, self.flight
+        for chunk in chunks:
+            if flight.oversize or chunk.last or chunk.size > LARGE_BYTES:
+                return False
+        for chunk in chunks:
+            keep.feed(chunk)
+            flight.add_at_once(chunk)
+        flight.oversize = keep.oversize
+        return True
 
     async def _send(self, chunk: Chunk) -> None:
         """Pass a chunk on. The last one is kept before anyone sees it, so that whoever asks

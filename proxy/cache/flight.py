@@ -12,6 +12,7 @@ from typing import Self
 from proxy.billing import Saved
 from proxy.cache.cached_answer import CachedAnswer
 from proxy.errors import ProxyError, UpstreamUnavailable
+from proxy.ports import Shown
 from proxy.types import Chunk, Head
 
 
@@ -82,6 +83,15 @@ class Flight:
             self.base = self._end
             self.chunks.clear()
 
+    def add_at_once(self, chunk: Chunk) -> None:
+        """Take the next chunk of one that is not oversize, and neither the first nor the last."""
+        self.chunks.append(chunk)
+        position, missed = self.base + len(self.chunks) - 1, False
+        for place in self.places:
+            missed = not place.show(chunk, position) or missed
+        if missed:
+            self.tell()
+
     def _lagging(self) -> bool:
         return any(place.position < self._end for place in self.places)
 
@@ -111,13 +121,16 @@ class Flight:
 
 
 class Listener:
-    """How far one listener has come."""
+    """How far one listener has come. Who has shown what it was given so far may have the rest go
+    ``straight`` to where it shows it, while it waits for that."""
 
-    __slots__ = ("_flight", "position")
+    __slots__ = ("_flight", "_waits", "position", "straight")
 
     def __init__(self, flight: Flight) -> None:
         self._flight = flight
+        self._waits = False
         self.position = 0
+        self.straight: Shown | None = None
 
     def __enter__(self) -> Self:
         self._flight.places.add(self)
@@ -136,8 +149,22 @@ class Listener:
         while self.position - flight.base >= len(flight.chunks):
             if flight.closed:
                 raise flight.failure().with_traceback(None) from None
-            await flight.news()
+            self._waits = True
+            try:
+                await flight.news()
+            finally:
+                self._waits = False
         at = self.position - flight.base
         chunks = flight.chunks[at : at + (1 if flight.oversize else most)]
         self.position += len(chunks)
         return chunks
+
+    def show(self, chunk: Chunk, position: int) -> bool:
+        """Show the chunk at a position where it is the next, and waits for nobody. False where the
+        listener has to be woken for it."""
+        if self.straight is None or not self._waits or self.position != position:
+            return False
+        if not self.straight.send_at_once((chunk,)):
+            return False
+        self.position = position + 1
+        return True

@@ -94,7 +94,8 @@ class AnswerRecorder:
         if type(at) is not int or not (end is None or type(end) is str):
             self._good = False
             return
-        self._seen.add(at)
+        if at not in self._seen:
+            self._seen.add(at)
         if end is not None:
             self._finished.add(at)
             self._good = self._good and end not in _AMISS

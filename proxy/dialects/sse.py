@@ -17,18 +17,6 @@ def event(payload: bytes) -> bytes:
     return b"data: " + payload + b"\n\n"
 
 
-def _whole_events(piece: bytes) -> list[bytes] | None:
-    """Return the data of events where a piece is nothing but such of one line each, as most are;
-    None for any other."""
-    if piece[:6] != b"data: " or piece[-2:] != b"\n\n" or b"\r" in piece:
-        return None
-    breaks = piece.count(b"\n")
-    if breaks == 2:
-        return [piece[6:-2]]
-    events = piece[6:-2].split(b"\n\ndata: ")
-    return events if breaks == 2 * len(events) else None
-
-
 class EventReader:
     """Feed it bytes however they were cut; it returns the data of each event that is complete.
 
@@ -48,10 +36,16 @@ class EventReader:
         self._begun = False
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Take the next bytes, return the data of the events they complete."""
+        """Take the next bytes, return the data of the events they complete: at once where they are
+        nothing but events of one line each, as most are."""
         is_between = self._begun and not (self._line or self._data or self._skip_lf)
-        if is_between and (events := _whole_events(piece)):
-            return events
+        if is_between and piece[:6] == b"data: " and piece[-2:] == b"\n\n" and b"\r" not in piece:
+            breaks = piece.count(b"\n")
+            if breaks == 2:
+                return [piece[6:-2]]
+            events = piece[6:-2].split(b"\n\ndata: ")
+            if breaks == 2 * len(events):
+                return events
         return self._parts(piece) if piece else []
 
     def _parts(self, piece: bytes) -> list[bytes]:

@@ -23,6 +23,7 @@ from proxy.record import Record
 from proxy.types import Call, Chunk, Head, RequestHead
 
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
+FEW = 8  # chunks that are written at once
 MAX_HOPS = 8
 
 
@@ -137,6 +138,20 @@ class HttpExchange:
                 begins, held = False, b""
         if begins or held:
             await out.write(held)
+
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        out, writer = self._out, self._writer
+        if not out.is_ready or len(chunks) > FEW:
+            return False
+        for chunk in chunks:
+            if chunk.last or chunk.size > LARGE_BYTES:
+                return False
+        data = writer.feed(chunks[0])
+        for chunk in chunks[1:]:
+            data += writer.feed(chunk)
+        if data:
+            out.write_at_once(data)
+        return True
 
     async def _aside(self, chunk: Chunk) -> bytes:
         """Write a chunk that takes long where it holds up nobody."""

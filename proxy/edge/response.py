@@ -109,6 +109,21 @@ class ResponseWriter:
         self._is_kept = keep_alive
         self.begun = True
 
+    @property
+    def is_ready(self) -> bool:
+        """True if more of a body that has begun may be written without waiting for its client."""
+        protocol = self._protocol
+        transport = protocol.transport
+        if not self.begun or self._bodiless or transport is None or protocol.writing_paused:
+            return False
+        return not transport.is_closing()
+
+    def write_at_once(self, data: bytes) -> None:
+        """Write more of the body, and neither its begin nor its end, to a client that is ready."""
+        if self._protocol.transport is not None:
+            framed = b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+            self._protocol.transport.write(framed)
+
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Write more of the body, and its end where these are the ``last`` bytes."""
         if self._bodiless:

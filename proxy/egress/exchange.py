@@ -45,6 +45,9 @@ class OwnExchange:
             self._record.status = 200
             self._record.first_sent = self._record.now()
 
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        return False
+
     async def refuse(self, error: ProxyError, record: Record) -> None:
         self._error = error
         record.status = error.status

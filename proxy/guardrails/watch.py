@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+import orjson
+
 from proxy.frames import let_frames_go
 from proxy.guardrails.findings.tally import RetryWanted
 from proxy.guardrails.stream.feeding import Beside, Feeding
@@ -124,12 +126,22 @@ class AnswerWatch:
         """Return chunks that are sent as they were read, where guards have read them."""
         if not self._guarded:
             return chunks
-        return [each if each.raw is None else each.rewritten(each.data) for each in chunks]
+        return [each if each.raw is None else as_read(each) for each in chunks]
 
     def cut(self) -> Sequence[Chunk]:
         """Return the beginning of a placeholder that never ended. Return nothing if nothing was
         shown, so that the client gets a clean error."""
         return self._back.cut() if self._back is not None and self._shown else ()
+
+
+def as_read(chunk: Chunk) -> Chunk:
+    """Return a chunk that is sent as it was read. Of a small one that is written once, for all who
+    send it or keep it."""
+    data = chunk.data
+    if data is None or chunk.size or chunk.last:
+        return chunk.rewritten(data)
+    # A copy, as the writer keeps some 4 KiB for each of its results, however short.
+    return Chunk(data, bytes(bytearray(orjson.dumps(data))), chunk.leg, failed=chunk.failed)
 
 
 def _weight(chunk: Chunk) -> int:

@@ -44,7 +44,7 @@ from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
-from proxy.upstream.reply import nothing
+from proxy.upstream.reply import Take, nothing
 
 REQUEST = "policytest"
 DEFAULT = ScriptedAnswer(text="Hello.")
@@ -208,6 +208,9 @@ class _Exchange:
         for chunk in chunks:
             self._send(chunk)
 
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        return False
+
     def _send(self, chunk: Chunk) -> None:
         if chunk.is_keepalive and not self._begun:
             return
@@ -282,7 +285,7 @@ class _Reply:
         kind = "text/event-stream" if streamed else "application/json"
         return {"content-type": kind, **{k.lower(): v for k, v in self.says.headers.items()}}
 
-    async def read(self) -> bytes:
+    async def read(self, take: Take | None = None) -> bytes:
         if not self.left and self.says.fault == "cut":
             raise UpstreamInvalid("The upstream broke its answer off or garbled it.")
         return self.left.pop(0) if self.left else b""

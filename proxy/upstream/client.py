@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from proxy.errors import UpstreamStale, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
-from proxy.upstream.reply import nothing
+from proxy.upstream.reply import Take, nothing
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, Trust
 from proxy.upstream.wire.names import LookUp, Names, Resolver
@@ -88,12 +88,12 @@ class HttpReply:
     _origin: Origin
     _connection: Connection | None
 
-    def read(self) -> Awaitable[bytes]:
+    def read(self, take: Take | None = None) -> Awaitable[bytes]:
         """Return the next bytes of the body, none at its end. Raises ``UpstreamError``."""
         connection, timeouts = self._connection, self._timeouts
         if connection is None:  # it may be carrying the answer to somebody else by now
             raise RuntimeError("a reply that was left cannot be read")
-        return connection.read(timeouts.first_byte, timeouts.idle)
+        return connection.read(timeouts.first_byte, timeouts.idle, take)
 
     def whole(self) -> bytes | None:
         """Return the whole body where all of it came with its head; else None."""

@@ -11,7 +11,7 @@ from typing import Self
 
 from proxy.errors import ProxyError
 from proxy.frames import let_frames_go
-from proxy.ports import Answer, Review
+from proxy.ports import Answer, HandOn, Review
 from proxy.types import Chunk, Head, Json
 from proxy.upstream.failures import most_useful
 
@@ -36,7 +36,7 @@ class FanOut:
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def chunks(self) -> AsyncIterator[Sequence[Chunk]]:
+    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
         failures: list[tuple[int, ProxyError]] = []
         for remaining in range(len(self.begin) - 1, -1, -1):
             leg, part = await self._done.get()

@@ -25,6 +25,7 @@ from proxy.errors import (
 )
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
+from proxy.ports import HandOn
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, Target
 from proxy.upstream.health import Slot
@@ -119,6 +120,8 @@ class Forwarded:
     _first: Sequence[Chunk] = ()
     _has_begun: bool = False
     _left: bool = False
+    _hand_on: HandOn | None = None
+    _is_taken: bool = False  # what has come, without that who waits for it was woken
     _shown_at: float = 0.0
 
     def begin_at_once(self) -> bool:
@@ -157,7 +160,8 @@ class Forwarded:
         if slot.probe or slot.own_probe:
             slot.begun()
 
-    def chunks(self) -> Self:
+    def chunks(self, hand_on: HandOn | None = None) -> Self:
+        self._hand_on = None if self.reader.holds else hand_on
         return self
 
     def __aiter__(self) -> Self:
@@ -182,7 +186,7 @@ class Forwarded:
                     self._ends = "over"
                     self._chunks = self.reader.end()
                 else:
-                    self._take(await self.reply.read())
+                    await self._next()
         except ProxyError as error:
             raise self.asked.fail(error) if self._has_begun else error from None
         return chunks
@@ -193,6 +197,8 @@ class Forwarded:
         if self._documents and not self._chunks and self._fault is None:
             self._read()
         if self._chunks:
+            if self._chunks[-1].last and self._ends == "open":
+                self.reply.finish()
             return self._taken()
         if self._fault is not None:
             raise self._failure(self._fault)
@@ -201,6 +207,16 @@ class Forwarded:
             if self.head.streamed and self._is_keepalive_due():
                 return (Chunk(None, leg=self.asked.attempt.leg),)
         return ()
+
+    async def _next(self) -> None:
+        """Wait for what comes next, and take it."""
+        if self._hand_on is None:
+            self._take(await self.reply.read())
+            return
+        piece = await self.reply.read(self._pass_on)
+        if not self._is_taken:
+            self._take(piece)
+        self._is_taken = False
 
     def _take(self, piece: bytes) -> None:
         """Take what has come, or the end."""
@@ -213,6 +229,29 @@ class Forwarded:
         if self.share is not None:
             self.share.take(size)
         self._documents.extend(self.reader.feed(piece))
+
+    def _pass_on(self, piece: bytes) -> bool:
+        """Take what has come while it is waited for, and hand its chunks on. True if there is
+        nothing else to be done."""
+        self._is_taken = True
+        try:
+            self._take(piece)
+        except ProxyError as fault:
+            self._fault = fault
+            return False
+        self._read()
+        chunks = self._chunks
+        if not chunks or self._documents or self._fault is not None or self._is_burst:
+            return False
+        for chunk in chunks:
+            data = chunk.data
+            if data is None or chunk.last or DETECTIONS in data or HOOKS in data:
+                return False
+        if self._hand_on is None or not self._hand_on(chunks):
+            return False
+        self._chunks, self._piece, self._is_taken = [], 0, False
+        self._shown_at = self.asked.record.now()
+        return True
 
     def _failure(self, fault: ProxyError) -> ProxyError:
         """Return what is raised now, and kept by nobody: it will hold the frame that raises it."""
@@ -232,16 +271,12 @@ class Forwarded:
                 return
             chunks += made
             if made and made[-1].last:
-                if self._ends == "open":
-                    self.reply.finish()
                 return
 
     async def _read_aside(self, document: Document) -> None:
         """Read a document that may be large. Raise ``ProxyError``."""
         read = partial(self.reader.read, document)
         self._chunks = await self.offload.run(len(document), read, self.asked.call.caller)
-        if self._ends == "open" and self._chunks and self._chunks[-1].last:
-            self.reply.finish()
 
     def _is_keepalive_due(self) -> bool:
         """Note that all of a piece is read. True if a stream that has begun sent only comments, or

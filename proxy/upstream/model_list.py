@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from proxy.ports import HandOn
 from proxy.types import Chunk, Head
 
 WHOLE = Head(streamed=False)
@@ -18,7 +19,7 @@ class ModelList:
     names: tuple[str, ...]
     head: Head = WHOLE
 
-    async def chunks(self) -> AsyncIterator[Sequence[Chunk]]:
+    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
         models = [
             {"id": name, "object": "model", "created": 0, "owned_by": "headrace"}
             for name in self.names

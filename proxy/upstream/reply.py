@@ -8,6 +8,9 @@ from typing import Protocol, Self
 
 from proxy.types import Timeouts
 
+Take = Callable[[bytes], bool]
+"""Takes bytes of a body as they come. False if who waits for them has to be woken all the same."""
+
 
 def nothing() -> None:
     """What is called where nobody wants to know."""
@@ -24,8 +27,11 @@ class Reply(Protocol):
         """By lower-case name."""
         ...
 
-    def read(self) -> Awaitable[bytes]:
-        """Return the next bytes of the body, none at its end. Raises ``UpstreamError``."""
+    def read(self, take: Take | None = None) -> Awaitable[bytes]:
+        """Return the next bytes of the body, none at its end. Raises ``UpstreamError``.
+
+        Bytes that come while they are waited for may go to ``take`` instead, which has them then;
+        once it returns False, nothing is returned."""
         ...
 
     def whole(self) -> bytes | None:

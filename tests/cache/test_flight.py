@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from proxy.cache.flight import Flight, Listener
 from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
-from proxy.types import Chunk
+from proxy.record import Record
+from proxy.types import Chunk, Head
 from tests.doubles import PATIENCE_S
 
 CHUNKS = [Chunk({"n": n}) for n in range(5)] + [Chunk(None, last=True)]
@@ -144,3 +146,69 @@ async def test_who_leaves_holds_up_nobody() -> None:
             adding = group.create_task(flight.add(CHUNKS[0]))
             await turns()
             assert not adding.done()
+
+
+class Straight:
+    """Where a listener shows chunks at once, while it is ``ready``."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+        self.ready = True
+
+    async def begin(self, head: Head, record: Record) -> None:
+        """A head is not shown here."""
+
+    async def send(self, chunks: Sequence[Chunk]) -> None:
+        self.chunks += chunks
+
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        self.chunks += chunks if self.ready else ()
+        return self.ready
+
+
+async def shown(flight: Flight, to: Straight) -> int:
+    """Show an answer, and return how often its listener had to be woken."""
+    woken = 0
+    with flight.joined() as place:
+        chunks = await place.next(64)
+        place.straight = to
+        while True:
+            woken += 1
+            await to.send(chunks)
+            if chunks[-1].last:
+                return woken
+            chunks = await place.next(64)
+
+
+async def test_who_waits_for_more_has_it_shown_without_being_woken() -> None:
+    flight, to = Flight(), Straight()
+    await flight.add(CHUNKS[0])
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        showing = group.create_task(shown(flight, to))
+        hearing = group.create_task(heard(flight))
+        await turns()
+        for chunk in CHUNKS[1:-1]:
+            flight.add_at_once(chunk)
+        assert to.chunks == CHUNKS[:-1]  # at once: nobody had a turn
+        await flight.add(CHUNKS[-1])
+
+    assert to.chunks == hearing.result() == CHUNKS
+    assert showing.result() == 2
+
+
+@pytest.mark.parametrize("place", range(1, 5))
+async def test_who_cannot_be_shown_more_at_once_is_woken_and_misses_nothing(place: int) -> None:
+    flight, to = Flight(), Straight()
+    await flight.add(CHUNKS[0])
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        group.create_task(shown(flight, to))
+        await turns()
+        for number, chunk in enumerate(CHUNKS[1:-1], 1):
+            to.ready = number != place
+            flight.add_at_once(chunk)
+            assert to.chunks == CHUNKS[: number + 1 if number < place else place]
+        await turns()
+        assert to.chunks == CHUNKS[:-1]
+        await flight.add(CHUNKS[-1])
+
+    assert to.chunks == CHUNKS

@@ -1,7 +1,6 @@
 """One connection to an upstream: a request goes out in one write, an answer is taken in pieces.
 
-It holds no more of an answer than a bound; beyond it the upstream has to wait. Its one timer is
-set again only when it is too late, so an answer that comes in time costs no timer at all.
+It holds no more of an answer than a bound; beyond it the upstream has to wait.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from contextlib import suppress
 from typing import Literal, cast
 
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
+from proxy.upstream.reply import Take
+from proxy.upstream.wire.alarm import SLACK_S, Alarm
 from proxy.upstream.wire.head import ResponseHead, protocol_error
 from proxy.upstream.wire.response import Response
 
 MAX_HELD_BYTES = 64 * 1024
 WRITE_BYTES = 256 * 1024
-TIMER_SLACK_S = 0.002
 STALE_S = 0.05
 """How soon after a request its connection must end to show that it had been closed before: about
 the time that the news takes to come here. Who ends it later may have been at work."""
@@ -38,30 +38,10 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_alarm",
-        "_alarm_at",
-        "_begun",
-        "_cut_short",
-        "_deadline",
-        "_fault",
-        "_held",
-        "_held_bytes",
-        "_loop",
-        "_on_close",
-        "_on_sent",
-        "_phase",
-        "_poll",
-        "_reading",
-        "_response",
-        "_sent_at",
-        "_spare",
-        "_to_write",
-        "_total_at",
-        "_transport",
-        "_waiter",
-        "_writing",
-        "answered",
-        "served",
+        *("_alarm", "_begun", "_cut_short", "_fault", "_held", "_held_bytes", "_idle"),
+        *("_is_taken", "_loop", "_on_close", "_on_sent", "_phase", "_poll", "_reading"),
+        *("_response", "_sent_at", "_spare", "_take", "_taken_at", "_to_write", "_total_at"),
+        *("_transport", "_waiter", "_writing", "answered", "served"),
     )
 
     _transport: asyncio.Transport
@@ -69,8 +49,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, on_close: Callable[[Connection], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_close = on_close
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = self._deadline = self._total_at = 0.0
+        self._alarm = Alarm(self._loop, self._too_late)
+        self._total_at = 0.0
         self._phase: Phase = "total"
         self._response: Response | None = None
         self._held: list[bytes] = []
@@ -82,7 +62,9 @@ class Connection(asyncio.Protocol):
         self._sent_at = 0.0
         self._spare: int | None = None
         self._reading = self._writing = True
-        self._begun = self._cut_short = False
+        self._begun = self._cut_short = self._is_taken = False
+        self._take: Take | None = None
+        self._idle = self._taken_at = 0.0
         self.answered = False
         self.served = 0
 
@@ -92,11 +74,9 @@ class Connection(asyncio.Protocol):
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def send(self, head: bytes, body: bytes, until: float, on_sent: Callable[[], None]) -> None:
-        """Begin a request, which may take until that moment of the loop's clock, answer too.
-
-        ``on_sent`` is called once all of it is written. Raises ``UpstreamUnavailable`` when the
-        connection has ended already.
-        """
+        """Begin a request, which may take until that moment of the loop's clock, answer too. Call
+        ``on_sent`` once all of it is written. Raise ``UpstreamUnavailable`` when the connection has
+        ended already."""
         self._response = Response()
         self._total_at = until
         self.answered = self._begun = False
@@ -174,11 +154,12 @@ class Connection(asyncio.Protocol):
             raise self._fault or protocol_error()
         return response.head
 
-    async def read(self, first_byte: float, idle: float) -> bytes:
+    async def read(self, first_byte: float, idle: float, take: Take | None = None) -> bytes:
         """Return what has come of the body, or wait for it; nothing at its end.
 
         Its first bytes are waited for as long as the head was, and silence after them for ``idle``
-        seconds. What came before a fault is returned before the fault is raised.
+        seconds. What came before a fault is returned before the fault is raised. What comes while
+        it is waited for may go to ``take`` instead: see ``Reply.read``.
         """
         response = self._response
         if response is None or response.body is None:
@@ -191,12 +172,13 @@ class Connection(asyncio.Protocol):
             if self._fault is not None:
                 raise self._fault
             try:
-                if self._begun:
-                    await self._arrival(idle, "idle")
-                else:
-                    await self._arrival(first_byte, "first_byte")
+                self._take, self._idle, self._is_taken = take, idle, False
+                patience = idle if self._begun else first_byte
+                await self._arrival(patience, "idle" if self._begun else "first_byte")
             finally:
-                self._waiter = None
+                self._waiter = self._take = None
+            if self._is_taken:
+                return b""
         self._begun = True
         held, self._held, self._held_bytes = self._held, [], 0
         if not self._reading:
@@ -244,7 +226,7 @@ class Connection(asyncio.Protocol):
         if self._spare is not None:
             self._close_spare()
         self._response = None
-        self._expect(self._loop.time() + seconds)
+        self._alarm.expect(self._loop.time() + seconds)
         return True
 
     def linger(self, seconds: float, over: Callable[[], None]) -> None:
@@ -256,7 +238,7 @@ class Connection(asyncio.Protocol):
             over()
 
         self._phase = "idle"
-        self._expect(self._loop.time() + seconds)
+        self._alarm.expect(self._loop.time() + seconds)
         self._waiter = self._loop.create_future()
         self._waiter.add_done_callback(woken)
         if self._fault is not None:
@@ -274,11 +256,9 @@ class Connection(asyncio.Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether a connection at rest may be used: it stays, and nothing has come unasked.
-
-        The system is asked, as the loop may not have come to read what would become the answer
-        to somebody else's request.
-        """
+        """Whether a connection at rest may be used: it stays, and nothing has come unasked. The
+        system is asked, as the loop may not have come to read what would become the answer to
+        somebody else's request."""
         return not self._transport.is_closing() and not self._poll.poll(0)
 
     # Called by the event loop.
@@ -301,15 +281,42 @@ class Connection(asyncio.Protocol):
             return
         if body is None:
             return
-        if self._held:
-            self._held_bytes += len(data)  # its framing, too: a little more than is held
-            too_much = self._held_bytes > MAX_HELD_BYTES and not body.ended
-            if too_much and self._reading and not self._transport.is_closing():
-                self._reading = False
-                self._transport.pause_reading()
         if self._to_write:
             self._stop_writing()
+        if self._held:
+            if self._take is not None and not body.ended and self._give(self._take):
+                return
+            self._hold(len(data))  # its framing, too: a little more than is held
         self._wake()
+
+    def _hold(self, size: int) -> None:
+        """Count what is held. Where that is too much the upstream has to wait."""
+        self._held_bytes += size
+        too_much = self._held_bytes > MAX_HELD_BYTES and not self.ended
+        if too_much and self._reading and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _give(self, take: Take) -> bool:
+        """Hand what has come to who waits for it, if somebody does. Who goes on waiting is not
+        woken: rounds of the loop and of a task cost more than most that is done with a chunk."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return False
+        held, self._held = self._held, []
+        self._begun = True
+        try:
+            if not take(held[0] if len(held) == 1 else b"".join(held)):
+                self._is_taken = True
+                waiter.set_result(None)
+        except Exception as bug:  # noqa: BLE001  # it belongs to the call: its task raises it
+            waiter.set_exception(bug)
+        else:
+            self._taken_at = now = self._loop.time()
+            is_sooner = self._phase == "total" and now + self._idle < self._total_at
+            if is_sooner or self._phase == "first_byte":
+                self._expect(self._idle, "idle")
+        return True
 
     def eof_received(self) -> None:
         self._over(orderly=True)
@@ -319,8 +326,7 @@ class Connection(asyncio.Protocol):
             self._read_rest()
         self._close_spare()
         self._over(orderly=exc is None)
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._alarm.end()
         self._on_close(self)
 
     def _over(self, *, orderly: bool) -> None:
@@ -356,35 +362,24 @@ class Connection(asyncio.Protocol):
     def _arrival(self, patience: float, phase: Phase) -> asyncio.Future[None]:
         """Return what is done once there are bytes, an end or a fault, which may be that none of
         them came in time. Who has waited for it sets ``_waiter`` to None again."""
+        self._expect(patience, phase)
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
+
+    def _expect(self, patience: float, phase: Phase) -> None:
+        """Wait no longer than so many seconds from now, and than the request may take."""
         until = self._loop.time() + patience
         if until >= self._total_at:
             until, phase = self._total_at, "total"
         self._phase = phase
-        self._deadline = until
-        if self._alarm is None or self._alarm_at > until:
-            self._set_alarm()
-        self._waiter = waiter = self._loop.create_future()
-        return waiter
+        self._alarm.expect(until)
 
-    def _expect(self, moment: float) -> None:
-        self._deadline = moment
-        if self._alarm is None or self._alarm_at > moment:
-            self._set_alarm()
-
-    def _set_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = self._deadline
-        self._alarm = self._loop.call_at(self._alarm_at, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = None
-        resting = self._response is None
-        if self._waiter is None and not resting:
-            return  # nobody waits; whoever does next sets it again
-        if self._loop.time() + TIMER_SLACK_S < self._deadline:
-            self._set_alarm()
-        elif resting:
+    def _too_late(self) -> None:
+        if self._response is None:
             self.abort()
-        else:
-            self._fail(UpstreamTimeout(self._phase))
+        elif self._waiter is not None:  # else nobody waits; who does next, expects another moment
+            left = self._taken_at + self._idle - self._loop.time()
+            if self._phase == "idle" and self._take is not None and left > SLACK_S:
+                self._expect(left, "idle")
+            else:
+                self._fail(UpstreamTimeout(self._phase))

@@ -1,0 +1,163 @@
+"""The way of an answer's chunks: each is accounted and looked at once, whoever is woken for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.app.context import new_record
+from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
+from proxy.pipeline import relay
+from proxy.ports import HandOn
+from proxy.record import Record
+from proxy.types import Chunk, Head, Target, Upstream
+from tests.doubles import Unguarded
+
+TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")
+DOES = ("pass", "pass", "pass", "hold", "wait", "block", "live")
+Batch = tuple[bool, list[str]]
+"""Whether chunks come while they are waited for, and what a guard does with each of them."""
+
+
+class Coming:
+    """An answer whose chunks come in batches; it breaks off after them where it does not end."""
+
+    def __init__(self, batches: Sequence[tuple[bool, Sequence[Chunk]]], *, ends: bool) -> None:
+        self.head = Head(streamed=True)
+        self._batches = batches
+        self._ends = ends
+        self.returned = 0
+
+    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
+        for waited, chunks in self._batches:
+            if not (waited and hand_on is not None and hand_on(chunks)):
+                self.returned += 1
+                yield chunks
+        if not self._ends:
+            raise UpstreamInvalid("It broke off.")
+        yield (Chunk(None, last=True),)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *left_by: object) -> None:
+        return None
+
+
+class Guarding(Unguarded):
+    """A guard that does with each chunk what that says."""
+
+    def __init__(self) -> None:
+        self._held: list[Chunk] = []
+
+    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+        does = "pass" if chunk.data is None else chunk.data["does"]
+        return None if does == "wait" else self._looked(chunk, does)
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        return self._looked(chunk, "pass")
+
+    def _looked(self, chunk: Chunk, does: str) -> Sequence[Chunk]:
+        if does == "block":
+            raise GuardBlocked("No.", guard="house", kind="word")
+        self._held.append(chunk)
+        if does == "hold":
+            return ()
+        released, self._held = self._held, []
+        return released
+
+    def cut(self) -> Sequence[Chunk]:
+        return self._held
+
+
+class Shown:
+    """Where chunks are shown, some of them ``at_once``."""
+
+    def __init__(self, at_once: Sequence[bool] = ()) -> None:
+        self.chunks: list[Chunk] = []
+        self._at_once = list(at_once)
+
+    async def begin(self, head: Head, record: Record) -> None:
+        """A head is not shown here."""
+
+    async def send(self, chunks: Sequence[Chunk]) -> None:
+        self.chunks += chunks
+
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        is_sent = self._at_once.pop(0) if self._at_once else True
+        self.chunks += chunks if is_sent else ()
+        return is_sent
+
+
+def said(does: str, number: int = 1) -> Chunk:
+    """Return a chunk of so many characters; a ``live`` one is a sign of life."""
+    choices = [{"index": 0, "delta": {"content": "x" * number}}]
+    return Chunk(None if does == "live" else {"does": does, "choices": choices})
+
+
+async def relayed(answer: Coming, shown: Shown) -> tuple[list[Chunk], int, str | None]:
+    """Return what is shown of an answer, what is accounted, and how it ends."""
+    record = new_record()
+    attempt = record.attempt(TARGET, 0, "")
+    record.serve(0, attempt)
+    ended = None
+    try:
+        await relay(answer, Guarding(), record, shown)
+    except ProxyError as error:
+        ended = error.code
+    return shown.chunks, attempt.meter.output_quarters, ended
+
+
+async def test_what_a_guard_lets_pass_before_it_blocks_is_shown() -> None:
+    chunks = [said("pass"), said("pass"), said("block")]
+
+    shown, accounted, ended = await relayed(Coming([(False, chunks)], ends=True), Shown())
+
+    assert (shown, accounted, ended) == (chunks[:2], 3, "guardrail_blocked")
+
+
+async def test_chunks_that_are_clear_go_on_without_waking_who_waits_for_them() -> None:
+    answer = Coming([(True, [said("pass")]), (True, [said("hold"), said("pass")])], ends=True)
+
+    shown, accounted, ended = await relayed(answer, Shown())
+
+    assert (len(shown), accounted, ended) == (4, 3, None)
+    assert answer.returned == 0
+
+
+@pytest.mark.parametrize("does", ["wait", "block"])
+async def test_who_waits_is_woken_where_a_guard_takes_time_or_stops_the_answer(does: str) -> None:
+    answer = Coming([(True, [said("pass"), said(does), said("pass")])], ends=True)
+
+    shown, accounted, ended = await relayed(answer, Shown())
+
+    blocked = does == "block"
+    assert answer.returned == 1
+    assert (len(shown), accounted) == ((1, 2) if blocked else (4, 3))
+    assert ended == ("guardrail_blocked" if blocked else None)
+
+
+batches = st.lists(
+    st.tuples(st.booleans(), st.lists(st.sampled_from(DOES), min_size=1, max_size=4)), max_size=6
+)
+
+
+@given(given=batches, at_once=st.lists(st.booleans(), max_size=8), ends=st.booleans())
+async def test_an_answer_is_the_same_whoever_is_woken_for_its_chunks(
+    given: list[Batch], at_once: list[bool], ends: bool
+) -> None:
+    number = 0
+    coming: list[tuple[bool, Sequence[Chunk]]] = []
+    for waited, does in given:
+        chunks = [said(each, number := number + 1) for each in does]
+        is_live = any(chunk.data is None for chunk in chunks)
+        coming.append((waited and not is_live, chunks))  # no sign of life is handed on
+    plain: list[Any] = [(False, chunks) for _, chunks in coming]
+
+    found = await relayed(Coming(coming, ends=ends), Shown(at_once))
+
+    assert found == await relayed(Coming(plain, ends=ends), Shown())

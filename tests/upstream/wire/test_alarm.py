@@ -1,0 +1,98 @@
+"""The timer of a connection, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from proxy.upstream.wire.alarm import Alarm
+
+
+class Timer:
+    """What a loop gives for a call that is due."""
+
+    def __init__(self, when: float, callback: Callable[[], None]) -> None:
+        self.when, self.callback = when, callback
+        self.is_over = False
+
+    def cancel(self) -> None:
+        self.is_over = True
+
+
+class Clock:
+    """A loop's clock and its timers. ``made`` counts these."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[Timer] = []
+        self.made = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Any:
+        self.made += 1
+        self.timers.append(Timer(when, callback))
+        return self.timers[-1]
+
+    def pass_until(self, moment: float) -> None:
+        """Let time pass, and make the calls that are due."""
+        while due := [each for each in self.timers if not each.is_over and each.when <= moment]:
+            timer = min(due, key=lambda each: each.when)
+            timer.is_over = True
+            self.now = max(self.now, timer.when)
+            timer.callback()
+        self.now = moment
+
+
+def alarm(clock: Clock, rung: list[float]) -> Alarm:
+    return Alarm(cast("asyncio.AbstractEventLoop", clock), lambda: rung.append(clock.now))
+
+
+def test_it_rings_once_at_the_moment_that_was_expected_last() -> None:
+    clock, rung = Clock(), list[float]()
+    made = alarm(clock, rung)
+    for moment in (10.0, 20.0, 15.0):
+        made.expect(moment)
+
+    clock.pass_until(100)
+
+    assert rung == [15.0]
+
+
+def test_what_is_expected_later_and_later_takes_one_timer_until_that_rings() -> None:
+    clock, rung = Clock(), list[float]()
+    made = alarm(clock, rung)
+    for second in range(9):
+        clock.pass_until(second)
+        made.expect(second + 10.0)
+
+    assert clock.made == 1
+    clock.pass_until(100)
+    assert (rung, clock.made) == ([18.0], 2)
+
+
+def test_it_may_be_expected_sooner() -> None:
+    clock, rung = Clock(), list[float]()
+    made = alarm(clock, rung)
+    made.expect(10)
+    made.expect(1)
+
+    clock.pass_until(2)
+    assert rung == [1.0]
+
+    made.expect(5)
+    clock.pass_until(100)
+    assert rung == [1.0, 5.0]
+
+
+def test_it_rings_no_more_once_it_has_ended() -> None:
+    clock, rung = Clock(), list[float]()
+    made = alarm(clock, rung)
+    made.expect(10)
+    made.end()
+
+    clock.pass_until(100)
+
+    assert rung == []

@@ -1,0 +1,226 @@
+"""Who waits for a body may take what comes without being woken: bytes, times and faults are the
+same."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import UpstreamInvalid, UpstreamTimeout
+from proxy.types import Timeouts
+from proxy.upstream.client import HttpClient, HttpReply
+from tests.doubles import PATIENCE_S, TRUST, Asked, ScriptedUpstream, Wire, piece, scripted_upstream
+from tests.upstream.wire.test_connection import PATIENT, STREAM, http
+
+__all__ = ["http"]
+
+END = b"0\r\n\r\n"
+
+
+class Taker:
+    """Takes bytes, and wants to be woken at those that hold one of its words."""
+
+    def __init__(self, *words: bytes) -> None:
+        self.words = words
+        self.taken: list[bytes] = []
+        self._more = asyncio.Event()
+
+    async def until(self, count: int) -> None:
+        """Wait until so much was taken."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.taken) < count:
+                self._more.clear()
+                await self._more.wait()
+
+    def __call__(self, data: bytes) -> bool:
+        self.taken.append(data)
+        self._more.set()
+        return not any(word in data for word in self.words)
+
+
+class Paced:
+    """An upstream's body, piece by piece as the test wants them."""
+
+    def __init__(self, *, ends: bool = True) -> None:
+        self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.ends = ends
+
+    async def __call__(self, asked: Asked, wire: Wire) -> None:
+        await wire.send(STREAM)
+        while (data := await self.pieces.get()) is not None:
+            await wire.send(data)
+        if self.ends:
+            await wire.send(END)
+        else:
+            wire.cut()
+
+    def say(self, *data: bytes | None) -> None:
+        for each in data:
+            self.pieces.put_nowait(each)
+
+
+async def opened(http: HttpClient, url: str, timeouts: Timeouts = PATIENT) -> HttpReply:
+    return await http.post(url, {}, b"", timeouts)
+
+
+async def test_who_takes_what_comes_is_woken_for_the_end_alone(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    body, taker = Paced(), Taker()
+    upstream.answer_with(body)
+    async with await opened(http, upstream.url) as reply:
+        reading = asyncio.ensure_future(reply.read(taker))
+        for number, data in enumerate((b"a", b"b", b"c"), 1):
+            body.say(piece(data))
+            await taker.until(number)
+        assert not reading.done()
+        body.say(None)
+
+        assert await reading == b""
+        assert await reply.read() == b""
+    assert taker.taken == [b"a", b"b", b"c"]
+
+
+async def test_who_wants_to_be_woken_finds_what_came_since(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    body, taker = Paced(), Taker(b"wake")
+    upstream.answer_with(body)
+    async with await opened(http, upstream.url) as reply:
+        reading = asyncio.ensure_future(reply.read(taker))
+        body.say(piece(b"a"))
+        await taker.until(1)
+        body.say(piece(b"wake"))
+        await taker.until(2)
+        body.say(piece(b"after"))
+
+        assert await reading == b""
+        assert await reply.read() == b"after"  # it went to nobody else
+    assert taker.taken == [b"a", b"wake"]
+
+
+async def test_silence_counts_from_what_was_taken_last(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    body, taker = Paced(), Taker()
+    upstream.answer_with(body)
+    times = Timeouts(connect=1, first_byte=5, idle=0.3, total=5)
+    loop = asyncio.get_running_loop()
+    async with await opened(http, upstream.url, times) as reply:
+        reading = asyncio.ensure_future(reply.read(taker))
+        for number in range(4):
+            await asyncio.sleep(0.15)
+            body.say(piece(b"x"))
+            await taker.until(number + 1)
+        last = loop.time()
+        with pytest.raises(UpstreamTimeout) as late:
+            await reading
+
+    assert late.value.code == "upstream_idle_timeout"
+    assert loop.time() - last >= 0.29
+
+
+async def test_the_time_in_all_is_over_whatever_is_taken(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    body, taker = Paced(), Taker()
+    upstream.answer_with(body)
+    times = Timeouts(connect=1, first_byte=5, idle=5, total=0.3)
+    async with await opened(http, upstream.url, times) as reply:
+        reading = asyncio.ensure_future(reply.read(taker))
+        body.say(piece(b"x"))
+        with pytest.raises(UpstreamTimeout) as late:
+            await reading
+
+    assert late.value.code == "upstream_total_timeout"
+    assert taker.taken == [b"x"]
+
+
+async def test_a_fault_is_told_to_who_was_not_woken_for_what_came_before(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    body, taker = Paced(ends=False), Taker()
+    upstream.answer_with(body)
+    async with await opened(http, upstream.url) as reply:
+        reading = asyncio.ensure_future(reply.read(taker))
+        body.say(piece(b"x"))
+        await taker.until(1)
+        body.say(None)
+        with pytest.raises(UpstreamInvalid):
+            await reading
+
+
+async def test_what_goes_wrong_in_taking_is_raised_where_it_is_waited_for(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    def broken(data: bytes) -> bool:
+        raise KeyError(data)
+
+    body = Paced()
+    upstream.answer_with(body)
+    async with await opened(http, upstream.url) as reply:
+        reading = asyncio.ensure_future(reply.read(broken))
+        body.say(piece(b"x"))
+        with pytest.raises(KeyError, match="x"):
+            await reading
+
+
+async def test_the_next_answer_of_a_connection_knows_nothing_of_who_took_the_last(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    first, second, taker = Paced(), Paced(), Taker(b"wake")
+    upstream.then(first, second)
+    async with await opened(http, upstream.url) as reply:
+        reading = asyncio.ensure_future(reply.read(taker))
+        first.say(piece(b"wake"))
+        await taker.until(1)
+        reading.cancel()
+        first.say(None)
+        assert await reply.read() == b""
+    second.say(piece(b"b"), None)
+    async with await opened(http, upstream.url) as reply:
+        assert await reply.read() == b"b"
+
+    assert upstream.connections == 1
+    assert taker.taken == [b"wake"]
+
+
+@given(
+    data=st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(1, 400), max_size=12),
+    wakes=st.sets(st.integers(0, 255), max_size=40),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+async def test_however_it_is_cut_and_whoever_is_woken_the_body_is_the_same(
+    data: list[bytes], cuts: list[int], wakes: set[int]
+) -> None:
+    whole = b"".join(map(piece, data)) + END
+    ends = sorted({min(cut, len(whole)) for cut in cuts} | {len(whole)})
+    parts = [whole[at:end] for at, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(STREAM)
+        for part in parts:
+            await wire.send(part)
+            await asyncio.sleep(0)
+
+    read: list[bytes] = []
+    woken = False
+
+    def take(taken: bytes) -> bool:
+        nonlocal woken
+        read.append(taken)
+        woken = taken[0] in wakes
+        return not woken
+
+    async with scripted_upstream() as upstream, HttpClient(TRUST) as client:
+        upstream.answer_with(script)
+        async with await opened(client, upstream.url) as reply:
+            while (got := await reply.read(take)) or woken:
+                read.append(got)
+                woken = False
+
+    assert b"".join(read) == b"".join(data)
