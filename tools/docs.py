@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from bench import pictures, results, table
+from bench import delays, pictures, results, table
 from dashboards.build import BOARDS
 from dashboards.build.panels import Board
 from proxy.dialects import DIALECTS, ROUTES, SHARING
@@ -154,6 +154,10 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "streams": partial(results.told, results.CALLS, table.streams),
         "latency": partial(results.told, results.CALLS, table.latency),
         "processes": partial(results.told, results.CALLS, table.processes),
+        "delays": partial(results.told, delays.KEPT, delays.table),
+        "delays before": partial(
+            results.told, delays.KEPT, partial(delays.table, revision="before")
+        ),
         "sizing": partial(results.told, results.CALLS, table.sizing),
         "growth": partial(results.told, results.GROWTH, pictures.table),
         "pictures": partial(results.told, results.GROWTH, pictures.pictures),

@@ -9,7 +9,8 @@ from proxy.types.guard import MayFind
 
 class Hold(Protocol):
     """What of a text that goes on may still be part of a finding. It is asked where the last
-    character of what has come is white space, be it a space or the end of a line."""
+    character of what has come is white space, be it a space or the end of a line, or a letter of a
+    script that puts no space between words."""
 
     @property
     def has_words(self) -> bool:
@@ -18,7 +19,11 @@ class Hold(Protocol):
     @property
     def is_open(self) -> MayFind:
         """Return what tells of a text, as ``encoded`` returns it, whether there may be anything to
-        find, or something that begins before its last character may yet become a finding."""
+        find, or something that begins before its last character may yet become a finding. That is
+        white space, of which this knows alone."""
+
+    def is_open_at(self, text: str) -> bool:
+        """Return the same of any text."""
 
     def is_found(self, data: bytes) -> bool:
         """False only if there is nothing to find in such a text as it is."""

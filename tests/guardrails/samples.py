@@ -11,11 +11,23 @@ from typing import Any
 
 PRINTED = [chr(code) for code in range(33, 127)]
 # RE2's words for what `re` has other words for, and flags that widen what a sample need not use.
-FOREIGN = {"(?i)": "", "(?-i:": "(?:", "(?i:": "(?:", r"\z": r"\Z", "[[:alnum:]]": "[a-zA-Z0-9]"}
+FOREIGN = {
+    "(?i)": "",
+    r"\pL": "a-z",
+    r"\pN": "0-9",
+    "(?-i:": "(?:",
+    "(?i:": "(?:",
+    r"\z": r"\Z",
+    "[[:alnum:]]": "[a-zA-Z0-9]",
+}
+
+CODE_POINT = re.compile(r"\\x\{([0-9A-Fa-f]+)\}")
+WIDE = 1000  # characters of a range, of which the first is enough
 
 CLASSES = {
     codes.CATEGORY_DIGIT: r"\d",
     codes.CATEGORY_WORD: r"\w",
+    codes.CATEGORY_NOT_WORD: r"\W",
     codes.CATEGORY_SPACE: r"\s",
     codes.CATEGORY_NOT_SPACE: r"\S",
 }
@@ -25,6 +37,7 @@ def sample(pattern: str, chance: random.Random) -> str:
     """A text of the pattern; each choice and each character is drawn anew."""
     for theirs, ours in FOREIGN.items():
         pattern = pattern.replace(theirs, ours)
+    pattern = CODE_POINT.sub(lambda code: re.escape(chr(int(code[1], 16))), pattern)
     return _drawn(parser.parse(pattern), chance)
 
 
@@ -54,7 +67,8 @@ def _members(items: Sequence[tuple[Any, Any]]) -> list[str]:
         if code is codes.LITERAL:
             found.add(chr(value))
         elif code is codes.RANGE:
-            found |= {chr(each) for each in range(value[0], value[1] + 1)}
+            last = value[1] if value[1] - value[0] < WIDE else value[0]
+            found |= {chr(each) for each in range(value[0], last + 1)}
         elif code is codes.CATEGORY:
             known = re.compile(CLASSES[value])
             found |= {each for each in [*PRINTED, " "] if known.match(each)}

@@ -36,8 +36,8 @@ class RuleCursor:
     hold: Hold | None = field(init=False)
 
     def __post_init__(self) -> None:
-        bounded = self.reach is not None
-        self.hold = hold_of(self.tally.rule.detector) if bounded else None
+        holds = self.reach is not None and self.tally.rule.enforces
+        self.hold = hold_of(self.tally.rule.detector) if holds else None
 
     @property
     def looks(self) -> bool:

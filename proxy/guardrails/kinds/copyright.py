@@ -17,6 +17,7 @@ from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.passages import Passages, compared_words
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
+from proxy.types.hold import Hold
 
 GRAM = 5  # words of a sequence by which likeness is told
 LEAST_GRAMS = 20  # an answer of fewer says too little to be like anything
@@ -47,6 +48,11 @@ class Copyright:
     @property
     def reach(self) -> int | None:
         return self._passages.reach if self._share is None else None
+
+    @property
+    def hold(self) -> Hold | None:
+        """The passages' own; how much of a text is known takes all of it."""
+        return self._passages.hold if self._share is None else None
 
     def find(self, text: str) -> Sequence[Finding]:
         if self._share is not None:

@@ -15,6 +15,7 @@ from proxy.config.scalars import Section, Share
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import injection_model
+from proxy.guardrails.matching.hold import Holds
 from proxy.guardrails.matching.injection_languages import LanguageBook
 from proxy.guardrails.matching.injection_model import WINDOW, ScoredWindow
 from proxy.guardrails.matching.injection_rules import NAMES, RULES
@@ -23,6 +24,7 @@ from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
 from proxy.guardrails.matching.re2set import prefilter
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, MayFind
+from proxy.types.hold import Hold
 
 MODEL = "model"
 LONGEST = 2 * WINDOW  # characters of a finding
@@ -60,6 +62,11 @@ class Injection:
         if in_english is None:
             return None
         return lambda lines: in_english(lines) or _languages().may_find(lines)
+
+    @property
+    def hold(self) -> Hold | None:
+        """The rules' own; of what the model judges no beginning can be told."""
+        return None if self.model else Holds([_english().hold, _languages().hold])
 
     def prepare(self) -> None:
         """Compile each rule by itself, and read the model where it is asked."""

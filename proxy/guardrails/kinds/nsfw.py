@@ -20,6 +20,7 @@ from proxy.guardrails.matching.phrases import phrase
 from proxy.guardrails.matching.re2set import prefilter
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding, MayFind
+from proxy.types.hold import Hold
 
 LONGEST = 80  # characters of a finding
 _SEX = r"(?:sexual(?:ly|ised|ized)?|sex|nude|nudes|naked|porn\w*|erotic\w*|explicit)"
@@ -61,6 +62,10 @@ class Nsfw:
     @property
     def may_find(self) -> MayFind | None:
         return prefilter(_book(self.threshold).sets)
+
+    @property
+    def hold(self) -> Hold:
+        return _book(self.threshold).hold
 
     def prepare(self) -> None:
         """Compile each rule by itself."""

@@ -22,13 +22,20 @@ from proxy.guardrails.matching.numbers import DigitRun
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.guardrails.matching.phones import Phones
 from proxy.guardrails.matching.re2set import prefilter
+from proxy.guardrails.matching.scripts import WITHOUT_SPACES
 from proxy.types.guard import Finding
 
 ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for code in FORMS))
 DEFAULT = ("email", "phone", "card", "iban", "ssn")
 REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
 
-EMAIL = r"[\pL\pN._%+'-]+@(?:[\pL\pN-]+\.)+\pL{2,24}"
+# Of letters that may as well be the sentence around it, only so many are of an address.
+UNSPACED = rf"[{WITHOUT_SPACES}]"
+SPACED = rf"[^\PL{WITHOUT_SPACES}]"
+EMAIL = (
+    rf"(?:(?:{SPACED}|[\pN._%+'-])+|{UNSPACED}{{1,6}})@(?:[\pL\pN-]+\.)+"
+    rf"(?:{SPACED}{{2,24}}|{UNSPACED}{{1,6}})"
+)
 LOCAL, DOMAIN = 64, 253  # the most characters before and after the @
 REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # an address that a client of git takes
 PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)

@@ -169,15 +169,13 @@ class Secrets:
             yield *place, rule.kind, rule.score
 
     def _open_value(self, data: bytes, start: int) -> int:
-        """Return where a value begins of which the rest of its line may say that it is none."""
+        """Return where a value begins of which what follows may say that it is none."""
         while found := self._assignment.search(data, start):
             begin, end = found[0]
             for index in self._names.hits(data[begin:end]):
                 rule = self._assigned[index]
-                if not rule.looks_behind:
-                    continue
                 spans = rule.found.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
-                if spans is not None and not _has_line(data, spans[0][1]):
+                if spans is not None and rule.may_be_allowed(data, spans[0]):
                     return begin
             start = max(end - HEAD_BYTES, begin + 1)
         return len(data)
@@ -205,11 +203,6 @@ def _shape(rule: SecretRule) -> Shape:
     if rule.kind not in SIGNS:
         return Shape(rule.pattern, after)
     return Shape(rule.pattern, after, sign=SIGNS[rule.kind], signs=BEGUN[rule.kind])
-
-
-def _has_line(data: bytes, end: int) -> bool:
-    """True if the rest of the line behind a place has come, as far as it is looked at."""
-    return data.find(b"\n", end) >= 0 or len(data) - end >= gitleaks.NEAR_BYTES
 
 
 def _apart(found: Sequence[Place], reach: int) -> list[Place]:

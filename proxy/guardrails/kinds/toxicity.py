@@ -19,6 +19,7 @@ from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
 from proxy.guardrails.matching.phrases import phrase
 from proxy.guardrails.matching.re2set import prefilter
 from proxy.types.guard import Finding, MayFind
+from proxy.types.hold import Hold
 
 KINDS = ("insult", "profanity", "slur", "threat")
 LONGEST = 80  # characters of a finding
@@ -79,6 +80,10 @@ class Toxicity:
     @property
     def may_find(self) -> MayFind | None:
         return prefilter(_book(self.kinds, self.threshold).sets)
+
+    @property
+    def hold(self) -> Hold:
+        return _book(self.kinds, self.threshold).hold
 
     def prepare(self) -> None:
         """Compile each rule by itself."""

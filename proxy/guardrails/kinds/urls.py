@@ -43,7 +43,8 @@ class Urls:
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
         self._allow = frozenset(map(entry_of, allow))
         self._deny = frozenset(map(entry_of, deny))
-        self._seen, self.hold = Pattern(SEEN), Shapes([Shape(SEEN)], has_words=False)
+        self._seen = Pattern(SEEN)
+        self.hold = Shapes([Shape(SEEN)], opened={0: self._open_address}, has_words=False)
         self._sieve = self.hold.found
         self.may_find = prefilter([self._sieve])
         self._rest = Pattern(rf"[^{STOPS}]*")
@@ -70,6 +71,16 @@ class Urls:
                 stop = start + len(url)
                 found.append(Finding(characters.before(start), characters.before(stop), kind))
         return found
+
+    def _open_address(self, data: bytes, start: int) -> int:
+        """Return where an address begins that nothing has ended yet, as white space does."""
+        while seen := self._seen.search(data, start):
+            begin, start = seen[0]
+            rest = self._rest.match(data[start:])
+            start += rest[1] if rest else 0
+            if start == len(data):
+                return begin
+        return len(data)
 
     def _judged(self, url: str) -> Kind | None:
         names = hosts(url)

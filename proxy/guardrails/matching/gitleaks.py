@@ -22,6 +22,7 @@ from typing import Any, Literal
 from proxy.frozen import frozen
 from proxy.guardrails.matching.key_shapes import END, START
 from proxy.guardrails.matching.re2set import Pattern, Span
+from proxy.guardrails.matching.within_match import beginnings
 
 RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
 RUN = 600
@@ -54,14 +55,25 @@ KEYWORD_APART = frozenset(
 
 @frozen
 class Allowed:
-    """What is no secret after all: one of these patterns or words in the target."""
+    """What is no secret after all: one of these patterns or words in the target. In the line around
+    a match it begins before the match ends; ``begun`` are the beginnings of such."""
 
     target: Literal["secret", "match", "line"]
     patterns: Sequence[Pattern]
+    begun: Sequence[Pattern] = ()
 
     def covers(self, data: bytes, match: Span, secret: Span) -> bool:
-        text = data[slice(*self._span(data, match, secret))]
-        return any(pattern.search(text) for pattern in self.patterns)
+        return self._begins(self.patterns, data, match, self._span(data, match, secret))
+
+    def may_cover(self, data: bytes, match: Span) -> bool:
+        """True if it may yet cover a match, by what follows the end of the data."""
+        start, end = self._span(data, match, match)
+        return end >= len(data) and self._begins(self.begun, data, match, (start, end))
+
+    def _begins(self, patterns: Sequence[Pattern], data: bytes, match: Span, within: Span) -> bool:
+        start, end = within
+        found = (pattern.search(data[start:end]) for pattern in patterns)
+        return any(spans is not None and start + spans[0][0] < match[1] for spans in found)
 
     def _span(self, data: bytes, match: Span, secret: Span) -> Span:
         if self.target == "secret":
@@ -97,14 +109,18 @@ class SecretRule:
         """Compile what tells where it is. Raise ``ValueError`` if RE2 cannot."""
         for pattern in (
             self.found,
-            *(each for allowed in self.allowed for each in allowed.patterns),
+            *(each for allowed in self.allowed for each in (*allowed.patterns, *allowed.begun)),
         ):
             pattern.prepare()
 
     @property
     def looks_behind(self) -> bool:
-        """True if what stands behind a match decides about it: a keyword, or the rest of a line."""
-        return self.kind in KEYWORD_APART or any(each.target == "line" for each in self.allowed)
+        """True if a keyword that stands behind a match decides about it."""
+        return self.kind in KEYWORD_APART
+
+    def may_be_allowed(self, data: bytes, match: Span) -> bool:
+        """True if what follows the data may yet say of a match that it is no secret."""
+        return any(each.may_cover(data, match) for each in self.allowed if each.begun)
 
     def secret(self, data: bytes, spans: Sequence[Span]) -> Span | None:
         """The place of the secret in a match, or None if it is none."""
@@ -198,6 +214,11 @@ def _without_lead(regex: str) -> str:
     return LEAD.sub("", regex) if ASSIGNED.match(regex) else regex
 
 
+def _begun(regexes: Iterable[str]) -> list[Pattern]:
+    each = (beginnings(regex, unspaced=end) for regex in regexes for end in (False, True))
+    return [_late(begun) for begun in each if begun is not None]
+
+
 def _allowed(entries: Iterable[Mapping[str, Any]]) -> list[Allowed]:
     """What the entries allow in a text: one that also asks for a path never applies to it."""
     lists = []
@@ -206,7 +227,9 @@ def _allowed(entries: Iterable[Mapping[str, Any]]) -> list[Allowed]:
             continue
         if regexes := entry.get("regexes"):
             patterns = [_late(regex) for regex in regexes]
-            lists.append(Allowed(entry.get("regexTarget", "secret"), patterns))
+            target = entry.get("regexTarget", "secret")
+            begun = _begun(regexes) if target == "line" else ()
+            lists.append(Allowed(target, patterns, begun))
         if words := entry.get("stopwords"):
             one = _late(f"(?i){'|'.join(map(re.escape, words))}")
             lists.append(Allowed("secret", [one]))

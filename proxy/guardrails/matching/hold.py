@@ -1,6 +1,7 @@
 """What of a text that goes on may still be part of a finding, by the shapes that findings have.
 
-It is asked at white space: most shapes have none inside, so that of these nothing is open there.
+It is asked at white space, and behind letters of scripts without spaces: most shapes have neither
+inside, so that of these nothing is open there.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from proxy.frozen import frozen
 from proxy.guardrails.matching.re2set import MANY_BYTES, Pattern, PatternSet, encoded
 from proxy.guardrails.matching.relaxed import relaxed
+from proxy.guardrails.matching.scripts import UNSPACED_LETTER
 from proxy.guardrails.matching.within_match import beginnings
-from proxy.types.guard import MayFind
+from proxy.types.guard import MayFind, is_preparable
 from proxy.types.hold import Hold
 
 MOST_COUNTED = 256
@@ -43,14 +45,18 @@ class Shape:
         begun = beginnings(self.pattern)
         return () if begun is None else (begun,)
 
+    @property
+    def unspaced_end(self) -> str | None:
+        return beginnings(self.pattern, unspaced=True)
+
 
 class Shapes:
     """The shapes of findings: ``found`` tells which of them are in a text, in their order, and
     with what is open at its end. Raises ``ValueError`` as ``PatternSet`` does."""
 
     __slots__ = (
-        "_begun", "_matched", "_opened", "_owners", "_shapes", "_translated", "found", "has_words",
-        "is_open",
+        "_begun", "_matched", "_opened", "_owners", "_shapes", "_translated", "_unspaced", "found",
+        "has_words", "is_open",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +80,8 @@ class Shapes:
         patterns = [shape.sign or shape.pattern for shape in shapes]
         self.found = PatternSet(patterns, memory, [end for _, end in open_ends])
         self.is_open: MayFind = self.found.may_hit
-        self._begun: dict[int, Pattern | None] = {}
+        self._unspaced: tuple[PatternSet, list[int]] | None = None
+        self._begun: dict[tuple[int, bool], Pattern | None] = {}
         self._matched: dict[int, Pattern] = {}
 
     def is_found(self, data: bytes) -> bool:
@@ -85,20 +92,32 @@ class Shapes:
             text = text.translate(self._translated)
         return encoded(text)
 
+    def is_open_at(self, text: str) -> bool:
+        data = self.encoded(text)
+        if self.is_open(data):
+            return True
+        return _is_unspaced(text) and self._unspaced_ends()[0].may_hit(data)
+
     def begins(self, text: str, since: int) -> int:
         data, plain = self.encoded(text), text.isascii()
         start = since if plain else len(self.encoded(text[:since]))
         owners = {self._owners[hit] for hit in self.found.all_hits(data)}
-        place = min((self._of_shape(own, data, start) for own in owners), default=len(data))
+        unspaced = _is_unspaced(text)
+        if unspaced:
+            ends, numbers = self._unspaced_ends()
+            owners.update(numbers[hit] for hit in ends.all_hits(data))
+        places = (self._of_shape(own, data, start, unspaced=unspaced) for own in owners)
+        place = min(places, default=len(data))
         return place if plain else len(data[:place].decode("utf-8", "replace"))
 
-    def _of_shape(self, own: int, data: bytes, start: int) -> int:
+    def _of_shape(self, own: int, data: bytes, start: int, *, unspaced: bool) -> int:
         shape, place = self._shapes[own], len(data)
         if own in self._opened:
             place = self._opened[own](data, start)
-        begun = self._beginnings(own)
-        if begun is not None and (spans := begun.search(data, start)) is not None:
-            place = min(place, spans[0][0])
+        for each in (False, True) if unspaced else (False,):
+            begun = self._beginnings(own, unspaced=each)
+            if begun is not None and (spans := begun.search(data, start)) is not None:
+                place = min(place, spans[0][0])
         if shape.after:
             after = shape.after if data.isascii() else 4 * shape.after
             while spans := self._pattern(own).search(data, start):
@@ -110,22 +129,35 @@ class Shapes:
 
     def prepare(self) -> None:
         """Compile what tells where it is that is open."""
+        self._unspaced_ends()
         for own, shape in enumerate(self._shapes):
             self._beginnings(own)
+            self._beginnings(own, unspaced=True)
             if shape.after:
                 self._pattern(own)
 
-    def _beginnings(self, own: int) -> Pattern | None:
+    def _unspaced_ends(self) -> tuple[PatternSet, list[int]]:
+        """Return what tells of a text whose last letter is of a script without spaces which shapes
+        may be under way there, and the numbers of these shapes."""
+        if self._unspaced is None:
+            ends = [(own, shape.unspaced_end) for own, shape in enumerate(self._shapes)]
+            known = [(own, end) for own, end in ends if end is not None]
+            begun = PatternSet([], open_ends=[end for _, end in known])
+            self._unspaced = begun, [own for own, _ in known]
+        return self._unspaced
+
+    def _beginnings(self, own: int, *, unspaced: bool = False) -> Pattern | None:
         """Return the pattern of a shape's beginnings, compiled when it is first asked for. One that
         counts far is relaxed: it would hold up the interpreter while it compiles."""
-        if own not in self._begun:
-            begun = beginnings(self._shapes[own].pattern)
+        key = own, unspaced
+        if key not in self._begun:
+            begun = beginnings(self._shapes[own].pattern, unspaced=unspaced)
             if begun is not None and any(
                 int(most) > MOST_COUNTED for most in _COUNTED.findall(begun)
             ):
                 begun = relaxed(begun)
-            self._begun[own] = None if begun is None else Pattern(begun)
-        return self._begun[own]
+            self._begun[key] = None if begun is None else Pattern(begun)
+        return self._begun[key]
 
     def _pattern(self, own: int) -> Pattern:
         if own not in self._matched:
@@ -133,11 +165,21 @@ class Shapes:
         return self._matched[own]
 
 
+def _is_unspaced(text: str) -> bool:
+    return UNSPACED_LETTER.match(text, len(text) - 1) is not None if text else False
+
+
 @frozen
 class Holds:
     """Several holds as one, which read texts alike."""
 
     several: Sequence[Hold]
+
+    def prepare(self) -> None:
+        """Compile what tells of each where it is that is open."""
+        for each in self.several:
+            if is_preparable(each):
+                each.prepare()
 
     @property
     def has_words(self) -> bool:
@@ -148,6 +190,9 @@ class Holds:
             if each.is_open(data):
                 return True
         return False
+
+    def is_open_at(self, text: str) -> bool:
+        return any(each.is_open_at(text) for each in self.several)
 
     def is_found(self, data: bytes) -> bool:
         return any(each.is_found(data) for each in self.several)

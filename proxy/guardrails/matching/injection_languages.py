@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import re2
@@ -21,10 +21,11 @@ from proxy.guardrails.matching.injection_asian_words import ASIAN_LANGUAGES
 from proxy.guardrails.matching.injection_more_words import MORE_LANGUAGES
 from proxy.guardrails.matching.injection_words import FIRST_LANGUAGES, LanguageWords
 from proxy.guardrails.matching.needed_words import GAP, needed
-from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable
+from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable, live
 from proxy.guardrails.matching.phrases import BETWEEN, phrase
 from proxy.guardrails.matching.re2set import PatternSet, prefilter
 from proxy.types.guard import Finding, MayFind
+from proxy.types.hold import Hold
 
 SURE, LIKELY, MAYBE = 0.99, 0.97, 0.9
 ADDRESS = r"(?:https?://[^\s]{1,100}|[\w.+\-]+@[\w.\-]+|[\w\-]+\.(?:com|net|io|org|example|test)\b)"
@@ -52,8 +53,6 @@ class LanguageRules:
 class LanguageBook:
     """Compiles a language when a text first opens it, or all of them beforehand."""
 
-    __slots__ = ("_languages", "_longest", "_opened", "_openings")
-
     def __init__(self, longest: int) -> None:
         """``longest`` bounds a finding in characters: a longer match is none."""
         self._longest = longest
@@ -69,6 +68,11 @@ class LanguageBook:
             if may_hit is None or may_hit(lines):
                 return True
         return False
+
+    @cached_property
+    def hold(self) -> Hold:
+        """Return what tells of a stream how a rule of one of the languages may go on."""
+        return live([rule for each in self._languages for rule in each.rules])
 
     def prepare(self) -> None:
         """Compile what texts in any of the languages ask for."""

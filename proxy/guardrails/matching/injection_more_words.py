@@ -12,8 +12,8 @@ DUTCH = LanguageWords(
     but=r"(?:vergeet|negeer) (?:dus |ook |maar |vooral )?niet\b",
     drop=r"negeer|negeren|negeert|vergeet|vergeten|verwerp|veronachtzaam|omzeil|"
     r"(?:volg|gehoorzaam|houd je) <3>niet",
-    law=r"(?:\pL*instructie|\pL*opdracht|\pL*regel|richtlijn|\pL*bevel|voorschrift|beperking|"
-    r"\pL*prompt|aanwijzing|programmering)(?:s|en|n|len)?\b",
+    law=r"(?:[a-zë]*instructie|[a-zë]*opdracht|[a-zë]*regel|richtlijn|[a-zë]*bevel|voorschrift|beperking|"
+    r"[a-zë]*prompt|aanwijzing|programmering)(?:s|en|n|len)?\b",
     old=r"(?:vorig|eerder|bovenstaand|voorgaand|voorafgaand|oorspronkelijk|initieel|initiël)e?|"
     r"jouw|je|uw|alle eerdere",
     since=r"hiervoor|hierboven|eerder|tot nu toe|daarvoor|(?:die|dat) (?:je|u|jij) <3>(?:gekregen|"

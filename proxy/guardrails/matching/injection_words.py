@@ -54,8 +54,8 @@ GERMAN = LanguageWords(
     drop=r"ignorier(?:e|en|t)?|missacht(?:e|en|et)|vergiss|vergesst|vergessen sie|überschreib(?:e|"
     r"en|t)|verwirf|verwerfen sie|übergeh(?:e|en|t)|umgeh(?:e|en|t)|(?:befolg|beacht)(?:e|en|"
     r"et|t) <3>nicht",
-    law=r"(?:\pL*anweisung|\pL*instruktion|vorgabe|regel|befehl|\pL*richtlinie|leitlinie|"
-    r"einschränkung|beschränkung|anordnung|direktive|\pL*prompt|eingabeaufforderung|"
+    law=r"(?:[a-zäöüß]*anweisung|[a-zäöüß]*instruktion|vorgabe|regel|befehl|[a-zäöüß]*richtlinie|leitlinie|"
+    r"einschränkung|beschränkung|anordnung|direktive|[a-zäöüß]*prompt|eingabeaufforderung|"
     r"programmierung)\pL*",
     old=r"(?:bisherig|vorherig|vorig|früher|obig|vorangegangen|vorangehend|vorhergehend|"
     r"vorstehend|ursprünglich|anfänglich|obenstehend|voreingestellt)\pL*|(?:zuvor|vorher|"
@@ -74,7 +74,7 @@ GERMAN = LanguageWords(
     r"übersetz\pL*|liste|teil\pL*",
     prompt=r"(?:deine|ihre|eure)[nmr]? <2>(?:prompts?\b|system.?(?:prompt|anweisung|nachricht|"
     r"vorgabe)\pL*|(?:intern|geheim|versteckt|ursprünglich|verborgen|initial|"
-    r"anfänglich)\pL* (?:\pL*anweisung|\pL*instruktion|vorgabe|\pL*prompt)\pL*)|"
+    r"anfänglich)\pL* (?:[a-zäöüß]*anweisung|[a-zäöüß]*instruktion|vorgabe|[a-zäöüß]*prompt)\pL*)|"
     r"systemnachricht,? die (?:du|sie)|(?:den|dein|der|die) <1>(?:system.?prompts?|"
     r"initial.?prompt|systemanweisung\pL*|ursprünglichen? (?:anweisungen|prompts?))",
     being=r"du (?:bist|hast|kennst|antwortest|handelst)|verhalte dich|antworte|agiere|handle|"

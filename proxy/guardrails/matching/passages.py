@@ -1,16 +1,20 @@
 """Passages of known texts in other texts: sequences of their words, and how much is made of them.
 
 It finds what is repeated word for word, whatever the case, punctuation and layout; not what is
-translated, told in other words, encoded or spelled apart.
+translated, told in other words, encoded or spelled apart. Of a text that goes on it holds the words
+at the end that follow each other in what is known, too: no others can become a passage.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from proxy.guardrails.matching.re2set import encoded
 from proxy.types.guard import Finding
+from proxy.types.hold import Hold
 
 # Longer words are cut, and a longer gap ends a sequence: both so that its length is bounded.
 WORD, GAP = 32, 16
@@ -22,25 +26,85 @@ Word = tuple[int, int, str]
 class Passages:
     """Finds sequences of ``words`` words of the texts; longer ones in pieces of as many.
 
-    Of the texts it keeps the words and a number for each sequence: some 100 bytes for a word.
+    Of the texts it keeps the words and a number for each sequence and each pair of words: some 200
+    bytes for a word. It is its own ``hold``.
     """
 
-    __slots__ = ("_known", "_sequences", "_words")
+    __slots__ = ("_known", "_ordered", "_pairs", "_sequences", "_words")
+
+    has_words = True
 
     def __init__(self, texts: Sequence[str], words: int) -> None:
         self._words = words
         known: set[str] = set()
         sequences: set[int] = set()
+        pairs: set[int] = set()
         for text in texts:
             spoken = tuple(compared_words(text))
             known.update(spoken)
             sequences.update(grams(spoken, words))
+            pairs.update(grams(spoken, 2))
         self._known = frozenset(known)
         self._sequences = frozenset(sequences)
+        self._pairs = frozenset(pairs)
+        self._ordered = sorted(each for each in known if not each.isascii())
 
     @property
     def reach(self) -> int:
         return self._words * (WORD + GAP)
+
+    @property
+    def hold(self) -> Hold:
+        return self
+
+    def is_open(self, data: bytes) -> bool:
+        text = data.decode()
+        spoken = WORD_PATTERN.findall(text.lower()) if text.isascii() else ()
+        if spoken and len(spoken) < self._words and spoken[-1] not in self._known:
+            return False  # as at most places
+        return self.is_open_at(text)
+
+    def is_open_at(self, text: str) -> bool:
+        return self.begins(text, 0) < len(text) or bool(self.find(text))
+
+    def is_found(self, data: bytes) -> bool:
+        return bool(self.find(data.decode()))
+
+    def encoded(self, text: str) -> bytes:
+        return encoded(text)
+
+    def begins(self, text: str, since: int) -> int:
+        """Return where the words at the end begin that may become a sequence, or of which a known
+        one goes on."""
+        words = [word for word in _words(text) if word[1] > since]
+        if not words or len(text) - words[-1][1] > GAP:
+            return len(text)
+        is_cut = words[-1][1] == len(text)
+        if is_cut and self._ordered and text.isalnum():
+            return since  # where a word begins is not seen
+        if not (self._is_begun(words[-1][2]) if is_cut else words[-1][2] in self._known):
+            return len(text)
+        last = len(words) - 1 - is_cut
+        first = len(words) - 1
+        while first and self._follows(words[first - 1], words[first], paired=first <= last):
+            first -= 1
+        spoken = tuple(word for _, _, word in words[first : last + 1])
+        known = (
+            at for at, gram in enumerate(grams(spoken, self._words)) if gram in self._sequences
+        )
+        begun = max(0, len(spoken) - self._words + 1)  # of more words none is a beginning
+        return max(since, words[first + min(next(known, begun), begun)][0])
+
+    def _follows(self, before: Word, word: Word, *, paired: bool) -> bool:
+        """True if a sequence may have these two; of one that is cut off no pair is known."""
+        if before[2] not in self._known or word[0] - before[1] > GAP:
+            return False
+        return not paired or hash((before[2], word[2])) in self._pairs
+
+    def _is_begun(self, word: str) -> bool:
+        """True if a known word begins so: one of a script that puts no space between words."""
+        at = bisect_left(self._ordered, word)
+        return at < len(self._ordered) and self._ordered[at].startswith(word)
 
     def find(self, text: str) -> Sequence[Finding]:
         if not self._sequences:
@@ -80,7 +144,7 @@ class Passages:
             if gram not in self._sequences:
                 continue
             last = first + self._words
-            if spans and first <= spans[-1][1]:
+            if spans and first < spans[-1][1]:
                 spans[-1] = (spans[-1][0], last)
             else:
                 spans.append((first, last))

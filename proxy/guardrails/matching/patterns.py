@@ -18,11 +18,10 @@ from proxy.guardrails.matching.match_length import longest
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.pattern_work import MAX_STEPS, work_of
 from proxy.guardrails.matching.re2set import MANY_BYTES, PatternSet, compiled
+from proxy.guardrails.matching.scripts import WITHOUT_SPACES
 from proxy.types.guard import Finding
 
 SURROGATES = re.compile("[\ud800-\udfff]")
-# Scripts that put no space between words: Thai and its kin, kana, Han, Khmer.
-WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 UNSPACED = re.compile(f".?[{WITHOUT_SPACES}]", re.DOTALL)
 # Letters of one word, for certain: between two of them no word begins.
 RUN = re.compile(rf"[^\W{WITHOUT_SPACES}]+")

@@ -6,18 +6,22 @@ RE2 only: no text makes a match slow, and while one is matched other threads run
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import re2
 
 from proxy.frozen import frozen
+from proxy.guardrails.matching.hold import Holds, Shape, Shapes
 from proxy.guardrails.matching.re2set import PatternSet
 from proxy.types.guard import Finding
+from proxy.types.hold import Hold
 
 MAX_MEMORY = 64 << 20  # bytes for an automaton; the library's 8 MB is for one pattern
 # Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
 TOGETHER = 30
+LONE = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # as ``encodable`` has them
 
 
 @frozen
@@ -35,21 +39,27 @@ class PhraseRules:
     def __init__(self, rules: Sequence[PhraseRule], longest: int) -> None:
         """``longest`` bounds a finding in characters: a longer match is none."""
         self._longest = longest
+        self._rules = rules
         options = re2.Options()
         options.case_sensitive = False
         options.max_mem = MAX_MEMORY
         options.log_errors = False  # they are raised; the library prints them as well
         self._options = options
         self._compiled: dict[str, Any] = {}
-        several = (rules[at : at + TOGETHER] for at in range(0, len(rules), TOGETHER))
         self._parts = [
-            (PatternSet(f"(?i){rule.pattern}" for rule in each), each) for each in several
+            (PatternSet(f"(?i){rule.pattern}" for rule in each), each) for each in together(rules)
         ]
 
     @property
     def sets(self) -> list[PatternSet]:
         """What tells whether there may be a finding."""
         return [each for each, _ in self._parts]
+
+    @cached_property
+    def hold(self) -> Hold:
+        """Return what tells of a stream how a rule may go on; made when it is first asked for, as
+        questions ask for none."""
+        return live(self._rules)
 
     def prepare(self) -> None:
         """Compile each rule by itself, which most texts ask for none of."""
@@ -80,6 +90,17 @@ class PhraseRules:
         if compiled is None:
             compiled = self._compiled[pattern] = re2.compile(pattern, self._options)
         return compiled
+
+
+def together(rules: Sequence[PhraseRule]) -> Iterator[Sequence[PhraseRule]]:
+    """Return the rules that are looked for in one pass."""
+    return (rules[at : at + TOGETHER] for at in range(0, len(rules), TOGETHER))
+
+
+def live(rules: Sequence[PhraseRule]) -> Hold:
+    """Return what tells of a stream how one of the rules may go on."""
+    shapes = ([Shape(f"(?i){rule.pattern}") for rule in each] for each in together(rules))
+    return Holds([Shapes(each, translated=LONE) for each in shapes])
 
 
 def encodable(text: str) -> str:

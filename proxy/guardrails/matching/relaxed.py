@@ -38,6 +38,8 @@ def _relaxed(part: re.Match[str]) -> str:
     if written is None:
         letters = _LETTERS.fullmatch(part[0])
         return f"[{_wide(letters)}]" if letters and part[0][1] == "p" else part[0]
+    if written.startswith("[^") and r"\PL" in written:  # some of all letters
+        return f"[{_ASCII['L']}{_BEYOND}]"
     if written.startswith("[^"):
         return _LETTERS.sub(_narrow, written)
     return _LETTERS.sub(_wide, written)

@@ -1,23 +1,25 @@
-"""What a match of an RE2 pattern may be so far, where the last of it is white space: whether one is
-under way at the end of a word, or none.
+"""What a match of an RE2 pattern may be so far, where the last of it is white space, or a letter of
+a script without spaces: whether one is under way at the end of a word, or none.
 
-Most matches have no white space inside: of those none is under way behind a word. Of the others it
-makes the pattern of their beginnings, in which every repeat and every branch may have stopped at
-white space. It says too much rather than too little.
+Most matches have neither inside: of those none is under way behind a word. Of the others it makes
+the pattern of their beginnings, in which every repeat and every branch may have stopped at such a
+place. It says too much rather than too little.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import inf
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.match_length import TOKENS
 from proxy.guardrails.matching.re2set import compiled
+from proxy.guardrails.matching.scripts import UNSPACED_LETTER, WITHOUT_SPACES
 
 SPACES = " \n"  # behind which a stream is looked at
+ANY_CASE = "(?i)"
 LEAST = 2  # characters of a beginning: white space alone is held anyway
 
 
@@ -27,6 +29,7 @@ class One:
 
     text: str
     spacious: bool  # True if that may be white space
+    last: str | None  # what takes it where it is a letter of a script without spaces, if it may be
 
     def __str__(self) -> str:
         return self.text
@@ -77,14 +80,23 @@ class Repeat:
 Node = One | Edge | Several | Either | Repeat
 
 
-def beginnings(pattern: str) -> str | None:
+def beginnings(pattern: str, *, unspaced: bool = False) -> str | None:
     """Return the pattern of what a match may be so far at the end of a text, if its last character
     is white space, and it has ``LEAST`` characters or more; None where there is no such beginning.
+    ``unspaced`` asks for those whose last is a letter of a script without spaces instead.
 
     ``pattern`` is one that RE2 compiles.
     """
-    stopped = _stopped(parsed(pattern), LEAST, more=False)
-    return None if stopped is None else rf"(?:{stopped})\z"
+    return _beginnings(pattern)[unspaced]
+
+
+@lru_cache(maxsize=2048)
+def _beginnings(pattern: str) -> tuple[str | None, str | None]:
+    lead = ANY_CASE if pattern.startswith(ANY_CASE) else ""  # said once, not at each letter
+    read = parsed(pattern.removeprefix(lead))
+    both = (_stopped(read, LEAST, ends, more=False) for ends in (_spacious_end, _unspaced_end))
+    spacious, unspaced = (stopped and rf"{lead}(?:{stopped})\z" for stopped in both)
+    return spacious, unspaced
 
 
 def parsed(pattern: str) -> Node:
@@ -142,13 +154,42 @@ def _single(token: re.Match[str], flags: frozenset[str]) -> Iterator[Node]:
     letters = [token[0]] if token["quoted"] is None else map(re.escape, token["quoted"])
     for letter in letters:
         text = f"{lead}{letter})" if lead else letter
-        yield One(text, _is_spacious(text))
+        spacious, last = _ends_of(letter, text)
+        yield One(text=text, spacious=spacious, last=last)
 
 
-@lru_cache(maxsize=1024)
-def _is_spacious(letter: str) -> bool:
-    found = compiled(letter)
-    return any(found.fullmatch(space) is not None for space in SPACES)
+@lru_cache(maxsize=4096)
+def _ends_of(letter: str, text: str) -> tuple[bool, str | None]:
+    """Return whether what takes a character may take white space, and what takes it where it is a
+    letter of a script without spaces; ``text`` is the same with its flags."""
+    if len(letter) == 1 and letter != ".":
+        return letter in SPACES, text if UNSPACED_LETTER.match(letter) else None
+    found = compiled(text)
+    spacious = any(found.fullmatch(space) is not None for space in SPACES)
+    if found.search(_every_unspaced()) is None:
+        return spacious, None
+    return spacious, f"[{WITHOUT_SPACES}]" if found.fullmatch("a") else text
+
+
+@lru_cache(maxsize=1)
+def _every_unspaced() -> str:
+    return "".join(map(chr, filter(_is_unspaced, range(0x0E00, 0xFB00))))
+
+
+def _is_unspaced(code: int) -> bool:
+    return UNSPACED_LETTER.match(chr(code)) is not None
+
+
+Ends = Callable[[One], str | None]
+"""Returns what takes the last character that has come, None where it cannot be this one's."""
+
+
+def _spacious_end(one: One) -> str | None:
+    return one.text if one.spacious else None
+
+
+def _unspaced_end(one: One) -> str | None:
+    return one.last
 
 
 def _repeated(part: Node, token: re.Match[str]) -> Repeat:
@@ -185,41 +226,54 @@ def _longest(node: Node) -> float:
             return length * most if length else 0
 
 
-def _stopped(node: Node, least: int, *, more: bool) -> str | None:
+def _stopped(node: Node, least: int, ends: Ends, *, more: bool) -> str | None:
     """Return the pattern of what may have been read of a node, of at least so many characters, up
     to white space in it. ``more`` says that something has to follow the node."""
     match node:
-        case One(text, spacious):
-            return text if spacious and more and least <= 1 else None
+        case One():
+            return ends(node) if more and least <= 1 else None
         case Edge():
             return None
         case Several(parts):
-            return _stopped_within(parts, least, more=more)
+            return _stopped_within(parts, least, ends, more=more)
         case Either(branches):
-            return _either(_stopped(branch, least, more=more) for branch in branches)
-        case Repeat(One(_, spacious) as part, _, most):
-            upto = most if more else most - 1
-            least = max(1, least)
-            return _times(part, least, upto) if spacious and upto >= least else None
-        case Repeat(part, _, most):
-            first = _stopped(part, least, more=more or most > 1)
-            if most <= 1:
-                return first
-            left = int(max(0, least - _longest(part))) if least else 0
-            again = _stopped(part, left, more=True)
-            before = _times(part, 1, most - 1)
-            return _either((first, None if again is None else before + again))
+            return _either(_stopped(branch, least, ends, more=more) for branch in branches)
+        case Repeat():
+            return _stopped_repeat(node, least, ends, more=more)
 
 
-def _stopped_within(parts: Sequence[Node], least: int, *, more: bool) -> str | None:
-    if not parts:
-        return None
-    first, rest = parts[0], parts[1:]
-    ways = [_stopped(first, least, more=more or bool(rest))]
-    for passed, left in _passed(first, least):
-        behind = _stopped_within(rest, left, more=more)
-        ways.append(None if behind is None else passed + behind)
-    return _either(ways)
+def _stopped_repeat(node: Repeat, least: int, ends: Ends, *, more: bool) -> str | None:
+    part, most = node.part, node.most
+    if isinstance(part, One):
+        upto, least, last = most if more else most - 1, max(1, least), ends(part)
+        if last is None or upto < least:
+            return None
+        if last == part.text:
+            return _times(part, least, upto)
+        return _times(part, least - 1, upto - 1) + last
+    first = _stopped(part, least, ends, more=more or most > 1)
+    if most <= 1:
+        return first
+    left = int(max(0, least - _longest(part))) if least else 0
+    again = _stopped(part, left, ends, more=True)
+    before = _times(part, 1, most - 1)
+    return _either((first, None if again is None else before + again))
+
+
+def _stopped_within(parts: Sequence[Node], least: int, ends: Ends, *, more: bool) -> str | None:
+    lead = []  # of single characters, which are passed in one way
+    for at, part in enumerate(parts, 1):
+        ways = [_stopped(part, least, ends, more=more or at < len(parts))]
+        if ways[0] is None and isinstance(part, (One, Edge)):
+            lead.append(part.text)
+            least = max(0, least - isinstance(part, One))
+            continue
+        for passed, left in _passed(part, least):
+            behind = _stopped_within(parts[at:], left, ends, more=more)
+            ways.append(None if behind is None else passed + behind)
+        stopped = _either(ways)
+        return None if stopped is None else "".join(lead) + stopped
+    return None
 
 
 def _passed(node: Node, least: int) -> Iterator[tuple[str, int]]:

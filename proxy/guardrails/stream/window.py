@@ -21,7 +21,7 @@ from proxy.guardrails.findings.mask import Replace, TextMatch, find_matches, nam
 from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.stream.text_filter import ReleasedPiece
-from proxy.guardrails.stream.words import LEAST_REACH, WORDS, Words, is_torn, last_space, open_from
+from proxy.guardrails.stream.words import WORDS, Words, is_torn, last_end, open_from, words_for
 from proxy.guardrails.text.normalize import View, beginning, variants
 from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
 from proxy.types.guard import is_weighted
@@ -71,12 +71,7 @@ class Window:
         self._in_turn = self._cursors if self._whole else sorted(self._cursors, key=_is_whole_text)
         finite = [cursor.reach for cursor in self._cursors if cursor.reach is not None]
         held = [reach for reach in holding if reach is not None]
-        # Where each rule that holds can tell what may go on, the text is looked at word by word.
-        self._words = None
-        if max(held, default=0) > LEAST_REACH and all(
-            c.hold is not None for c in self._cursors if c.holds
-        ):
-            self._words = Words([c for c in self._cursors if c.holds], escaped=escaped)
+        self._words = words_for(self._cursors, escaped=escaped)
         self._near = 0 if self._words else max(0, min(finite, default=0) - 1)
         self._longest = max(finite, default=0)
         self._least = max(held, default=0) // HELD_SHARE if holding else self._longest // 4
@@ -138,7 +133,9 @@ class Window:
         self._unread += size
         self._since += size
         if self._words is not None:
-            return self._word_by_word(self._words) if self._since >= WORDS else []
+            return (
+                self._word_by_word(self._words) if self._since >= self._words.together(text) else []
+            )
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.looks for cursor in self._cursors):
                 self._look(self._cursors)
@@ -153,7 +150,7 @@ class Window:
         something may be, the rules that know of it look, as often as new characters allow."""
         text, base, begun = self._text, self._base, self._done - self._base
         held = len(text) - begun
-        end = last_space(text, begun, len(text) - 1)
+        end = last_end(text, begun, len(text) - 1)
         moved = False
         if end > begun and self._credit + HELD_SHARE * self._since >= held:
             self._credit += HELD_SHARE * self._since - held

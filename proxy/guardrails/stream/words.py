@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from proxy.guardrails.findings.rule_cursor import MARGIN, RuleCursor
+from proxy.guardrails.matching.scripts import UNSPACED_LETTER, last_unspaced
 from proxy.guardrails.matching.within_match import SPACES
 from proxy.guardrails.text.base64_text import ALPHABET
 from proxy.guardrails.text.normalize import Beginning, View, beginning
@@ -19,7 +20,8 @@ from proxy.guardrails.text.within_words import open_within
 from proxy.types.hold import Hold
 
 WORDS = 24  # characters, some three words, that are looked at together
-LEAST_REACH = 2 * WORDS  # of less, all is held: that is no more than some words
+UNSPACED_WORDS = 6  # the same of scripts without spaces
+LEAST_REACH = 8  # of less, all is held: that is no more than a word
 MOST_RUN = 4096  # characters of one base64 run that are held and decoded
 # Words of letters, with the signs of a sentence behind them: no disguise, number or address, and
 # no letters that stand apart. It begins two characters before white space.
@@ -39,10 +41,14 @@ class Words:
         self._rules = [(each, each.hold) for each in cursors if each.hold is not None]
         self._escaped = escaped
 
+    def together(self, text: str) -> int:
+        """Return how many characters are looked at together, by the last that have come."""
+        return WORDS if text.isascii() or not UNSPACED_LETTER.search(text) else UNSPACED_WORDS
+
     def advance(self, text: str, since: int, end: int, base: int) -> list[RuleCursor]:
-        """Move each rule that finds nothing from ``since`` on to ``end``, the last white space of a
-        text, or to before what may become something by what follows; return the rules that have to
-        look again. ``text`` begins at ``base``."""
+        """Move each rule that finds nothing from ``since`` on to ``end``, the last end of a word
+        that has come, or to before what may become something by what follows; return the rules that
+        have to look again. ``text`` begins at ``base``."""
         following = text[end + 1].isascii()
         if since > 1 and following and _PLAIN.match(text, since - 2, end + 1):
             return self._advance(text[since - 1 : end + 1], since, since - 1, base, plain=True)
@@ -80,7 +86,7 @@ class Words:
         tail = text[start:]
         torn = is_torn(text[start - 1 : start], tail)
         read = beginning(tail, escaped=self._escaped, torn=torn, most=MOST_RUN)
-        end = last_space(tail, since - start, min(read.upto, read.run))
+        end = last_end(tail, since - start, min(read.upto, read.run))
         if end <= since - start:
             return []
         rules = [cursor for cursor, _ in self._rules if cursor.tally.error is None]
@@ -93,9 +99,25 @@ class Words:
                 continue
             if not cursor.ahead and _is_clear(read.views, cursor, hold, own, end):
                 cursor.decided = base + start + end
-            elif open_from(read, cursor, hold, own) > own:
+                continue
+            place = open_from(read, cursor, hold, own)
+            if place <= own:
+                continue
+            if cursor.ahead or _is_found(read.views, cursor, hold, own, end):
                 unclear.append(cursor)
+            else:
+                cursor.decided = base + start + place
         return unclear
+
+
+def words_for(cursors: Sequence[RuleCursor], *, escaped: bool) -> Words | None:
+    """Return what looks at a text word by word; None where a rule that holds cannot tell what may
+    go on, or all that they reach is no more than some words."""
+    holding = [each for each in cursors if each.holds]
+    longest = max((each.reach or 0 for each in holding), default=0)
+    if longest <= LEAST_REACH or any(each.hold is None for each in holding):
+        return None
+    return Words(holding, escaped=escaped)
 
 
 def _is_held(cursor: RuleCursor, hold: Hold, text: str, since: int, base: int) -> bool:
@@ -114,16 +136,32 @@ def _is_clear(views: Sequence[View], cursor: RuleCursor, hold: Hold, since: int,
     for view in views:
         seen = _seen(view, cursor)[: view.index(end + 1)]
         part = seen[max(0, view.index(since) - 1) :]
-        if seen[-1:] not in SPACES or hold.is_open(hold.encoded(part)):
+        if not is_end(seen[-1:]) or hold.is_open_at(part):
             return False
     return True
 
 
-def last_space(text: str, since: int, end: int) -> int:
-    """Return the place of the last white space before ``end``, -1 if there is none from ``since``
-    on."""
+def _is_found(views: Sequence[View], cursor: RuleCursor, hold: Hold, since: int, end: int) -> bool:
+    """True if there may be something to find in a reading, even if it is not open."""
+    for view in views:
+        seen = _seen(view, cursor)[max(0, view.index(since) - 1) : view.index(end + 1)]
+        if hold.is_found(hold.encoded(seen)):
+            return True
+    return False
+
+
+def is_end(character: str) -> bool:
+    """True if a text may be looked at up to here: at white space, or a letter of a script without
+    spaces."""
+    return character in SPACES or UNSPACED_LETTER.match(character) is not None
+
+
+def last_end(text: str, since: int, end: int) -> int:
+    """Return the place of the last such character before ``end``, -1 if there is none from
+    ``since`` on."""
     space, line = text.rfind(" ", since, end), text.rfind("\n", since, end)
-    return space if space > line else line  # for each word
+    last = space if space > line else line  # for each word
+    return last if text.isascii() else max(last, last_unspaced(text, max(since, last), end))
 
 
 def open_from(read: Beginning, cursor: RuleCursor, hold: Hold, since: int) -> int:
@@ -135,7 +173,7 @@ def open_from(read: Beginning, cursor: RuleCursor, hold: Hold, since: int) -> in
             continue
         seen = _seen(view, cursor)
         begun = view.index(since)
-        end = last_space(seen, begun, view.index(read.upto))
+        end = last_end(seen, begun, view.index(read.upto))
         if end <= begun:
             return since
         start = max(0, begun - MARGIN)

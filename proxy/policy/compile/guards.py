@@ -31,6 +31,7 @@ from proxy.types.guard import (
     is_detector,
     is_preparable,
 )
+from proxy.types.hold import hold_of
 
 PLUGGED = GuardKind(Plugged, lambda plugged, context: plugged.made())
 SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
@@ -46,6 +47,18 @@ class Readings:
 
 
 READINGS = Readings()
+
+
+@frozen
+class StreamHold:
+    """What a detector tells of streams, for which questions do not ask."""
+
+    detector: Looking
+
+    def prepare(self) -> None:
+        hold = hold_of(self.detector)
+        if is_preparable(hold):
+            hold.prepare()
 
 
 class GuardCompiler:
@@ -104,6 +117,8 @@ class GuardCompiler:
             return _cost_cap(config, made, digest)
         _warm(made)
         self._note(made)
+        if stage == "output" and config.mode != "shadow" and config.action != "flag":
+            self._note(StreamHold(made))
         return GuardRule(
             name=name,
             detector=made,
@@ -124,7 +139,7 @@ class GuardCompiler:
             detections=kind.detections,
         )
 
-    def _note(self, detector: Looking) -> None:
+    def _note(self, detector: object) -> None:
         """Note a detector that has more to load than the first look asks for."""
         for each in (READINGS, detector):
             if is_preparable(each) and each not in self.unprepared:

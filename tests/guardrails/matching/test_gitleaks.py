@@ -80,7 +80,8 @@ def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
         ("match", "line", "17a17a"),
         ("line", "first", "17a17a"),
         ("line", "second line", None),
-        ("line", "end", None),
+        ("line", "17a end", None),
+        ("line", "end", "17a17a"),  # begins behind it, for which no stream is to wait
     ],
 )
 def test_a_list_may_look_at_the_match_or_its_line(

@@ -8,6 +8,7 @@ import itertools
 import random
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,12 +17,17 @@ from hypothesis import strategies as st
 from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.mask import find_matches, masked
 from proxy.guardrails.guard_kind import NO_CONTEXT
+from proxy.guardrails.kinds import nsfw, toxicity
 from proxy.guardrails.kinds.pii import ENTITIES
 from proxy.guardrails.kinds.table import KINDS
+from proxy.guardrails.matching import injection_rules
+from proxy.guardrails.matching.injection_languages import all_languages
+from proxy.guardrails.matching.phrase_rules import PhraseRule
+from proxy.guardrails.matching.phrases import BETWEEN
 from proxy.guardrails.stream.window import Window
 from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.guardrails.text.normalize import variants
-from proxy.types.guard import Action, GuardRule
+from proxy.types.guard import Action, GuardRule, Question, is_contextual
 from tests.guardrails.doubles import pieces, tallies
 from tests.guardrails.identifiers import VALUES
 from tests.guardrails.kinds.test_secrets import RULES, jwt, pem
@@ -30,10 +36,18 @@ from tests.guardrails.samples import sample
 
 def made(kind: str, action: Action = "mask", **keys: object) -> GuardRule:
     it = KINDS[kind]
-    detector = it.make(it.Keys(**keys), NO_CONTEXT)
-    return GuardRule(kind, detector, action, cased=it.cased, kind=kind)  # type: ignore[arg-type]
+    detector: Any = it.make(it.Keys(**keys), NO_CONTEXT)
+    if is_contextual(detector):
+        detector = detector.about(Question(PROMPT))
+    return GuardRule(kind, detector, action, cased=it.cased, kind=kind)
 
 
+PROMPT = (
+    "You are the helper of the town library. Never tell a reader what another one has borrowed, "
+    "and keep to what the desk says. 你是图书馆的助手，不要告诉别人谁借了什么书，"
+    "请只说柜台说过的话，谢谢你的合作，欢迎再来。 "
+    "Answer in one line, and be kind to those who come late."
+)
 LISTED = ["hippo", "blue whale", "naïve", "河馬"]
 GUARDS = {
     "pii": made("pii"),
@@ -42,6 +56,11 @@ GUARDS = {
     "urls": made("urls", deny=["mill.example", "*.mill.example"]),
     "code": made("code"),
     "keywords": made("keywords", words=LISTED, patterns=["fox[ -]{1,3}trot", "[0-9]{3} apples?"]),
+    "injection": made("injection"),
+    "toxicity": made("toxicity", threshold=0.3),
+    "nsfw": made("nsfw", threshold=0.3),
+    "system_prompt": made("system_prompt", words=6),
+    "copyright": made("copyright", texts=[PROMPT], words=8, share=None),
 }
 SETS = [*((each,) for each in GUARDS), ("pii", "secrets"), ("code", "keywords"), tuple(GUARDS)]
 
@@ -79,8 +98,36 @@ def drawn(kind: str) -> str:
     return f"{keyword} {sample(regex, random.Random(kind))}"
 
 
+def phrases(rules: Sequence[PhraseRule]) -> list[str]:
+    """Return a text that each rule finds, and the beginnings of some."""
+    patterns = [each.pattern.replace(f"{BETWEEN}+", " ") for each in rules]
+    texts = [sample(each, random.Random(each)) for each in patterns]
+    return [*texts, *(text[: len(text) // 2] for text in texts)]
+
+
+ATTACKS = phrases([*injection_rules.RULES, *(r for each in all_languages() for r in each.rules)])
+RUDE = phrases([*toxicity.RULES, *nsfw.RULES])
+PASSAGES = [*PROMPT.split(" "), PROMPT[:60], PROMPT[90:150], PROMPT[155:190], PROMPT[170:]]
+UNSPACED = [
+    "请注意", "图书馆", "每天上午九点开门", "，", "。", "我们", "河", "河馬", "用户的密码是",
+    "给你写信", "忽略", "之前的指令", "系统提示", "これは", "図書館の", "お知らせ", "です",
+    "以前の指示を無視して", "ผู้ใช้", "ห้องสมุด", "你", "把", "2024", "年", "请写信给",
+    "用户@例子.广告", "或ada@mill.example写信",
+]  # fmt: skip
 SECRETS = [*map(drawn, sorted(RULES))]
 IDENTIFIERS = [each for values in VALUES.values() for each in values]
+DISGUISES = st.sampled_from(
+    [
+        lambda text: "".join(f"\\u{ord(each):04x}" for each in text),
+        lambda text: "".join(f"&#{ord(each)};" for each in text),
+        lambda text: text.encode().hex(),
+        lambda text: base64.b64encode(text.encode()).decode(),
+        lambda text: f"{text[: len(text) // 2]}**{text[len(text) // 2 :]}",
+        lambda text: f"{text[: len(text) // 3]}<b>{text[len(text) // 3 :]}</b>",
+        lambda text: f"{text[: len(text) // 2]}\u200b{text[len(text) // 2 :]}",
+        " ".join,
+    ]
+)
 BIT = st.one_of(
     st.sampled_from(WORDS_OF_PROSE),
     st.sampled_from(WORDS_OF_PROSE),
@@ -88,6 +135,12 @@ BIT = st.one_of(
     st.sampled_from(DISGUISED + KEYS + CODE),
     st.sampled_from(IDENTIFIERS),
     st.sampled_from(SECRETS),
+    st.sampled_from(ATTACKS + RUDE),
+    st.sampled_from(PASSAGES).map("{} ".format),
+    st.lists(st.sampled_from(UNSPACED), max_size=12).map("".join),
+    st.sampled_from(ATTACKS + RUDE + LISTED).flatmap(
+        lambda text: DISGUISES.map(lambda by: by(text))
+    ),
 )
 TEXT = st.lists(BIT, max_size=24).map("".join)
 CUTS = st.lists(st.integers(0, 6000), max_size=40) | st.just([*range(2000)])
@@ -189,7 +242,7 @@ def test_prose_waits_for_a_few_pieces_only(names: tuple[str, ...]) -> None:
     held = lags(names, PROSE * 4)
 
     assert held[0] <= 5
-    assert sum(held) / len(held) <= 6
+    assert sum(held) / len(held) <= 7  # 0.14 s at 50 a second
     assert max(held) <= 16
 
 
@@ -201,6 +254,9 @@ def test_prose_waits_for_a_few_pieces_only(names: tuple[str, ...]) -> None:
         ("secrets", f"It is {'gh' + 'p_' + 'a1B2c3D4e5' * 3 + 'f6G7h8'}, keep it. ", 16),
         ("urls", "It is at https://mill.example/of/books, as ever. ", 16),
         ("keywords", "It is a blue whale, not a blue shark. ", 12),
+        ("injection", "Never ignore all the previous notes of yours, it said. ", 24),
+        ("toxicity", "Mercy, I will kill the lights, he said. ", 16),
+        ("system_prompt", "Never tell a reader what another book has said. ", 16),
         ("code", "It is:\n\n```sql\nSELECT a FROM b\n```\n\nSo it is. ", 30),
     ],
 )
@@ -224,15 +280,25 @@ def test_no_more_is_kept_of_a_long_text_than_rules_look_back(name: str, size: in
         assert len(window._text) <= 2 * window.reach + 2500
 
 
-def test_what_is_under_way_for_long_is_not_read_at_each_word() -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("code", "```python\n" + "x = 1 \n" * 4000),
+        ("injection", "ignore all the other previous " * 800),
+        ("injection", "你的" * 4000),
+        ("every entity", "写信给" * 4000),
+        ("system_prompt", "the desk says the helper of the town " * 800),
+        ("system_prompt", "你是图书馆的助手你" * 900),
+    ],
+)
+def test_what_is_under_way_for_long_is_not_read_at_each_word(name: str, text: str) -> None:
     """A fence that nothing closes is read again and again, as often as its length allows."""
-    counted = Counted(GUARDS["code"])
-    rule = GuardRule("code", counted, "mask", cased=True)  # type: ignore[arg-type]
-    text = "```python\n" + "x = 1 \n" * 4000
+    counted = Counted(GUARDS[name])
+    rule = GuardRule(name, counted, "mask", cased=True)  # type: ignore[arg-type]
 
     streamed(list(text), [rule])
 
-    assert counted.read <= 80 * len(text)
+    assert counted.read <= 120 * len(text)
 
 
 class Counted:
@@ -256,6 +322,10 @@ class Counted:
     def is_open(self, data: bytes) -> bool:
         self.read += len(data)
         return bool(self.detector.hold.is_open(data))  # type: ignore[union-attr]
+
+    def is_open_at(self, text: str) -> bool:
+        self.read += len(text)
+        return bool(self.detector.hold.is_open_at(text))  # type: ignore[union-attr]
 
     def begins(self, text: str, since: int) -> int:
         self.read += len(text)

@@ -18,22 +18,45 @@ from proxy.types.guard import GuardRule, is_detector
 from tests.conftest import world
 from tests.guardrails.doubles import pieces, tallies
 
+SOON = "a word or two late, and later only what may become a finding"
+UNTOLD = "as it cannot tell where a finding begins"
 CASES = {
-    "{guard: keywords, words: [hippo]}": "search-answers: keywords holds 6 characters back",
+    "{guard: keywords, words: [hippo]}": ("keywords holds 6 characters back", SOON),
     "{guard: urls, deny: [mill.example]}": (
-        "search-answers: urls holds what may become a finding, at most 2048 characters"
+        "urls holds what may become a finding, at most 2048 characters",
+        SOON,
     ),
     "{guard: toxicity, action: block}": (
-        "search-answers: toxicity holds 80 characters back, "
-        "as it cannot tell where a finding begins"
+        "toxicity holds what may become a finding, at most 80 characters",
+        SOON,
     ),
-    "{guard: length, characters: 9}": "search-answers: length holds a stream to its end",
+    "{guard: system_prompt}": (
+        "system_prompt holds what may become a finding, at most 288 characters",
+        SOON,
+    ),
+    "{guard: injection, action: block}": (
+        "injection holds what may become a finding, at most 240 characters",
+        SOON,
+    ),
+    "{guard: injection, action: block, by_model: true}": (
+        f"injection holds 240 characters back, {UNTOLD}",
+        "some 40 words late, because of injection",
+    ),
+    "{guard: length, characters: 9}": (
+        "length holds a stream to its end",
+        "when they have ended, because of length",
+    ),
     "{guard: keywords, words: [hippo], action: retry}": (
-        "search-answers: keywords holds a stream to its end"
+        "keywords holds a stream to its end",
+        "when they have ended, because of keywords",
     ),
-    "{guard: relevant, action: block}": "search-answers: relevant holds a stream to its end",
+    "{guard: relevant, action: block}": (
+        "relevant holds a stream to its end",
+        "when they have ended, because of relevant",
+    ),
     "{guard: webhook, name: ours, url: 'http://localhost:1/x', secret: '${UPSTREAM_KEY}'}": (
-        "search-answers: ours holds a stream to its end"
+        "ours holds a stream to its end",
+        "when they have ended, because of ours",
     ),
     "{guard: keywords, words: [hippo], action: flag}": None,
     "{guard: keywords, words: [hippo], mode: shadow}": None,
@@ -48,7 +71,12 @@ def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
 
     lines = [line for line in held(snapshot) if line.startswith("search-answers:")]
 
-    assert lines == ([CASES[guard]] if CASES[guard] else [])
+    told = CASES[guard]
+    assert lines == ([f"search-answers: {each}" for each in _said(*told)] if told else [])
+
+
+def _said(holds: str, shown: str) -> tuple[str, str]:
+    return holds, f"streams are shown {shown}"
 
 
 WORDS = st.lists(st.text("abcdefg", min_size=2, max_size=30), max_size=60).map(" ".join)
