@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from functools import partial
 
 from proxy.errors import ClientGone, ProxyError, Stopping, UpstreamError
@@ -23,7 +24,7 @@ from proxy.ports import (
     Watch,
 )
 from proxy.record import Record
-from proxy.turn import LoopTurn
+from proxy.turn import LoopTurn, LoopTurns
 from proxy.types import Call, Chunk, Plan
 
 TOGETHER = 64  # chunks that are handed on in one go
@@ -40,6 +41,7 @@ class Pipeline:
     upstreams: Forwarding
     emitter: Emitter
     start_record: Callable[[], Record]
+    turns: LoopTurns = field(default_factory=LoopTurns)
 
     async def run(self, client: Exchange) -> None:
         """Carry one call from its head to the upstream, and its answer back.
@@ -93,7 +95,7 @@ class Pipeline:
                 async with await self.upstreams.open(plan, call, record, gate.review) as answer:
                     watch = gate.watch(call)
                     await to.begin(answer.head, record)  # leaves with the first chunk
-                    await relay(answer, watch, record, to)
+                    await relay(answer, watch, record, to, self.turns)
             except ProxyError as error:
                 await gate.review(error)  # inspect output: an upstream's words against the call
                 raise
@@ -102,10 +104,10 @@ class Pipeline:
                 record.ask_again()
 
 
-async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None:
+async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: LoopTurns) -> None:
     """Hand an answer on, chunk by chunk; one that is not streamed is one chunk per leg. What has
     come together is looked at chunk by chunk, and leaves together."""
-    turn = LoopTurn(record.now)
+    turn = LoopTurn(record.now, turns, record.key)
     straight = StraightWay(watch, record, to)
     shown = straight.shown
     try:

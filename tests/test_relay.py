@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
@@ -14,6 +17,7 @@ from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
 from proxy.pipeline import relay
 from proxy.ports import HandOn
 from proxy.record import Record
+from proxy.turn import TURN_S, LoopTurns
 from proxy.types import Chunk, Head, Target, Upstream
 from tests.doubles import Unguarded
 
@@ -106,7 +110,7 @@ async def relayed(answer: Coming, shown: Shown) -> tuple[list[Chunk], int, str |
     record.serve(0, attempt)
     ended = None
     try:
-        await relay(answer, Guarding(), record, shown)
+        await relay(answer, Guarding(), record, shown, LoopTurns())
     except ProxyError as error:
         ended = error.code
     return shown.chunks, attempt.meter.output_quarters, ended
@@ -161,3 +165,30 @@ async def test_an_answer_is_the_same_whoever_is_woken_for_its_chunks(
     found = await relayed(Coming(coming, ends=ends), Shown(at_once))
 
     assert found == await relayed(Coming(plain, ends=ends), Shown())
+
+
+def worked_by(caller: str) -> Record:
+    """Return the record of a call each of whose chunks takes a turn on the loop."""
+    clock = itertools.count(0, 2 * TURN_S)
+    record = replace(new_record(), now=lambda: float(next(clock)))
+    record.key = caller
+    record.serve(0, record.attempt(TARGET, 0, ""))
+    return record
+
+
+async def test_many_streams_of_one_key_hold_up_no_other_for_longer_than_one_of_them() -> None:
+    turns, theirs, own = LoopTurns(), Shown(), Shown()
+    batches = [(False, [said("pass")])] * 20
+    many = [
+        asyncio.ensure_future(
+            relay(Coming(batches, ends=True), Guarding(), worked_by("search"), theirs, turns)
+        )
+        for _ in range(50)
+    ]
+
+    await relay(Coming(batches, ends=True), Guarding(), worked_by("support"), own, turns)
+
+    assert len(own.chunks) == 21
+    assert len(theirs.chunks) <= 50 + 21 + 2  # the first of each, then one in a round
+    await asyncio.gather(*many)
+    assert len(theirs.chunks) == 50 * 21

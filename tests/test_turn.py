@@ -1,10 +1,11 @@
-"""A turn on the loop ends after so much work, whatever was waited for in between."""
+"""A turn on the loop ends after so much work, whatever was waited for in between. Of one caller's
+work one piece goes on at a time."""
 
 from __future__ import annotations
 
 import asyncio
 
-from proxy.turn import TURN_S, LoopTurn
+from proxy.turn import TURN_S, LoopTurn, LoopTurns
 from tests.guardrails.doubles import Ticks
 
 
@@ -44,3 +45,35 @@ async def test_others_run_while_it_rests_and_then_another_turn_begins() -> None:
 
     assert others.is_set()
     assert not worked(turn, clock, TURN_S / 2)
+
+
+async def rounds(turns: LoopTurns, caller: str, went_on: list[str], *, times: int = 1) -> None:
+    for _ in range(times):
+        await turns.rest(caller)
+        went_on.append(caller)
+
+
+async def test_of_one_caller_s_work_one_piece_goes_on_in_a_round() -> None:
+    turns, went_on = LoopTurns(), list[str]()
+    many = [asyncio.ensure_future(rounds(turns, "search", went_on, times=3)) for _ in range(50)]
+    other = asyncio.ensure_future(rounds(turns, "support", went_on, times=3))
+
+    await other
+
+    assert went_on.count("search") <= 4  # fifty times as many where all go on at once
+    await asyncio.gather(*many)
+    assert went_on.count("search") == 150
+
+
+async def test_work_that_was_cancelled_as_it_rested_holds_up_nobody() -> None:
+    turns, went_on = LoopTurns(), list[str]()
+    left = asyncio.ensure_future(rounds(turns, "search", went_on))
+    stays = asyncio.ensure_future(rounds(turns, "search", went_on))
+    await asyncio.sleep(0)
+    left.cancel()
+
+    await stays
+
+    assert went_on == ["search"]
+    await asyncio.gather(left, return_exceptions=True)
+    assert left.cancelled()

@@ -95,6 +95,7 @@ def assembled(
         upstreams=rooms.upstreams,
         emitter=emitter,
         start_record=start_record,
+        turns=rooms.upstreams.turns,
     )
 
 
@@ -237,6 +238,7 @@ async def _rooms(
         now=since_epoch,
         semantic=stores.other_words(context),
         offload=offload,
+        turns=upstreams.turns,
     )
     return Rooms(limits=limits, guards=PolicyGuards(engine), cache=kept, upstreams=upstreams)
 

@@ -20,6 +20,7 @@ from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
+from proxy.turn import LoopTurns
 from proxy.types import Call, Plan
 
 
@@ -46,6 +47,7 @@ class AnswerCache:
     now: Callable[[], float]
     semantic: SemanticIndex | None = None
     offload: Offload = Offload()  # it is frozen
+    turns: LoopTurns = field(default_factory=LoopTurns)
     _flights: Flights = field(default_factory=dict)
     _decoded: DecodedAnswers = field(default_factory=DecodedAnswers)
 
@@ -62,6 +64,7 @@ class AnswerCache:
                 record=record,
                 client=client,
                 forward=forward,
+                turns=self.turns,
             )
             await visit.run()
 

@@ -34,7 +34,7 @@ from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
-from proxy.turn import LoopTurn
+from proxy.turn import LoopTurn, LoopTurns
 from proxy.types import CacheRule, Call, Chunk, Head, Plan
 from proxy.usage import Tokens, in_force
 
@@ -173,13 +173,15 @@ class CacheLookup:
 
 @dataclass(slots=True)
 class CacheCall:
-    """One call on its way to an answer. ``flights`` are those of all calls, by question."""
+    """One call on its way to an answer. ``flights`` are those of all calls, by question; ``turns``
+    are where it rests that shows a long one."""
 
     lookup: CacheLookup
     flights: Flights
     record: Record
     client: Shown
     forward: Forward
+    turns: LoopTurns
     _failed: int = 0
 
     async def run(self) -> None:
@@ -225,10 +227,13 @@ class CacheCall:
         if len(chunks) <= TOGETHER:
             await self.client.send(chunks)
             return
-        turn = LoopTurn(self.record.now)
+        turn = self._turn()
         turn.begin()
         for at in range(0, len(chunks), TOGETHER):
             await self._send(chunks[at : at + TOGETHER], turn)
+
+    def _turn(self) -> LoopTurn:
+        return LoopTurn(self.record.now, self.turns, self.record.key)
 
     async def _send(self, chunks: Sequence[Chunk], turn: LoopTurn) -> None:
         await self.client.send(chunks)
@@ -293,7 +298,7 @@ class CacheCall:
         """Show an answer that is being fetched, from its first chunks on. Raise what went wrong."""
         turn: LoopTurn | None = None
         while not chunks[-1].last:
-            turn = turn or LoopTurn(self.record.now)
+            turn = turn or self._turn()
             turn.begin()
             await self._send(chunks, turn)
             place.straight = self.client

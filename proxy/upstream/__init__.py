@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import field
 from functools import partial
 from typing import NoReturn
 
@@ -29,6 +30,7 @@ from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Answer, Review
 from proxy.record import Record
+from proxy.turn import LoopTurns
 from proxy.types import Call, Head, Plan, Target, Upstream
 from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.failures import most_useful
@@ -49,7 +51,8 @@ class Upstreams:
 
     ``via`` marks requests against loops. ``draw`` returns a number from 0 up to 1. ``offload``
     is where large requests are written, and large answers read. ``share`` returns the share of
-    memory of an answer that is held as a whole.
+    memory of an answer that is held as a whole. Who has read much of a stream rests among
+    ``turns``.
     """
 
     http: Http
@@ -60,6 +63,7 @@ class Upstreams:
     draw: Callable[[], float] = random.random
     offload: Offload = Offload()  # it is frozen
     share: Callable[[], MemoryShare] = Unbounded
+    turns: LoopTurns = field(default_factory=LoopTurns)
 
     def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Awaitable[Answer]:
         if plan.listing is None and len(plan.model_calls) == 1:
@@ -226,6 +230,7 @@ class Upstreams:
             asked=asked,
             offload=self.offload,
             share=share,
+            turns=self.turns,
         )
 
 

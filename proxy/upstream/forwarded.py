@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import HandOn
 from proxy.record import Record
+from proxy.turn import LoopTurns
 from proxy.types import Call, Chunk, Head, Target
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
@@ -99,7 +99,7 @@ class OpenAttempt:
 class Forwarded:
     """One upstream's answer, begun. Its attempt ends when it is left, whatever way. What is large
     of it is read by ``offload``; ``share`` is what it takes of the memory for answers, None where
-    nobody counts that.
+    nobody counts that. Among ``turns`` it rests once it has read much that makes no chunk.
 
     Entering owns the reply; until it has begun, whoever made it does.
     """
@@ -110,6 +110,7 @@ class Forwarded:
     asked: OpenAttempt
     offload: Offload
     share: MemoryShare | None
+    turns: LoopTurns
     _documents: deque[Document] = field(default_factory=deque)
     _chunks: list[Chunk] = field(default_factory=list)
     _fault: ProxyError | None = None  # that comes after them
@@ -179,7 +180,7 @@ class Forwarded:
                     await self._read_aside(self._documents.popleft())
                 elif self._is_burst:  # of what made no chunk nobody else counts the work
                     self._is_burst = False
-                    await asyncio.sleep(0)
+                    await self.turns.rest(self.asked.call.caller)
                 elif self._ends == "over" or self.asked.attempt.finished:
                     raise StopAsyncIteration
                 elif self._ends == "closed":
