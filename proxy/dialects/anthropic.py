@@ -26,6 +26,7 @@ from proxy.dialects.messages import from_chat, reading, writing
 from proxy.dialects.statuses import USUAL
 from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
 from proxy.types import Json, Secret
+from proxy.words import MAX_NAME
 
 VERSION = "2023-06-01"
 BUSY = 529  # its status where a service has too much to do
@@ -78,8 +79,8 @@ def user_of(body: Json) -> str | None:
     """Return the end user whom the metadata name. Raises ``BadField``."""
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
-    if user is not None and not isinstance(user, str):
-        raise BadField("metadata.user_id", "must be a string")
+    if user is not None and not (isinstance(user, str) and len(user) <= MAX_NAME):
+        raise BadField("metadata.user_id", f"must be a string of at most {MAX_NAME} characters")
     return user
 
 

@@ -18,8 +18,17 @@ from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.adversary.grammar import LEAVES
 from tests.adversary.test_what_a_request_may_say import ROUTES, TEXTS
-from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import ScriptedUpstream, answer, chat, legacy, scripted_upstream, stream
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.dialects.test_anthropic import CALLED, THOUGHT
+from tests.doubles import (
+    ScriptedUpstream,
+    answer,
+    chat,
+    legacy,
+    message,
+    scripted_upstream,
+    stream,
+)
 
 GUARDS = """
 policies:
@@ -33,8 +42,9 @@ policies:
 """
 MODELS = (
     "support-chat", "search-answers", "legacy-only", "portkey-model", "fireworks-model",
-    "scale-model", "multimodel-model", "enkrypt-model",
+    "scale-model", "multimodel-model", "enkrypt-model", "anthropic-model",
 )  # fmt: skip
+CLIENTS = {**ROUTES, "messages": ("/v1/messages", {"x-api-key": KEY}, "messages")}
 CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 LISTS = {"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": [{"a": -1.0}]}
 SPOKEN = {"role": "assistant", "content": "Hydropolis", "tool_calls": [CALL]}
@@ -54,6 +64,11 @@ SHAPES: tuple[dict[str, Any], ...] = (
         "error": {"message": "m", "code": 5, "status": 5},
         "data": [{"embedding": [0.1]}],
     },
+    message(THOUGHT, CALLED),
+    {"type": "message_start", "message": message()},
+    {"type": "content_block_start", "index": 0, "content_block": CALLED},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
 )
 JSON = st.recursive(
     LEAVES,
@@ -98,9 +113,11 @@ async def tried(
     random.seed()  # what draws examples seeds it anew for each, and ids are drawn by it
     route, model, streams, as_events, said = drawn
     upstream.answer_with(stream(said) if as_events else answer(said[0]))
-    path, headers, text = ROUTES[route]
+    path, headers, text = CLIENTS[route]
     asked = [model, "scale-model"] if route == "multimodel" else model
     body: dict[str, Any] = {"model": asked, text: TEXTS[text], "stream": streams}
+    if route == "messages":
+        body["max_tokens"] = 64
     if route.endswith("embeddings") or route == "multimodel":
         body = {"model": asked, text: TEXTS[text]}
     headers = {**headers, "cache-control": "no-cache"}
@@ -134,7 +151,7 @@ async def test_no_answer_of_an_upstream_is_a_fault_of_ours(tmp_path: Path, examp
         )
         @given(
             st.tuples(
-                st.sampled_from(sorted(ROUTES)),
+                st.sampled_from(sorted(CLIENTS)),
                 st.sampled_from(MODELS),
                 st.booleans(),
                 st.booleans(),

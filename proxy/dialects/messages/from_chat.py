@@ -99,7 +99,7 @@ def _wishes(made: Json) -> None:
         inner = form.get("json_schema")
         schema = inner.get("schema") if isinstance(inner, dict) else None
         wanted = {"type": "json_schema", "schema": schema}
-        made["output_config"] = {**(made.get("output_config") or {}), "format": wanted}
+        made["output_config"] = {**_config(made), "format": wanted}
         del made["response_format"]
     tier = TIERS.get(str(made.pop("service_tier", None)))
     if tier is not None:
@@ -111,8 +111,15 @@ def _effort(made: Json) -> None:
     if effort == "none":
         made["thinking"] = {"type": "disabled"}
     elif isinstance(effort, str):
-        config = made.get("output_config") or {}
-        made["output_config"] = {**config, "effort": EFFORTS.get(effort, effort)}
+        made["output_config"] = {**_config(made), "effort": EFFORTS.get(effort, effort)}
+
+
+def _config(made: Json) -> Json:
+    """Return what a request says of its output in the words of Messages."""
+    config = made.get("output_config")
+    if not isinstance(config, dict | None):
+        raise BadField("output_config", LOST)
+    return config or {}
 
 
 def _tools(made: Json) -> None:
@@ -121,6 +128,8 @@ def _tools(made: Json) -> None:
     if not made.get("tools"):
         made.pop("tools", None)
         return
+    if not isinstance(made["tools"], list):
+        raise BadField("tools", LOST)
     made["tools"] = [_tool(tool) for tool in made["tools"]]
     if parallel is False and (wanted or {}).get("type") != "none":
         wanted = {**(wanted or {"type": "auto"}), "disable_parallel_tool_use": True}
@@ -139,9 +148,9 @@ def _choice(choice: Any) -> Json | None:
     return {"type": "tool", "name": function.get("name")}
 
 
-def _tool(tool: Json) -> Json:
-    function = tool.get("function")
-    if tool.get("type") != "function" or not isinstance(function, dict):
+def _tool(tool: Any) -> Json:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or tool.get("type") != "function":
         raise BadField("tools", LOST)
     schema = function.get("parameters") or {"type": "object", "properties": {}}
     made = {"name": function.get("name"), "input_schema": schema}
@@ -190,7 +199,7 @@ def _add_result(made: list[Json], result: Json) -> None:
 
 def _assistant(message: Json) -> Any:
     content, calls = message.get("content"), message.get("tool_calls")
-    if message.get("function_call"):
+    if message.get("function_call") or not isinstance(calls, list | None):
         raise BadField("messages", LOST)
     if isinstance(content, str) and not calls:
         return content
@@ -212,6 +221,8 @@ def _parts(content: Any) -> list[Json]:
         return []
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise BadField("messages", LOST)
     return [_block(part) for part in content]
 
 

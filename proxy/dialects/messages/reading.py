@@ -153,11 +153,11 @@ class EventTurn:
         if kind == "message_delta":
             return self._ended(event)
         if kind == "content_block_start":
-            return self._begun(event.get("index"), _object(event.get("content_block")))
+            return self._begun(_place(event), _object(event.get("content_block")))
         if kind == "content_block_delta":
-            return self._grown(event.get("index"), _object(event.get("delta")))
+            return self._grown(_place(event), _object(event.get("delta")))
         if kind == "content_block_stop" and self._own:
-            return self._delta({"block": {"index": event.get("index"), "stop": True}})
+            return self._delta({"block": {"index": _place(event), "stop": True}})
         return []
 
     def _started(self, message: Json) -> list[Json]:
@@ -212,13 +212,13 @@ class EventTurn:
             call = {"index": place, "id": block.get("id"), "type": "function", "function": function}
             delta["tool_calls"] = [call]
             hidden |= {"id", "name", "input"}
-        elif kind == "text":
+        elif kind == "text" and isinstance(block.get("text"), str):
             hidden |= {"text"}
-            if block.get("text"):
+            if block["text"]:
                 delta["content"] = block["text"]
-        elif kind == "thinking":
+        elif kind == "thinking" and isinstance(block.get("thinking"), str):
             hidden |= {"thinking"}
-            if block.get("thinking"):
+            if block["thinking"]:
                 delta["reasoning_content"] = block["thinking"]
         if self._own:
             rest = {name: value for name, value in block.items() if name not in hidden}
@@ -228,12 +228,11 @@ class EventTurn:
     def _grown(self, index: Any, delta: Json) -> list[Json]:
         kind, made = delta.get("type"), dict[str, Any]()
         beside: Json = {"index": index}
-        if kind == "text_delta":
-            made["content"] = delta.get("text")
-        elif kind == "thinking_delta":
-            made["reasoning_content"] = thought = delta.get("thinking")
-            if isinstance(thought, str):
-                beside[SEAL] = seal_of(thought)
+        if kind == "text_delta" and isinstance(delta.get("text"), str):
+            made["content"] = delta["text"]
+        elif kind == "thinking_delta" and isinstance(delta.get("thinking"), str):
+            made["reasoning_content"] = delta["thinking"]
+            beside[SEAL] = seal_of(delta["thinking"])
         elif kind == "input_json_delta" and index in self._calls:
             function = {"arguments": delta.get("partial_json")}
             made["tool_calls"] = [{"index": self._calls[index], "function": function}]
@@ -250,3 +249,9 @@ class EventTurn:
 
 def _object(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
+
+
+def _place(event: Json) -> int | None:
+    """Return the number of the block that an event is of."""
+    index = event.get("index")
+    return index if type(index) is int else None

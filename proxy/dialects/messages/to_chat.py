@@ -42,7 +42,7 @@ class _Crossing:
         body = self._body
         made = {name: value for name, value in body.items() if name not in TAKEN}
         system = body.get("system")
-        first = [{"role": "system", "content": self._texts(system)}] if system else []
+        first = [{"role": "system", "content": self._system(system)}] if system else []
         made["messages"] = [*first, *self._messages(body.get("messages") or ())]
         tier = made.get("service_tier")
         if tier is not None:
@@ -86,8 +86,10 @@ class _Crossing:
             if thinking.get("type") != "disabled":
                 self.dropped.add("thinking")
             return {}
-        if effort is not None:
+        if isinstance(effort, str):
             return {"reasoning_effort": EFFORTS.get(effort, effort)}
+        if effort is not None:
+            raise BadField("output_config", LOST)
         budget = thinking.get("budget_tokens")
         return {"reasoning_effort": _effort(budget)} if type(budget) is int else {}
 
@@ -123,15 +125,16 @@ class _Crossing:
         """Note what an item says beside what goes on with it."""
         self.dropped |= {name for name in item.keys() - known if item[name] not in (None, [], {})}
 
-    def _texts(self, content: Any) -> Any:
-        """Return a content that is texts: one text as it is, more of them as parts."""
+    def _system(self, content: Any) -> Any:
+        """Return what the system says: one text as it is, more of them as parts."""
         if not isinstance(content, list):
             return content
+        if any(
+            _type(block) != "text" or not isinstance(block.get("text"), str) for block in content
+        ):
+            raise BadField("system", LOST)
         parts = [part for block in content for part in self._parts(block)]
-        only = [part["text"] for part in parts if part["type"] == "text"]
-        if len(only) < len(parts):
-            raise BadField("messages", LOST)
-        return only[0] if len(only) == 1 else parts
+        return parts[0]["text"] if len(parts) == 1 else parts
 
     def _messages(self, messages: Any) -> Iterator[Json]:
         for message in messages:
@@ -174,6 +177,8 @@ class _Crossing:
                 made = [part for each in inner for part in self._parts(each)]
                 parts += [part for part in made if part["type"] != "text"]
                 inner = "\n".join(part["text"] for part in made if part["type"] == "text")
+            elif not isinstance(inner, str | None):
+                raise BadField("messages", LOST)
             words = f"Error: {inner or ''}" if block.get("is_error") is True else inner or ""
             yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": words}
         if len(parts) == 1 and parts[0]["type"] == "text":
@@ -201,6 +206,8 @@ class _Crossing:
     def _inner(self, content: Any) -> list[Json]:
         if isinstance(content, str):
             return [{"type": "text", "text": content}]
+        if not isinstance(content, list | None):
+            raise BadField("messages", LOST)
         return [part for each in content or () for part in self._parts(each)]
 
     def _document(self, block: Json) -> list[Json]:
@@ -221,7 +228,10 @@ class _Crossing:
 
 
 def _titles(block: Json, *names: str) -> list[Json]:
-    return [{"type": "text", "text": block[name]} for name in names if block.get(name)]
+    titles = [block[name] for name in names if block.get(name)]
+    if not all(isinstance(each, str) for each in titles):
+        raise BadField("messages", LOST)
+    return [{"type": "text", "text": each} for each in titles]
 
 
 def _type(block: Any) -> Any:

@@ -15,7 +15,8 @@ Unreadable = Callable[[Any], Json]
 
 def tool_use(call: Json, unreadable: Unreadable) -> Json:
     """Return a call as a block. Raise what ``unreadable`` raises."""
-    function = call.get("function") or {}
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
     return {
         "type": "tool_use",
         "id": call.get("id"),

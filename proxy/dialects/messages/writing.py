@@ -1,7 +1,7 @@
 """An answer in chat's form as Messages: whole, and as the events of a stream.
 
 What came from an upstream of Messages has its own pieces with it, see ``reading``; of any other
-answer the blocks are made here.
+answer the blocks are made here. What an upstream says as no answer has it is left out.
 """
 
 from __future__ import annotations
@@ -33,6 +33,25 @@ NOTHING_USED: Json = {"input_tokens": 0, "output_tokens": 0}
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[Json]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _choice(data: Json) -> Json:
+    """Return the only choice of an answer or a chunk; an empty one where there is none."""
+    choices = data.get("choices")
+    return _object(choices[0]) if isinstance(choices, list) and choices else {}
+
+
+def _count(counts: Json, name: str) -> int:
+    value = counts.get(name)
+    return value if type(value) is int else 0
+
+
 def event(kind: str, document: bytes) -> bytes:
     """Return the bytes of one event, which clients tell by its name."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
@@ -48,22 +67,20 @@ def own_usage(usage: Any) -> Json:
         return dict(NOTHING_USED)
     if "input_tokens" in usage:
         return {name: value for name, value in usage.items() if name not in CHAT_COUNTS}
-    details = usage.get("prompt_tokens_details")
-    details = details if isinstance(details, dict) else {}
-    read, written = details.get("cached_tokens") or 0, details.get("cache_write_tokens") or 0
-    made: Json = {"input_tokens": max(0, (usage.get("prompt_tokens") or 0) - read - written)}
+    details = _object(usage.get("prompt_tokens_details"))
+    read, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
+    made: Json = {"input_tokens": max(0, _count(usage, "prompt_tokens") - read - written)}
     if read or written:
         made["cache_read_input_tokens"] = read
         made["cache_creation_input_tokens"] = written
-    return made | {"output_tokens": usage.get("completion_tokens") or 0}
+    return made | {"output_tokens": _count(usage, "completion_tokens")}
 
 
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:
     """Compose the answer out of its only part."""
     data = parts[0]
-    choices = data.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else {}
-    message = choice.get("message") or {}
+    choice = _choice(data)
+    message = _object(choice.get("message"))
     content = message.get("content")
     stop = choice.get("stop_reason")
     if stop is None:
@@ -74,7 +91,9 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
         "type": "message",
         "role": "assistant",
         "model": data.get("model"),
-        "content": [*map(_unsealed, content)] if isinstance(content, list) else blocks_of(message),
+        "content": [*map(_unsealed, _objects(content))]
+        if content.__class__ is list
+        else blocks_of(message),
         "stop_reason": stop,
         "stop_sequence": choice.get("stop_sequence"),
         **(rest if isinstance(rest, dict) else {}),
@@ -100,7 +119,7 @@ def blocks_of(message: Json) -> list[Json]:
     words = message.get("content") or message.get("refusal")
     if isinstance(words, str) and words:
         blocks.append({"type": "text", "text": words})
-    blocks += [tool_use(call, _wrapped) for call in message.get("tool_calls") or ()]
+    blocks += [tool_use(call, _wrapped) for call in _objects(message.get("tool_calls"))]
     return blocks
 
 
@@ -120,14 +139,13 @@ class TurnMarks:
 
     def feed(self, data: Json) -> Json:
         """Return a chunk, with a mark where a block begins."""
-        choices = data.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        delta = choice.get("delta") if isinstance(choice, dict) else None
-        if not isinstance(delta, dict) or (now := _what(delta)) is None or now == self._now:
+        choice = _choice(data)
+        delta = _object(choice.get("delta"))
+        if (now := _what(delta)) is None or now == self._now:
             return data
         self._now = now
         marked = {**delta, "block": {"start": {}}}
-        return {**data, "choices": [{**choice, "delta": marked}]}  # type: ignore[dict-item]
+        return {**data, "choices": [{**choice, "delta": marked}]}
 
 
 def _what(delta: Json) -> object:
@@ -173,13 +191,10 @@ class MessageEvents:
         made: list[Json] = []
         if data.get("usage") is not None:
             self._usage = data["usage"]
-        choices = data.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else {}
-        delta = choice.get("delta") if isinstance(choice, dict) else None
-        delta = delta if isinstance(delta, dict) else {}
-        beside = delta.get("block")
-        beside = beside if isinstance(beside, dict) else {}
-        if not self._began and choices:
+        choice = _choice(data)
+        delta = _object(choice.get("delta"))
+        beside = _object(delta.get("block"))
+        if not self._began and data.get("choices"):
             self._began = True
             made.append(self._start(data, beside.get("message")))
         self._say(delta, beside, made)
@@ -213,13 +228,12 @@ class MessageEvents:
             return
         content = delta.get("content")
         if isinstance(content, list):  # a whole answer that is shown as a stream
-            for block in content:
+            for block in _objects(content):
                 self._show(block, made)
             return
         self._say_texts(delta, beside, made)
-        for call in delta.get("tool_calls") or ():
-            if isinstance(call, dict):
-                self._call(call, made)
+        for call in _objects(delta.get("tool_calls")):
+            self._call(call, made)
         if isinstance(beside.get("delta"), dict) and "index" in beside and self._fits(beside):
             self._delta(beside["delta"], made)
         if beside.get("stop") is True:
@@ -248,9 +262,8 @@ class MessageEvents:
         elif kind == "thinking":
             block = {"type": kind, "thinking": delta.get("reasoning_content") or "", **start}
         elif kind == "tool_use":
-            calls = delta.get("tool_calls")
-            call = calls[0] if isinstance(calls, list) and calls else {}
-            function = call.get("function") or {}
+            call = next(iter(_objects(delta.get("tool_calls"))), {})
+            function = _object(call.get("function"))
             key = kind, call.get("index")
             named: Json = {"id": call.get("id"), "name": function.get("name"), "input": {}}
             block = {"type": kind, **named, **start}
@@ -267,7 +280,8 @@ class MessageEvents:
         if kind == "text":
             start["text"] = ""
             grown.append({"type": "text_delta", "text": block.get("text")})
-            for citation in start.pop("citations", None) or ():
+            cited = start.pop("citations", None)
+            for citation in cited if isinstance(cited, list) else ():
                 grown.append({"type": "citations_delta", "citation": citation})
         elif kind == "thinking":
             start |= {"thinking": "", "signature": ""}
@@ -283,8 +297,7 @@ class MessageEvents:
         self._close(made)
 
     def _call(self, call: Json, made: list[Json]) -> None:
-        function = call.get("function")
-        function = function if isinstance(function, dict) else {}
+        function = _object(call.get("function"))
         key = "tool_use", call.get("index", 0)
         if self._block is None or self._block[1] != key:
             named: Json = {"id": call.get("id"), "name": function.get("name"), "input": {}}

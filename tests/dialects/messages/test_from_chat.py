@@ -131,6 +131,15 @@ def test_what_is_left_out_is_named() -> None:
         ),
         ("tools", {"tools": [{"type": "custom", "custom": {}}]}),
         ("tool_choice", {"tool_choice": {"type": "allowed_tools"}}),
+        *(
+            ("messages", {"messages": [{"role": role, "content": odd}]})
+            for role in ("system", "user", "assistant", "tool")
+            for odd in (True, 5, {"type": "text"})
+        ),
+        ("messages", {"messages": [{"role": "assistant", "content": "x", "tool_calls": 5}]}),
+        ("tools", {"tools": {"type": "function"}}),
+        ("tools", {"tools": ["look_up"]}),
+        ("output_config", {"output_config": ["x"], "reasoning_effort": "high"}),
     ],
 )
 def test_what_messages_cannot_say_is_refused_by_name(field: str, more: dict[str, Any]) -> None:

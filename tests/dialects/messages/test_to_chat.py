@@ -12,6 +12,14 @@ from proxy.errors import BadField
 TEXT = {"type": "text", "text": "Look."}
 DATA = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
+ODD_BLOCKS: tuple[dict[str, Any], ...] = (
+    {"type": "search_result", "source": "a.test", "title": "A", "content": 5},
+    {"type": "search_result", "source": "a.test", "title": ["A"], "content": []},
+    {"type": "document", "source": {"type": "content", "content": 1.5}},
+    {"type": "document", "title": {"A": 1}, "source": {"type": "text", "data": "x"}},
+    {"type": "tool_result", "tool_use_id": "t1", "content": 5},
+)
+"""Blocks with something of a type that it never has."""
 
 
 def crossed(*messages: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -134,10 +142,13 @@ def test_a_schema_is_one_in_both() -> None:
         ("messages", {"messages": [user({"type": "server_tool_use", "id": "s"})]}),
         ("messages", {"messages": [user({"type": "image", "source": {"type": "file"}})]}),
         ("messages", {"messages": [user("no block")]}),
-        ("messages", {"system": [{"type": "image", "source": DATA}]}),
+        ("system", {"system": [{"type": "image", "source": DATA}]}),
+        ("system", {"system": [{"type": "text", "text": 5}]}),
         ("tools", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
         ("tool_choice", {"tool_choice": {"type": "some"}}),
         ("output_config", {"output_config": {"format": {"type": "grammar"}}}),
+        ("output_config", {"output_config": {"effort": ["high"]}, "model": "gpt-5"}),
+        *(("messages", {"messages": [user(block)]}) for block in ODD_BLOCKS),
     ],
 )
 def test_what_a_chat_cannot_say_is_refused_by_name(field: str, more: dict[str, Any]) -> None:
