@@ -38,6 +38,41 @@ async def start(folder, everything):
 asyncio.run(start(Path(sys.argv[1]), sys.argv[2] == "everything"))
 print(json.dumps({"modules": sorted(sys.modules), "calls": calls}))
 """
+READY = """
+import asyncio, os, sys
+from pathlib import Path
+
+import aiohttp
+
+from proxy import app
+from proxy.settings import Address, Settings
+
+compiled = 0
+
+def count(frame, event, _):
+    global compiled
+    compiled += event == "call" and frame.f_code.co_name == "compile"
+
+async def until_ready(url):
+    async with aiohttp.ClientSession() as session:
+        while True:
+            async with session.get(url) as response:
+                if response.status == 200:
+                    return
+
+async def start(folder):
+    here = Address("127.0.0.1", 0)
+    settings = Settings(folder / "policies", here, here)
+    async with app.running(settings, log_fd=os.open(os.devnull, os.O_WRONLY)) as running:
+        await until_ready(f"http://{running.admin}/readyz")
+        sys.setprofile(count)
+        running.policies.current.prepare()
+        sys.setprofile(None)
+    print(compiled)
+
+asyncio.run(start(Path(sys.argv[1])))
+"""
+"""Prints how many patterns are left to compile when the process says that it is ready."""
 NEEDLESS = (
     "google.protobuf", "jsonschema_rs", "numpy", "onnxruntime", "opentelemetry", "phonenumbers",
     "proxy.demo.serving", "proxy.guardrails.kinds.", "proxy.guardrails.matching.gitleaks",
@@ -47,7 +82,7 @@ NEEDLESS = (
 LATER = ("google.protobuf", "opentelemetry", "requests", "proxy.guardrails.services.judge")
 """What is imported when there are spans to send, or a guard asks somebody else."""
 TABLE = "proxy.guardrails.kinds.table"
-MODULES, CALLS = 320, 13_000
+MODULES, CALLS = 325, 13_000
 
 
 @dataclass(frozen=True)
@@ -86,3 +121,16 @@ def test_what_policies_ask_for_is_there_before_the_process_is_ready(tmp_path: Pa
     assert {"injection", "keywords", "pii", "secrets", "phonenumbers", "stdnum"} <= kinds
     assert not {"code", "json_schema", "onnx", "toxicity"} & kinds
     assert not [name for name in start.modules if name.startswith(LATER)]
+
+
+@pytest.mark.process
+def test_no_pattern_is_left_to_compile_when_the_process_says_that_it_is_ready(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "policies").mkdir()
+    policies.write(tmp_path / "policies", "guards", 9)
+
+    arguments = [sys.executable, "-c", READY, str(tmp_path)]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60)
+
+    assert ran.stdout == "0\n"

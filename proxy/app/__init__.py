@@ -155,9 +155,8 @@ async def running(
         await opened.enter_async_context(LoopLag(context.metrics.late))
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(running_beside(watch.run()))
-        await opened.enter_async_context(running_beside(_prepare(store, http)))
-        readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
+        await opened.enter_async_context(running_beside(_prepare(store, http, readiness)))
         telemetry.listening(context, ending, listen, admin)
         yield Running(listen=listen, admin=admin, policies=store, watch=watch)
 
@@ -188,10 +187,12 @@ def _context(
     return context, ending
 
 
-async def _prepare(store: PolicyStore, http: HttpClient) -> None:
-    """Load, in threads, what a start does not wait for."""
-    await http.prepare()
+async def _prepare(store: PolicyStore, http: HttpClient, readiness: Readiness) -> None:
+    """Load, in threads, what a start does not wait for: calls are served meanwhile, but nobody is
+    told to send them before no text has a guard load something on the loop."""
     await store.prepare()
+    readiness.ready = True
+    await http.prepare()
 
 
 async def _rooms(

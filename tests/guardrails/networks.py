@@ -48,19 +48,24 @@ def tensor(name: str, rows: Sequence[Sequence[float]]) -> bytes:
     return part(5, dims + count(2, FLOAT) + part(8, name) + part(9, raw))
 
 
-def value(field: int, name: str, kind: int, *dims: str) -> bytes:
-    shape = b"".join(part(1, part(2, dim)) for dim in dims)
+def value(field: int, name: str, kind: int, *dims: str | int) -> bytes:
+    shape = b"".join(
+        part(1, part(2, dim) if isinstance(dim, str) else count(1, dim)) for dim in dims
+    )
     return part(field, part(1, name) + part(2, part(1, count(1, kind) + part(2, shape))))
 
 
-def network(weights: Sequence[Sequence[float]], pool: str = "ReduceMax") -> bytes:
-    """Logits are, for each label, the highest weight of the words that are there, or their mean."""
+def network(
+    weights: Sequence[Sequence[float]], pool: str = "ReduceMax", tokens: int | None = None
+) -> bytes:
+    """Logits are, for each label, the highest weight of the words that are there, or their mean.
+    ``tokens`` is how many it takes, where it takes one number alone."""
     graph = (
         node("Gather", ["W", "input_ids"], "each")
         + node(pool, ["each"], "logits", ints("axes", 1) + integer("keepdims", 0))
         + part(2, "tiny")
         + tensor("W", weights)
-        + value(11, "input_ids", INT64, "batch", "tokens")
+        + value(11, "input_ids", INT64, "batch", tokens or "tokens")
         + value(12, "logits", FLOAT, "batch", "labels")
     )
     return count(1, 8) + part(7, graph) + part(8, part(1, "") + count(2, 13))
@@ -72,6 +77,7 @@ def classifier(
     labels: Sequence[str],
     *,
     pool: str = "ReduceMax",
+    tokens: int | None = None,
     **config: object,
 ) -> str:
     """Write a model whose vocabulary are these words, an unknown one first; give its folder."""
@@ -82,7 +88,7 @@ def classifier(
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=next(iter(words))))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "model.onnx").write_bytes(network([*words.values()], pool))
+    (folder / "model.onnx").write_bytes(network([*words.values()], pool, tokens))
     said = {"id2label": {str(index): label for index, label in enumerate(labels)}, **config}
     (folder / "config.json").write_text(json.dumps(said))
     return str(folder)

@@ -171,7 +171,7 @@ class GroundedConfig(Section):
     threshold: Certain = 0.5
     """How surely a sentence must lack support."""
     nli: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = None
-    """A folder as that of `onnx`, whose model judges pairs by entailment and contradiction."""
+    """A folder as that of `onnx`, whose model judges pairs by entailment, contradiction or both."""
 
 
 def _make(keys: GroundedConfig, context: GuardContext) -> Grounded | Entailed:

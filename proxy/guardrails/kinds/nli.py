@@ -1,9 +1,9 @@
 """Whether an answer's sentences follow from a context, as a model of inference of your own judges.
 
 The folder is one as ``onnx`` reads it, of a classifier of pairs: what is known, and what is said.
-Its labels tell entailment and contradiction by their names. Each sentence is judged by those of the
-context that share most words with it, each pair alone: what only several sentences together bear
-looks unsupported.
+Its labels tell entailment and contradiction, or one of them, by their names. Each sentence is
+judged by those of the context that share most words with it, each pair alone: what only several
+sentences together bear looks unsupported.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ ENTAILMENT, CONTRADICTION = "entail", "contra"
 
 
 class Entailed:
-    """Judges by a folder's model. Raises ``ValueError`` as ``Onnx`` does, and for a model without
-    labels of entailment and contradiction."""
+    """Judges by a folder's model. Raises ``ValueError`` as ``Onnx`` does, and for a model without a
+    label of entailment or contradiction. One that has not both finds by the one that it has.
+    """
 
     __slots__ = ("_model", "_threshold", "against", "bears")
 
@@ -35,6 +36,10 @@ class Entailed:
         self._model = load(Path(folder))
         self.bears = _label(self._model.network, ENTAILMENT)
         self.against = _label(self._model.network, CONTRADICTION)
+        if self.bears is None and self.against is None:
+            raise ValueError(
+                f"no label of the model begins with {ENTAILMENT!r} or {CONTRADICTION!r}"
+            )
         self._threshold = threshold
 
     @property
@@ -59,9 +64,10 @@ class Entailed:
         related = self._model.network.related
         # One turn for each, so that a call that is late ends soon.
         shares = [await aside(partial(related, each, sentence)) for each in known]
-        support = max((each[self.bears] for each in shares), default=0.0)
-        contradiction = max((each[self.against] for each in shares), default=0.0)
-        if contradiction > support:
+        support = max((each[self.bears] for each in shares), default=0.0) if self.bears else 1.0
+        against = self.against
+        contradiction = max((each[against] for each in shares), default=0.0) if against else 0.0
+        if contradiction > support or self.bears is None:
             return "contradicted", contradiction
         return "unsupported", 1 - support
 
@@ -121,8 +127,5 @@ def _sentences(text: str) -> list[word_overlap.Sentence]:
     return list(word_overlap.sentences(text))
 
 
-def _label(network: Network, begins: str) -> str:
-    for label in network.labels:
-        if label.lower().startswith(begins):
-            return label
-    raise ValueError(f"the model has no label that begins with {begins!r}")
+def _label(network: Network, begins: str) -> str | None:
+    return next((label for label in network.labels if label.lower().startswith(begins)), None)

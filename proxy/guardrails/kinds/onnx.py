@@ -64,7 +64,7 @@ class Network:
         ids = np.asarray([window.ids], np.int64)
         tensors = {
             "input_ids": ids,
-            "attention_mask": np.ones_like(ids),
+            "attention_mask": np.asarray([window.attention_mask], np.int64),
             "token_type_ids": np.asarray([window.type_ids], np.int64),
         }
         given = {name: tensor for name, tensor in tensors.items() if name in self.inputs}
@@ -189,7 +189,10 @@ def _network(folder: Path) -> Network:
     )
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(min(TOKENS, _most_tokens(config)), stride=OVERLAP)
+    fixed = _fixed_tokens(session)
+    if fixed is not None:
+        tokenizer.enable_padding(length=fixed)
+    tokenizer.enable_truncation(fixed or min(TOKENS, _most_tokens(config)), stride=OVERLAP)
     network = Network(
         session=session,
         tokenizer=tokenizer,
@@ -200,6 +203,13 @@ def _network(folder: Path) -> Network:
     with suppress(Unjudged):  # the first look loads more, and no call is to wait for it
         network.judge(network.windows("word")[0])
     return network
+
+
+def _fixed_tokens(session: Any) -> int | None:
+    """Return how many tokens a text has to have: some models are exported for one number alone."""
+    shapes = {each.name: each.shape for each in session.get_inputs()}
+    tokens = shapes["input_ids"][1]
+    return tokens if isinstance(tokens, int) else None
 
 
 def _most_tokens(config: Mapping[str, Any]) -> int:

@@ -72,8 +72,25 @@ async def test_what_is_too_much_to_judge_cannot_be_told(folder: str) -> None:
 def test_a_model_of_something_else_is_refused(tmp_path: Path, folder: str) -> None:
     other = classifier(tmp_path / "other", {"?": (0.0, 1.0)}, ["fine", "rival"])
 
-    with pytest.raises(ValueError, match="no label that begins with 'entail'"):
+    with pytest.raises(ValueError, match="no label of the model begins with 'entail' or 'contra'"):
         Entailed(other, 0.5)
+
+
+async def test_a_model_that_knows_one_of_the_two_finds_by_that_one(
+    tmp_path: Path, folder: str
+) -> None:
+    words = {"?": (0.0, 1.0), "never": (9.0, 0.0), "lions": (9.0, 0.0)}
+    bears = {"?": (1.0, 0.0), "never": (0.0, 9.0), "lions": (0.0, 9.0)}
+    against = classifier(tmp_path / "against", words, ["contradiction", "other"])
+    supports = classifier(tmp_path / "supports", bears, ["entailment", "not_entailment"])
+    text = "The weir is open. It is never open on Sundays."
+
+    told = [await judged(Entailed(each, 0.9), text) for each in (against, supports)]
+
+    assert [[(text[f.start : f.end], f.kind) for f in found] for found in told] == [
+        [("It is never open on Sundays.", "contradicted")],
+        [("It is never open on Sundays.", "unsupported")],
+    ]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

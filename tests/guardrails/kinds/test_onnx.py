@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,12 +62,22 @@ async def test_a_long_text_is_judged_to_its_end_window_by_window(folder: str) ->
 
 async def test_labels_may_hold_together_where_the_model_says_so(tmp_path: Path) -> None:
     words = {"?": (-5.0, -5.0), "hippo": (5.0, 4.0)}
-    kind = {"problem_type": "multi_label_classification"}
+    kind: dict[str, Any] = {"problem_type": "multi_label_classification"}
     guard = Onnx(classifier(tmp_path / "m", words, ["a", "b"], **kind), {"a": 0.9, "b": 0.99})
 
     [[found]] = await judged(guard, "hippo")
 
     assert (found.kind, found.score) == ("a", 0.993)
+
+
+async def test_a_model_of_one_number_of_tokens_is_given_as_many(tmp_path: Path) -> None:
+    words = {"?": (4.0, -4.0), "hippo": (4.0, 9.0)}
+    guard = Onnx(classifier(tmp_path / "m", words, ["fine", "rival"], tokens=100), {"rival": 0.9})
+
+    short, long = await judged(guard, "where is the hippo", "word " * 250 + "hippo")
+
+    assert short == [Finding(0, 18, "rival", 0.993)]
+    assert long[-1].end == len("word " * 250 + "hippo")
 
 
 @pytest.mark.parametrize("text", ["", " ", "\ud800 hippo"])
@@ -114,6 +125,7 @@ def test_without_the_extra_a_policy_hears_how_to_get_it() -> None:
 import sys
 sys.modules["onnxruntime"] = None
 from pathlib import Path
+from typing import Any
 from proxy.guardrails.kinds.onnx import load
 try:
     load(Path("."))
