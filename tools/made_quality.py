@@ -71,16 +71,25 @@ PLACES: dict[str, Sequence[str]] = {
 }
 
 
-def secrets() -> Iterator[str]:
-    look, chance = detector("secrets"), random.Random(5)  # noqa: S311  # they open nothing
-    yield "| maker | " + " | ".join(PLACES) + " |"
-    yield "|---" * (len(PLACES) + 1) + "|"
+def credential_texts() -> dict[str, dict[str, list[str]]]:
+    """Draw texts with a key, by its maker and by where it stands."""
+    chance = random.Random(5)  # noqa: S311  # they open nothing
+    texts: dict[str, dict[str, list[str]]] = {}
     for maker, make in MAKERS.items():
         keys = [make(chance) for _ in range(DRAWS)]
-        cells = []
-        for around in PLACES.values():
-            texts = [each.format(key) for key in keys for each in around]
-            cells.append(f"{hits(look, texts)} of {len(texts)}")
+        texts[maker] = {
+            place: [each.format(key) for key in keys for each in around]
+            for place, around in PLACES.items()
+        }
+    return texts
+
+
+def secrets() -> Iterator[str]:
+    look = detector("secrets")
+    yield "| maker | " + " | ".join(PLACES) + " |"
+    yield "|---" * (len(PLACES) + 1) + "|"
+    for maker, places in credential_texts().items():
+        cells = [f"{hits(look, texts)} of {len(texts)}" for texts in places.values()]
         yield f"| {maker} | " + " | ".join(cells) + " |"
 
 
@@ -130,13 +139,20 @@ SENTENCES = (
 )  # fmt: skip
 
 
-def people() -> Iterator[str]:
+def people_texts() -> dict[str, list[str]]:
+    """Draw texts with a number or an address, by what it is."""
     chance = random.Random(9)  # noqa: S311  # a draw that repeats
+    return {
+        name: [around.format(make(chance)) for _ in range(20) for around in SENTENCES]
+        for name, make in ENTITIES.items()
+    }
+
+
+def people() -> Iterator[str]:
     yield "| entity | found |"
     yield "|---|---|"
-    for name, make in ENTITIES.items():
+    for name, texts in people_texts().items():
         look = detector("pii", entities=[name])
-        texts = [around.format(make(chance)) for _ in range(20) for around in SENTENCES]
         yield f"| {name} | {confidence.wilson(hits(look, texts), len(texts))} |"
 
 
@@ -185,14 +201,18 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-def harmless() -> Iterator[str]:
+def harmless_texts() -> dict[str, list[str]]:
+    """Draw harmless texts, by their kind."""
     chance = random.Random(3)  # noqa: S311  # a draw that repeats
+    return {kind: [make(chance) for _ in range(EACH)] for kind, make in KINDS.items()}
+
+
+def harmless() -> Iterator[str]:
     guards = {name: detector(name) for name in ("pii", "secrets", "toxicity")}
     guards["injection"] = Injection(model=False)
     yield "| texts | " + " | ".join(f"`{name}`" for name in guards) + " |"
     yield "|---" * (len(guards) + 1) + "|"
-    for kind, make in KINDS.items():
-        texts = [make(chance) for _ in range(EACH)]
+    for kind, texts in harmless_texts().items():
         yield f"| {kind} | " + " | ".join(str(hits(each, texts)) for each in guards.values()) + " |"
 
 

@@ -88,7 +88,7 @@ INDIRECT = (
         "fake_turn",
         LIKELY,
         r"(?:[\[<{(]{1,2}|#{2,4}\s{0,2})/?(?:system|admin|assistant|developer|"
-        r"sys)(?:[ _-](?:message|note|notice|instructions?|update|prompt|override|command|alert|"
+        r"sys)(?:[\x20_-](?:message|note|notice|instructions?|update|prompt|override|command|alert|"
         r"directive))?\s{0,2}(?:[\]>})]{1,2}|:)\W{0,6}<3>(?:ignore|disregard|forget|override|"
         r"new instructions?|you are now|from now on|the user (?:has|wants|is)|your new|"
         r"you must (?:now )?)\b",

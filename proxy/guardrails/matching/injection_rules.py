@@ -7,6 +7,7 @@ to judge. ``injection_languages`` has other languages than English.
 from __future__ import annotations
 
 from proxy.guardrails.matching.injection_indirect import INDIRECT
+from proxy.guardrails.matching.injection_limits import OF_LIMITS
 from proxy.guardrails.matching.phrase_rules import PhraseRule
 from proxy.guardrails.matching.phrases import phrase
 
@@ -252,5 +253,5 @@ ENGLISH = (
     ),
 )
 
-RULES = (*ENGLISH, *INDIRECT)
+RULES = (*ENGLISH, *INDIRECT, *OF_LIMITS)
 NAMES = tuple(dict.fromkeys(rule.kind for rule in RULES))
