@@ -202,8 +202,8 @@ class GuardRule:
     It ``enforces`` if a finding changes or stops a text, or changes where the call goes; it
     ``stops`` if a text with a finding is not shown: the call ends there, or is asked again. It is
     ``strict`` if a failure of the detector stops a text. ``may_find`` is its detector's where it
-    looks for places in texts of any kind; ``sieves`` are what that one asks of lines of ASCII, none
-    where it asks something else.
+    looks for places in texts of any kind; ``sieves`` are what that one asks first of lines of
+    ASCII, and nothing else where none of them hits; none where it asks something else.
     """
 
     name: str

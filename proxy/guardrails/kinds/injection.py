@@ -21,7 +21,7 @@ from proxy.guardrails.matching.injection_model import WINDOW, ScoredWindow
 from proxy.guardrails.matching.injection_rules import NAMES, RULES
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
-from proxy.guardrails.matching.re2set import prefilter
+from proxy.guardrails.matching.re2set import Staged
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, MayFind
 from proxy.types.hold import Hold
@@ -58,10 +58,14 @@ class Injection:
     @property
     def may_find(self) -> MayFind | None:
         """The rules' own; the model has something to say of every text."""
-        in_english = None if self.model else prefilter(_english().sets)
-        if in_english is None:
+        if self.model:
             return None
-        return lambda lines: in_english(lines) or _languages().may_find(lines)
+        english, others = _english(), _languages()
+        sieves = (english.openings.sieve,) if english.openings is not None else ()
+        return Staged(
+            (*sieves, others.openings.sieve),
+            lambda lines: english.may_find(lines) or others.may_find(lines),
+        )
 
     @property
     def hold(self) -> Hold | None:
@@ -131,7 +135,8 @@ def _languages() -> LanguageBook:
 @lru_cache(maxsize=1)
 def _english() -> PhraseRules:
     """Compile the rules once: they are the same for every guard."""
-    return PhraseRules([PhraseRule(f"rule:{r.kind}", r.score, r.pattern) for r in RULES], LONGEST)
+    rules = [PhraseRule(f"rule:{rule.kind}", rule.score, rule.pattern) for rule in RULES]
+    return PhraseRules(rules, LONGEST, opened=True)
 
 
 class InjectionConfig(Section):

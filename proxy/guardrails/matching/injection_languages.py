@@ -58,12 +58,12 @@ class LanguageBook:
         self._longest = longest
         self._languages = all_languages()
         self._opened: list[CompiledLanguage | None] = [None] * len(self._languages)
-        self._openings = PatternSet(f"(?i){each.opening}" for each in self._languages)
+        self.openings = PatternSet(f"(?i){each.opening}" for each in self._languages)
 
     def may_find(self, lines: bytes) -> bool:
         """False only if none of these lines has a finding. A word that opens a language is mostly
         one of another: its rules tell."""
-        for index in self._openings.hits(lines):
+        for index in self.openings.hits(lines):
             may_hit = (self._opened[index] or self._open(index)).may_hit
             if may_hit is None or may_hit(lines):
                 return True
@@ -85,7 +85,7 @@ class LanguageBook:
 
     def find(self, text: str) -> Iterator[Finding]:
         text = encodable(text)
-        for index in self._openings.hits(text.encode()):
+        for index in self.openings.hits(text.encode()):
             rules, unsaid, _ = self._opened[index] or self._open(index)
             for found in rules.find(text):
                 words = text[found.start : found.end]

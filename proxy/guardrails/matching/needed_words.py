@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from proxy.guardrails.matching.match_length import TOKENS
+from proxy.guardrails.matching.rarest_part import COMMON
 
 Needed = frozenset[str]  # one of these; empty where nothing need be there
 GAP = "\ufdd0"  # in a string for what stands between words; no text has it
@@ -113,6 +114,7 @@ class _Branches:
 
 
 def _worth(strings: Needed) -> tuple[int, int]:
-    """The longer the shortest, the rarer; then the fewer."""
-    shortest = min((len(each.replace(GAP, "").encode()) for each in strings), default=0)
-    return (shortest, sum(GAP in each for each in strings) - len(strings))
+    """The longer the shortest, the rarer; then the fewer. A word that many texts have is as rare as
+    a letter."""
+    letters = (1 if each in COMMON else len(each.replace(GAP, "").encode()) for each in strings)
+    return (min(letters, default=0), sum(GAP in each for each in strings) - len(strings))

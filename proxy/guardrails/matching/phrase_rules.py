@@ -13,6 +13,7 @@ import re2
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.hold import Holds, Shape, Shapes
+from proxy.guardrails.matching.rarest_part import rarest_part
 from proxy.guardrails.matching.re2set import PatternSet
 from proxy.types.guard import Finding
 from proxy.types.hold import Hold
@@ -34,9 +35,13 @@ class PhraseRule:
 
 
 class PhraseRules:
-    """Compiled rules. Raises ValueError for a pattern that RE2 does not take."""
+    """Compiled rules. Raises ValueError for a pattern that RE2 does not take.
 
-    def __init__(self, rules: Sequence[PhraseRule], longest: int) -> None:
+    With ``opened`` a text is read for the rarest part of each rule first, and for the rules of a
+    pass only where it has one: ``openings`` tells which passes those are.
+    """
+
+    def __init__(self, rules: Sequence[PhraseRule], longest: int, *, opened: bool = False) -> None:
         """``longest`` bounds a finding in characters: a longer match is none."""
         self._longest = longest
         self._rules = rules
@@ -49,6 +54,7 @@ class PhraseRules:
         self._parts = [
             (PatternSet(f"(?i){rule.pattern}" for rule in each), each) for each in together(rules)
         ]
+        self.openings = PatternSet(map(_opening, together(rules))) if opened else None
 
     @property
     def sets(self) -> list[PatternSet]:
@@ -60,6 +66,12 @@ class PhraseRules:
         """Return what tells of a stream how a rule may go on; made when it is first asked for, as
         questions ask for none."""
         return live(self._rules)
+
+    def may_find(self, lines: bytes) -> bool:
+        """False only if none of these lines has a finding."""
+        if self.openings is None:
+            return any(each.may_hit(lines) for each in self.sets)
+        return any(self._parts[index][0].may_hit(lines) for index in self.openings.hits(lines))
 
     def prepare(self) -> None:
         """Compile each rule by itself, which most texts ask for none of."""
@@ -79,8 +91,11 @@ class PhraseRules:
         return sorted(found, key=lambda finding: finding.start)
 
     def _matching(self, text: str) -> Iterator[tuple[PhraseRule, Any]]:
-        for several, rules in self._parts:
-            for index in several.hits(text.encode()):
+        data, parts = text.encode(), self._parts
+        if self.openings is not None:
+            parts = [parts[index] for index in self.openings.hits(data)]
+        for several, rules in parts:
+            for index in several.hits(data):
                 yield rules[index], self._alone(rules[index].pattern)
 
     def _alone(self, pattern: str) -> Any:
@@ -95,6 +110,11 @@ class PhraseRules:
 def together(rules: Sequence[PhraseRule]) -> Iterator[Sequence[PhraseRule]]:
     """Return the rules that are looked for in one pass."""
     return (rules[at : at + TOGETHER] for at in range(0, len(rules), TOGETHER))
+
+
+def _opening(rules: Sequence[PhraseRule]) -> str:
+    """Return a pattern that is in each match of each rule."""
+    return f"(?i)(?:{'|'.join(dict.fromkeys(rarest_part(rule.pattern) for rule in rules))})"
 
 
 def live(rules: Sequence[PhraseRule]) -> Hold:

@@ -193,6 +193,20 @@ class Prefilter:
         return False
 
 
+@frozen
+class Staged:
+    """Sets that are asked first, and what is asked ``then``, where one of them may hit."""
+
+    sieves: tuple[Sieve, ...]
+    then: MayFind
+
+    def __call__(self, lines: bytes) -> bool:
+        for match, nothing in self.sieves:
+            if match(lines) != nothing:
+                return self.then(lines)
+        return False
+
+
 class Characters:
     """Turns places in bytes to places in characters; asked from the left to the right."""
 

@@ -77,7 +77,7 @@ def _results(
             if is_plain and rule.sieves:
                 for match, nothing in rule.sieves:
                     if match(shown) != nothing:
-                        found = True
+                        found = rule.may_find(shown)
                         break
             else:
                 found = rule.may_find(shown)

@@ -100,7 +100,7 @@ def test_a_word_that_opens_a_language_is_not_yet_a_finding(text: str, may_find: 
 
 
 def test_plain_english_opens_no_language() -> None:
-    assert not BOOK._openings.hits(
+    assert not BOOK.openings.hits(
         b"The parcel left the warehouse and will arrive by Thursday noon."
     )
 

@@ -14,7 +14,8 @@ from proxy.guardrails.matching.needed_words import GAP, needed
     ("pattern", "words"),
     [
         ("send money", {"send money"}),
-        ("(?:send|lend) (?:gold|silver)", {"send", "lend"}),
+        ("(?:bend|lend) (?:gold|silver)", {"bend", "lend"}),
+        ("(?:send|lend) (?:gold|silver)", {"gold", "silver"}),  # many texts have "send"
         ("ab?cde", {"cde"}),
         ("(?:abc)+d", {"abc"}),
         ("(?:abc)*d", {"d"}),
