@@ -23,6 +23,8 @@ Lines = tuple[bytes, bytes, bool]
 """Texts on lines of their own, and the same with their capitals made small; True for ASCII alone,
 which is what the sieves of a rule take."""
 
+_made = tuple.__new__  # of a ``GuardResult``: six times a call, and half as long as by its names
+
 VERDICTS: tuple[Verdict, Verdict] = ("not_applicable", "passed")  # of no bytes, and of some
 
 
@@ -87,18 +89,22 @@ def _results(
                 size, fields = total, len(texts)
                 if rule.roles_left_out:
                     size, fields = _seen(rule, texts, total)
-                result = GuardResult(
-                    guard=rule.name,
-                    verdict=VERDICTS[size > 0],
-                    shadow=rule.shadow,
-                    findings={},
-                    score=0.0,
-                    bytes=size,
-                    fields=fields,
-                    seconds=spent,
-                    kind=rule.kind,
-                    action=rule.action,
-                    detections=rule.detections,
+                result = _made(
+                    GuardResult,
+                    (
+                        rule.name,
+                        VERDICTS[size > 0],
+                        rule.shadow,
+                        {},
+                        0.0,
+                        size,
+                        fields,
+                        spent,
+                        None,
+                        rule.kind,
+                        rule.action,
+                        rule.detections,
+                    ),
                 )
         results += (result,)
     return results

@@ -18,7 +18,7 @@ from proxy.guardrails.text.walk import Text, Texts, request_texts
 from proxy.guardrails.whole.glance import glance
 from proxy.record import Record, TraceIds
 from proxy.types import Chunk
-from proxy.types.guard import Action, Detector, Finding, GuardRule, StageRules
+from proxy.types.guard import Action, Detector, Finding, GuardResult, GuardRule, StageRules
 from tests.guardrails.doubles import Ticks
 
 PATTERNS = [r"^rhino$", r"\Ahippo\z", r"(?-m)^emu", r"zebra(?:[^a-z]|$)", r"(?s)a.\z", r"\Qa.b\E$"]
@@ -118,6 +118,8 @@ def test_clean_texts_pass_all_rules_at_a_glance() -> None:
     assert left == [r"(?-m)^emu", r"\Qa.b\E$"]  # which know the edges of a text alone
     passed = [each for each in told if each is not None]
     assert {(each.verdict, each.bytes, each.fields) for each in passed} == {("passed", 32, 2)}
+    assert [GuardResult(**each._asdict()) for each in passed] == passed
+    assert {len(each) for each in passed} == {len(GuardResult._fields)}
 
 
 @pytest.mark.parametrize(
