@@ -39,6 +39,12 @@ class RuleCursor:
         holds = self.reach is not None and self.tally.rule.enforces
         self.hold = hold_of(self.tally.rule.detector) if holds else None
 
+    def begin_anew(self, at: int) -> None:
+        """Look from a place on at another text."""
+        self.since = self.decided = self.until = at
+        self.recent.clear()
+        self.ahead = False
+
     @property
     def looks(self) -> bool:
         """True if it looks at a text that is not whole."""

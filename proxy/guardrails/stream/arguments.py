@@ -129,6 +129,10 @@ class ArgumentsWindow:
             return pieces
         return []
 
+    def let_go(self) -> list[ReleasedPiece]:
+        """End the arguments: they do not go on behind anything else."""
+        return self.flush()
+
     def flush(self) -> list[ReleasedPiece]:
         """End the arguments, return all that is left of them."""
         self._splitter = Splitter()

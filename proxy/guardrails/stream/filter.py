@@ -47,12 +47,14 @@ _FORMS = frozenset({"delta", "message", "text"})  # where a choice says what it 
 
 class ChunkTexts(NamedTuple):
     """What one chunk brings: its texts, each with where it goes on if it does, and the choices
-    that it ends. ``weight`` is how much there is to read for that."""
+    that it ends. ``weight`` is how much there is to read for that; ``anew`` says that what is held
+    is to leave before it, see ``begins_anew``."""
 
     chunk: Chunk
     texts: Sequence[tuple[TextPlace | None, Text]]
     ends: set[int]
     weight: int
+    anew: bool = False
 
 
 class StreamFilter:
@@ -112,11 +114,13 @@ class StreamFilter:
                 place = going_on(data, text)
                 placed.append((place, text))
                 weight += self._weight(data, place, text)
-        ends = finished(data)
-        if ends or chunk.last:
+        ends, anew = finished(data), bool(self._streams) and begins_anew(data)
+        if anew:
+            weight += sum(stream.weight_of_end() for stream in self._streams.values())
+        elif ends or chunk.last:
             ending = (chunk.last or place[0] in ends for place in self._streams)
             weight += sum(one.weight_of_end() for one in compress(self._streams.values(), ending))
-        return ChunkTexts(chunk=chunk, texts=placed, ends=ends, weight=weight)
+        return ChunkTexts(chunk=chunk, texts=placed, ends=ends, weight=weight, anew=anew)
 
     def _weight(self, data: Json, place: TextPlace | None, text: Text) -> int:
         if place is None:  # one that is there a second time is read as said again and again
@@ -130,10 +134,7 @@ class StreamFilter:
 
     def take(self, step: ChunkTexts) -> list[Chunk]:
         """Take the texts of the next chunk, return the chunks they release."""
-        data = step.chunk.data
-        if data is not None and self._streams and begins_anew(data):
-            return [*self.flush(), *self._take(step)]
-        return self._take(step)
+        return [*self._let_go(), *self._take(step)] if step.anew else self._take(step)
 
     def _take(self, step: ChunkTexts) -> list[Chunk]:
         chunk, data, ends = step.chunk, step.chunk.data, step.ends
@@ -162,6 +163,8 @@ class StreamFilter:
     def take_in_turns(self, step: ChunkTexts) -> Iterator[list[Chunk]]:
         """Take the texts of a chunk with a long one piece by piece, each when it is asked for, and
         return the chunks that it releases. All are to be asked for, in the end."""
+        if step.anew:
+            yield self._let_go()
         chunk, going = self._at_once(step.chunk, step.texts)
         self._ended |= step.ends
         yield from self._parted(chunk, going, step.ends)
@@ -177,6 +180,10 @@ class StreamFilter:
         """Return all chunks that are held: the stream has ended."""
         self._lane = None
         return self._flushed(self._streams)
+
+    def _let_go(self) -> list[Chunk]:
+        """Return all chunks that are held, as another block is to follow them."""
+        return [chunk for stream in self._streams.values() for chunk in stream.let_go()]
 
     def _flushed(self, places: Iterable[TextPlace]) -> list[Chunk]:
         return [chunk for place in places for chunk in self._streams[place].flush()]

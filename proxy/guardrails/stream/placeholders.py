@@ -187,6 +187,10 @@ class Unmasker:
         """Take a text that is whole, return all of it with its values back."""
         return [*self.feed(text), *self.flush()]
 
+    def let_go(self) -> list[ReleasedPiece]:
+        """End the text: no placeholder goes on behind anything else."""
+        return self.flush()
+
     def flush(self) -> list[ReleasedPiece]:
         """Return what was held back: the text has ended."""
         pieces = self._restored(self._before + self._held, len(self._before)) if self._held else []

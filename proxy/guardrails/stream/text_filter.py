@@ -32,6 +32,10 @@ class TextFilter(Protocol):
     def feed(self, text: str) -> list[ReleasedPiece]:
         """Take the next characters, return the pieces that they release."""
 
+    def let_go(self) -> list[ReleasedPiece]:
+        """Return all that is held, as something else is to be shown behind it. The text may go on
+        then, and is read as one, as far as this can: else it ends, as with ``flush``."""
+
     def flush(self) -> list[ReleasedPiece]:
         """End the text, return all that is left of it. What is fed next is another text."""
 

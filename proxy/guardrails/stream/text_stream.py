@@ -48,6 +48,10 @@ class TextStream:
         pieces = self._window.feed(text)
         return self._taken(pieces) if pieces or queue[0].size else []
 
+    def let_go(self) -> list[Chunk]:
+        """Return the chunks that wait, as others are to follow them, though the text may go on."""
+        return self._taken(self._window.let_go())
+
     def flush(self) -> list[Chunk]:
         return self._taken(self._window.flush())
 

@@ -16,13 +16,15 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import replace as copied
 from itertools import takewhile
+from operator import attrgetter
 
-from proxy.guardrails.findings.mask import Replace, TextMatch, find_matches, named, within_json
+from proxy.guardrails.findings.mask import Replace, TextMatch, named, within_json
 from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import Clock, RuleTally
+from proxy.guardrails.stream.looks import find_held, find_whole, glance
 from proxy.guardrails.stream.text_filter import ReleasedPiece
 from proxy.guardrails.stream.words import WORDS, Words, is_torn, last_end, open_from, words_for
-from proxy.guardrails.text.normalize import View, beginning, variants
+from proxy.guardrails.text.normalize import View, beginning
 from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
 from proxy.types.guard import is_weighted
 
@@ -35,6 +37,7 @@ HELD_SHARE = 32  # of what is held anyway, so much more may come before the next
 MOST_LOOKS = 4  # at the longest text that is kept, which may follow each other at once
 LEAST_UNREAD = 1024  # characters after which all that is kept is looked at once more, and cut
 LETTERS_A_SECOND = 20_000  # how much more must have come after a look that took so long
+_order = attrgetter("order")
 
 
 class Window:
@@ -68,7 +71,8 @@ class Window:
         holding = [cursor.reach for cursor in self._cursors if cursor.holds]
         self._whole = None in holding
         self._clean: set[str] = set()
-        self._in_turn = self._cursors if self._whole else sorted(self._cursors, key=_is_whole_text)
+        in_turn = sorted(self._cursors, key=lambda cursor: cursor.reach is None)
+        self._in_turn = self._cursors if self._whole else in_turn
         finite = [cursor.reach for cursor in self._cursors if cursor.reach is not None]
         held = [reach for reach in holding if reach is not None]
         self._words = words_for(self._cursors, escaped=escaped)
@@ -197,12 +201,7 @@ class Window:
 
     def _found(self, text: str) -> list[TextMatch]:
         """Return what is to be masked of a short text that is whole; what is only counted is."""
-        views = variants(text, escaped=self._escaped)
-        found = [
-            (cursor, match)
-            for cursor in self._in_turn
-            for match in find_matches(cursor.tally, cursor.rule, views)
-        ]
+        found = find_whole(self._in_turn, text, escaped=self._escaped)
         if not found and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
             self._clean.add(text)
         for cursor, match in found:
@@ -245,6 +244,22 @@ class Window:
             if self._seen - self._begun > MOST_WHOLE:
                 self._forgo(self._parts)
 
+    def let_go(self) -> list[ReleasedPiece]:
+        """Return all that is held, as something else is to be shown behind it. What is found across
+        is masked from there on, or blocks: a rule that needs the whole text reads two texts."""
+        if self._whole:
+            return self.flush()
+        pieces: list[ReleasedPiece] = []
+        if self.held:
+            before, text = self._before, self._text
+            found = find_held(self._cursors, text, before, self._base, escaped=self._escaped)
+            for match in sorted([*self._pending, *found], key=_order):
+                if self._tallies[match.rule].rule.stops:
+                    self._mask(match, pieces)
+                self._put(match, pieces)  # it counts once nothing can change it
+            self._show(self._base + len(text), pieces)
+        return pieces
+
     def flush(self) -> list[ReleasedPiece]:
         """End the text, return all that is left of it. What is fed next is another text."""
         whole = "".join(self._parts or ())
@@ -253,19 +268,16 @@ class Window:
         if self._text:
             self._look(self._cursors, final=True)
         if whole and not self._whole:
-            self._glance(whole)
+            glance(self._cursors, whole, escaped=self._escaped)
         pieces = self._release()
         self._text = self._before = ""
         self._base = self._begun = self._done = self._shown = self._seen
-        self._last = self._unread = 0
-        self._since = WORDS
+        self._last, self._unread, self._since = 0, 0, WORDS
         self._fresh = self._plain = True
         if self._parts is not None:
             self._parts = []
         for cursor in self._cursors:
-            cursor.since = cursor.decided = cursor.until = self._seen
-            cursor.recent.clear()
-            cursor.ahead = False
+            cursor.begin_anew(self._seen)
         return pieces
 
     def _forgo(self, parts: list[str]) -> None:
@@ -335,16 +347,6 @@ class Window:
             else:
                 cursor.tally.count(match.kind, match.score)
 
-    def _glance(self, whole: str) -> None:
-        """Let the rules look that need the whole text and hold nothing back for it. Of a long one
-        they see the text itself, no other reading, as where it does not come in pieces."""
-        long = len(whole) > SHEET
-        views = (View(whole),) if long else variants(whole, escaped=self._escaped)
-        for cursor in self._cursors:
-            if cursor.reach is None:
-                for match in find_matches(cursor.tally, cursor.rule, views):
-                    cursor.tally.count(match.kind, match.score)
-
     def _release(self) -> list[ReleasedPiece]:
         done = kept = self._base + len(self._text)
         for cursor in self._cursors:
@@ -373,8 +375,13 @@ class Window:
         tally.count(match.kind, match.score)
         if tally.rule.stops:
             raise tally.block(match.kind)
+        self._put(match, pieces)
+
+    def _put(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:
+        """Add the replacement of what is not shown of a match, and what is before it."""
         if match.end <= self._shown:
             return
+        tally = self._tallies[match.rule]
         self._show(match.start, pieces)
         found = self._text[self._shown - self._base : match.end - self._base]
         replacement = self._replace(tally.rule, match.kind, found)
@@ -386,11 +393,3 @@ class Window:
             text = self._text[self._shown - self._base : upto - self._base]
             pieces.append(ReleasedPiece(text, len(text), changed=False))
             self._shown = upto
-
-
-def _is_whole_text(cursor: RuleCursor) -> bool:
-    return cursor.reach is None
-
-
-def _order(match: TextMatch) -> tuple[int, int, int]:
-    return match.order

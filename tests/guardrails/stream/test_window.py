@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # ruff: noqa: RUF001  # disguises are among what is cut
 import base64
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +111,50 @@ def test_any_cut_gives_what_one_piece_gives(
         else:
             assert seen == released
             assert told(at_work) == told(once)
+
+
+def let_go(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
+    """Give what was released where all that is held has to leave behind each part."""
+    out = []
+    try:
+        for part in parts:
+            out += [*window.feed(part), *window.let_go()]
+            assert window.held == 0
+        out += window.flush()
+    except GuardBlocked as blocked:
+        return "".join(piece.text for piece in out), f"{blocked.guard} {blocked.kind}"
+    return "".join(piece.text for piece in out), None
+
+
+def around(text: str, edges: Sequence[int]) -> str:
+    """Give a text whose secrets are masked, each from the last edge within it on."""
+    shown, past = "", 0
+    for match in re.finditer("secret", text):
+        start = max(match.start(), *(edge for edge in (0, *edges) if edge < match.end()))
+        shown, past = f"{shown}{text[past:start]}[word]", match.end()
+    return shown + text[past:]
+
+
+@given(st.lists(st.sampled_from(["secret", "sec", "ret", "x ", "the"]), max_size=12), CUTS)
+@example(["secret"], [3])
+@example(["secret", "secret"], [1, 2, 8])
+@example(["secret", "x "], [6])
+def test_what_has_to_leave_is_looked_at_and_read_as_one_with_what_follows(
+    bits: list[str], cuts: list[int]
+) -> None:
+    text = "".join(bits)
+    edges = sorted({cut % (len(text) + 1) for cut in cuts})
+    for at_work in ([rule("secret", action="mask")], [rule("secret", "e" * 320, action="mask")]):
+        tallied = tallies(*at_work)
+
+        assert let_go(Window(tallied, replace=_bracketed), pieces(text, cuts)) == (
+            around(text, edges),
+            None,
+        )
+        assert tallied[0].result().findings.get("word", 0) == text.count("secret")
+    seen, blocked = let_go(Window(tallies(rule("secret", action="block"))), pieces(text, cuts))
+    assert (blocked is not None) == ("secret" in text)
+    assert "secret" not in seen
 
 
 def taken(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
