@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
@@ -180,7 +181,8 @@ def environment() -> Mapping[str, str]:
 @contextmanager
 def without_certificates() -> Iterator[None]:
     """Let OpenSSL find no certificates meanwhile. aiohttp reads all of the system's twice when it
-    is imported, for a client that nobody here uses: a tenth of a start. Ours read them later."""
+    is imported, for a client that nobody here uses: a tenth of a start. Ours read them later; see
+    ``restore_certificates`` for code of others."""
     before = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
     os.environ.update(dict.fromkeys(before, os.devnull))
     try:
@@ -191,6 +193,15 @@ def without_certificates() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def restore_certificates() -> None:
+    """Let aiohttp's own client verify servers by the system's certificates where it was imported
+    ``without_certificates``: code of others may use it, and would trust nobody."""
+    connector = sys.modules.get("aiohttp.connector")
+    context = getattr(connector, "_SSL_CONTEXT_VERIFIED", None)
+    if context is not None and not context.cert_store_stats()["x509"]:
+        context.load_default_certs()
 
 
 def from_environment(

@@ -29,6 +29,7 @@ from pydantic_core import CoreSchema
 
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy.schema.guards import COMMON, GuardConfig, config_of
+from proxy.settings import restore_certificates
 from proxy.types.guard import Looking
 
 GROUP = "headrace.guards"
@@ -63,6 +64,7 @@ def installed() -> dict[str, EntryPoint]:
 def read(entry: EntryPoint, values: Mapping[str, Any]) -> Plugged:
     """Read what a policy says of a guard that others bring. Raises ``ValueError``, of which
     ``ValidationError`` is one."""
+    restore_certificates()
     try:
         found = entry.load()
         keys, make = _strict(found.Keys), found.make

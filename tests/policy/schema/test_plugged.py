@@ -14,8 +14,10 @@ from tests.conftest import world
 
 TOP = Path(__file__).parents[3]
 CODE = """
+import ssl
 from dataclasses import dataclass
 
+import aiohttp
 from pydantic import BaseModel, Field
 
 from proxy.types.guard import Finding
@@ -44,6 +46,10 @@ class Zoo:
             raise ValueError("there are no dodos")
         if keys.animal == "bug":
             raise KeyError
+        if keys.animal == "seal":
+            known = ssl.create_default_context().cert_store_stats()
+            if aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats() != known:
+                raise ValueError("no server would be trusted")
         return Spotting(keys.animal)
 """
 CASES = """
@@ -93,6 +99,12 @@ async def run(site: Path, command: str, said: str, *, cases: str = "") -> tuple[
 
 async def test_a_guard_of_another_distribution_guards(site: Path) -> None:
     code, out = await run(site, "test", GOOD, cases=CASES)
+
+    assert code == 0, out
+
+
+async def test_it_may_ask_servers_by_aiohttp_which_verifies_them(site: Path) -> None:
+    code, out = await run(site, "check", "input: [{guard: zoo, animal: seal}]")
 
     assert code == 0, out
 
