@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import ClassVar, NamedTuple
 
 from proxy import summary
-from proxy.attempts import Attempt, Skip
+from proxy.attempts import Attempt
 from proxy.dialects.bounds import NUMBERS
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
@@ -25,7 +25,7 @@ from proxy.policy.review.explain import explain
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.policy.schema.rules import Cap, Set
 from proxy.record import Record
-from proxy.types import Call, Endpoint, Json, RequestHead, Target
+from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.guard import Verdicts
 from proxy.types.limit import Limit
 from proxy.types.outcome import READING, WAIT, Outcome
@@ -44,14 +44,22 @@ PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
 
 
 class Tried(NamedTuple):
-    """An attempt: where, why, how it ended, and how long it took."""
+    """An attempt: where by its title, as its target would keep an old revision's credentials; why,
+    how it ended, and how long it took."""
 
-    target: Target
+    target: str
     why: str
     status: int | None
     error: str | None
     seconds: float
     lost: bool
+
+
+class Skipped(NamedTuple):
+    """A target that was not asked, by its title, and why."""
+
+    target: str
+    reason: str
 
 
 class GuardFound(NamedTuple):
@@ -120,7 +128,7 @@ class PastCall(NamedTuple):
     error: str | None
     cost: int | None
     attempts: Sequence[Tried]
-    skips: Sequence[Skip]
+    skips: Sequence[Skipped]
     limits: Sequence[CountedLimit]
     guards: Sequence[GuardFound]
 
@@ -238,7 +246,9 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
         error=_error_text(record.error) if record.error is not None else None,
         cost=facts.cost if attempts else None,
         attempts=[_tried(each) for each in attempts[:MAX_WORDS]] if attempts else (),
-        skips=record.skips[:MAX_WORDS] if record.skips else (),
+        skips=[Skipped(each.target.title, each.reason) for each in record.skips[:MAX_WORDS]]
+        if record.skips
+        else (),
         limits=_counted(record.admission) if record.admission is not None else (),
         guards=few(_found(facts.each_verdict)) if facts.each_verdict else (),
     )
@@ -288,7 +298,7 @@ def _size(asked: AskedFacts) -> int:
 
 def _tried(attempt: Attempt) -> Tried:
     return Tried(
-        target=attempt.target,
+        target=attempt.target.title,
         why=attempt.why,
         status=attempt.status,
         error=attempt.error,
@@ -351,9 +361,9 @@ def _attempts(attempts: Sequence[Tried]) -> Iterator[Reason]:
     for target, why, status, error, seconds, is_lost in attempts:
         lost = ", lost to a faster one" if is_lost else ""
         ended = error or f"status {status}"
-        yield Reason("attempt", f"{target.title}: {ended}{lost}", f"{why}, {seconds * 1000:.0f} ms")
+        yield Reason("attempt", f"{target}: {ended}{lost}", f"{why}, {seconds * 1000:.0f} ms")
 
 
-def _skips(skips: Sequence[Skip]) -> Iterator[Reason]:
+def _skips(skips: Sequence[Skipped]) -> Iterator[Reason]:
     for skip in skips:
-        yield Reason("attempt", f"{skip.target.title}: not asked", skip.reason)
+        yield Reason("attempt", f"{skip.target}: not asked", skip.reason)

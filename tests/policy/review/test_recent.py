@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,6 +101,25 @@ def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snaps
     assert kept.head.headers == {"x-region": "eu"}
     assert kept.head.digest is None
     assert "words" not in repr(kept)
+
+
+def test_what_is_kept_keeps_no_target_of_its_revision(snapshot: Snapshot) -> None:
+    record = recorded(snapshot)
+    target = next(target for _, target in snapshot.deployments["resilient"].targets)
+    held = sys.getrefcount(target)
+    record.attempt(target, 0, "d" * 16).ended = 1.0
+    record.skip(target, "busy")
+    past = CallHistory(lambda revision: snapshot)
+    past.end(record)
+    told = past.explain("r")
+    del record
+
+    assert sys.getrefcount(target) == held
+    assert told is not None
+    assert [part.decided for part in told.reasons[-1].parts] == [
+        "openai/primary: status None",
+        "openai/primary: not asked",
+    ]
 
 
 def test_no_long_parameter_is_kept() -> None:
