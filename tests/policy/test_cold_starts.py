@@ -68,6 +68,8 @@ MORE = """\
       - {guard: code, action: flag}
       - {guard: urls, deny: [bad.example.com], action: mask}
 """
+HELD = "      - {guard: injection, name: injection-out, action: mask}\n"
+"""What streams of answers have more to load for."""
 TEXTS = (
     "Where is my parcel?",
     f"my key is sk-or-v1-{'0f9e' * 16}, gsk_{'aB3' * 17}x and AKIA{'J7Q2' * 4}",
@@ -122,7 +124,7 @@ async def test_ten_cold_starts_and_reloads_refuse_no_call(
 @pytest.mark.process
 def test_nothing_that_is_loaded_holds_the_loop_for_long(tmp_path: Path) -> None:
     without, then = world("http://127.0.0.1:9"), tmp_path / "then"
-    then.write_text(with_more(without + GUARDS))
+    then.write_text(with_more(without + GUARDS) + HELD)
     longest = []
     for number in range(3):  # what else the machine does only adds
         folder = tmp_path / f"p{number}"

@@ -22,6 +22,7 @@ MAX_MEMORY = 64 << 20  # bytes for an automaton; the library's 8 MB is for one p
 # Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
 TOGETHER = 30
+LIVE_TOGETHER = 10  # with their beginnings, which a set compiles with the interpreter held
 LONE = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # as ``encodable`` has them
 
 
@@ -107,9 +108,9 @@ class PhraseRules:
         return compiled
 
 
-def together(rules: Sequence[PhraseRule]) -> Iterator[Sequence[PhraseRule]]:
+def together(rules: Sequence[PhraseRule], most: int = TOGETHER) -> Iterator[Sequence[PhraseRule]]:
     """Return the rules that are looked for in one pass."""
-    return (rules[at : at + TOGETHER] for at in range(0, len(rules), TOGETHER))
+    return (rules[at : at + most] for at in range(0, len(rules), most))
 
 
 def _opening(rules: Sequence[PhraseRule]) -> str:
@@ -119,7 +120,8 @@ def _opening(rules: Sequence[PhraseRule]) -> str:
 
 def live(rules: Sequence[PhraseRule]) -> Hold:
     """Return what tells of a stream how one of the rules may go on."""
-    shapes = ([Shape(f"(?i){rule.pattern}") for rule in each] for each in together(rules))
+    several = together(rules, LIVE_TOGETHER)
+    shapes = ([Shape(f"(?i){rule.pattern}") for rule in each] for each in several)
     return Holds([Shapes(each, translated=LONE) for each in shapes])
 
 
