@@ -13,7 +13,7 @@ from proxy.attempts import Attempt, Bill, Fate
 from proxy.estimate import body_quarters
 from proxy.frozen import frozen
 from proxy.types import Call
-from proxy.usage import Source, Tokens, in_force
+from proxy.usage import Source, Tokens, Usage, in_force
 
 MAX_COST = 2**53  # what no money on earth could pay is taken as unknown
 
@@ -63,7 +63,7 @@ class Billing:
         for bill in self.bills:
             if bill.usage.source == "partial_estimate":
                 return "partial_estimate"
-            source = "provider"
+            source = bill.usage.source
         return source
 
     @property
@@ -113,6 +113,8 @@ def bill(
 
     ``hidden_tokens`` returns those that a model may have written without showing any.
     """
+    if call is not None and call.head.endpoint == "count_tokens":
+        return Bill(target=attempt.target, usage=Usage(Tokens(), "none"), cost=0)
     usage = attempt.meter.settle(
         lambda: body_quarters(call.body, call.quarters) if call else 0,
         finished=attempt.finished,

@@ -28,6 +28,8 @@ class Tokens:
     """Counts that do not overlap: their sum is what was billed.
 
     ``input`` are text tokens that no cache served; ``output`` leaves reasoning and audio out.
+    Beside them: of ``cache_write`` those that are kept for an hour, and how often the provider
+    searched the web. Both change what is paid, and no sum of tokens.
     """
 
     input: int = 0
@@ -37,6 +39,8 @@ class Tokens:
     reasoning: int = 0
     audio_input: int = 0
     audio_output: int = 0
+    cache_write_1h: int = 0
+    web_searches: int = 0
 
     @property
     def prompt_total(self) -> int:
@@ -55,6 +59,16 @@ class Tokens:
         asked = self.input, self.cached_input, self.cache_write
         return (*asked, self.output, self.reasoning, self.audio_input, self.audio_output)
 
+    def beside(self) -> dict[str, int]:
+        """Return what is counted beside tokens, but for what is zero."""
+        return {name: count for name in BESIDE if (count := getattr(self, name))}
+
+    def paid(self) -> tuple[int, ...]:
+        """Return what is paid for, in the order of ``PAID``; ``counts`` says the same where nothing
+        is counted beside tokens."""
+        shorter = replace(self, cache_write=self.cache_write - self.cache_write_1h)
+        return (*shorter.counts(), self.cache_write_1h, self.web_searches)
+
     def at_least(self, prompt: int, completion: int) -> Tokens:
         """Return as many tokens, or so many where these are fewer: as text, which they may be."""
         return replace(
@@ -65,10 +79,20 @@ class Tokens:
 
     def __add__(self, other: Tokens) -> Tokens:
         both = map(add, self.counts(), other.counts())
-        return Tokens(**dict(zip(TOKEN_TYPES, both, strict=True)))
+        return Tokens(
+            **dict(zip(TOKEN_TYPES, both, strict=True)),
+            cache_write_1h=self.cache_write_1h + other.cache_write_1h,
+            web_searches=self.web_searches + other.web_searches,
+        )
 
 
-TOKEN_TYPES: tuple[str, ...] = tuple(each.name for each in fields(Tokens))
+BESIDE = ("cache_write_1h", "web_searches")
+"""What is counted beside the types of tokens."""
+TOKEN_TYPES: tuple[str, ...] = tuple(
+    each.name for each in fields(Tokens) if each.name not in BESIDE
+)
+PAID = (*TOKEN_TYPES, *BESIDE)
+"""All that is paid for."""
 
 
 @frozen
@@ -119,7 +143,24 @@ def read_usage(usage: Any) -> Tokens | None:
         _split(counts, "input", usage["prompt_tokens_details"], PROMPT_PARTS)
     if "completion_tokens_details" in usage:
         _split(counts, "output", usage["completion_tokens_details"], COMPLETION_PARTS)
+    if "cache_creation" in usage or "server_tool_use" in usage:
+        counts |= _beside(usage, counts.get("cache_write", 0))
     return Tokens(**counts)
+
+
+def _beside(usage: Json, written: int) -> dict[str, int]:
+    """Return what Anthropic counts beside tokens: those ``written`` for an hour, and searches."""
+    found = {
+        "cache_write_1h": _member(usage, "cache_creation", "ephemeral_1h_input_tokens"),
+        "web_searches": _member(usage, "server_tool_use", "web_search_requests"),
+    }
+    found["cache_write_1h"] = min(found["cache_write_1h"], written)
+    return {name: count for name, count in found.items() if count}
+
+
+def _member(usage: Json, name: str, member: str) -> int:
+    group = usage.get(name)
+    return (_count(group.get(member)) or 0) if type(group) is dict else 0
 
 
 def _added(usage: Json, prompt: int) -> int | None:
@@ -140,18 +181,20 @@ class Tier:
     cached_input: Decimal | None = None
     cache_write: Decimal | None = None
     output: Decimal | None = None
+    cache_write_1h: Decimal | None = None
 
 
 @frozen
 class Price:
-    """USD per million tokens, by type, in force from ``since`` on.
+    """USD per million tokens, by type, in force from ``since`` on; ``web_search`` is USD per
+    thousand of them.
 
     What has no price of its own costs as the text it stands for: cached input, cache writes and
-    audio input like input, reasoning and audio output like output.
+    audio input like input, reasoning and audio output like output; a write for an hour like any.
 
-    ``rates`` are what a token of each type costs, tiers aside, in whole numbers of which ``unit``
-    are a nano-USD. ``steps`` are the prices for prompts of more than so many tokens, those for the
-    longest first.
+    ``rates`` are what one of each in ``PAID`` costs, tiers aside, in whole numbers of which
+    ``unit`` are a nano-USD. ``steps`` are the prices for prompts of more than so many tokens,
+    those for the longest first.
     """
 
     input: Decimal | None
@@ -163,14 +206,17 @@ class Price:
     audio_output: Decimal | None = None
     tiers: tuple[Tier, ...] = ()
     since: date | None = None
+    cache_write_1h: Decimal | None = None
+    web_search: Decimal | None = None
     rates: tuple[int | None, ...] = field(init=False, repr=False, compare=False)
     unit: int = field(init=False, repr=False, compare=False)
     steps: tuple[tuple[int, Price], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Work out once what the tokens of each answer are multiplied by."""
-        known = [self.rate(name) for name in TOKEN_TYPES]
+        known = [*map(self.rate, TOKEN_TYPES), _or(self.cache_write_1h, self.rate("cache_write"))]
         exact = [None if rate is None else Fraction(rate) * 1000 for rate in known]
+        exact.append(None if self.web_search is None else Fraction(self.web_search) * NANO / 1000)
         unit = lcm(*[rate.denominator for rate in exact if rate is not None])
         rates = tuple(None if rate is None else int(rate * unit) for rate in exact)
         tiers = sorted(self.tiers, key=lambda tier: -tier.above)
@@ -181,7 +227,9 @@ class Price:
     def cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, None when a type that was used has no price."""
         price, total = self._for(tokens) if self.steps else self, 0
-        for rate, count in zip(price.rates, tokens.counts(), strict=True):
+        beside = tokens.cache_write_1h or tokens.web_searches
+        counts = tokens.paid() if beside else tokens.counts()
+        for rate, count in zip(price.rates, counts, strict=False):
             if count:
                 if rate is None:
                     return None
@@ -197,7 +245,9 @@ class Price:
         """Return the cost in nano-USD by what it is for, of tokens whose cost is known."""
         price, parts = self._for(tokens) if self.steps else self, dict[str, int]()
         before = total = 0
-        for kind, rate, count in zip(_KINDS, price.rates, tokens.counts(), strict=True):
+        beside = tokens.cache_write_1h or tokens.web_searches
+        counts = tokens.paid() if beside else tokens.counts()
+        for kind, rate, count in zip(_KINDS, price.rates, counts, strict=False):
             if count and rate:
                 total += count * rate
                 upto = total if price.unit == 1 else _rounded(total, price.unit)
@@ -222,6 +272,7 @@ class Price:
             output=_or(tier.output, self.output),
             cached_input=_or(tier.cached_input, self.cached_input),
             cache_write=_or(tier.cache_write, self.cache_write),
+            cache_write_1h=_or(tier.cache_write_1h, self.cache_write_1h),
             tiers=(),
         )
 
@@ -245,6 +296,8 @@ COST_TYPES = {
     "reasoning": "output",
     "audio_input": "other",
     "audio_output": "other",
+    "cache_write_1h": "other",
+    "web_searches": "other",
 }
 _KINDS = tuple(COST_TYPES.values())
 

@@ -43,6 +43,14 @@ TIERED = Price(
         Tier(above=100, input=Decimal(3), cached_input=Decimal("0.3")),
     ),
 )
+OPUS = Price(  # of 2026-11, as Anthropic lists it
+    input=Decimal(5),
+    output=Decimal(25),
+    cached_input=Decimal("0.5"),
+    cache_write=Decimal("6.25"),
+    cache_write_1h=Decimal(10),
+    web_search=Decimal(10),
+)
 TODAY = date(2026, 11, 21)
 
 
@@ -53,6 +61,16 @@ TODAY = date(2026, 11, 21)
         pytest.param(MINI, Tokens(), "0", id="nothing"),
         pytest.param(Price(Decimal(0), Decimal(0)), Tokens(7, output=7), "0", id="free"),
         pytest.param(Price(Decimal("0.003625"), Decimal(0)), Tokens(3), "0.011", id="rounded-once"),
+        pytest.param(
+            OPUS, Tokens(cache_write=300, cache_write_1h=100), "2250", id="writes-of-both-kinds"
+        ),
+        pytest.param(
+            OPUS, Tokens(cache_write=100, cache_write_1h=100), "1000", id="writes-for-an-hour"
+        ),
+        pytest.param(OPUS, Tokens(input=1, web_searches=3), "30005", id="searches"),
+        pytest.param(
+            FULL, Tokens(cache_write=4, cache_write_1h=2), "10", id="an-hour-as-any-write"
+        ),
         pytest.param(PLAIN, Tokens(cached_input=10), "20", id="cached-as-input"),
         pytest.param(PLAIN, Tokens(cache_write=10), "20", id="cache-write-as-input"),
         pytest.param(PLAIN, Tokens(audio_input=10), "20", id="audio-as-input"),

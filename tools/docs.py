@@ -80,7 +80,8 @@ def servers() -> Iterator[str]:
     for name, dialect in DIALECTS.items():
         server = dialect.server
         own = set(server.paths.values()) - set(PATHS.values())
-        prefix = f"`{server.prefix}`" + "".join(f" (`{path}`)" for path in sorted(own))
+        paths = ", ".join(f"`{path}`" for path in sorted(own))
+        prefix = f"`{server.prefix}`" + (f" ({paths})" if paths else "")
         yield _row(name, prefix, "; ".join(_credential(dialect)))
 
 
@@ -131,6 +132,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "routes": routes,
         "clients": clients,
         "servers": servers,
+        "blocks": losses.blocks,
         "losses": losses.tables,
     },
     "errors.md": {"codes": codes},

@@ -244,6 +244,86 @@ def cell(sample: Sample, to: Target) -> str:
     return found + stop_text(sample.dialect, DIALECTS[to.upstream.dialect])
 
 
+SOURCES: dict[str, dict[str, Any]] = {
+    "base64": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+    "url": {"type": "url", "url": "https://a.test/a"},
+    "file": {"type": "file", "file_id": "f"},
+    "text": {"type": "text", "media_type": "text/plain", "data": "x"},
+    "content": {"type": "content", "content": [{"type": "text", "text": "x"}]},
+}
+WORDS = {"type": "text", "text": "x"}
+USED = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
+CACHED = {"cache_control": {"type": "ephemeral"}}
+BLOCKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "text": ("user", WORDS),
+    "text with cache_control": ("user", WORDS | CACHED),
+    "text with citations": ("assistant", WORDS | {"citations": [{"type": "char_location"}]}),
+    **{f"image, {kind}": ("user", {"type": "image", "source": SOURCES[kind]}) for kind in SOURCES},
+    **{f"document, {k}": ("user", {"type": "document", "source": SOURCES[k]}) for k in SOURCES},
+    "search_result": ("user", {"type": "search_result", "source": "a", "content": [WORDS]}),
+    "tool_use": ("assistant", USED),
+    "tool_result": ("user", RESULT),
+    "tool_result with is_error": ("user", RESULT | {"is_error": True}),
+    "thinking": ("assistant", {"type": "thinking", "thinking": "x", "signature": "s"}),
+    "redacted_thinking": ("assistant", {"type": "redacted_thinking", "data": "x"}),
+    "server_tool_use": ("assistant", {**USED, "type": "server_tool_use"}),
+    "web_search_tool_result": ("assistant", {"type": "web_search_tool_result", "content": []}),
+    "container_upload": ("user", {"type": "container_upload", "file_id": "f"}),
+}
+"""Blocks of Messages, and whose turn each stands in."""
+del BLOCKS["image, text"], BLOCKS["image, content"]
+
+PARTS: dict[str, dict[str, Any]] = {
+    "text": WORDS,
+    "image_url, data": {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    "image_url, address": {"type": "image_url", "image_url": {"url": "https://a.test/a"}},
+    "file, data": {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA"}},
+    "file, id": {"type": "file", "file": {"file_id": "f"}},
+    "input_audio": {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    "refusal": {"type": "refusal", "refusal": "x"},
+}
+"""Parts of a chat's messages."""
+
+
+def _crossed(asked: str, to: str, role: str, item: dict[str, Any]) -> str:
+    """Return what becomes of a block or a part on its way between the two forms."""
+    before: list[dict[str, Any]] = [{"role": "user", "content": "p"}]
+    if item["type"] == "tool_result":
+        before.append({"role": "assistant", "content": [USED]})
+    body = {**MESSAGES, "messages": [*before, {"role": role, "content": [WORDS, item]}]}
+    call = read_call(RequestHead(asked, "chat", "/", "r"), body)
+    try:
+        question = build_request(call, target(to), DIALECTS[asked], DIALECTS[to])
+    except BadField:
+        return "refused"
+    dropped = ", ".join(f"`{name}`" for name in question.dropped)
+    sent = orjson.loads(question.body)["messages"]
+    if len(sent) == len(before) + 1 and sent[-1].get("content") in ("x", [WORDS]) and dropped:
+        return f"dropped ({dropped})"
+    return f"mapped, without {dropped}" if dropped else "mapped"
+
+
+def blocks() -> Iterator[str]:
+    """Give the rows for what stands within messages, in both directions."""
+    yield "| block of Messages | to a chat |"
+    yield "|---|---|"
+    for title, (role, block) in BLOCKS.items():
+        yield f"| {_named(title)} | {_crossed('anthropic', 'openai', role, block)} |"
+    yield ""
+    yield "| part of a chat | to Messages |"
+    yield "|---|---|"
+    for title, part in PARTS.items():
+        role = "assistant" if part["type"] == "refusal" else "user"
+        yield f"| {_named(title)} | {_crossed('openai', 'anthropic', role, part)} |"
+
+
+def _named(title: str) -> str:
+    kind, comma, rest = title.partition(",")
+    words = [f"`{word}`" if word != "with" else word for word in kind.split()]
+    return " ".join(words) + comma + rest
+
+
 def tables() -> Iterator[str]:
     """Give a heading and a table for each dialect and endpoint of clients."""
     for asked in DIALECTS.values():

@@ -83,6 +83,7 @@ def dump(key: bytes, about: AnswerMetadata, lines: Sequence[bytes]) -> bytes:
     """Return the bytes to store. No line may hold a line end, which JSON need not."""
     every = zip(TOKEN_TYPES, about.tokens.counts(), strict=True)
     counts = {name: count for name, count in every if count}
+    counts |= about.tokens.beside()
     first = [about.at, about.streamed, about.upstream, about.model, counts]
     text = b"\n".join((orjson.dumps(first), *lines))
     return b"".join((VERSION, key, zlib.compress(text, LEVEL)))

@@ -82,6 +82,7 @@ ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {
 }
 PATHS: dict[str, str] = {path: name for (_, path), (name, _) in ROUTES.items()}
 
+UNSTREAMED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 _CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
 USUAL_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host"}
@@ -98,7 +99,17 @@ def dialect_of(path: str, headers: Headers) -> Dialect:
 def spoken_by(path: str, headers: Headers) -> tuple[Dialect, str]:
     """Return the dialect of a request, and the joined names of its headers."""
     names = joined_names(headers)
-    return _spoken(PATHS.get(path, "openai"), names), names
+    return _spoken(PATHS.get(path) or _closest(path, headers), names), names
+
+
+def _closest(path: str, headers: Headers) -> str:
+    """Return the dialect of a path that is not served: that of the path it stands under, or of a
+    header that all clients of one dialect send. It says so in its own words."""
+    for known, name in PATHS.items():
+        if path.startswith(known + "/"):
+            return name
+    by_header = (name for name, each in DIALECTS.items() if each.client.known_by in headers)
+    return next(by_header, "openai")
 
 
 def _spoken(name: str, names: str) -> Dialect:
@@ -169,11 +180,11 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
     check_body(CHECKED_FIELDS[head.dialect][endpoint], body, SPELLINGS)
-    if not GROUPS.isdisjoint(body):
-        check_groups(body)
     if not client.ruled.isdisjoint(body):
         for rule in client.rules.get(endpoint, ()):
             rule(body)
+    if not GROUPS.isdisjoint(body):
+        check_groups(body)
     if client.user is not None and head.user is None:
         head = replace(head, user=client.user(body))
     asked: Any = body["model"]
@@ -192,7 +203,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         body=hub_body,
         models=models,
         deployment=deployment,
-        stream="stream" in body and body["stream"] is True and endpoint != "embeddings",
+        stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED,
         wants_usage=client.always_usage or ("stream_options" in body and _includes_usage(body)),
         timeout_s=_timeout_s(head, hub_body) if "inference_timeout" in hub_body else head.timeout_s,
         warnings=() if hub_body is body else _left_out(client, body, hub_body),

@@ -6,6 +6,7 @@ Source: the typed models of Anthropic's Python SDK, 2.12.0, for ``POST /v1/messa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from proxy.dialects import openai, request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Headers, Server, TableCells
@@ -23,17 +24,23 @@ from proxy.dialects.fields import (
     string,
 )
 from proxy.dialects.messages import from_chat, reading, writing
+from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.statuses import USUAL
 from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
-from proxy.types import Json, Secret
+from proxy.types import Endpoint, Json, RequestHead, Secret
 from proxy.words import MAX_NAME
 
+PATHS: Mapping[Endpoint, str] = {
+    "chat": "/messages",
+    "count_tokens": "/messages/count_tokens",
+}
 VERSION = "2023-06-01"
 BUSY = 529  # its status where a service has too much to do
+REQUEST_ID = "request-id"
 
 MESSAGES: Fields = {
     "model": required(string()),
-    "max_tokens": required(tokens(1)),
+    "max_tokens": required(tokens(0)),
     "messages": required(messages()),
     "cache_control": mapping(),
     "container": either(string(), mapping()),
@@ -56,7 +63,23 @@ MESSAGES: Fields = {
     "top_p": number(0, 1, default=1),
 }
 
-TYPES: Mapping[int, str] = {
+COUNTED = (
+    *("model", "messages", "cache_control", "context_management", "mcp_servers"),
+    *("output_config", "speed", "system", "thinking", "tool_choice", "tools"),
+)
+COUNT_TOKENS: Fields = {name: MESSAGES[name] for name in COUNTED}
+"""What is asked of how many tokens a request would have."""
+
+OPEN: Fields = {
+    **typed(MESSAGES),
+    "max_tokens": MESSAGES["max_tokens"],
+    "temperature": number(0, default=1),
+    "top_k": MESSAGES["top_k"],
+    "top_p": number(0, default=1),
+}
+"""The same for a client whose upstream may be another's: its lower bounds are those of Messages."""
+
+ERRORS: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
@@ -84,13 +107,29 @@ def user_of(body: Json) -> str | None:
     return user
 
 
+def read_headers(headers: Headers, head: RequestHead) -> RequestHead:
+    """Promise the id under which its SDKs show a request."""
+    return replace(head, echo=((REQUEST_ID, head.request_id),))
+
+
+def check_thinking(body: Json) -> None:
+    """Raise ``BadField`` for a budget of thoughts that is none."""
+    thinking = body.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    problem = None if budget is None else tokens(1).check(budget)
+    if problem is not None:
+        raise BadField("thinking.budget_tokens", problem)
+
+
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
-    """Anthropic's error object, with the field and the code that all other dialects have."""
+    """Anthropic's error object. A field at fault begins the message, and our own code of the error
+    is in a header of every refusal."""
     status = _status(error)
-    kind = TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    inner = {**openai.error_object(error), "type": kind}
+    kind = ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    inner = {"type": kind, "message": error.message}
     body = {"type": "error", "error": inner, "request_id": request_id}
-    return ErrorResponse(status, body, openai.retry_headers(error))
+    headers = ((REQUEST_ID, request_id), *openai.retry_headers(error))
+    return ErrorResponse(status, body, headers)
 
 
 def _status(error: ProxyError) -> int:
@@ -102,13 +141,20 @@ def _status(error: ProxyError) -> int:
 ANTHROPIC = Dialect(
     name="anthropic",
     provider="anthropic",
-    fields={"chat": MESSAGES},
-    types={"chat": typed(MESSAGES)},
+    fields={"chat": MESSAGES, "count_tokens": COUNT_TOKENS},
+    types={"chat": OPEN, "count_tokens": COUNT_TOKENS},
     messages=True,
     client=Client(
-        routes={("POST", "/v1/messages"): "chat", ("POST", "/messages"): "chat"},
+        routes={
+            ("POST", prefix + path): endpoint
+            for prefix in ("/v1", "")
+            for endpoint, path in PATHS.items()
+        },
         credential=credential,
         refuse=refuse,
+        read_headers=read_headers,
+        rules=dict.fromkeys(PATHS, (check_blocks, check_thinking)),
+        ruled=frozenset({"messages", "system", "thinking"}),
         whole=writing.whole,
         user=user_of,
         events=writing.MessageEvents,
@@ -116,10 +162,11 @@ ANTHROPIC = Dialect(
         done=False,
         always_usage=True,
         reads_error_events=True,
+        known_by="anthropic-version",
     ),
     server=Server(
         prefix="/v1",
-        paths={"chat": "/messages"},
+        paths=PATHS,
         authorize=lambda key: ("x-api-key", key),
         from_hub=from_chat.messages_of,
         own_from_hub=from_chat.tidy,
@@ -128,7 +175,7 @@ ANTHROPIC = Dialect(
         answers="content",
         events=lambda own: reading.EventTurn(own=own).feed,
         usage_option=False,
-        shown=("anthropic-ratelimit-", "request-id"),
+        shown=("anthropic-ratelimit-",),
         statuses={**USUAL, 402: "credential"},
         passed_headers={"anthropic-version": VERSION, "anthropic-beta": ""},
     ),

@@ -91,6 +91,9 @@ class Client:
     true where those of legacy completions may have chat's form, ``reads_times`` where an answer
     says how long its model took.
 
+    ``known_by`` is a header that its clients send with each request, by which they are known on a
+    path that is not served.
+
     ``user`` finds the end user in a body that says it under no ``user``. ``events`` makes what
     writes a stream that is none of OpenAI's, and ``error_event`` an error in it.
     """
@@ -119,6 +122,7 @@ class Client:
     user: Callable[[Json], str | None] | None = None
     events: Callable[[], AnswerWriter] | None = None
     error_event: Callable[[bytes], bytes] = sse.event
+    known_by: str | None = None
 
 
 @frozen

@@ -52,8 +52,8 @@ def apply_parameters(
     Unless it ``takes_zero`` for no tokens, a cap makes that the smallest bound: some servers take 0
     for no bound at all.
     """
-    if not (changes.set or changes.cap):
-        return body
+    if not (changes.set or changes.cap) or endpoint not in OPENAI.fields:
+        return body  # what counts a request has nothing that rules could change
     for name, value in changes.set.items():
         body = _set(endpoint, body, name, value)
     for name, most in changes.cap.items():

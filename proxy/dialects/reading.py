@@ -199,6 +199,40 @@ class StreamReader:
         return [Chunk(None, leg=self._leg, last=True)]
 
 
+COUNT = "input_tokens"
+
+
+class CountReader:
+    """One short document: how many tokens a request has. It passes as it came."""
+
+    __slots__ = ("_documents", "_leg", "_raw")
+    holds: ClassVar[bool] = True
+
+    def __init__(self, leg: int, documents: Documents) -> None:
+        self._leg = leg
+        self._documents = documents
+        self._raw = bytearray()
+
+    def feed(self, piece: bytes) -> Sequence[Document]:
+        self._raw += piece
+        if len(self._raw) > MAX_EVENT_BYTES:
+            raise AnswerTooLarge("The upstream sent an answer that is too large.")
+        return ()
+
+    def close(self) -> list[bytearray]:
+        return [self._raw]
+
+    def read(self, document: Document) -> list[Chunk]:
+        whole = bytes(document)
+        data = self._documents.read(whole)
+        if type(data.get(COUNT)) is not int:
+            raise UpstreamInvalid(f"The upstream sent an answer without {COUNT}.")
+        return [Chunk(data, Untouched(whole), self._leg, last=True)]
+
+    def end(self) -> list[Chunk]:
+        return []
+
+
 class WholeReader:
     """One document, which must be an answer: choices, or vectors for embeddings.
 

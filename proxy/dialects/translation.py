@@ -47,6 +47,9 @@ REFUSED = frozenset(
 )
 """Fields that shape the answer: without them it would not be what the client asked for."""
 
+UNANSWERED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
+"""Endpoints at which no model writes an answer."""
+
 KEPT = frozenset({"inference_timeout"})
 """Fields whose wish the proxy itself fulfils."""
 
@@ -162,7 +165,7 @@ def _written(from_dialect: Dialect, to_dialect: Dialect, endpoint: Endpoint, bod
 
 def answered(asked: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:
     """Return the most tokens that all answers to a body may have, which was asked for so."""
-    return 0 if asked == "embeddings" else most_answered(body, obeyed, takes_zero=takes_zero)
+    return 0 if asked in UNANSWERED else most_answered(body, obeyed, takes_zero=takes_zero)
 
 
 def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields:

@@ -12,7 +12,7 @@ from proxy.dialects import CHECKED_FIELDS, openai
 from proxy.dialects.base import Dialect, unchanged
 from proxy.dialects.bounds import ASSUMED_TOKENS, GROUPS, most_tokens, prompts_of
 from proxy.dialects.parameters import READ, apply_parameters
-from proxy.dialects.translation import fields_of, obeyed_by, takes_zero
+from proxy.dialects.translation import UNANSWERED, fields_of, obeyed_by, takes_zero
 from proxy.errors import BadField
 from proxy.types import Changes, Endpoint, Json, Target, Translated, Upstream, Way
 from proxy.types.spelling import squeezed
@@ -67,6 +67,8 @@ def _passed(names: list[str], upstream: Upstream) -> frozenset[str]:
 
 def target_endpoint(asked: Endpoint, target: Target, upstream: Dialect) -> Endpoint:
     """Return the endpoint of the target that serves the call: its only one, else the client's."""
+    if asked == "count_tokens":
+        return asked
     if asked == "embeddings" or target.endpoint is None:
         other: Endpoint = "chat" if asked == "completions" else "completions"
         here = upstream.server.paths
@@ -91,7 +93,7 @@ def passed_on(
         if way.checks[name](body[name]) is not None:
             return None
     made = {**body, "model": model, **found.fields}
-    most = 0 if asked == "embeddings" else found.most * prompts_of(made)
+    most = 0 if asked in UNANSWERED else found.most * prompts_of(made)
     return Translated(
         body=made,
         dropped=(),

@@ -207,4 +207,5 @@ class HttpExchange:
         refusal = self._client.refuse(error, self.request_id)
         fields = {"content-type": "application/json", "server": "headrace"}
         fields |= {"x-request-id": self.request_id, headers.ERROR: error.code}
+        fields |= dict(refusal.headers)
         return web.Response(status=500, body=orjson.dumps(refusal.body), headers=fields)

@@ -148,7 +148,11 @@ def canonical(
 
 def _counts(tokens: Tokens) -> dict[str, int]:
     """Return the disjoint counts that are not zero."""
-    return {name: count for name, count in zip(TOKEN_TYPES, tokens.counts(), strict=True) if count}
+    every = zip(TOKEN_TYPES, tokens.counts(), strict=True)
+    counts = {name: count for name, count in every if count}
+    if tokens.cache_write_1h or tokens.web_searches:
+        counts |= tokens.beside()
+    return counts
 
 
 def shortened(line: dict[str, Any]) -> dict[str, Any]:

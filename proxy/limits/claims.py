@@ -146,6 +146,8 @@ def _sent(call: Call, target: Target, changes: Changes) -> Translated | None:
 
 
 def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
+    if call.head.endpoint == "count_tokens":  # it costs nothing, and no model reads it
+        return CallSize(target, prompt=0, answers=0, body={})
     sent = _sent(call, target, changes)
     if sent is None:
         return None

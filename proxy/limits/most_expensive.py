@@ -13,9 +13,9 @@ from typing import Any
 
 from proxy.types.limit import MOST, CallSize
 from proxy.types.reasoning import may_reason
-from proxy.usage import TOKEN_TYPES, Price, in_force
+from proxy.usage import PAID, Price, in_force
 
-INPUT, OUTPUT = TOKEN_TYPES.index("input"), TOKEN_TYPES.index("output")
+INPUT, OUTPUT = PAID.index("input"), PAID.index("output")
 _WISHES = ("modalities", "response_modalities", "output_modalities")
 _ASKED_IN = ("messages", "input", "prompt")
 _RECORDED = ("audio", "video", "file", "media", "document")
@@ -45,10 +45,11 @@ def most_cost(
     heard = price.audio_input is not None and _brings_audio(body)
     thought = price.reasoning is not None and may_reason(model, body)
     spoken = price.audio_output is not None and _wants_audio(body)
+    for_an_hour = price.cache_write_1h is not None and _is_kept_an_hour(body)
     most = 0
     for each in (price, *steps):
-        text, cached, written, output, reasoning, audio_in, audio_out = each.rates
-        prompts = text, cached, written, audio_in if heard else text
+        text, cached, written, output, reasoning, audio_in, audio_out, hourly, _ = each.rates
+        prompts = text, cached, hourly if for_an_hour else written, audio_in if heard else text
         answers = output, reasoning if thought else output, audio_out if spoken else output
         asked, answered = _highest(prompts, prompt), _highest(answers, answer)
         if asked is not None and answered is not None:
@@ -72,6 +73,20 @@ def _wants_audio(body: Mapping[str, Any]) -> bool:
     """True if the answer may be spoken."""
     spoken = any("audio" in str(body[name]).lower() for name in _WISHES if name in body)
     return spoken or body.get("audio") is not None
+
+
+def _is_kept_an_hour(body: Mapping[str, Any]) -> bool:
+    """True if a part of the prompt is to be kept for more than five minutes."""
+    waiting: list[Any] = [body]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if value.get("ttl") == "1h":
+                return True
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return False
 
 
 def _brings_audio(body: Mapping[str, Any]) -> bool:

@@ -1,4 +1,5 @@
-"""What an upstream of paper sends: whole answers, streams and errors, in OpenAI's form."""
+"""What an upstream of paper sends: whole answers, streams and errors, in OpenAI's form, or as
+Messages to whom asks for those."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from typing import Any
 import orjson
 
 from proxy.dialects import sse
+from proxy.dialects.anthropic import PATHS
+from proxy.dialects.messages import writing
 from proxy.policytest.cases import ScriptedAnswer
 from proxy.types import Json
 
@@ -20,6 +23,10 @@ def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
         return [orjson.dumps({"error": error})]
     if says.fault == "garbled":
         return [b'{"choices": [']
+    if url.endswith(PATHS["count_tokens"]):
+        return [orjson.dumps({"input_tokens": _own_usage(says)["input_tokens"]})]
+    if url.endswith(PATHS["chat"]):
+        return _messages(says, question)
     head: Json = {"id": "policytest", "created": 0, "model": question.get("model")}
     if url.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.0]}]
@@ -35,6 +42,34 @@ def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
 
 def _usage(says: ScriptedAnswer) -> dict[str, int]:
     return says.usage if says.usage is not None else USAGE
+
+
+def _own_usage(says: ScriptedAnswer) -> Json:
+    return writing.own_usage(_usage(says))
+
+
+def _messages(says: ScriptedAnswer, question: Json) -> list[bytes]:
+    """Return an answer of Messages, piece by piece."""
+    head: Json = {"id": "policytest", "type": "message", "role": "assistant"}
+    head |= {"model": question.get("model"), "stop_sequence": None}
+    if not question.get("stream"):
+        blocks = [{"type": "text", "text": "".join(says.pieces)}]
+        head |= {"content": blocks, "stop_reason": "end_turn", "usage": _own_usage(says)}
+        body = orjson.dumps(head)
+        return [body] if says.fault != "cut" else [body[: len(body) // 2]]
+    begun = head | {"content": [], "stop_reason": None, "usage": _own_usage(says)}
+    events: list[Json] = [{"type": "message_start", "message": begun}]
+    block = {"type": "text", "text": ""}
+    events.append({"type": "content_block_start", "index": 0, "content_block": block})
+    for text in says.pieces:
+        delta = {"type": "text_delta", "text": text}
+        events.append({"type": "content_block_delta", "index": 0, "delta": delta})
+    if says.fault != "cut":
+        ended = {"stop_reason": "end_turn", "stop_sequence": None}
+        events.append({"type": "content_block_stop", "index": 0})
+        events.append({"type": "message_delta", "delta": ended, "usage": _own_usage(says)})
+        events.append({"type": "message_stop"})
+    return [sse.event(orjson.dumps(event)) for event in events]
 
 
 def _choice(text: str, finish: str | None, place: str | None) -> Json:

@@ -19,10 +19,12 @@ TYPES = (
     "input",
     "cached_input",
     "cache_write",
+    "cache_write_1h",
     "output",
     "reasoning",
     "audio_input",
     "audio_output",
+    "web_search",
 )
 
 
@@ -58,7 +60,7 @@ def row_of(price: schema.PriceConfig) -> Row:
 
 
 def flow(amounts: Mapping[str, object]) -> str:
-    """Write USD by type of token; what has no price is left out."""
+    """Write USD by what it is for; what has no price is left out."""
     known = ((name, amounts.get(name)) for name in TYPES)
     return ", ".join(f"{n}: {usd.normalize():f}" for n, usd in known if isinstance(usd, Decimal))
 

@@ -37,19 +37,16 @@ UNITS = {
     "input": "input_mtok",
     "cached_input": "cache_read_mtok",
     "cache_write": "cache_write_mtok",
+    "cache_write_1h": "cache_write_1h_mtok",
     "output": "output_mtok",
     "reasoning": "output_reasoning_mtok",
     "audio_input": "input_audio_mtok",
     "audio_output": "output_audio_mtok",
+    "web_search": "web_searches_kcount",
 }
-TIERED = {"input", "cached_input", "cache_write", "output"}
-# What costs beside the text, but only a caller who asks for it: tools, an hour's cache, old audio.
-ASKED_FOR = {
-    "cache_audio_read_mtok",
-    "cache_write_1h_mtok",
-    "storage_searches_kcount",
-    "web_searches_kcount",
-}
+TIERED = {"input", "cached_input", "cache_write", "cache_write_1h", "output"}
+# What costs beside the text, but only a caller who asks for it: searches in files, old audio.
+ASKED_FOR = {"cache_audio_read_mtok", "storage_searches_kcount"}
 BEFORE_ALL = date(2000, 1, 1)
 Amount = Decimal | types.TieredPrices
 Amounts = dict[str, Amount]

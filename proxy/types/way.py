@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Endpoint = Literal["completions", "chat", "embeddings", "models"]
+Endpoint = Literal["completions", "chat", "embeddings", "models", "count_tokens"]
 
 
 class ChangedFields(NamedTuple):

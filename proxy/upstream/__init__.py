@@ -33,6 +33,7 @@ from proxy.record import Record
 from proxy.turn import LoopTurns
 from proxy.types import Call, Head, Plan, Target, Upstream
 from proxy.upstream.attempt_context import AttemptContext
+from proxy.upstream.counted import ESTIMATED, CountedHere, is_counted_here
 from proxy.upstream.failures import most_useful
 from proxy.upstream.fan_out import FanOut
 from proxy.upstream.forwarded import Forwarded, OpenAttempt, reader_of, shown_of
@@ -66,7 +67,7 @@ class Upstreams:
     turns: LoopTurns = field(default_factory=LoopTurns)
 
     def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Awaitable[Answer]:
-        if plan.listing is None and len(plan.model_calls) == 1:
+        if len(plan.model_calls) == 1 and call.head.endpoint != "count_tokens":
             return self._begin(plan, call, record, 0)
         return self._open(plan, call, record, review)
 
@@ -74,6 +75,11 @@ class Upstreams:
         """Return what is no answer of one upstream: that of policy itself, or of several."""
         if plan.listing is not None:
             return ModelList(plan.listing)
+        if is_counted_here(plan, call):
+            record.warn([ESTIMATED])
+            return CountedHere(call)
+        if len(plan.model_calls) == 1:
+            return await self._begin(plan, call, record, 0)
         begin = [
             partial(self._begin, plan, call, record, leg) for leg in range(len(plan.model_calls))
         ]

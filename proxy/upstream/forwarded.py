@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from proxy.attempts import Attempt
-from proxy.dialects import DIALECTS
+from proxy.dialects import DIALECTS, reading
 from proxy.dialects.documents import Documents
 from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
 from proxy.dialects.reading import AnswerReader, Document, StreamReader, WholeReader, turning
@@ -368,6 +368,8 @@ def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
         return StreamReader(leg, turn, server, documents, own=own)
     if media_type != JSON:
         raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
+    if endpoint == "count_tokens":
+        return reading.CountReader(leg, documents)
     limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
     return WholeReader(leg, turn, server, documents, stream=call.stream, limit=limit, own=own)
 

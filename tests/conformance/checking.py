@@ -90,7 +90,11 @@ def biases() -> Parameter:
 
 @dataclass(frozen=True)
 class Document:
-    """One API document: where it is served, what it requires, and what it says of each field."""
+    """One API document: where it is served, what it requires, and what it says of each field.
+
+    ``reply`` is what its upstream answers, where that is no legacy completion. With ``named_first``
+    an error names a field at the beginning of its message alone.
+    """
 
     path: str
     credential: Mapping[str, str]
@@ -99,6 +103,8 @@ class Document:
     parameters: Sequence[Parameter]
     answer: Mapping[str, Holds]
     wrong_status: int = 400
+    reply: Json | None = None
+    named_first: bool = False
 
     @property
     def headers(self) -> dict[str, str]:
@@ -110,6 +116,8 @@ def named(document: Document, body: Json) -> str | None:
     if document.wrong_status == 422:
         place = body["detail"][0]["loc"]
         return str(place[1]) if place[:1] == ["body"] else None
+    if document.named_first:
+        return str(body["error"]["message"].partition(":")[0])
     param = body["error"]["param"]
     return None if param is None else str(param)
 
@@ -127,6 +135,8 @@ async def wrong_parameters(
     """Send each good value, which must arrive, and each wrong one, which must be refused by name
     before anything leaves."""
     problems = []
+    if document.reply is not None:
+        upstream.answer_with(answer(document.reply))
     for parameter in document.parameters:
         for value in [*parameter.good, *([None] if parameter.null else [])]:
             problems += await _good(document, client, upstream, parameter, value)

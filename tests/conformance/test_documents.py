@@ -1,4 +1,4 @@
-"""What holds for all five documents: each parameter, and what a request must have."""
+"""What holds for all documents: each parameter, and what a request must have."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import aiohttp
 import pytest
 
 from tests.conformance import (
+    test_anthropic,
     test_enkrypt,
     test_fireworks,
     test_multimodel,
@@ -20,7 +21,10 @@ from tests.conformance.checking import (
 )
 from tests.doubles import ScriptedUpstream
 
-MODULES = (test_enkrypt, test_fireworks, test_multimodel, test_portkey, test_scale)
+MODULES = (
+    *(test_enkrypt, test_fireworks, test_multimodel, test_portkey, test_scale),
+    test_anthropic,
+)
 of_each_document = pytest.mark.parametrize(
     "document", [each.DOCUMENT for each in MODULES], ids=lambda document: document.deployment
 )

@@ -293,9 +293,146 @@ async def test_errors_are_anthropics(
 
     said = json.loads(raw)
     assert status == 529
-    assert said["type"] == "error"
-    assert said["error"]["type"] == "overloaded_error"
-    assert said["request_id"] == headers["x-request-id"]
+    assert said.keys() == {"type", "error", "request_id"}
+    assert said["error"].keys() == {"type", "message"}
+    assert (said["type"], said["error"]["type"]) == ("error", "overloaded_error")
+    assert said["request_id"] == headers["x-request-id"] == headers["request-id"]
+    assert headers["retry-after"] == "7"
+
+
+async def test_an_answer_has_the_id_that_sdks_show(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(message(), 200, "request-id: req_theirs"))
+
+    _, _, headers = await ask(client, "via-anthropic")
+
+    assert headers["request-id"] == headers["x-request-id"] != "req_theirs"
+
+
+LOOK_UP = {"role": "assistant", "content": [CALLED]}
+RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}
+UNREADABLE: Json = {"type": "document", "source": {"type": "file", "file_id": "f"}}
+
+
+@pytest.mark.parametrize(
+    ("more", "to", "said"),
+    [
+        ({"max_tokens": -1}, None, "max_tokens: must be an integer from 0 to 9007199254740992"),
+        ({"thinking": {"budget_tokens": -1}}, None, "thinking.budget_tokens: must be an integer"),
+        (
+            {"messages": [*ASKED["messages"], LOOK_UP, {"role": "user", "content": [UNREADABLE]}]},
+            None,
+            "messages.2.content.0: cannot be expressed",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [RESULT]}]},
+            "via-anthropic",
+            "messages.0.content.0.tool_use_id: is the id of no tool_use",
+        ),
+        ({"system": [{"type": "image", "source": {}}]}, None, "system.0: cannot be expressed"),
+        ({"tools": [{"type": "bash_20250124"}]}, None, "tools.0: cannot be expressed"),
+    ],
+)
+async def test_what_is_wrong_is_told_by_its_place(
+    more: Json, to: str | None, said: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(message() if to else chat()))
+
+    status, raw, _ = await ask(client, to, **more)
+
+    assert (status, upstream.requests) == (400, [])
+    assert json.loads(raw)["error"]["message"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [("/v1/messages/batches", {}), ("/v1/files", {"anthropic-version": "2023-06-01"})],
+)
+async def test_a_path_that_is_not_served_is_told_to_its_clients_in_their_form(
+    path: str, headers: dict[str, str], client: aiohttp.ClientSession
+) -> None:
+    async with client.post(path, headers=headers, json={}) as response:
+        said = await response.json()
+
+    assert response.status == 404
+    assert (said["type"], said["error"]["type"]) == ("error", "not_found_error")
+    assert response.headers["request-id"] == said["request_id"]
+
+
+COUNTED: Json = {"model": "gpt-4o-mini", "messages": ASKED["messages"], "system": "Be brief."}
+
+
+async def count(
+    client: aiohttp.ClientSession, to: str, **more: Any
+) -> tuple[int, bytes, dict[str, str]]:
+    headers = HEADERS | {"x-headrace-deployment": to}
+    path = "/v1/messages/count_tokens"
+    async with client.post(path, headers=headers, json={**COUNTED, **more}) as response:
+        return response.status, await response.read(), _lower(response)
+
+
+async def test_an_upstream_of_messages_counts_for_nothing(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    told = b'{"input_tokens": 14, "context_management": {"original_input_tokens": 20}}'
+    upstream.answer_with(answer(told))
+
+    status, raw, headers = await count(client, "via-anthropic", unheard_of=1)
+
+    assert (status, raw) == (200, told)
+    assert "x-headrace-warning" not in headers
+    assert headers["x-headrace-cost-usd"] == "0"
+    [sent] = upstream.requests
+    assert sent.path == "/v1/messages/count_tokens"
+    assert sent.json == {**COUNTED, "model": "anthropic-model", "unheard_of": 1}
+    [record] = await proxy.sink.wait()
+    assert (record.outcome, record.billing.tokens.total, record.billing.cost) == ("success", 0, 0)
+
+
+async def test_a_count_for_a_chat_is_an_estimate_and_says_so(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    status, raw, headers = await count(client, "support-chat")
+
+    assert status == 200, raw
+    said = json.loads(raw)
+    assert said.keys() == {"input_tokens"}
+    assert 5 < said["input_tokens"] < 60
+    assert headers["x-headrace-warning"] == "input_tokens estimated"
+    assert upstream.requests == []
+    [record] = await proxy.sink.wait()
+    assert (record.outcome, record.head.endpoint) == ("success", "count_tokens")
+
+
+async def test_a_picture_is_not_counted_as_the_letters_of_its_bytes(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    data = {"type": "base64", "media_type": "image/png", "data": "A" * 200_000}
+    blocks = [{"type": "text", "text": "Look."}, {"type": "image", "source": data}]
+
+    _, raw, _ = await count(client, "support-chat", messages=[{"role": "user", "content": blocks}])
+
+    assert 1600 < json.loads(raw)["input_tokens"] < 1700
+
+
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [
+        (answer({"input_tokens": "14"}), 502),
+        (answer({"type": "message"}), 502),
+        (answer({"type": "error", "error": {"type": "overloaded_error"}}, 529), 529),
+    ],
+)
+async def test_what_is_no_count_is_an_error(
+    told: Any, status: int, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(told)
+
+    answered, raw, _ = await count(client, "via-anthropic")
+
+    assert answered == status, raw
+    assert json.loads(raw)["type"] == "error"
 
 
 async def test_an_error_in_a_stream_is_an_event(

@@ -23,7 +23,7 @@ from proxy.types import RequestHead, Target, Upstream
 def test_every_route_is_known_by_name() -> None:
     chats = {path for (_, path), (_, endpoint) in ROUTES.items() if endpoint == "chat"}
 
-    assert len(ROUTES) == 19
+    assert len(ROUTES) == 21
     assert chats == {
         "/v1/chat/completions",
         "/chat/completions",

@@ -35,9 +35,13 @@ async def test_a_guard_that_is_late_is_away_in_every_dialect(
 
     assert (response.status, response.headers["x-headrace-error"]) == (503, "guard_unavailable")
     assert int(response.headers["retry-after"]) >= 1
-    kind = "api_error" if name == "anthropic" else "server_error"
-    assert (told["error"]["code"], told["error"]["type"]) == ("guard_unavailable", kind)
-    assert told["error"]["guard"] == {"name": "webhook", "kind": "could_not_check"}
+    if name == "anthropic":
+        assert told["error"].keys() == {"type", "message"}
+        assert told["error"]["type"] == "api_error"
+    else:
+        assert told["error"]["type"] == "server_error"
+        assert told["error"]["code"] == "guard_unavailable"
+        assert told["error"]["guard"] == {"name": "webhook", "kind": "could_not_check"}
     assert "Please" not in text
     assert "blocked" not in text
     assert WORD not in text

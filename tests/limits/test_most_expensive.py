@@ -15,7 +15,7 @@ from proxy.limits.claims import claims_of
 from proxy.limits.most_expensive import most_cost
 from proxy.policy.review.sample_call import suppose
 from proxy.types import ModelCall, ScopedLimit, Target
-from proxy.usage import TOKEN_TYPES, Price, Tier, Tokens
+from proxy.usage import PAID, TOKEN_TYPES, Price, Tier, Tokens
 from tests.limits.test_claims import AT, MONEY, UP, plan
 
 PLAIN = Price(Decimal(10), Decimal(20))
@@ -86,7 +86,7 @@ def mixes(types: frozenset[str]) -> list[Tokens]:
 
 
 def test_the_sides_hold_every_type_of_tokens() -> None:
-    assert [field.name for field in fields(Tokens)] == list(TOKEN_TYPES)
+    assert [field.name for field in fields(Tokens)] == list(PAID)
     assert {*OWN, "input", "output"} == set(TOKEN_TYPES)
 
 
@@ -133,6 +133,16 @@ def test_a_call_of_text_alone_claims_no_audio(name: str) -> None:
     dear = own(**{name: Decimal(800)})
 
     assert claimed(dear, ASKS["text"][0]) == claimed(PLAIN, ASKS["text"][0])
+
+
+def test_what_is_to_be_kept_for_an_hour_is_claimed_at_its_price() -> None:
+    dear, body = replace(PLAIN, cache_write_1h=Decimal(800)), ASKS["text"][0]
+    kept = {"type": "text", "text": "x" * 400, "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    asked = {"messages": [{"role": "user", "content": [kept]}]}
+    written = Tokens(cache_write=50, cache_write_1h=50, output=MOST)
+
+    assert claimed(dear, body) == claimed(PLAIN, body)
+    assert claimed(dear, asked) >= (dear.cost(written) or 0) > claimed(PLAIN, asked)
 
 
 def test_a_model_that_never_reasons_claims_no_reasoning_unless_it_is_asked_to() -> None:

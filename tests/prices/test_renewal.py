@@ -21,7 +21,7 @@ from tests.cli.test_init import headrace
 
 TODAY = date(2026, 12, 24)
 SHIPPED = price_table.FOLDER / renewal.FILE
-MINI = "    gpt-4o-mini: {input: 0.15, cached_input: 0.075, output: 0.6}\n"
+MINI = "    gpt-4o-mini: {input: 0.15, cached_input: 0.075, output: 0.6, web_search: 10}\n"
 
 
 def outdated(folder: Path) -> None:

@@ -147,6 +147,14 @@ def test_what_the_token_does_not_pay_has_no_price(
     assert book.find(provider, model, TAKEN) is None
 
 
+def test_what_is_kept_for_an_hour_and_searches_have_their_prices(book: PriceBook) -> None:
+    price = book.find("anthropic", "claude-opus-4-5", TAKEN)
+
+    assert price is not None
+    used = Tokens(cache_write=300, cache_write_1h=100, web_searches=1)
+    assert price.cost(used) == (200 * 6_250) + (100 * 10_000) + 10_000_000
+
+
 def test_a_price_waits_for_its_day(book: PriceBook) -> None:
     before = book.find("openai", "o3", date(2025, 6, 9))
     after = book.find("openai", "o3", date(2025, 6, 10))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from proxy.dialects.bounds import ASSUMED_TOKENS
@@ -130,7 +131,7 @@ def _tools(made: Json) -> None:
         return
     if not isinstance(made["tools"], list):
         raise BadField("tools", LOST)
-    made["tools"] = [_tool(tool) for tool in made["tools"]]
+    made["tools"] = [_tool(at, tool) for at, tool in enumerate(made["tools"])]
     if parallel is False and (wanted or {}).get("type") != "none":
         wanted = {**(wanted or {"type": "auto"}), "disable_parallel_tool_use": True}
     if wanted is not None:
@@ -148,10 +149,10 @@ def _choice(choice: Any) -> Json | None:
     return {"type": "tool", "name": function.get("name")}
 
 
-def _tool(tool: Any) -> Json:
+def _tool(at: int, tool: Any) -> Json:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or tool.get("type") != "function":
-        raise BadField("tools", LOST)
+        raise BadField(f"tools.{at}", LOST)
     schema = function.get("parameters") or {"type": "object", "properties": {}}
     made = {"name": function.get("name"), "input_schema": schema}
     for name in ("description", "strict"):
@@ -164,23 +165,23 @@ def _messages(messages: Any) -> tuple[Any, list[Json]]:
     """Return what the system says, and the other messages."""
     system: list[Json] = []
     made: list[Json] = []
-    for message in messages:
-        role = message["role"]
+    for at, message in enumerate(messages):
+        role, place = message["role"], f"messages.{at}"
         if role in _SYSTEM:
-            system += _parts(message.get("content"))
+            system += _parts(message.get("content"), place)
         elif role == "tool":
             result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id")}
             content = message.get("content")
-            words = content if isinstance(content, str) else _parts(content)
+            words = content if isinstance(content, str) else _parts(content, place)
             _add_result(made, result | ({"content": words} if words else {}))
         elif role == "assistant":
-            made.append({"role": role, "content": _assistant(message)})
+            made.append({"role": role, "content": _assistant(message, place)})
         elif role == "user":
             content = message.get("content")
-            words = content if isinstance(content, str) else _parts(content)
+            words = content if isinstance(content, str) else _parts(content, place)
             made.append({"role": role, "content": words})
         else:
-            raise BadField("messages", LOST)
+            raise BadField(f"{place}.role", LOST)
     if len(system) == 1 and system[0].keys() == {"type", "text"}:
         return system[0]["text"], made
     return system, made
@@ -197,36 +198,38 @@ def _add_result(made: list[Json], result: Json) -> None:
     made.append({"role": "user", "content": [result]})
 
 
-def _assistant(message: Json) -> Any:
-    content, calls = message.get("content"), message.get("tool_calls")
-    if message.get("function_call") or not isinstance(calls, list | None):
-        raise BadField("messages", LOST)
+def _assistant(message: Json, place: str) -> Any:
+    content, calls = message.get("content"), message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise BadField(f"{place}.tool_calls", LOST)
+    if message.get("function_call"):
+        raise BadField(f"{place}.function_call", LOST)
     if isinstance(content, str) and not calls:
         return content
-    blocks = [part for part in _parts(content) if part.get("text") != ""]
-    for call in calls or ():
+    blocks = [part for part in _parts(content, place) if part.get("text") != ""]
+    for at, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
-            raise BadField("messages", LOST)
-        blocks.append(tool_use(call, _refused))
+            raise BadField(f"{place}.tool_calls.{at}", LOST)
+        blocks.append(tool_use(call, partial(_refused, f"{place}.tool_calls.{at}")))
     return blocks
 
 
-def _refused(arguments: Any) -> Json:
-    raise BadField("messages", "holds arguments of a tool that are no JSON object")
+def _refused(place: str, arguments: Any) -> Json:
+    raise BadField(f"{place}.function.arguments", "must be a JSON object")
 
 
-def _parts(content: Any) -> list[Json]:
+def _parts(content: Any, place: str) -> list[Json]:
     if content is None:
         return []
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list):
-        raise BadField("messages", LOST)
-    return [_block(part) for part in content]
+        raise BadField(f"{place}.content", LOST)
+    return [_block(part, f"{place}.content.{at}") for at, part in enumerate(content)]
 
 
-def _block(part: Any) -> Json:
+def _block(part: Any, place: str) -> Json:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text" and isinstance(part.get("text"), str):
         return dict(part)
@@ -235,21 +238,21 @@ def _block(part: Any) -> Json:
     if kind == "image_url":
         inner = part.get("image_url")
         url = inner.get("url") if isinstance(inner, dict) else inner
-        return {"type": "image", "source": _source(url)}
+        return {"type": "image", "source": _source(url, place)}
     if kind == "file" and isinstance(part.get("file"), dict):
-        source = _source(part["file"].get("file_data"))
+        source = _source(part["file"].get("file_data"), place)
         name = part["file"].get("filename")
         return {"type": "document", "source": source} | ({"title": name} if name else {})
-    raise BadField("messages", LOST)
+    raise BadField(place, LOST)
 
 
-def _source(url: Any) -> Json:
+def _source(url: Any, place: str) -> Json:
     """Return the data of a URL that holds it, or a URL as one. Raises ``BadField``."""
     if not isinstance(url, str):
-        raise BadField("messages", LOST)
+        raise BadField(place, LOST)
     found = _DATA_URL.match(url[:256])
     if found is not None:
         return {"type": "base64", "media_type": found[1].lower(), "data": url[found.end() :]}
     if not url.lower().startswith(("https://", "http://")):
-        raise BadField("messages", LOST)
+        raise BadField(place, LOST)
     return {"type": "url", "url": url}

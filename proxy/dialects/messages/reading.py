@@ -32,6 +32,8 @@ SEAL = "seal"
 """Where the number of a thought stands: a signature that no longer fits it is not shown."""
 
 _MESSAGE = frozenset({"content", "id", "model", "role", "stop_reason", "stop_sequence", "type"})
+BESIDE = ("cache_creation", "server_tool_use")
+"""What is counted beside tokens, under the same names in any dialect: only Messages has it."""
 _CACHED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
@@ -53,6 +55,9 @@ def chat_usage(usage: Any) -> Json | None:
         made["total_tokens"] = fresh + read + written + output
     if read or written:
         made["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
+    for name in BESIDE:
+        if isinstance(usage.get(name), dict):
+            made[name] = usage[name]
     details = usage.get("output_tokens_details")
     thought = details.get("thinking_tokens") if isinstance(details, dict) else None
     if type(thought) is int:

@@ -32,16 +32,23 @@ def chat_of(body: Json) -> tuple[Json, tuple[str, ...]]:
 
 
 class _Crossing:
-    __slots__ = ("_body", "dropped")
+    """One request on its way. ``_place`` is where the block stands that is looked at."""
+
+    __slots__ = ("_body", "_place", "dropped")
 
     def __init__(self, body: Json) -> None:
         self._body = body
+        self._place = "messages"
         self.dropped: set[str] = set()
+
+    def _lost(self) -> BadField:
+        return BadField(self._place, LOST)
 
     def chat(self) -> Json:
         body = self._body
         made = {name: value for name, value in body.items() if name not in TAKEN}
         system = body.get("system")
+        self._place = "system"
         first = [{"role": "system", "content": self._system(system)}] if system else []
         made["messages"] = [*first, *self._messages(body.get("messages") or ())]
         tier = made.get("service_tier")
@@ -96,7 +103,7 @@ class _Crossing:
     def _tools(self) -> Json:
         body, made = self._body, dict[str, Any]()
         if body.get("tools"):
-            made["tools"] = [self._tool(tool) for tool in body["tools"]]
+            made["tools"] = [self._tool(at, tool) for at, tool in enumerate(body["tools"])]
         choice = body.get("tool_choice")
         if not isinstance(choice, dict):
             return made
@@ -111,9 +118,9 @@ class _Crossing:
             raise BadField("tool_choice", LOST)
         return made
 
-    def _tool(self, tool: Json) -> Json:
+    def _tool(self, at: int, tool: Json) -> Json:
         if tool.get("type") not in (None, "custom"):
-            raise BadField("tools", LOST)  # a tool that Anthropic runs, or has trained
+            raise BadField(f"tools.{at}", LOST)  # a tool that Anthropic runs, or has trained
         self._note_beside(tool, {"type", "name", "description", "input_schema", "strict"})
         function = {"name": tool.get("name"), "parameters": tool.get("input_schema")}
         for name in ("description", "strict"):
@@ -129,24 +136,34 @@ class _Crossing:
         """Return what the system says: one text as it is, more of them as parts."""
         if not isinstance(content, list):
             return content
-        if any(
-            _type(block) != "text" or not isinstance(block.get("text"), str) for block in content
-        ):
-            raise BadField("system", LOST)
-        parts = [part for block in content for part in self._parts(block)]
+        parts = [part for block in self._each(content, "system") for part in self._words(block)]
         return parts[0]["text"] if len(parts) == 1 else parts
 
+    def _each(self, content: list[Any], place: str) -> Iterator[Any]:
+        """Return blocks one by one, noting where each stands."""
+        for at, block in enumerate(content):
+            self._place = f"{place}.{at}"
+            yield block
+
+    def _words(self, block: Any) -> list[Json]:
+        """Return a block that is said in texts as parts. Raises ``BadField``."""
+        parts = self._parts(block)
+        if any(part["type"] != "text" for part in parts):
+            raise self._lost()
+        return parts
+
     def _messages(self, messages: Any) -> Iterator[Json]:
-        for message in messages:
+        for at, message in enumerate(messages):
             content, role = message.get("content"), message["role"]
+            place = f"messages.{at}.content"
             if not isinstance(content, list):
                 yield {"role": role, "content": content}
             elif role == "assistant":
-                yield self._assistant(content)
+                yield self._assistant(self._each(content, place))
             else:
-                yield from self._user(role, content)
+                yield from self._user(role, self._each(content, place))
 
-    def _assistant(self, content: list[Any]) -> Json:
+    def _assistant(self, content: Iterator[Any]) -> Json:
         texts: list[Json] = []
         calls: list[Json] = []
         for block in content:
@@ -157,14 +174,12 @@ class _Crossing:
                 self._note_beside(block, {"type", "id", "name", "input"})
                 calls.append(tool_call(block))
             else:
-                texts += self._parts(block)
-        if any(part["type"] != "text" for part in texts):
-            raise BadField("messages", LOST)
+                texts += self._words(block)
         words = "".join(part["text"] for part in texts)
         message: Json = {"role": "assistant", "content": words if words or not calls else None}
         return message | ({"tool_calls": calls} if calls else {})
 
-    def _user(self, role: str, content: list[Any]) -> Iterator[Json]:
+    def _user(self, role: str, content: Iterator[Any]) -> Iterator[Json]:
         """Return the results of tools first, as a chat wants them, then what else there is."""
         parts: list[Json] = []
         for block in content:
@@ -174,11 +189,12 @@ class _Crossing:
             self._note_beside(block, {"type", "tool_use_id", "content", "is_error"})
             inner = block.get("content")
             if isinstance(inner, list):
-                made = [part for each in inner for part in self._parts(each)]
+                each_inner = self._each(inner, f"{self._place}.content")
+                made = [part for each in each_inner for part in self._parts(each)]
                 parts += [part for part in made if part["type"] != "text"]
                 inner = "\n".join(part["text"] for part in made if part["type"] == "text")
             elif not isinstance(inner, str | None):
-                raise BadField("messages", LOST)
+                raise self._lost()
             words = f"Error: {inner or ''}" if block.get("is_error") is True else inner or ""
             yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": words}
         if len(parts) == 1 and parts[0]["type"] == "text":
@@ -194,58 +210,58 @@ class _Crossing:
             return [{"type": "text", "text": block["text"]}]
         if kind == "image":
             self._note_beside(block, {"type", "source"})
-            return [{"type": "image_url", "image_url": {"url": _url(block.get("source"))}}]
+            return [{"type": "image_url", "image_url": {"url": self._url(block.get("source"))}}]
         if kind == "document":
             self._note_beside(block, {"type", "source", "title", "context"})
             return self._document(block)
         if kind == "search_result":
             self._note_beside(block, {"type", "source", "title", "content"})
-            return [*_titles(block, "source", "title"), *self._inner(block.get("content"))]
-        raise BadField("messages", LOST)
+            return [*self._titles(block, "source", "title"), *self._inner(block.get("content"))]
+        raise self._lost()
 
     def _inner(self, content: Any) -> list[Json]:
         if isinstance(content, str):
             return [{"type": "text", "text": content}]
         if not isinstance(content, list | None):
-            raise BadField("messages", LOST)
+            raise self._lost()
         return [part for each in content or () for part in self._parts(each)]
 
     def _document(self, block: Json) -> list[Json]:
         source = block.get("source")
         source = source if isinstance(source, dict) else {}
-        kind, beside = source.get("type"), _titles(block, "title", "context")
+        kind, beside = source.get("type"), self._titles(block, "title", "context")
         if kind == "text" and isinstance(source.get("data"), str):
             return [*beside, {"type": "text", "text": source["data"]}]
         if kind == "content":
             return [*beside, *self._inner(source.get("content"))]
         if kind == "base64":
-            name = block.get("title") or "document.pdf"
+            title = block.get("title")
+            name = title if isinstance(title, str) and title else "document.pdf"
             return [
                 *beside,
-                {"type": "file", "file": {"filename": name, "file_data": _url(source)}},
+                {"type": "file", "file": {"filename": name, "file_data": self._url(source)}},
             ]
-        raise BadField("messages", LOST)
+        raise self._lost()
 
+    def _titles(self, block: Json, *names: str) -> list[Json]:
+        titles = [block[name] for name in names if block.get(name)]
+        if not all(isinstance(each, str) for each in titles):
+            raise self._lost()
+        return [{"type": "text", "text": each} for each in titles]
 
-def _titles(block: Json, *names: str) -> list[Json]:
-    titles = [block[name] for name in names if block.get(name)]
-    if not all(isinstance(each, str) for each in titles):
-        raise BadField("messages", LOST)
-    return [{"type": "text", "text": each} for each in titles]
+    def _url(self, source: Any) -> str:
+        """Return where a picture or a file is, or its data, as a URL. Raises ``BadField``."""
+        source = source if isinstance(source, dict) else {}
+        kind, media_type, data = (source.get(name) for name in ("type", "media_type", "data"))
+        if kind == "base64" and isinstance(media_type, str) and isinstance(data, str):
+            return f"data:{media_type};base64,{data}"
+        if kind == "url" and isinstance(source.get("url"), str):
+            return str(source["url"])
+        raise self._lost()
 
 
 def _type(block: Any) -> Any:
     return block.get("type") if isinstance(block, dict) else None
-
-
-def _url(source: Any) -> str:
-    """Return where a picture or a file is, or its data, as a URL. Raises ``BadField``."""
-    source = source if isinstance(source, dict) else {}
-    if source.get("type") == "base64":
-        return f"data:{source.get('media_type')};base64,{source.get('data')}"
-    if source.get("type") == "url" and isinstance(source.get("url"), str):
-        return str(source["url"])
-    raise BadField("messages", LOST)
 
 
 def _effort(budget: int) -> str:

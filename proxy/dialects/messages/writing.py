@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.messages.reading import SEAL, seal_of
+from proxy.dialects.messages.reading import BESIDE, SEAL, seal_of
 from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.pieces import dump
 from proxy.types import Call, Chunk, Json, Untouched
@@ -73,12 +73,15 @@ def own_usage(usage: Any) -> Json:
     if read or written:
         made["cache_read_input_tokens"] = read
         made["cache_creation_input_tokens"] = written
+    made |= {name: usage[name] for name in BESIDE if name in usage}
     return made | {"output_tokens": _count(usage, "completion_tokens")}
 
 
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:
     """Compose the answer out of its only part."""
     data = parts[0]
+    if call.head.endpoint == "count_tokens":
+        return data
     choice = _choice(data)
     message = _object(choice.get("message"))
     content = message.get("content")

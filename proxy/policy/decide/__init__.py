@@ -152,6 +152,7 @@ def _plan(basis: Basis, tags: Mapping[str, str], warnings: tuple[str, ...]) -> D
     refusal = where.refusal
     bounds = bounds_of(deployment.bounds, first, firsts)
     guards = guards_of(deployment.guards, any_, every)
+    cache = deployment.cache if first.cache is None else first.cache.by
     unpriced: tuple[ModelCall, ...] = ()
     why = pricing.unpriced_by(deployment, bounds)
     if why is not None:
@@ -171,7 +172,7 @@ def _plan(basis: Basis, tags: Mapping[str, str], warnings: tuple[str, ...]) -> D
         hedge_after=deployment.hedge_after,
         refusal=refusal,
         bounds=bounds,
-        cache=deployment.cache if first.cache is None else first.cache.by,
+        cache=None if call.head.endpoint == "count_tokens" else cache,
         may_refresh=key.may_refresh,
         guards=guards,
         by=effects_by(where, first, any_),

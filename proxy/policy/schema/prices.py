@@ -50,6 +50,7 @@ class TierConfig(Section):
     input: PerMillion | None = None
     cached_input: PerMillion | None = None
     cache_write: PerMillion | None = None
+    cache_write_1h: PerMillion | None = None
     output: PerMillion | None = None
 
 
@@ -73,9 +74,13 @@ class PriceConfig(Section):
     output: PerMillion | None = None
     cached_input: PerMillion | None = None
     cache_write: PerMillion | None = None
+    cache_write_1h: PerMillion | None = None
+    """What is kept for an hour; it costs as any other write where this is not said."""
     reasoning: PerMillion | None = None
     audio_input: PerMillion | None = None
     audio_output: PerMillion | None = None
+    web_search: Usd | None = None
+    """USD per thousand searches that the provider makes in the web."""
     tiers: list[TierConfig] = Field(default_factory=list)
 
 

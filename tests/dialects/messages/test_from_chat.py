@@ -109,44 +109,59 @@ def test_what_is_left_out_is_named() -> None:
     assert crossed(HELLO, **wanted).keys() == {"model", "messages", "max_tokens"}
 
 
+def wrong(*messages: Any) -> dict[str, Any]:
+    return {"messages": [HELLO, *messages]}
+
+
 @pytest.mark.parametrize(
     ("field", "more"),
     [
-        ("messages", {"messages": [{"role": "function", "content": "x"}]}),
-        ("messages", {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}),
+        ("messages.1.role", wrong({"role": "function", "content": "x"})),
         (
-            "messages",
-            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "["}}]}]},
+            "messages.1.content.0",
+            wrong({"role": "user", "content": [{"type": "input_audio"}]}),
         ),
+        ("messages.1.content", wrong({"role": "user", "content": 5})),
+        ("messages.1.tool_calls", wrong({"role": "assistant", "tool_calls": 5})),
+        ("messages.1.tool_calls.0", wrong({"role": "assistant", "tool_calls": [5]})),
+        ("messages.1.function_call", wrong({"role": "assistant", "function_call": {"name": "f"}})),
         (
-            "messages",
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [{"type": "image_url", "image_url": {"url": "file:///a"}}],
-                    }
-                ]
-            },
+            "messages.1.content.0",
+            wrong(
+                {
+                    "role": "user",
+                    "content": [{"type": "image_url", "image_url": {"url": "file:///a"}}],
+                }
+            ),
         ),
-        ("tools", {"tools": [{"type": "custom", "custom": {}}]}),
+        ("tools.0", {"tools": [{"type": "custom", "custom": {}}]}),
         ("tool_choice", {"tool_choice": {"type": "allowed_tools"}}),
         *(
-            ("messages", {"messages": [{"role": role, "content": odd}]})
+            ("messages.0.content", {"messages": [{"role": role, "content": odd}]})
             for role in ("system", "user", "assistant", "tool")
             for odd in (True, 5, {"type": "text"})
         ),
-        ("messages", {"messages": [{"role": "assistant", "content": "x", "tool_calls": 5}]}),
+        (
+            "messages.0.tool_calls",
+            {"messages": [{"role": "assistant", "content": "x", "tool_calls": 5}]},
+        ),
         ("tools", {"tools": {"type": "function"}}),
-        ("tools", {"tools": ["look_up"]}),
+        ("tools.0", {"tools": ["look_up"]}),
         ("output_config", {"output_config": ["x"], "reasoning_effort": "high"}),
     ],
 )
-def test_what_messages_cannot_say_is_refused_by_name(field: str, more: dict[str, Any]) -> None:
+def test_what_messages_cannot_say_is_refused_by_its_place(field: str, more: dict[str, Any]) -> None:
     with pytest.raises(BadField) as refused:
         messages_of("chat", {"model": "m", "messages": [HELLO], **more})
 
     assert refused.value.param == field
+
+
+def test_arguments_that_are_no_object_are_refused() -> None:
+    calls = [{"function": {"arguments": "["}}]
+
+    with pytest.raises(BadField, match=r"messages.0.tool_calls.0.function.arguments: must"):
+        crossed({"role": "assistant", "tool_calls": calls})
 
 
 def test_a_request_of_its_own_form_keeps_all_but_thoughts_that_nobody_signed() -> None:

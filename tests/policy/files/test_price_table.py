@@ -34,7 +34,9 @@ def prices(snapshot: Snapshot) -> tuple[Price, ...]:
 def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> None:
     found = read(tmp_path)
 
-    assert prices(found) == (Price(Decimal("0.15"), Decimal("0.6"), Decimal("0.075")),)
+    assert prices(found) == (
+        Price(Decimal("0.15"), Decimal("0.6"), Decimal("0.075"), web_search=Decimal(10)),
+    )
     assert found.prices_as_of == price_table.packaged().sections.price_table.as_of
 
 

@@ -1,0 +1,97 @@
+"""What the blocks of a Messages request must be, each told by its place in the request.
+
+Of blocks that are read here on their way to a guard or to a chat the members are checked. A block
+of another type passes: an upstream of Messages knows it, or says that it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proxy.dialects.fields import Field, Fields, array, either, mapping, required, string
+from proxy.errors import BadField
+from proxy.types import Json
+
+_CONTENT = required(either(string(), array(dict, "an array of objects")))
+_TEXT: Fields = {"text": required(string())}
+_SOURCE: Fields = {"source": required(mapping())}
+
+BLOCKS: Mapping[str, Fields] = {
+    "text": _TEXT,
+    "image": _SOURCE,
+    "document": _SOURCE,
+    "thinking": {"thinking": required(string()), "signature": string()},
+    "redacted_thinking": {"data": required(string())},
+    "search_result": {"content": required(array(dict, "an array of objects"))},
+    "tool_use": {
+        "id": required(string()),
+        "name": required(string()),
+        "input": required(mapping()),
+    },
+    "tool_result": {
+        "tool_use_id": required(string()),
+        "content": either(string(), array(dict, "an array of objects")),
+    },
+}
+"""The members of blocks that are read here."""
+NO_MEMBERS: Fields = {}
+
+_TYPE = required(string())
+
+
+def check_blocks(body: Json) -> None:
+    """Raise ``BadField`` for a block that is none, and for the result of a tool that nobody has
+    used: results answer the last turn of the assistant."""
+    used: set[str] = set()
+    role = None
+    for at, message in enumerate(body.get("messages") or ()):
+        place = f"messages.{at}"
+        blocks = _checked(message, place)
+        if message["role"] == "assistant":
+            used = used if role == "assistant" else set()  # turns of one role are one turn
+            used |= {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
+        else:
+            _check_results(blocks, used, place)
+        role = message["role"]
+    if isinstance(body.get("system"), list):
+        _check_all(body["system"], "system")
+
+
+def _checked(message: Json, place: str) -> Sequence[Json]:
+    """Return the blocks of a message, none where it is a text."""
+    content: Any = message.get("content")
+    if type(content) is str:
+        return ()
+    _check("content", content, _CONTENT, place)
+    _check_all(content, f"{place}.content")
+    blocks: Sequence[Json] = content
+    return blocks
+
+
+def _check_all(blocks: Sequence[Json], place: str) -> None:
+    for at, block in enumerate(blocks):
+        here = f"{place}.{at}"
+        kind: Any = block.get("type")
+        if type(kind) is not str:
+            _check("type", kind, _TYPE, here)
+        for name, field in BLOCKS.get(kind, NO_MEMBERS).items():
+            _check(name, block.get(name), field, here)
+        if kind == "tool_result" and type(block.get("content")) is list:
+            _check_all(block["content"], f"{here}.content")
+
+
+def _check(name: str, value: Any, field: Field, place: str) -> None:
+    """Raise ``BadField`` for a member that is missing, or not what it must be."""
+    if value is None and not field.required:
+        return
+    problem = f"is required: {field.says}" if value is None else field.check(value)
+    if problem is not None:
+        raise BadField(f"{place}.{name}", problem)
+
+
+def _check_results(blocks: Sequence[Json], used: set[str], place: str) -> None:
+    for at, block in enumerate(blocks):
+        if block["type"] == "tool_result" and block["tool_use_id"] not in used:
+            problem = "is the id of no tool_use in the assistant's turn before it"
+            raise BadField(f"{place}.content.{at}.tool_use_id", problem)

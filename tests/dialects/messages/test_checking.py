@@ -1,0 +1,104 @@
+"""What a Messages request may hold, block by block: what is wrong is told by its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.messages.checking import check_blocks
+from proxy.errors import BadField
+
+HELLO = {"role": "user", "content": "Hello"}
+CALL = {"type": "tool_use", "id": "t1", "name": "look_up", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
+TEXT = {"type": "text", "text": "Look."}
+
+
+def check(*messages: Any, **more: Any) -> None:
+    check_blocks({"messages": [*messages], **more})
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": [*blocks]}
+
+
+def assistant(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": [*blocks]}
+
+
+WRONG = [
+    pytest.param([{"role": "user"}], "messages.0.content", id="no-content"),
+    pytest.param([{"role": "user", "content": 5}], "messages.0.content", id="content"),
+    pytest.param([user("text")], "messages.0.content", id="no-block"),
+    pytest.param([user(TEXT, {"text": "x"})], "messages.0.content.1.type", id="no-type"),
+    pytest.param([user({"type": 5})], "messages.0.content.0.type", id="type"),
+    pytest.param([user({"type": "text"})], "messages.0.content.0.text", id="no-text"),
+    pytest.param([HELLO, user({**TEXT, "text": 5})], "messages.1.content.0.text", id="text"),
+    pytest.param([user({"type": "image"})], "messages.0.content.0.source", id="source"),
+    pytest.param([assistant({**CALL, "input": "{}"})], "messages.0.content.0.input", id="input"),
+    pytest.param([assistant({**CALL, "id": None})], "messages.0.content.0.id", id="id"),
+    pytest.param(
+        [HELLO, assistant(CALL), user({"type": "tool_result"})],
+        "messages.2.content.0.tool_use_id",
+        id="result-of-nothing",
+    ),
+    pytest.param(
+        [HELLO, assistant(CALL), user(TEXT, {**RESULT, "tool_use_id": "t2"})],
+        "messages.2.content.1.tool_use_id",
+        id="result-of-another",
+    ),
+    pytest.param([user(RESULT)], "messages.0.content.0.tool_use_id", id="result-first"),
+    pytest.param(
+        [assistant(CALL), user(RESULT), assistant(TEXT), user(RESULT)],
+        "messages.3.content.0.tool_use_id",
+        id="result-of-an-earlier-turn",
+    ),
+    pytest.param(
+        [assistant(CALL), user({**RESULT, "content": 5})],
+        "messages.1.content.0.content",
+        id="result-content",
+    ),
+    pytest.param(
+        [assistant(CALL), user({**RESULT, "content": [{"type": "text"}]})],
+        "messages.1.content.0.content.0.text",
+        id="block-of-a-result",
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "place"), WRONG)
+def test_what_is_wrong_is_told_by_its_place(messages: list[Any], place: str) -> None:
+    with pytest.raises(BadField) as refused:
+        check(*messages)
+
+    assert refused.value.param == place
+    assert str(refused.value).startswith(f"{place}: ")
+
+
+def test_what_the_system_says_is_looked_at_too() -> None:
+    with pytest.raises(BadField) as refused:
+        check(HELLO, system=[TEXT, {"type": "text"}])
+
+    assert refused.value.param == "system.1.text"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [HELLO],
+        [user({"type": "unheard_of", "new": 1})],
+        [assistant(CALL), user(RESULT)],
+        [assistant(CALL), user({"type": "tool_result", "tool_use_id": "t1"})],
+        [assistant(CALL), assistant({**CALL, "id": "t2"}), user(RESULT)],
+        [
+            assistant(CALL, {**CALL, "id": "t2"}),
+            user(RESULT),
+            user({**RESULT, "tool_use_id": "t2"}),
+        ],
+        [{"role": "system", "content": [TEXT]}, HELLO],
+        [assistant({"type": "thinking", "thinking": "", "signature": ""})],
+    ],
+)
+def test_what_messages_may_say_passes(messages: list[Any]) -> None:
+    check(*messages)
