@@ -24,6 +24,13 @@ A chat, streamed:
     -d '{{"model": "support-chat", "stream": true,
          "messages": [{{"role": "user", "content": "Say hello."}}]}}'
 
+Anthropic's Messages:
+
+  curl http://{listen}/v1/messages -H 'x-api-key: {KEY}' \\
+    -H 'Content-Type: application/json' \\
+    -d '{{"model": "support-chat", "max_tokens": 16,
+         "messages": [{{"role": "user", "content": "Say hello."}}]}}'
+
 The OpenAI SDK (pip install openai):
 
   python - <<'PY'

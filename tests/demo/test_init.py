@@ -87,10 +87,11 @@ async def shell(command: str) -> str:
 
 
 async def test_the_printed_examples_are_answered_by_the_real_model(printed: str) -> None:
-    whole, chat, sdk, models, metrics = commands(printed)
+    whole, chat, messages, sdk, models, metrics = commands(printed)
 
     completed = json.loads(await shell(whole))
     streamed = await shell(chat)
+    message = json.loads(await shell(messages))
     colours = await shell(sdk)
     compared = json.loads(await shell(models))
     scraped = await shell(metrics)
@@ -99,6 +100,8 @@ async def test_the_printed_examples_are_answered_by_the_real_model(printed: str)
     assert completed["usage"]["completion_tokens"] == 8
     assert streamed.rstrip().endswith("data: [DONE]")
     assert '"usage"' not in streamed
+    assert (message["type"], message["content"][0]["type"]) == ("message", "text")
+    assert 0 < message["usage"]["output_tokens"] <= 16
     assert len(colours.strip()) > 10
     assert [c["model"] for c in compared["choices"]] == ["smol-base", "smol-chat"]
     assert all(c["usage"]["completion_tokens"] > 0 for c in compared["choices"])

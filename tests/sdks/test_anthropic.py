@@ -1,0 +1,248 @@
+"""Anthropic's own SDK drives the proxy, before upstreams of Messages and before a chat: it parses
+each answer and event as what its typed models say, and raises its own exceptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Proxy
+from tests.dialects.test_anthropic import CALLED, CITED, FOUND, SERVER, STREAM, THOUGHT
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    message,
+    message_events,
+    stream,
+    text_events,
+)
+from tests.sdks.conftest import Drive
+
+SDKS = ("anthropic", "anthropic-async")
+TOOL: Json = {
+    "name": "look_up",
+    "description": "Looks a place up.",
+    "input_schema": {"type": "object", "properties": {"place": {"type": "string"}}},
+}
+PICTURE: Json = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
+}
+
+
+def step(do: str, to: str = "via-anthropic", **said: Any) -> dict[str, Any]:
+    body = {"model": to, "max_tokens": 64, "messages": [{"role": "user", "content": "Where?"}]}
+    return {"do": do, "with": {**body, **said}}
+
+
+@pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
+@pytest.mark.parametrize("sdk", SDKS)
+async def test_it_reads_whole_and_streamed_answers(
+    sdk: str, to: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    own = to == "via-anthropic"
+    whole_one = answer(message() if own else chat(" Paris."))
+    events = message_events(text_events(0, " Par", "is.")) if own else chat_events(" Par", "is.")
+    upstream.then(whole_one, stream(events, done=not own))
+
+    whole, streamed = await drive(sdk, step("create", to), step("stream", to))
+
+    for each in (whole, streamed):
+        assert (each["ok"], each["text"], each["blocks"]) == (
+            True,
+            " Paris.",
+            ["TextBlock" if each is whole else "ParsedTextBlock"],
+        ), each
+        assert each["data"]["stop_reason"] == "end_turn"
+        usage = each["data"]["usage"]
+        assert (usage["input_tokens"], usage["output_tokens"]) == (5, 3)
+    records = await proxy.sink.wait(2)
+    assert [record.outcome for record in records] == ["success", "success"]
+    assert [whole["request_id"], streamed["request_id"]] == [r.request_id for r in records]
+
+
+async def test_blocks_of_each_kind_are_of_their_types(
+    drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    cited = {"type": "text", "text": "It is Paris.", "citations": [CITED]}
+    blocks = THOUGHT, SERVER, FOUND, cited, CALLED
+    upstream.then(answer(message(*blocks, stop_reason="tool_use")), stream(STREAM, done=False))
+
+    whole, streamed = await drive("anthropic", step("create"), step("stream"))
+
+    for each in (whole, streamed):
+        assert each["ok"], each
+        kinds = [name.removeprefix("Parsed") for name in each["blocks"]]
+        assert kinds == [
+            "ThinkingBlock",
+            "ServerToolUseBlock",
+            "WebSearchToolResultBlock",
+            "TextBlock",
+            "ToolUseBlock",
+        ]
+        thought, search, _, text, call = each["data"]["content"]
+        assert (thought["thinking"], thought["signature"]) == ("France, hm.", "c2lnbmVk")
+        assert call["input"] == {"place": "Paris"}
+        assert text["citations"][0]["cited_text"] == "Paris"
+        assert search["name"] == "web_search"
+        assert each["data"]["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
+async def test_a_whole_loop_of_tools_and_a_picture_reach_the_upstream(
+    to: str, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    said = {"name": "look_up", "arguments": '{"place": "Paris"}'}
+    call = {"id": "toolu_1", "type": "function", "function": said}
+    told = {"role": "assistant", "content": None, "tool_calls": [call]}
+    calling = chat(choices=[{"index": 0, "message": told, "finish_reason": "tool_calls"}])
+    own = to == "via-anthropic"
+    upstream.then(answer(message(CALLED, stop_reason="tool_use") if own else calling))
+    upstream.then(answer(message() if own else chat(" Paris.")))
+    first = [{"role": "user", "content": [{"type": "text", "text": "Where?"}, PICTURE]}]
+    tools = {"tools": [TOOL], "tool_choice": {"type": "auto"}}
+
+    [asked] = await drive("anthropic", step("create", to, messages=first, **tools))
+
+    assert (asked["data"]["stop_reason"], asked["blocks"]) == ("tool_use", ["ToolUseBlock"]), asked
+    block = asked["data"]["content"][0]
+    assert (block["name"], block["input"]) == ("look_up", {"place": "Paris"})
+    result = {"type": "tool_result", "tool_use_id": block["id"], "content": "It is in France."}
+    turns = [
+        *first,
+        {"role": "assistant", "content": asked["data"]["content"]},
+        {"role": "user", "content": [result]},
+    ]
+    [done] = await drive("anthropic", step("create", to, messages=turns, **tools))
+
+    assert done["text"] == " Paris.", done
+    sent = upstream.requests[-1].json
+    if own:
+        assert sent["messages"][0]["content"][1] == PICTURE
+        assert sent["messages"][2]["content"] == [result]
+    else:
+        assert sent["messages"][0]["content"][1]["type"] == "image_url"
+        assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"]
+        assert sent["messages"][2]["content"] == "It is in France."
+
+
+async def test_it_raises_its_own_exception_for_each_refusal(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    upstream.then(answer(busy, 529), answer({"error": {"message": "slow down"}}, 429))
+    upstream.then(answer({}, 500))
+
+    wrong, busied, limited, failing, unknown = await drive(
+        "anthropic",
+        step("create", messages=[{"role": "user", "content": [{"type": "text"}]}]),
+        step("create"),
+        step("create"),
+        step("create"),
+        step("create", "nobody-has-it"),
+    )
+    [stranger] = await drive("anthropic", step("create"), key="hr-wrong")
+
+    assert ("BadRequestError" in wrong["mro"], wrong["status"]) == (True, 400), wrong
+    assert "messages.0.content.0.text" in wrong["message"]
+    assert ("OverloadedError" in busied["mro"], busied["status"]) == (True, 529), busied
+    assert ("RateLimitError" in limited["mro"], limited["status"]) == (True, 429)
+    assert ("InternalServerError" in failing["mro"], failing["status"]) == (True, 502)
+    assert ("NotFoundError" in unknown["mro"], unknown["status"]) == (True, 404)
+    assert ("AuthenticationError" in stranger["mro"], stranger["status"]) == (True, 401)
+    for each in (wrong, busied, limited, failing, unknown, stranger):
+        document = each["document"]
+        assert document["request_id"] == each["request_id"]
+        assert document["error"].keys() == {"type", "message"}
+
+
+async def test_a_stream_that_fails_or_is_cut_raises(
+    drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    upstream.then(stream([*STREAM[:4], busy], done=False))
+    upstream.then(stream(STREAM, done=False, cut_after=5))
+
+    failed, cut = await drive("anthropic", step("stream"), step("stream"))
+
+    assert (failed["ok"], cut["ok"]) == (False, False)
+    assert "APIStatusError" in failed["mro"], failed
+
+
+async def test_a_client_that_leaves_has_its_upstream_closed(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    many = message_events(text_events(0, *["word "] * 2000))
+    upstream.answer_with(stream(many, done=False))
+
+    [left] = await drive("anthropic", {**step("raw"), "leave": 4})
+
+    assert len(left["data"]) == 4
+    [record] = await proxy.sink.wait()
+    assert record.outcome in ("client_abort", "success")
+
+
+async def test_what_may_pass_is_tried_again(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    upstream.then(answer(busy, 529, "retry-after: 1"), answer(message()))
+
+    [served] = await drive("anthropic", {**step("create"), "client": {"max_retries": 1}})
+
+    assert served["text"] == " Paris.", served
+    outcomes = [record.outcome for record in await proxy.sink.wait(2)]
+    assert outcomes == ["upstream_error", "success"]
+
+
+async def test_it_counts_and_asks_for_what_is_new(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    upstream.then(answer({"input_tokens": 14}), answer(message()))
+    counted = step("count")
+    del counted["with"]["max_tokens"]
+
+    told, beta, estimated = await drive(
+        "anthropic",
+        counted,
+        step("beta", betas=["context-1m-2025-08-07"], metadata={"user_id": "u1"}),
+        {"do": "count", "with": {**counted["with"], "model": "support-chat"}},
+    )
+
+    assert told["data"] == {"input_tokens": 14}
+    assert estimated["data"]["input_tokens"] > 0
+    assert beta["ok"], beta
+    sent = upstream.requests[-1]
+    assert sent.headers["anthropic-beta"] == "context-1m-2025-08-07"
+    assert sent.json["metadata"] == {"user_id": "u1"}
+    assert len(upstream.requests) == 2
+    assert [record.cost for record in (r.billing for r in await proxy.sink.wait(3))][::2] == [0, 0]
+
+
+@pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
+async def test_langchain_reads_answers_streams_and_tools(
+    to: str, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    own = to == "via-anthropic"
+    events = message_events(text_events(0, " Par", "is.")) if own else chat_events(" Par", "is.")
+    upstream.then(answer(message() if own else chat(" Paris.")), stream(events, done=not own))
+    if own:
+        upstream.then(stream(STREAM, done=False))
+    body: Json = {"model": to, "max_tokens": 64}
+    said: Json = {"say": "Where?", "do": "chat", "with": body}
+    streamed = {**said, "with": {**body, "stream": True}}
+
+    results = await drive(
+        "langchain-anthropic", said, streamed, *([{**streamed, "tools": [TOOL]}] if own else [])
+    )
+
+    assert [each["ok"] for each in results] == [True] * len(results), results
+    assert [each["text"] for each in results[:2]] == [" Paris."] * 2
+    assert results[0]["usage"]["input_tokens"] == 5
+    assert results[0]["usage"]["output_tokens"] == results[1]["usage"]["output_tokens"] == 3
+    if own:
+        assert results[2]["calls"] == [["look_up", {"place": "Paris"}]]
