@@ -20,3 +20,21 @@ async def running_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
     finally:
         task.cancel()
         await group.__aexit__(None, None, None)
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """End a task, and wait until it has ended, whoever wants to leave sooner. Raise what it broke
+    with."""
+    left: asyncio.CancelledError | None = None
+    if not task.done():
+        task.cancel()
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            left = error
+    bug = None if task.cancelled() else task.exception()
+    if bug is not None:
+        raise bug from None
+    if left is not None:
+        raise left

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from proxy.attempts import Bill
+from proxy.background import ended
 from proxy.billing import Saved
 from proxy.cache.cache_control import CacheControl
 from proxy.cache.cached_answer import (
@@ -141,22 +142,26 @@ class CacheLookup:
         """Whether it is young enough for the client, too."""
         return self.control.max_age is None or self._age(kept) <= self.control.max_age
 
-    async def store(self, keep: AnswerRecorder, bill: Bill | None) -> None:
-        """Keep an answer that is whole, with the bill of it."""
+    def store(self, keep: AnswerRecorder, bill: Bill | None) -> None:
+        """Keep a small answer that is whole, with the bill of it."""
+        self._put(dump(self.key, self._about(bill), keep.lines))
+
+    async def store_large(self, keep: AnswerRecorder, bill: Bill | None) -> None:
+        """Keep a large one."""
+        dumped = partial(dump, self.key, self._about(bill), keep.lines)
+        self._put(await self.offload.run(keep.size, dumped, self.call.caller))
+
+    def _about(self, bill: Bill | None) -> AnswerMetadata:
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
-        used = bill.usage.tokens if bill else Tokens()
-        about = AnswerMetadata(
+        return AnswerMetadata(
             at=self.now(),
             streamed=self.call.stream,
             upstream=upstream,
             model=model,
-            tokens=used,
+            tokens=bill.usage.tokens if bill else Tokens(),
         )
-        if keep.size <= LARGE_BYTES:
-            value = dump(self.key, about, keep.lines)
-        else:
-            dumped = partial(dump, self.key, about, keep.lines)
-            value = await self.offload.run(keep.size, dumped, self.call.caller)
+
+    def _put(self, value: bytes) -> None:
         self.backend.put(self.key, value, self.rule.ttl)
         if self.question is not None:
             self.question.keep(self.key)
@@ -327,7 +332,7 @@ class Fill:
             await self.flight.unneeded()
         finally:
             try:
-                await _ended(task)
+                await ended(task)
             finally:
                 del self._task, task  # it knows its frames, which know us, and the whole call
 
@@ -360,8 +365,9 @@ class Fill:
         return True
 
     async def _send(self, chunk: Chunk) -> None:
-        """Pass a chunk on. The last one is kept before anyone sees it, so that whoever asks
-        again on seeing it finds it kept."""
+        """Pass a chunk on. What ends with the last one is kept before anyone can ask again on
+        seeing it: a large answer before it is shown, a small one in the round of the loop in which
+        it is, behind those who show it, and before anything is read."""
         keep, line = self._keep, None
         if chunk.data is not None and not keep.oversize:
             if chunk.size <= LARGE_BYTES:
@@ -371,27 +377,13 @@ class Fill:
                 line = await self.lookup.offload.run(chunk.size, made, self.lookup.call.caller)
         keep.feed(chunk, line)
         self.flight.oversize = keep.oversize
-        if chunk.last:
-            bill = self._record.served()
-            if keep.whole:
-                await self.lookup.store(keep, bill)
-            self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
-        await self.flight.add(chunk)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    """End a task, and wait until it has ended, whoever wants to leave sooner. Raise what it broke
-    with."""
-    left: asyncio.CancelledError | None = None
-    if not task.done():
-        task.cancel()
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError as error:
-            left = error
-    bug = None if task.cancelled() else task.exception()
-    if bug is not None:
-        raise bug from None
-    if left is not None:
-        raise left
+        if not chunk.last:
+            await self.flight.add(chunk)
+            return
+        bill = self._record.served()
+        self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
+        if keep.whole and keep.size > LARGE_BYTES:
+            await self.lookup.store_large(keep, bill)
+        await self.flight.add(chunk)  # which wakes those who show it
+        if keep.whole and keep.size <= LARGE_BYTES:
+            asyncio.get_running_loop().call_soon(self.lookup.store, keep, bill)

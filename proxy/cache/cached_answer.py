@@ -28,6 +28,7 @@ VERSION = b"\x01"
 RATIO = 16  # what is stored becomes hardly more than so many times as long, or is made in no time
 NO_BOUND = 10**9  # of values: there was one when the answer came
 LEVEL = 1  # half the size of level 6 costs three times the time on the loop
+WINDOW_BITS, MEMORY_LEVEL = 14, 5  # 80 KB of memory for it, not 270, for as much of most answers
 ABOUT_BYTES = 4096  # more than the first line ever has
 ANSWERS = ("choices", "data")  # a whole answer is one of these lists
 
@@ -86,7 +87,8 @@ def dump(key: bytes, about: AnswerMetadata, lines: Sequence[bytes]) -> bytes:
     counts |= about.tokens.beside()
     first = [about.at, about.streamed, about.upstream, about.model, counts]
     text = b"\n".join((orjson.dumps(first), *lines))
-    return b"".join((VERSION, key, zlib.compress(text, LEVEL)))
+    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
+    return b"".join((VERSION, key, packer.compress(text), packer.flush()))
 
 
 def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:

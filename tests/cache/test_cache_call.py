@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import pytest
 
-from proxy.ports import Watch
+from proxy.app.context import new_record
+from proxy.cache import AnswerCache
+from proxy.cache.store import CacheBackend
+from proxy.ports import Shown, Watch
+from proxy.record import Record
+from proxy.types import Chunk, Head
 from tests.cache.stores import until
 from tests.cache.world import RULE, Cached, cached_proxy, until_asked
 from tests.doubles import (
@@ -361,6 +367,55 @@ async def test_an_answer_that_becomes_too_large_cannot_be_joined_any_more(
         await leader.content.read()
 
     assert [result for _, result, _ in await late] == ["miss"]
+
+
+class Order:
+    """A client and a store at once: what was shown and what was kept, in its order."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def begin(self, head: Head, record: Record) -> None: ...
+
+    async def send(self, chunks: Sequence[Chunk]) -> None:
+        self.seen.append("shown")
+
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        return False
+
+    async def get(self, key: bytes) -> bytes | None:
+        return None
+
+    def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        self.seen.append("kept")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None: ...
+
+
+async def test_an_answer_is_shown_first_and_kept_before_anything_is_read(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(good(streamed=False))
+    await ask(cached, streamed=False)
+    [record] = cached.sink.records
+    assert record.plan is not None
+    assert record.call is not None
+    order = Order()
+    cache = AnswerCache({"memory": CacheBackend(order, b"s" * 32)}, cached.clock)
+    choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
+
+    async def forward(to: Shown) -> None:
+        await to.begin(Head(streamed=False), new_record())
+        await to.send([Chunk({"choices": [choice]}, last=True)])
+
+    await cache.serve(record.plan, record.call, new_record(), order, forward)
+    assert order.seen == ["shown"]
+    await asyncio.sleep(0)  # no more than the round of the loop that goes on
+
+    assert order.seen == ["shown", "kept"]
 
 
 class Broken(Unguarded):
