@@ -20,7 +20,7 @@ import uvloop
 
 from bench import bodies
 from bench.figures import percentile
-from bench.processes import placed
+from bench.processes import come_first, placed
 
 SPIN_S = 0.002  # timers are told in whole milliseconds: what is due sooner is waited for awake
 ANSWERED_S = 300.0
@@ -231,8 +231,12 @@ async def run(job: Job, cores: list[int] | None = None) -> Result:
     """Do a job in a process of its own. Raises ``Failed`` if one of its calls was not answered."""
     with placed(cores):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bench.load", json.dumps(asdict(job))), stdout=PIPE
+            *(sys.executable, "-m", "bench.load", json.dumps(asdict(job))),
+            stdout=PIPE,
+            start_new_session=True,
         )
+    if cores is not None:
+        come_first(process.pid)
     written, _ = await process.communicate()
     if process.returncode:
         raise Failed(f"a call to port {job.port} was not answered")

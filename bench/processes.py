@@ -23,7 +23,7 @@ READY_S = 20.0
 PORTS = range(15_000, 32_000)  # below those that the system gives to who connects
 STOPPED_S = 10.0
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-URGENT = -10  # how nice programs under test are to others, where we may say so
+URGENT = -10  # how nice the programs of a measurement are to others, where we may say so
 CORES = sorted(os.sched_getaffinity(0))
 UNDER_TEST, BESIDE = CORES[:1], CORES[1:] or CORES
 """Which processors the program under test may use, and which all others of the measurement."""
@@ -116,6 +116,13 @@ def placed(cores: list[int] | None) -> Iterator[None]:
             os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
+def come_first(session: int) -> None:
+    """Have a session come before others, where we may say so: a system that shares its processors
+    out by session takes what a program says of itself within its own session alone."""
+    with suppress(OSError):
+        Path(f"/proc/{session}/autogroup").write_text(f"{URGENT}")
+
+
 def port_in(where: int | Path) -> int:
     """Return a port, from the file that a program writes it to where it chooses its own; 0 until
     it is there."""
@@ -142,6 +149,8 @@ async def program(
             env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
+    if cores is not None:
+        come_first(process.pid)
     try:
         while not await listens(port_in(port)):
             if process.returncode is not None or time.monotonic() - begun > ready_s:

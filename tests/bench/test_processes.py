@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import TICK_S, free_port, memory_of, program, session_of
+from bench.processes import CORES, TICK_S, URGENT, free_port, memory_of, program, session_of
 
 SERVER = """
 import socket, sys, threading
@@ -52,6 +52,18 @@ async def test_a_program_is_measured_with_all_its_threads() -> None:
     assert memory > 1
     assert running.ready_s > 0
     assert running.process.returncode is not None
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may come before others")
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="sessions share alike")
+async def test_a_program_in_its_place_comes_before_other_sessions() -> None:
+    port = free_port()
+
+    async with program(port, sys.executable, "-c", SERVER, str(port), cores=CORES) as running:
+        group = Path(f"/proc/{running.process.pid}/autogroup").read_text()
+
+    assert group.endswith(f"nice {URGENT}\n")
 
 
 @pytest.mark.process
