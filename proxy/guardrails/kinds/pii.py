@@ -18,6 +18,7 @@ from proxy.guardrails.matching import numbers, payments, phones
 from proxy.guardrails.matching.hold import Shape
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
+from proxy.guardrails.matching.needed_signs import needed_signs
 from proxy.guardrails.matching.numbers import DigitRun
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.guardrails.matching.phones import Phones
@@ -97,7 +98,9 @@ class Pii:
             translated=SEEN,
             has_words=False,
         )
-        self.may_find = prefilter(self._patterns.sets, SEEN)
+        made = prefilter(self._patterns.sets, SEEN)
+        signs = needed_signs(pattern.regex for pattern in self._patterns.patterns)
+        self.may_find = None if made is None else made.where(signs)
         self.hold = self._patterns.hold
 
     @property
