@@ -84,6 +84,8 @@ DISGUISED = [
     "h i p p o", "ｈｉｐｐｏ", "hip\u200bpo", "%68ippo", "\\u0068ippo", "nai\u0308ve", "&#104;ippo",
     base64.b64encode(b"the hippo is here").decode(), "\u0301", "é", "’", "“", "…", "我們看到河馬了",
     base64.b64encode(b"a blue whale is here").decode()[:11], "\U0001f600", "\ufffd", "\u00a0",
+    "hip**po", "blue <b>wha</b>le", "hip<span class='a b'>po", "hip-\npo", "<span a='b' ",
+    "<!-- a ", "-->", "<b", "*", "**", "`", "~", "-\n", "-", "mill<i>.example",
 ]  # fmt: skip
 LOOSE = [
     "hippo", "blue whale", "blue ", "Blue\nWhale", "fox - trot", "fox ", "123 apples", "\n", "  ",
