@@ -124,14 +124,14 @@ def build_request(
 
 def _headers(call: Call, way: Way, from_dialect: Dialect, to_dialect: Dialect) -> dict[str, str]:
     """Return the headers of a request: those of its way, and the client's own that pass by name to
-    an upstream of the same dialect. A policy's own count before a client's."""
+    an upstream of the same dialect, or what it is told instead. A policy's own count first."""
     passed = to_dialect.server.passed_headers
     if not passed:
         return way.headers
     given = call.head.headers if from_dialect is to_dialect else {}
-    more = {name: given.get(name, usual) for name, usual in passed.items()}
-    good = {name: value for name, value in more.items() if _WORDS.fullmatch(value)}
-    return {**good, **way.headers}
+    good = {name: given[name] for name in passed if _WORDS.fullmatch(given.get(name, ""))}
+    usual = {name: value for name, value in passed.items() if value}
+    return {**usual, **good, **way.headers}
 
 
 def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:

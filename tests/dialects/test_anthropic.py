@@ -446,3 +446,22 @@ async def test_an_error_in_a_stream_is_an_event(
     name, data = events_of(raw)[-1]
     assert name == "error"
     assert data["error"]["type"] in ("overloaded_error", "api_error")
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [("2024-01-01", "2024-01-01"), ("not; one", "2023-06-01"), (None, "2023-06-01")],
+)
+async def test_an_upstream_is_told_a_version_whatever_the_client_says(
+    given: str | None, sent: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
+    headers = {"x-api-key": KEY, "x-headrace-deployment": "via-anthropic"}
+    headers |= {} if given is None else {"anthropic-version": given}
+
+    async with client.post("/v1/messages", headers=headers, json=ASKED) as response:
+        assert response.status == 200
+
+    [request] = upstream.requests
+    assert request.headers["anthropic-version"] == sent
+    assert "anthropic-beta" not in request.headers
