@@ -50,7 +50,7 @@ def events_of(raw: bytes) -> list[tuple[str, Json]]:
     """Return the events of a stream, each with its name."""
     found = []
     for part in raw.decode().split("\n\n"):
-        lines = dict(line.split(": ", 1) for line in part.splitlines())
+        lines = dict(line.split(": ", 1) for line in part.split("\n") if line)
         if lines:
             found.append((lines["event"], json.loads(lines["data"])))
     return found

@@ -195,3 +195,42 @@ async def test_a_blocked_stream_ends_with_an_error(
         assert (name, BLOCKED in data["error"]["message"]) == ("error", True)
     else:
         assert BLOCKED in json.loads(raw)["error"]["message"]
+
+
+LATER = "of_next_year"
+
+
+def hidden_in(kind: str, size: int) -> list[Json]:
+    """Return the events of a block that says an address somewhere, in pieces of this size."""
+    if kind == "citation":
+        cited = {"type": "char_location", "cited_text": f"by {EMAIL}", "document_index": 0}
+        text = {"type": "text_delta", "text": "x"}
+        delta = {"type": "citations_delta", "citation": cited}
+        return block_events(0, {"type": "text", "text": ""}, text, delta)
+    if kind == "result":
+        page = {"type": "web_search_result", "title": EMAIL, "url": "https://a.test"}
+        return block_events(0, {"type": "web_search_tool_result", "content": [page]})
+    if kind == LATER:
+        said = pieces(f"Write to {EMAIL}.", size)
+        return block_events(0, {"type": kind}, *({"type": "words", "words": w} for w in said))
+    block = {"type": kind, "id": "s", "name": "web_search", "input": {}}
+    written = pieces(json.dumps({"query": EMAIL}), size)
+    return block_events(
+        0, block, *({"type": "input_json_delta", "partial_json": p} for p in written)
+    )
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 99])
+@pytest.mark.parametrize("kind", ["server_tool_use", "mcp_tool_use", "citation", "result", LATER])
+async def test_no_block_of_a_stream_hides_anything(
+    kind: str, size: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(message_events(hidden_in(kind, size)), done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        _, raw = await ask(client, stream=True)
+
+    deltas = [data.get("delta", {}) for _, data in events_of(raw)]
+    joined = "".join(each.get("partial_json", each.get("words", "")) for each in deltas)
+    assert EMAIL not in raw.decode()
+    assert EMAIL not in joined
