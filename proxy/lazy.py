@@ -13,15 +13,20 @@ class LazyTable(Mapping[str, T]):
     """Values by word. Of each it knows the place alone, ``module:name``, until it is asked for.
 
     Python keeps what it has imported, so this keeps nothing. Asking may raise ``ImportError``.
+    ``beside`` is a module that is imported with any of them: what works with them, and only with
+    them.
     """
 
-    __slots__ = ("_places",)
+    __slots__ = ("_beside", "_places")
 
-    def __init__(self, places: Mapping[str, str]) -> None:
+    def __init__(self, places: Mapping[str, str], beside: str | None = None) -> None:
         self._places = places
+        self._beside = beside
 
     def __getitem__(self, word: str) -> T:
         module, _, name = self._places[word].partition(":")
+        if self._beside is not None:
+            import_module(self._beside)
         value: T = getattr(import_module(module), name)
         return value
 

@@ -19,6 +19,14 @@ def test_a_table_knows_its_words_without_importing_what_they_stand_for() -> None
     assert "other" not in TABLE
 
 
+def test_what_stands_beside_a_table_is_imported_with_any_of_its_words() -> None:
+    table: LazyTable[object] = LazyTable({"sep": "os.path:sep"}, beside="proxy.is_no_module")
+
+    assert "sep" in table
+    with pytest.raises(ImportError, match="is_no_module"):
+        table["sep"]
+
+
 def test_a_place_that_is_not_there_is_told_when_it_is_asked_for() -> None:
     with pytest.raises(ImportError, match="is_no_module"):
         TABLE["gone"]

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -36,8 +37,7 @@ from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
 from proxy.freed import release, uncollected
 from proxy.frozen import frozen
-from proxy.guardrails.engine import Engine
-from proxy.guardrails.run import PolicyGuards
+from proxy.guardrails.unguarded import GuardsOnDemand
 from proxy.limits import Admission
 from proxy.offload import Offload
 from proxy.pipeline import Pipeline
@@ -222,9 +222,10 @@ async def _rooms(
         offload=offload,
         share=partial(BodyShare, answers),
     )
+    most_texts = context.settings.body_values
     bare = Rooms(
         limits=limits,
-        guards=PolicyGuards(Engine(time.monotonic)),
+        guards=GuardsOnDemand(partial(_guards, None, None, most_texts)),
         cache=cache.NullCache(),
         upstreams=upstreams,
     )
@@ -232,8 +233,7 @@ async def _rooms(
         GuardPolicies(lambda: store.current), bare, emitters
     )  # the pipeline for guards
     outside = HttpEgress(http, asks.run, new_request_id)
-    most_texts = context.settings.body_values
-    engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
+    guards = GuardsOnDemand(partial(_guards, pool, outside, most_texts))
     kept = cache.AnswerCache(
         backends=await stores.shelves(context),
         now=since_epoch,
@@ -241,7 +241,18 @@ async def _rooms(
         offload=offload,
         turns=upstreams.turns,
     )
-    return Rooms(limits=limits, guards=PolicyGuards(engine), cache=kept, upstreams=upstreams)
+    return Rooms(limits=limits, guards=guards, cache=kept, upstreams=upstreams)
+
+
+def _guards(
+    pool: ThreadPoolExecutor | None, outsides: ports.Egress | None, most_texts: int
+) -> ports.Guards:
+    """Return what runs guards, in the threads of a pool, with these ways out of the process."""
+    from proxy.guardrails.engine import Engine  # noqa: PLC0415  # fifty modules, for guards alone
+    from proxy.guardrails.run import PolicyGuards  # noqa: PLC0415
+
+    engine = Engine(time.monotonic, pool, most_texts=most_texts)
+    return PolicyGuards(engine if outsides is None else replace(engine, outsides=outsides))
 
 
 def _call_log(context: Context) -> CallLog:

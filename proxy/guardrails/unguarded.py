@@ -1,12 +1,14 @@
-"""The gate of a call that no guard looks at: it costs the call next to nothing."""
+"""The gate of a call that no guard looks at: it costs the call next to nothing, and a process whose
+policies have no guards nothing at all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from proxy.errors import ProxyError
 from proxy.frozen import frozen
-from proxy.ports import Watch
+from proxy.ports import Gate, Guards, Watch
+from proxy.record import Record
 from proxy.types import Call, Chunk, Plan
 
 
@@ -45,3 +47,21 @@ class OpenWatch:
 
 
 OPEN = OpenWatch()
+
+
+class GuardsOnDemand:
+    """The guards of policies that may have none: ``make`` is called when a call first has some."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Guards]) -> None:
+        self._make = make
+        self._made: Guards | None = None
+
+    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+        guards = plan.guards
+        if not (guards.input or guards.output or guards.capture):
+            return OpenGate(plan, call)
+        if self._made is None:
+            self._made = self._make()
+        return self._made.gate(plan, call, record)

@@ -9,18 +9,34 @@ import pytest
 from proxy.app.context import new_record
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import CallGate, PolicyGuards
-from proxy.guardrails.unguarded import OpenGate
+from proxy.guardrails.unguarded import GuardsOnDemand, OpenGate
 from proxy.types import Call, Chunk, Plan, RequestHead
 from proxy.types.guard import Capture, Guarding
 from tests.guardrails.doubles import Ticks, rule
 
 HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
 CALL = Call(HEAD, {"messages": [{"role": "user", "content": "Hi"}]})
-GUARDS = PolicyGuards(Engine(Ticks()))
+GUARDS = GuardsOnDemand(lambda: PolicyGuards(Engine(Ticks())))
 
 
 def planned(guards: Guarding) -> Plan:
     return Plan("1", "k", "d", {}, (), guards=guards)
+
+
+def test_guards_are_made_once_a_call_has_some() -> None:
+    made: list[PolicyGuards] = []
+
+    def make() -> PolicyGuards:
+        made.append(PolicyGuards(Engine(Ticks())))
+        return made[-1]
+
+    guards = GuardsOnDemand(make)
+    guards.gate(planned(Guarding()), CALL, new_record())
+    assert made == []
+
+    for _ in range(2):
+        guards.gate(planned(Guarding(input=(rule("hippo"),))), CALL, new_record())
+    assert len(made) == 1
 
 
 async def test_what_no_guard_looks_at_passes_as_it_is() -> None:

@@ -1,6 +1,7 @@
 """The kinds of guards: a line here for each, by the word that policies use, in the page's order.
 
 A kind is imported when a policy names it: most bring lists, patterns and libraries of their own.
+With the first comes what runs guards, so that no call waits for that.
 """
 
 from __future__ import annotations
@@ -37,5 +38,6 @@ KINDS: LazyTable[GuardKind[Any]] = LazyTable(
         "webhook": "proxy.guardrails.services.webhook:KIND",
         "presidio": "proxy.guardrails.services.presidio:KIND",
         "moderation": "proxy.guardrails.services.moderation:KIND",
-    }
+    },
+    beside="proxy.guardrails.run",
 )
