@@ -39,6 +39,8 @@ MOST_LAYERS = 4  # of encodings within encodings
 _LATER = bytes(range(0x80, 0xC0))
 _LETTERS = bytes(0x61 if chr(i).isalpha() or i > 127 else 0x20 for i in range(256))
 _APART = re.compile(rb" a a a ")  # three letters that stand alone; faster than ``in``
+_LETTERS_OR_SIGNS = bytes(0x62 if i > 127 else _LETTERS[i] for i in range(256))
+_APART_BEYOND = re.compile(rb"[ b][ab] [ab] [ab][ b]")  # of these each may be either
 
 
 class Edit(NamedTuple):
@@ -241,7 +243,10 @@ def _controlled(raw: bytes) -> bool:
 
 
 def _apart(raw: bytes) -> bool:
-    return _APART.search(b" " + raw.translate(_LETTERS, _LATER) + b" ") is not None
+    if raw.isascii():
+        return _APART.search(b" " + raw.translate(_LETTERS) + b" ") is not None
+    seen = b" " + raw.translate(_LETTERS_OR_SIGNS, _LATER) + b" "
+    return _APART_BEYOND.search(seen) is not None
 
 
 def folded(word: str) -> str:

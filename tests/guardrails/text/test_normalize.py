@@ -268,3 +268,9 @@ def test_a_number_has_no_other_reading(number: str) -> None:
     assert [view.cased for view in variants(number)] == [number]
     assert View.of(number).cased == number
     assert len(number) < RUN
+
+
+@pytest.mark.parametrize("sign", ["", "，", "“", "ผู", "。", "（"])
+def test_three_letters_stand_apart_behind_a_sign_of_any_script(sign: str) -> None:
+    """However many come after them: a text that goes on is read as it will be."""
+    assert any("the" in view.cased for view in variants(f"{sign}t h e"))
