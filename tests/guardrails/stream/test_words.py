@@ -351,3 +351,19 @@ def test_what_is_short_enough_is_held_as_a_whole() -> None:
     for letter in PROSE:
         window.feed(letter)
         assert window.held <= window.reach + 2  # a letter that is cut off may stand apart
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My address is john@mai-\n   l.example.com for all that I have.",
+        "My address is john<span class='a b'>@mail.example.com for all that I have.",
+    ],
+)
+def test_a_word_with_white_space_within_that_is_no_part_of_it_is_held(text: str) -> None:
+    rules = [GUARDS["pii"]]
+    expected = whole(text, rules)
+
+    assert "[" in expected
+    for cuts in (at_spaces(text), [*range(len(text))], [*range(0, len(text), 7)]):
+        assert streamed(pieces(text, cuts), rules) == expected
