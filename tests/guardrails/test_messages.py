@@ -165,6 +165,67 @@ async def test_a_stream_is_masked_however_it_is_cut_and_its_blocks_stay_in_order
     assert EMAIL not in call["input"]["to"]
 
 
+def cited(number: int) -> Json:
+    kind, url = "web_search_result_location", f"https://a.test/{number}"
+    citation = {"type": kind, "cited_text": f"It is {number}.", "url": url, "title": "A"}
+    return {"type": "citations_delta", "citation": citation}
+
+
+async def test_blocks_and_citations_stay_whole_under_guards(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    found = {"type": "web_search_result", "title": "A", "url": "https://a.test", "page_age": None}
+    script = message_events(
+        block_events(
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "thinking_delta", "thinking": "Hm."},
+            {"type": "signature_delta", "signature": "b3RoZXI="},
+        ),
+        *(
+            block_events(
+                number,
+                {"type": "server_tool_use", "id": f"srv_{number}", "name": name, "input": {}},
+                {"type": "input_json_delta", "partial_json": '{"query": "x"}'},
+            )
+            for number, name in ((1, "web_search"), (2, "web_fetch"))
+        ),
+        block_events(
+            3, {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [found, found]}
+        ),
+        block_events(
+            4, {"type": "text", "text": "", "citations": []}, cited(1), cited(2),
+            {"type": "text_delta", "text": "It is Paris. "},
+        ),
+        block_events(5, {**CALLED, "input": {}}),
+    )  # fmt: skip
+    upstream.answer_with(stream(script, done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        _, raw = await ask(client, stream=True)
+
+    *shown, _, _ = [data for name, data in events_of(raw) if name != "ping"]
+    *wanted, _, _ = [each for each in script if each["type"] != "ping"]
+    assert shown == wanted
+
+
+async def test_a_citation_is_masked(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    citation = {"type": "char_location", "cited_text": f"Write to {EMAIL}."}
+    event = {"type": "citations_delta", "citation": citation}
+    block = {"type": "web_search_tool_result", "content": [{"title": EMAIL}]}
+    script = message_events(
+        block_events(0, {"type": "text", "text": ""}, event), block_events(1, block)
+    )
+    upstream.answer_with(stream(script, done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        status, raw = await ask(client, stream=True)
+
+    assert status == 200
+    assert EMAIL.encode() not in raw
+    assert raw.count(MASKED.encode()) == 2
+
+
 async def test_what_nothing_had_to_change_is_what_it_was_under_guards(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

@@ -17,6 +17,10 @@ from proxy.types import Json
 AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut: looked at as whole
 
 _CONTENT: Path = ("delta", "content")
+_BLOCK: Path = ("delta", "block")  # what is beside a text of Messages
+_START: Path = ("start",)
+_TYPE: Path = ("delta", "type")
+_CITATION: Path = ("delta", "citation")
 _ENDS = frozenset({"index", "finish_reason"})  # what the end of a choice has, whatever is in it
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
 
@@ -74,9 +78,17 @@ def going_on(data: Json, text: Text) -> TextPlace | None:
         or path[-1] in AT_ONCE
     ):
         return None
-    if path[2] in _ENDS:
+    if path[2] in _ENDS or is_whole(path):
         return None
     return text_place(data, path)
+
+
+def is_whole(path: Path) -> bool:
+    """True if a text is whole in its chunk, and no other chunk has more of it, or another value of
+    it: it is of what begins a block of Messages, of a citation, or says what an event brings."""
+    if path[2:4] != _BLOCK:
+        return False
+    return path[4:5] == _START or path[4:] == _TYPE or path[4:6] == _CITATION
 
 
 def text_place(data: Json, path: Path) -> TextPlace:

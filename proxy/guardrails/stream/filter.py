@@ -24,6 +24,7 @@ from proxy.guardrails.stream.chunk_parts import (
     finished,
     frame,
     going_on,
+    is_whole,
     only,
     part_of,
     place_of,
@@ -278,7 +279,7 @@ class StreamFilter:
         """True if what is looked at chunk by chunk may say something across chunks, and is to be
         left out; where no rule acts it is noted."""
         path = text.path
-        if isinstance(path[-1], MemberName):
+        if isinstance(path[-1], MemberName) or is_whole(path):
             return False
         acts = self._filters.acts(text)
         place = place_of(data, path)
