@@ -119,6 +119,19 @@ def test_what_blocks_across_two_blocks_blocks(way: str) -> None:
             blocks_of(WAYS[way]((text[:cut], text[cut:])), "block")
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("before", ["Your card is", "It is 5", "see it.", "a 4111 11"])
+def test_what_a_block_begins_with_is_found_whatever_ended_the_one_before(
+    before: str, way: str
+) -> None:
+    found = FOUND["card"][1]
+    said = (before, f"{found}, is it not")
+
+    assert found not in text_of(blocks_of(WAYS[way](said)))
+    with pytest.raises(GuardBlocked):
+        blocks_of(WAYS[way](said), "block")
+
+
 @given(st.sampled_from(sorted(WAYS)), st.lists(st.integers(0, 90), max_size=6))
 def test_wherever_the_cuts_are_nothing_that_is_found_is_shown_whole(
     way: str, cuts: list[int]

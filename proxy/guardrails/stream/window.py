@@ -36,6 +36,7 @@ PACE = 8  # how often a letter may be read that has to be read by itself
 HELD_SHARE = 32  # of what is held anyway, so much more may come before the next look
 MOST_LOOKS = 4  # at the longest text that is kept, which may follow each other at once
 LEAST_UNREAD = 1024  # characters after which all that is kept is looked at once more, and cut
+SEAM = "\u200b"  # read between two blocks: a word ends at it, or goes on where marks are left out
 LETTERS_A_SECOND = 20_000  # how much more must have come after a look that took so long
 _order = attrgetter("order")
 
@@ -137,9 +138,8 @@ class Window:
         self._unread += size
         self._since += size
         if self._words is not None:
-            return (
-                self._word_by_word(self._words) if self._since >= self._words.together(text) else []
-            )
+            due = self._since >= self._words.together(text)
+            return self._word_by_word(self._words) if due else []
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.looks for cursor in self._cursors):
                 self._look(self._cursors)
@@ -258,6 +258,10 @@ class Window:
                     self._mask(match, pieces)
                 self._put(match, pieces)  # it counts once nothing can change it
             self._show(self._base + len(text), pieces)
+        if (self._text or self._before)[-1:] not in ("", SEAM):  # it is never shown
+            self._text += SEAM
+            self._seen += 1
+            self._shown = self._seen
         return pieces
 
     def flush(self) -> list[ReleasedPiece]:
