@@ -92,7 +92,7 @@ async def test_a_limit_that_says_closed_is_unavailable_while_its_store_is_away(
 
     assert response.status == 503
     assert int(response.headers["retry-after"]) >= 1
-    assert said["error"]["code"] == "limit_store_unavailable"
+    assert response.headers["x-headrace-error"] == "limit_store_unavailable"
     assert "money" in said["error"]["message"]
     assert "reached" not in said["error"]["message"]
     assert (record.outcome, record.attempts) == ("proxy_error", [])

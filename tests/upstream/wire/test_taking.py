@@ -178,6 +178,7 @@ async def test_the_next_answer_of_a_connection_knows_nothing_of_who_took_the_las
         first.say(piece(b"wake"))
         await taker.until(1)
         reading.cancel()
+        await asyncio.wait([reading])
         first.say(None)
         assert await reply.read() == b""
     second.say(piece(b"b"), None)
