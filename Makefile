@@ -10,6 +10,8 @@ FAST := -m "core or not (heavy or model or process or prometheus or redis or sdk
   --ignore tests/adversary --ignore tests/sdks
 # Where an init system runs, Debian starts Prometheus as a service too; tests run one of their own.
 DEBIAN := curl openssl prometheus redis-server
+# Tests start hundreds of processes: without bytecode each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
 .PHONY: help install run test test-fast coverage compat adversary check fix bench growth profile calls docs dashboards lock clean
@@ -22,8 +24,8 @@ install: .venv/.installed ## Make .venv and install Headrace and its demo model
 run: install ## Start the proxy in front of a small model on this machine
 	@$(BIN)/headrace demo
 
-test: .venv/.dev .venv-sdks/.installed debian ## Install what tests need, check and test everything
-	@$(MAKE) --no-print-directory check
+test: debian ## Install what tests need, check and test everything
+	@$(MAKE) --no-print-directory -j2 -Otarget check .venv-sdks/.installed compiled-tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-fast: .venv/.dev ## Test in a minute what needs no other program, no model and few sockets
@@ -84,7 +86,7 @@ clean: ## Remove the environments
 	@$(PYTHON) -m venv .venv 2>/dev/null \
 	  || { rm -rf .venv; $(MAKE) --no-print-directory venv-from-debian; }
 
-.PHONY: venv-from-debian debian
+.PHONY: venv-from-debian debian compiled-tests
 venv-from-debian:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv; \
@@ -108,6 +110,11 @@ venv-from-debian:
 	.venv-sdks/bin/python -m pip --disable-pip-version-check -q install --require-hashes -r requirements/sdks.lock
 	.venv-sdks/bin/python -m pip --disable-pip-version-check -q install --no-deps --require-hashes -r requirements/sdks-alone.lock
 	@touch $@
+
+# Once, beside the checks, and not by each worker. What is wrong is told by those.
+compiled-tests: .venv/.dev
+	@$(BIN)/python -m compileall -q proxy bench tools
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
 
 debian:
 	@missing=; for command in $(DEBIAN); do command -v $$command >/dev/null || missing="$$missing $$command"; done; \

@@ -37,6 +37,7 @@ WARM_STREAMS, STREAMS, FEW, MANY, GAP_MS = 5, 20, 4, 68, 3  # of chunks, each a 
 SETTLED_S = 0.5  # until all is told of the calls before
 SLACK = 3  # calls of functions, and a twentieth: rounds of the loop are not the same each time
 SLACK_OF_CHUNK = 1
+COUNTED_AGAIN = 2  # times, where a room is over its budget
 HIT = "hit"
 BUDGETED = ("bare", "everything", HIT)
 CHUNKS = {f"{parts}, a chunk": parts for parts in ("bare", "guards")}
@@ -154,22 +155,28 @@ async def rooms_of(name: str) -> dict[str, float]:
 
 
 async def over_budget() -> list[str]:
-    """Return the rooms in which a call runs more functions than ``budget.json`` says."""
+    """Return the rooms in which a call runs more functions than ``budget.json`` says, each time
+    that it is counted: where other programs keep the processor, a call rests more often."""
     found = []
     for parts, budget in json.loads(BUDGET.read_text()).items():
-        rooms = await rooms_of(parts)
-        slack = SLACK_OF_CHUNK if parts in CHUNKS else SLACK
-        over = {
-            room: count
-            for room, count in rooms.items()
-            if count > 1.05 * budget.get(room, 0) + slack
-        }
+        over = await _over(parts, budget)
+        for _ in range(COUNTED_AGAIN if over else 0):
+            again = await _over(parts, budget)
+            over = {room: min(count, again[room]) for room, count in over.items() if room in again}
         found += [
             f"{parts}: {room} runs {count:.0f}, not {budget.get(room, 0)}"
             for room, count in over.items()
-            if room not in LIBRARIES
         ]
     return found
+
+
+async def _over(parts: str, budget: dict[str, int]) -> dict[str, float]:
+    slack = SLACK_OF_CHUNK if parts in CHUNKS else SLACK
+    return {
+        room: count
+        for room, count in (await rooms_of(parts)).items()
+        if room not in LIBRARIES and count > 1.05 * budget.get(room, 0) + slack
+    }
 
 
 async def write_budget() -> None:

@@ -13,13 +13,13 @@ from proxy.attempts import Attempt, Bill, Fate
 from proxy.estimate import body_quarters
 from proxy.frozen import frozen
 from proxy.types import Call
-from proxy.usage import Source, Tokens, Usage, in_force
+from proxy.usage import Source, Tokens, in_force
 
 MAX_COST = 2**53  # what no money on earth could pay is taken as unknown
 
 
 class Billed(NamedTuple):
-    """An attempt, what became of it, and its bill, None where no upstream was at work for it."""
+    """An attempt, what became of it, and its bill, None where no model was at work for it."""
 
     attempt: Attempt
     fate: Fate
@@ -113,8 +113,6 @@ def bill(
 
     ``hidden_tokens`` returns those that a model may have written without showing any.
     """
-    if call is not None and call.head.endpoint == "count_tokens":
-        return Bill(target=attempt.target, usage=Usage(Tokens(), "none"), cost=0)
     usage = attempt.meter.settle(
         lambda: body_quarters(call.body, call.quarters) if call else 0,
         finished=attempt.finished,

@@ -1,8 +1,8 @@
 """What is told of a call when it has ended: one value, from which metrics, spans, the log, the
 decision log and the ledger take what they tell.
 
-It holds no text and no header of the call, and names and numbers alone of its error, so that it
-may wait for whoever writes it. Moments are seconds of ``time.monotonic``.
+It holds no text of the call, of its headers the properties alone, and names and numbers alone of
+its error, so that it may wait for whoever writes it. Moments are seconds of ``time.monotonic``.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class CallFacts(NamedTuple):
     deployment: str | None
     tags: Mapping[str, str] | None
     dropped_tags: int
+    properties: Sequence[tuple[Word, Word]]
     rules: Sequence[str]
     shadow_rules: Sequence[str]
     dialect: str | None

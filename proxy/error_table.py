@@ -43,6 +43,7 @@ ERROR_TABLE = (
     ),
     ErrorRow(errors.GuardUnavailable),
     ErrorRow(errors.NotFound),
+    ErrorRow(errors.ModelNotFound),
     ErrorRow(errors.MethodNotAllowed),
     ErrorRow(errors.RequestTimeout),
     ErrorRow(errors.LimitExceeded),

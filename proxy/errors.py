@@ -38,9 +38,8 @@ class ProxyError(Exception):
     upstream_type: str | None = None
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
-        message = message[:MAX_TEXT]
-        super().__init__(message)
-        self.message = message
+        self.message = message[:MAX_TEXT]
+        super().__init__(self.message)
         self.param = None if param is None else param[:MAX_ID]
         self.retry_after_s: float | None = None
         self.findings: tuple[UpstreamFinding, ...] = ()
@@ -111,8 +110,7 @@ class GuardBlocked(Refused):
 
     def __init__(self, message: str, *, guard: str, kind: str) -> None:
         super().__init__(message)
-        self.guard = guard
-        self.kind = kind
+        self.guard, self.kind = guard, kind
 
 
 class GuardUnavailable(GuardBlocked):
@@ -134,10 +132,16 @@ class UpstreamDenied(GuardBlocked):
 
 
 class NotFound(Refused):
-    """No such route, deployment or model, or none that this key may know of."""
+    """No such route or deployment, or none that this key may know of."""
 
     status = 404
     code = "not_found"
+
+
+class ModelNotFound(NotFound):
+    """No model of such a name, or none that this key may know of."""
+
+    code = "model_not_found"
 
 
 class MethodNotAllowed(Refused):
@@ -167,11 +171,9 @@ class LimitExceeded(Refused):
 
     def __init__(self, message: str, limit: str, kind: str, retry_after_s: float | None) -> None:
         super().__init__(message)
-        self.limit = limit
-        self.type = kind
+        self.limit, self.type = limit, kind
         self.retry_after_s = retry_after_s
-        if retry_after_s is None:
-            self.should_retry = False
+        self.should_retry = False if retry_after_s is None else None
 
 
 class BudgetExceeded(LimitExceeded):
@@ -281,8 +283,8 @@ class UpstreamRefused(UpstreamError):
     def __init__(self, message: str, *, upstream_status: int, param: str | None = None) -> None:
         super().__init__(message, param=param, upstream_status=upstream_status)
         self.status = upstream_status
-        if upstream_status == 429 or upstream_status >= 500:  # SDKs ask again after each of these
-            self.should_retry = False
+        is_retried = upstream_status == 429 or upstream_status >= 500  # by SDKs, in vain
+        self.should_retry = False if is_retried else None
 
 
 class UpstreamRejectedKey(UpstreamError):
@@ -372,8 +374,7 @@ class LimitStoreUnavailable(ProxyError):
 
     def __init__(self, limit: str, retry_after_s: float | None) -> None:
         super().__init__(f"The limit {limit} cannot be checked now: its store does not answer.")
-        self.limit = limit
-        self.retry_after_s = retry_after_s
+        self.limit, self.retry_after_s = limit, retry_after_s
 
 
 class Overloaded(ProxyError):

@@ -213,9 +213,10 @@ class Record:
         return Billing(bills, self._judged)
 
     def _bill(self, attempt: Attempt) -> Bill | None:
-        """Return the bill of an attempt as known now, None where no upstream was at work for it. It
-        is kept once its answer has ended, or the call."""
-        if not attempt.is_counted:
+        """Return the bill of an attempt as known now, None where no model was at work for it, as
+        for a count of tokens. It is kept once its answer has ended, or the call."""
+        head = self.head
+        if not attempt.is_counted or (head is not None and head.endpoint == "count_tokens"):
             return None
         made = bill(
             attempt,

@@ -297,6 +297,9 @@ def _admin_token(admin: Address, token: str | None) -> str | None:
 
 
 def _ledger(text: str, keep: str) -> LedgerAt | None:
+    days = keep.removesuffix("d")
+    if keep and (days == keep or not days.isdecimal() or not int(days)):
+        raise BadSetting(f"HEADRACE_LEDGER_KEEP must be a number of days such as 90d, not {keep!r}")
     if text == "off":
         return None
     kind, _, path = text.partition(":")
@@ -307,9 +310,6 @@ def _ledger(text: str, keep: str) -> LedgerAt | None:
         return LedgerAt(kind, Path(path))
     if kind != "sqlite":
         raise BadSetting("HEADRACE_LEDGER_KEEP is for sqlite: files of lines are rotated by others")
-    days = keep.removesuffix("d")
-    if days == keep or not days.isdecimal() or not int(days):
-        raise BadSetting(f"HEADRACE_LEDGER_KEEP must be a number of days such as 90d, not {keep!r}")
     return LedgerAt(kind, Path(path), int(days))
 
 

@@ -69,6 +69,7 @@ def _worked_out(record: Record) -> CallFacts:
         deployment=plan.deployment if plan else None,
         tags=plan.tags if plan else None,
         dropped_tags=plan.dropped_tags if plan else 0,
+        properties=head.properties if head else (),
         rules=plan.rules if plan else (),
         shadow_rules=plan.shadow_rules if plan else (),
         dialect=head.dialect if head else None,

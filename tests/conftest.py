@@ -107,7 +107,8 @@ tags:
 keys:
   support-widget:
     sha256: {digest}
-    deployments: [support-chat, search-answers, legacy-only, resilient, compare, {reach}]
+    deployments: [support-chat, search-answers, legacy-only, responses-only,
+      resilient, compare, {reach}]
     tags: {{team: support}}
     may: [refresh]
   search-box: {{sha256: {stranger}, deployments: [search-answers]}}
@@ -119,6 +120,8 @@ deployments:
     targets: [{{upstream: openai, model: smol, endpoint: chat}}]
   legacy-only:
     targets: [{{upstream: openai, model: smol-legacy, endpoint: completions}}]
+  responses-only:
+    targets: [{{upstream: openai, model: smol-responses, endpoint: responses}}]
   resilient:
     targets: [{{upstream: openai, model: primary{_price()}}}]
     fallback: [{{upstream: scale, model: spare{_price()}}}]

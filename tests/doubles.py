@@ -353,6 +353,74 @@ def chat_events(*texts: str, with_usage: bool = True) -> list[Json]:
     return [*events, {**base, "choices": [], "usage": usage()}] if with_usage else events
 
 
+def response(*items: Json, **more: Any) -> Json:
+    """A whole answer of OpenAI's Responses."""
+    details = {"input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}}
+    counts = {"input_tokens": 5, "output_tokens": 3, "total_tokens": 8}
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1_700_000_000,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "model": "gpt-4o-mini",
+        "output": [*items] or [text_item(" Paris.")],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {**counts, **details, "output_tokens_details": {"reasoning_tokens": 0}},
+        **more,
+    }
+
+
+def text_item(text: str, name: str = "msg_1") -> Json:
+    """A message among the items of a response."""
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    head = {"id": name, "type": "message", "status": "completed"}
+    return {**head, "role": "assistant", "content": [part]}
+
+
+def response_events(*items: list[Json], whole: Json | None = None) -> list[Json]:
+    """The events of a response that is streamed, numbered, around those of its items."""
+    whole = whole or response()
+    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    events = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+        *(event for item in items for event in item),
+        {"type": f"response.{whole['status']}", "response": whole},
+    ]
+    return [{**event, "sequence_number": at} for at, event in enumerate(events)]
+
+
+def item_events(at: int, item: Json, *texts: str) -> list[Json]:
+    """The events of a message, or of a call of a tool, whose text comes in pieces."""
+    begun: Json = {**item, "status": "in_progress"}
+    where: Json = {"item_id": item["id"], "output_index": at}
+    if item["type"] == "function_call":
+        begun["arguments"] = ""
+        kind, member = "response.function_call_arguments", "arguments"
+        opened: list[Json] = []
+        ended: list[Json] = []
+    else:
+        begun["content"] = []
+        where["content_index"] = 0
+        kind, member = "response.output_text", "text"
+        part = {**item["content"][0], "text": ""}
+        opened = [{"type": "response.content_part.added", **where, "part": part}]
+        ended = [{"type": "response.content_part.done", **where, "part": item["content"][0]}]
+    return [
+        {"type": "response.output_item.added", "output_index": at, "item": begun},
+        *opened,
+        *({"type": f"{kind}.delta", **where, "delta": text, "obfuscation": "x"} for text in texts),
+        {"type": f"{kind}.done", **where, member: "".join(texts)},
+        *ended,
+        {"type": "response.output_item.done", "output_index": at, "item": item},
+    ]
+
+
 def message(*blocks: Json, **more: Any) -> Json:
     """A whole answer as Anthropic gives it."""
     return {

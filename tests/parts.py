@@ -1,5 +1,5 @@
 """Which tests need a real part, or take long: each gets a marker by its fixtures, by what its code
-uses, or by its place.
+uses, or by its place. Those that take longest begin.
 
 The markers are in pyproject.toml; ``make test-fast`` leaves out what has one, but for ``core``. No
 test is forgotten: where tests are chosen by markers, one that starts a program without one fails.
@@ -81,8 +81,35 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("tests/upstream/test_health.py::test_what_is_kept", "heavy"),
 )
 """Markers by how the names of tests begin."""
+LONGEST = (
+    "tests/adversary/test_growth.py",
+    "tests/adversary/test_streams_hold_nobody.py",
+    "tests/adversary/test_large_answers.py",
+    "tests/policy/test_cold_starts.py",
+    "tests/test_call_budget.py",
+    "tests/adversary/test_kept_words.py",
+    "tests/adversary/test_crossings.py",
+    "tests/recipes/test_dialect.py",
+    "tests/recipes/test_limit_kind.py",
+    "tests/dashboards/test_live.py",
+    "tests/recipes/test_policy_key.py",
+    "tests/policy/test_reload_under_load.py",
+    "tests/recipes/test_store.py",
+    "tests/adversary/test_large_bodies.py",
+    "tests/recipes/test_metric.py",
+    "tests/demo/test_messages.py",
+    "tests/demo/test_init.py",
+    "tests/limits/test_midway.py",
+)
+"""Files with tests of ten seconds and more: whoever ends with one of these works on alone."""
 PROGRAMS = frozenset({"model", "process", "prometheus", "redis", "sdks"})
 """The markers of tests that may start programs."""
+
+
+def turn(name: str) -> int:
+    """Return when a test begins, by its name with its file: those that take longest come first."""
+    file = name.partition("::")[0]
+    return LONGEST.index(file) if file in LONGEST else len(LONGEST)
 
 
 def markers(name: str, fixtures: Collection[str], used: Collection[str]) -> Iterator[str]:
@@ -120,7 +147,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 class RunningTest:
-    """Plugin of pytest: marks tests, and watches what the one that runs now starts."""
+    """Plugin of pytest: marks and sorts tests, and watches what the one that runs now starts."""
 
     def __init__(self) -> None:
         self._item: pytest.Item | None = None
@@ -131,6 +158,7 @@ class RunningTest:
         for item in items:
             for marker in self._markers(item):
                 item.add_marker(marker)
+        items.sort(key=lambda item: turn(item.nodeid))
 
     def _markers(self, item: pytest.Item) -> Iterator[str]:
         if not isinstance(item, pytest.Function):

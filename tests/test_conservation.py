@@ -186,3 +186,38 @@ async def test_under_faults_every_account_says_the_same(
     assert len(told.calls) == CALLS + 1 == summed(told.metrics, "headrace_requests_total")
     gone = sum(way == "gone" for _, way, _ in mixed.ways)  # a dead connection is replaced once
     assert len(told.attempts) <= len(upstream.requests) <= len(told.attempts) + gone
+
+
+async def test_a_count_of_tokens_used_nothing_and_the_ledger_is_good(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer({"input_tokens": 12}))
+    body = {"model": "via-anthropic", "messages": [{"role": "user", "content": "Hi"}]}
+    async with ledgered(tmp_path, upstream) as (proxy, client, path):
+        counting = client.post("/v1/messages/count_tokens", headers=BEARER, json=body)
+        async with counting as response:
+            assert await response.json() == {"input_tokens": 12}
+        [record] = await proxy.sink.wait()
+
+    [attempt] = kept(path, "attempts")
+    assert (attempt["usage_source"], attempt["tokens_in"], attempt["cost_nano_usd"]) == (
+        *("none", None, None),
+    )
+    assert audit(path).violations == ()
+    assert canonical(record)["cost_usd"] == 0
+
+
+async def test_a_count_that_is_estimated_costs_nothing_and_is_said_to(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    body = {"model": "support-chat", "messages": [{"role": "user", "content": "Hi"}]}
+    async with ledgered(tmp_path, upstream) as (proxy, client, path):
+        counting = client.post("/v1/messages/count_tokens", headers=BEARER, json=body)
+        async with counting as response:
+            assert response.headers["x-headrace-warning"] == "input_tokens estimated"
+            assert response.headers["x-headrace-cost-usd"] == "0"
+        [record] = await proxy.sink.wait()
+
+    line = canonical(record)
+    assert (line["cost_usd"], line["lost_cost_usd"], line["attempts"]) == (0, 0, 0)
+    assert audit(path).violations == ()

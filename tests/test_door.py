@@ -15,7 +15,9 @@ TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text()
 FIRST = (TOP / "docs" / "first-folder.md").read_text()
 COOKBOOK = (TOP / "docs" / "cookbook.md").read_text()
-SECRETS = {f"{name}_API_KEY": "sk-1" for name in ("OPENAI", "AZURE_OPENAI", "ANTHROPIC")}
+OTHERS = ("BEDROCK", "GEMINI", "MISTRAL", "GROQ", "XAI", "DEEPSEEK", "TOGETHER", "OPENROUTER")
+PROVIDERS = ("OPENAI", "AZURE_OPENAI", "ANTHROPIC", "FIREWORKS", *OTHERS)
+SECRETS = {"HF_TOKEN": "hf-1", **{f"{name}_API_KEY": "sk-1" for name in PROVIDERS}}
 RECIPES = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", COOKBOOK, re.DOTALL | re.MULTILINE))
 
 

@@ -74,7 +74,8 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "rate_limit_exceeded": ({"case": "rate"}, None),
     "budget_exceeded": ({"case": "budget"}, None),
     "unsupported_media_type": ({"type": "text/plain"}, None),
-    "not_found": ({"more": {"model": "nobody-has-it"}, "nowhere": True}, None),
+    "not_found": ({"headers": {"x-headrace-deployment": "nowhere"}}, None),
+    "model_not_found": ({"more": {"model": "nobody-has-it"}, "unnamed": True}, None),
     "upstream_refused": ({}, said(404)),
     "upstream_rejected_key": ({}, said(401)),
     "upstream_forbids": ({}, said(403)),
@@ -109,11 +110,14 @@ async def test_refusals_are_as_the_page_says(
         for code, (how, script) in CASES.items():
             if script is not None:
                 upstream.answer_with(script)
-            headers = {"content-type": how.get("type", "application/json")}
+            headers = {
+                "content-type": how.get("type", "application/json"),
+                **how.get("headers", {}),
+            }
             headers |= {"x-case": how["case"]} if "case" in how else {}
             for header, value in route.credential.items():
-                sent = value.replace(KEY, how.get("key", KEY))
-                headers[header] = "nowhere" if "nowhere" in how and KEY not in value else sent
+                if KEY in value or "unnamed" not in how:
+                    headers[header] = value.replace(KEY, how.get("key", KEY))
             body = json.dumps({**route.body(streamed=False), **how.get("more", {})})
             async with client.request(
                 how.get("method", "POST"),

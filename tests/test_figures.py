@@ -22,8 +22,8 @@ from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.matching import automaton, pattern_work
 from proxy.guardrails.matching import patterns as search_patterns
 from proxy.guardrails.services import judge, moderation, presidio, webhook
-from proxy.guardrails.text import frame, weight
-from proxy.guardrails.whole import joined_parts, seams, sheets
+from proxy.guardrails.text import base64_text, frame, weight
+from proxy.guardrails.whole import joined_parts, seams
 from proxy.ledger import audit, pruning, writer
 from proxy.limits import reconcile
 from proxy.limits.stores import batch, failover
@@ -86,7 +86,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "more than 256 characters", 256, seams.WINDOW),
     ("guards.md", "the first 256 of the next", 256, seams.WINDOW),
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, weight.SHEET),
-    ("limits.md", "the first 4096 characters are decoded", 4096, sheets.MOST_RUN),
+    ("limits.md", "the first 4096 characters are decoded", 4096, base64_text.MOST_RUN),
     ("limits.md", "stands still for longer than 30 seconds", 30, limit.LEASE_S),
     ("limits.md", "1024 for an answer", 1024, bounds.ASSUMED_TOKENS),
     ("limits.md", "within 10 seconds", 10, server.HEAD_S),

@@ -1,4 +1,10 @@
-from dataclasses import field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import pytest
 
 from proxy.frozen import frozen, memo
 
@@ -84,3 +90,67 @@ def test_values_of_one_field_or_none_are_compared_and_keyed() -> None:
     assert Nothing() == Nothing()
     assert len({Nothing(), Nothing()}) == 1
     assert hash(Point(1)) == hash(Point(1))
+
+
+def _twins() -> list[type]:
+    """Return a class of plain fields as it is made here, and as a dataclass."""
+
+    class Place:
+        town: str
+        at: Point
+        zoom: int = 3
+        note: str | None = None
+
+    return [frozen(Place), dataclass(Place)]
+
+
+def _error(make: Callable[[], object]) -> str:
+    with pytest.raises(TypeError) as raised:
+        make()
+    return str(raised.value)
+
+
+def test_values_of_plain_fields_are_made_as_a_dataclass_makes_them() -> None:
+    here, there = _twins()
+    values = ("Rome", Point(1))
+
+    def made(cls: Any) -> list[tuple[object, ...]]:
+        every = (cls(*values), cls(*values, 5), cls(*values, note="n"), cls(at=1, town="x", zoom=2))
+        return [(each.town, each.at, each.zoom, each.note) for each in every]
+
+    assert made(here) == made(there)
+    assert list(signature(here).parameters) == list(signature(there).parameters)
+    assert [_error(partial(here, *each)) for each in ((), "abcde")] == [
+        _error(partial(there, *each)) for each in ((), "abcde")
+    ]
+    assert _error(partial(here, "a", x=1)) == _error(partial(there, "a", x=1))
+
+
+def test_a_field_without_a_default_follows_none_that_has_one() -> None:
+    class Wrong:
+        first: int = 1
+        second: int
+
+    with pytest.raises(TypeError, match="default"):
+        frozen(Wrong)
+
+
+@frozen
+class Wide(Point):
+    width: int = 1
+
+
+@frozen
+class Counted:
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ValueError("less than none")
+
+
+def test_what_has_more_to_do_than_to_set_its_fields_does_it() -> None:
+    with pytest.raises(ValueError, match="less than none"):
+        Counted(-1)
+    assert Wide(1, ("a",), 3).squares == {}
+    assert (Wide(1).marks, Wide(1).width) == ((), 1)

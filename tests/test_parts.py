@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import FIXTURES, PLACES, PROGRAMS, USES, Mentions, RunningTest, markers
+from tests.parts import (
+    FIXTURES,
+    LONGEST,
+    PLACES,
+    PROGRAMS,
+    USES,
+    Mentions,
+    RunningTest,
+    markers,
+    turn,
+)
 from tests.servers import running_server
 
 TOP = Path(__file__).parents[1]
@@ -33,7 +43,14 @@ def _helper() -> object:
     return running_server(TOP)
 
 
-@pytest.mark.parametrize("place", sorted({place for place, _ in PLACES}))
+def test_tests_that_take_longest_begin_and_no_others_change_their_order() -> None:
+    others = ["tests/x.py::test_long", "tests/test_a.py::test_a"]
+    long = [f"{file}::test_x[{case}]" for file in LONGEST for case in "ba"]
+
+    assert sorted([*others, *long], key=turn) == [*long, *others]
+
+
+@pytest.mark.parametrize("place", [*sorted({place for place, _ in PLACES}), *LONGEST])
 def test_a_place_that_has_a_marker_is_there(place: str) -> None:
     file, _, name = place.partition("::")
 

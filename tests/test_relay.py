@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from proxy.app.context import new_record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
-from proxy.pipeline import relay
 from proxy.ports import HandOn
 from proxy.record import Record
+from proxy.relay import relay
 from proxy.turn import TURN_S, LoopTurns
 from proxy.types import Chunk, Head, Target, Upstream
 from tests.doubles import Unguarded

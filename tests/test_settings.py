@@ -183,6 +183,11 @@ def test_a_time_that_is_no_number_of_days_is_refused(keep: str) -> None:
         from_environment(Path("p"), HERE, HERE, said)
 
 
+def test_a_time_that_is_wrong_is_refused_without_a_ledger_too() -> None:
+    with pytest.raises(BadSetting, match="HEADRACE_LEDGER_KEEP must be a number of days"):
+        from_environment(Path("p"), HERE, HERE, {"HEADRACE_LEDGER_KEEP": "90"})
+
+
 def test_lines_are_not_pruned() -> None:
     said = {"HEADRACE_LEDGER": "jsonl:l", "HEADRACE_LEDGER_KEEP": "90d"}
 

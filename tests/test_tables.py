@@ -39,6 +39,7 @@ from proxy.usage import Source
 from tests.ledger.kept import PRICED, Told, finished, ledger_at
 from tests.ledger.test_jsonl import lines
 from tests.ledger.test_sqlite import batch
+from tests.test_door import SECRETS
 from tests.test_errors_page import rows
 
 TOP = Path(__file__).parents[1]
@@ -74,12 +75,7 @@ YAML = [
     for block in re.findall(r"```yaml\n(.*?)```", file.read_text(), re.DOTALL)
     if not re.search(r"^tests:", block, re.MULTILINE) and not block.startswith(" ")
 ]
-PAGE_VARIABLES = {
-    "OPENAI_API_KEY": "sk-1",
-    "AZURE_OPENAI_API_KEY": "sk-1",
-    "ANTHROPIC_API_KEY": "sk-1",
-    "GUARD_SECRET": "s" * 32,
-}
+PAGE_VARIABLES = {**SECRETS, "GUARD_SECRET": "s" * 32}
 
 
 @pytest.mark.parametrize(

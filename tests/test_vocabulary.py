@@ -6,17 +6,23 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 TOP = Path(__file__).parents[1]
-TREES = {path: ast.parse(path.read_text()) for path in sorted((TOP / "proxy").rglob("*.py"))}
 VAGUE = {"said", "told", "came", "goes"}
 MOST_POSITIONAL = 3
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the files of the package, parsed once for all tests that read them."""
+    return {path: ast.parse(path.read_text()) for path in sorted((TOP / "proxy").rglob("*.py"))}
+
+
 def nodes() -> Iterator[tuple[str, ast.AST]]:
     """Return each node of the package with its place."""
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             yield f"{path.relative_to(TOP).as_posix()}:{getattr(node, 'lineno', 1)}", node
 

@@ -16,14 +16,14 @@ import yaml
 from bench import delays, pictures, results, table
 from dashboards.build import BOARDS
 from dashboards.build.panels import Board
-from proxy.dialects import DIALECTS, ROUTES, SHARING
+from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
 from proxy.dialects.base import Dialect
 from proxy.dialects.openai import PATHS
 from proxy.emit.declared import declared
 from proxy.error_table import ERROR_TABLE
 from proxy.errors import LimitExceeded, ProxyError
 from proxy.limits.kinds import KINDS
-from tools import guard_quality, guards, hidden, losses, made_quality
+from tools import guard_quality, guards, hidden, losses, made_quality, seam_quality
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -54,8 +54,9 @@ def routes() -> Iterator[str]:
     yield "| method | path | dialect | endpoint |"
     yield "|---|---|---|---|"
     for (method, path), (dialect, endpoint) in ROUTES.items():
-        others = "".join(f" (or {other.name})" for other in SHARING[dialect].values())
-        yield f"| {method} | `{path}` | {dialect}{others} | {endpoint} |"
+        others = [*(each.name for each in SHARING[dialect].values()), *OWNERS[path][1:]]
+        spoken = f"{dialect} (or {', '.join(others)})" if others else dialect
+        yield f"| {method} | `{path}` | {spoken} | {endpoint} |"
 
 
 def dialects() -> Iterator[str]:
@@ -139,6 +140,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "runbooks/README.md": {"alerts": alerts},
     "guard-quality.md": {
         **made_quality.BLOCKS,
+        **seam_quality.BLOCKS,
         "hidden": hidden.table,
         "triples": guard_quality.triples,
     },

@@ -29,7 +29,7 @@ from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.matching.injection_languages import all_languages
 from proxy.guardrails.matching.injection_rules import RULES
 from proxy.types.guard import Detector
-from tools import alternatives, confidence, hidden, injection_data, made_quality
+from tools import alternatives, confidence, hidden, injection_data, made_quality, seam_quality
 from tools.injection_data import Example, Source
 
 PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
@@ -377,6 +377,7 @@ def page(folder: Path) -> str:
         *languages(folder),
         *truth(),
         *made_quality.section(),
+        *seam_quality.section(),
         *alternatives.section(read, folder),
         *hidden.section(),
     ]

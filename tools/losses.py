@@ -12,12 +12,13 @@ from typing import Any, Literal
 import orjson
 
 from proxy.dialects import DIALECTS, read_call
-from proxy.dialects.base import Dialect
+from proxy.dialects.base import Dialect, Form
 from proxy.dialects.fields import Field
 from proxy.dialects.translation import KEPT
 from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField
 from proxy.types import Endpoint, RequestHead, Target, Upstream
+from proxy.types.way import TargetEndpoint
 
 Fate = Literal["passed", "mapped", "dropped", "refused", "anyway", "here"]
 STOPS = ("stop", "stop_sequences")
@@ -28,6 +29,7 @@ HERE = KEPT | {"stream", "stream_options"}
 BODIES: dict[Endpoint, dict[str, Any]] = {
     "completions": {"model": "m", "prompt": "p"},
     "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
+    "responses": {"model": "m", "input": "p"},
 }
 MESSAGES = {**BODIES["chat"], "max_tokens": 64}
 # A value of each field that is not its default, and what must be beside it.
@@ -95,7 +97,7 @@ SAMPLES: dict[str, Any] = {
     "verbosity": "low",
     "web_search_options": {"a": "b"},
 }
-OWN: dict[str, Any] = {
+OF_MESSAGES: dict[str, Any] = {
     "mcp_servers": [{"type": "url", "url": "https://mcp.test", "name": "m"}],
     "metadata": {"user_id": "u"},
     "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
@@ -104,6 +106,27 @@ OWN: dict[str, Any] = {
     "tools": [{"name": "f", "input_schema": {"type": "object"}}],
 }
 """The same for a client of Messages."""
+OF_RESPONSES: dict[str, Any] = {
+    "background": True,
+    "context_management": [{"type": "compaction"}],
+    "include": ["reasoning.encrypted_content"],
+    "input": [{"role": "user", "content": "other"}],
+    "conversation": "conv_1",
+    "previous_response_id": "resp_1",
+    "prompt": {"id": "pmpt_1"},
+    "reasoning": {"effort": "low"},
+    "store": False,
+    "stream_options": {"include_obfuscation": False},
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+    "truncation": "auto",
+}
+"""The same for a client of Responses."""
+OWN: dict[Form | None, dict[str, Any]] = {
+    None: {},
+    "messages": OF_MESSAGES,
+    "responses": OF_RESPONSES,
+}
 PLAIN: tuple[Any, ...] = ("x", 2, 0.5, True, False, {"a": "b"}, ["a"])
 """Values of the usual types, for a field whose value is of no matter."""
 EACH: dict[str, tuple[Any, ...]] = {
@@ -134,8 +157,10 @@ class Sample:
     @property
     def without(self) -> dict[str, Any]:
         """The request without the field."""
-        body = MESSAGES if self.dialect.messages else BODIES[self.endpoint]
-        return {**body, **BESIDE.get(self.name, {})}
+        form = self.dialect.forms.get(self.endpoint)
+        body = MESSAGES if form == "messages" else BODIES[self.endpoint]
+        beside = {} if self.endpoint == "responses" else BESIDE.get(self.name, {})
+        return {**body, **beside}
 
     @property
     def body(self) -> dict[str, Any]:
@@ -145,8 +170,8 @@ class Sample:
 def samples(dialect: Dialect, endpoint: Endpoint) -> Iterator[Sample]:
     """Return a sample of each field; a flag where a count is none."""
     for name, field in sorted(dialect.fields[endpoint].items()):
-        own = OWN.get(name) if dialect.messages else None
-        for value in EACH.get(name) or (own or _value(name, field),):
+        own = OWN[dialect.forms.get(endpoint)].get(name)
+        for value in EACH.get(name) or (_value(name, field) if own is None else own,):
             flag = name == "logprobs" and field.check(value) is not None
             yield Sample(dialect, endpoint, name, True if flag else value)
 
@@ -214,16 +239,28 @@ def stop_text(asked: Dialect, upstream: Dialect) -> str:
     return ", text with it" if there else ", text without it"
 
 
-def target(dialect: str, endpoint: Literal["completions", "chat"] | None = None) -> Target:
+def target(dialect: str, endpoint: TargetEndpoint | None = None) -> Target:
     return Target(Upstream("u", dialect, ""), "m", endpoint)
 
 
+ONLY: dict[str, TargetEndpoint] = {
+    "a chat-only target": "chat",
+    "a legacy-only target": "completions",
+    "a Responses-only target": "responses",
+}
+"""Targets of OpenAI's dialect that serve one endpoint alone."""
+NAMES: dict[Endpoint, str] = {
+    "completions": "legacy completions",
+    "chat": "chat",
+    "responses": "responses",
+}
+
+
 def targets(asked: Endpoint) -> dict[str, Target]:
-    """Return a target of each dialect, and one that serves the other endpoint only."""
+    """Return a target of each dialect, and those that serve another endpoint only."""
     by_name = {name: target(name) for name in DIALECTS}
-    if asked == "completions":
-        return {**by_name, "a chat-only target": target("openai", "chat")}
-    return {**by_name, "a legacy-only target": target("openai", "completions")}
+    others = {title: only for title, only in ONLY.items() if only != asked}
+    return by_name | {title: target("openai", only) for title, only in others.items()}
 
 
 def table(asked: Dialect, came: Endpoint) -> Iterator[str]:
@@ -327,9 +364,8 @@ def _named(title: str) -> str:
 def tables() -> Iterator[str]:
     """Give a heading and a table for each dialect and endpoint of clients."""
     for asked in DIALECTS.values():
-        for came in ("completions", "chat"):
+        for came, kind in NAMES.items():
             if came in asked.fields:
-                kind = "legacy completions" if came == "completions" else "chat"
                 yield f"#### {asked.name}, {kind}"
                 yield ""
                 yield from table(asked, came)

@@ -46,7 +46,9 @@ def drawn(chance: random.Random, size: int, of: str = LETTERS) -> str:
     return "".join(chance.choices(of, k=size))
 
 
-MAKERS: dict[str, Callable[[random.Random], str]] = {
+Make = Callable[[random.Random], str]
+
+MAKERS: dict[str, Make] = {
     "AWS": lambda c: f"AKIA{drawn(c, 16, string.ascii_uppercase + '234567')}",
     "GitHub": lambda c: f"ghp_{drawn(c, 36)}",
     "GitLab": lambda c: f"glpat-{drawn(c, 20)}",
@@ -125,7 +127,7 @@ def phone(chance: random.Random) -> str:
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.INTERNATIONAL)
 
 
-ENTITIES: dict[str, Callable[[random.Random], str]] = {
+ENTITIES: dict[str, Make] = {
     "email": lambda c: (
         f"{drawn(c, 6, LOWER)}.{drawn(c, 5, LOWER)}@{drawn(c, 8, LOWER)}.example.com"
     ),
@@ -175,7 +177,7 @@ THINGS = (
     "the bank",
     "two lines",
 )
-KINDS: dict[str, Callable[[random.Random], str]] = {
+KINDS: dict[str, Make] = {
     "commit ids": lambda c: f"Fixed in {drawn(c, 40, '0123456789abcdef')} on main",
     "UUIDs": lambda c: f"request {uuid.UUID(int=c.getrandbits(128), version=4)} took 3 ms",
     "digests": lambda c: f"sha256:{drawn(c, 64, '0123456789abcdef')}",

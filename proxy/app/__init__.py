@@ -22,7 +22,9 @@ from proxy.edge.access import Access
 from proxy.edge.admin import AdminSources, Readiness, admin_handler
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.calls import Calls
+from proxy.edge.cross_origin import CrossOrigin
 from proxy.edge.drain import Drain, Stop
+from proxy.edge.keyless import Keyless
 from proxy.edge.listening import listen
 from proxy.edge.parsing import Parsing
 from proxy.edge.request import Bounds
@@ -46,7 +48,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.review.recent import CallHistory
 from proxy.policy.store import PolicyStore, read_folder
-from proxy.policy.watch import FolderWatch, Look, look
+from proxy.policy.watch import FolderWatch, Look, look, look_at
 from proxy.record import Record
 from proxy.settings import Address, Settings
 from proxy.turns import Turns
@@ -136,16 +138,11 @@ async def running(
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
         rooms = await _rooms(context, http, store, via, emitters, offload := _offload(context))
-        calls = Calls()
-        front = edge.data_handler(
-            assembled(store, rooms, emitters),
-            via=via,
-            new_id=new_request_id,
-            bounds=_bounds(context, offload),
-            calls=calls,
-            on_bug=telemetry.bug(context),
-        )
-        readiness = Readiness()
+        calls, readiness = Calls(), Readiness()
+        keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
+        port = edge.DataPort(via, new_request_id, _bounds(context, offload), calls, keyless)
+        pipeline = assembled(store, rooms, emitters)
+        front = edge.data_handler(pipeline, port, telemetry.bug(context))
         sources = _admin_sources(context, rooms, emitters, past, candidate)
         handler = admin_handler(sources, readiness, _access(settings))
         admin, *_ = await _listen(opened, handler, settings.admin)
@@ -156,7 +153,7 @@ async def running(
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(running_beside(watch.run()))
         opened.callback(setattr, readiness, "ready", False)
-        await opened.enter_async_context(running_beside(_prepare(store, http, readiness)))
+        await opened.enter_async_context(running_beside(_prepare(context, store, http, readiness)))
         telemetry.listening(context, ending, listen, admin)
         yield Running(listen=listen, admin=admin, policies=store, watch=watch)
 
@@ -187,11 +184,14 @@ def _context(
     return context, ending
 
 
-async def _prepare(store: PolicyStore, http: HttpClient, readiness: Readiness) -> None:
+async def _prepare(
+    context: Context, store: PolicyStore, http: HttpClient, readiness: Readiness
+) -> None:
     """Load, in threads, what a start does not wait for: calls are served meanwhile, but nobody is
     told to send them before no text has a guard load something on the loop."""
     await store.prepare()
     readiness.ready = True
+    await asyncio.to_thread(context.metrics.prepare)
     await http.prepare()
 
 
@@ -233,7 +233,7 @@ async def _rooms(
         GuardPolicies(lambda: store.current), bare, emitters
     )  # the pipeline for guards
     outside = HttpEgress(http, asks.run, new_request_id)
-    guards = GuardsOnDemand(partial(_guards, pool, outside, most_texts))
+    guards = GuardsOnDemand(partial(_guards, pool, outside, most_texts, lambda: store.is_prepared))
     kept = cache.AnswerCache(
         backends=await stores.shelves(context),
         now=since_epoch,
@@ -245,14 +245,19 @@ async def _rooms(
 
 
 def _guards(
-    pool: ThreadPoolExecutor | None, outsides: ports.Egress | None, most_texts: int
+    pool: ThreadPoolExecutor | None,
+    outsides: ports.Egress | None,
+    most_texts: int,
+    is_prepared: Callable[[], bool] = lambda: True,
 ) -> ports.Guards:
-    """Return what runs guards, in the threads of a pool, with these ways out of the process."""
+    """Return what runs guards, in the threads of a pool, with these ways out of the process: in
+    threads alone until what they ask for is loaded."""
     from proxy.guardrails.engine import Engine  # noqa: PLC0415  # fifty modules, for guards alone
     from proxy.guardrails.run import PolicyGuards  # noqa: PLC0415
 
     engine = Engine(time.monotonic, pool, most_texts=most_texts)
-    return PolicyGuards(engine if outsides is None else replace(engine, outsides=outsides))
+    engine = engine if outsides is None else replace(engine, outsides=outsides)
+    return PolicyGuards(engine, is_prepared)
 
 
 def _call_log(context: Context) -> CallLog:
@@ -330,6 +335,7 @@ def _policies(
     reading = partial(_read, folder, context.settings.environ)
     tell = telemetry.policies(context, decisions)
     store = PolicyStore(reading, time.monotonic, asyncio.sleep, context.log, tell)
+    known |= look_at(store.current.secret_files)
     return store, _watch(context, folder, known, store)
 
 
@@ -344,9 +350,13 @@ def _read(folder: Path, environ: Mapping[str, str] | None) -> Snapshot:
 
 def _watch(context: Context, folder: Path, known: Look, store: PolicyStore) -> FolderWatch:
     settle_s = context.settings.settle_seconds
-    return FolderWatch(
-        folder, known, store.refresh, store.read_revocations, settle_s, time.monotonic
-    )
+    seen = partial(_look, folder, store)
+    return FolderWatch(seen, known, store.refresh, store.read_revocations, settle_s, time.monotonic)
+
+
+def _look(folder: Path, store: PolicyStore) -> Look:
+    """Look at a folder, and at the files of secrets that what is in force refers to."""
+    return look(folder) | look_at(store.current.secret_files)
 
 
 async def _candidate(context: Context) -> Candidate | None:

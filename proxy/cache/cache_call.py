@@ -16,14 +16,7 @@ from proxy.attempts import Bill
 from proxy.background import ended
 from proxy.billing import Saved
 from proxy.cache.cache_control import CacheControl
-from proxy.cache.cached_answer import (
-    RATIO,
-    AnswerMetadata,
-    CachedAnswer,
-    dump,
-    inflate,
-    parse,
-)
+from proxy.cache.cached_answer import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
 from proxy.cache.decoded import DecodedAnswers
 from proxy.cache.flight import Flight, Listener
 from proxy.cache.recorder import AnswerRecorder, choices_wanted, line_of
@@ -321,6 +314,8 @@ class Fill:
     _keep: AnswerRecorder = field(init=False)
     _record: Record = field(init=False)
     _task: asyncio.Task[None] = field(init=False)
+    _to_keep: Callable[[], None] | None = None
+    _bug: Exception | None = None
 
     async def __aenter__(self) -> None:
         self._keep = AnswerRecorder(self.lookup.rule, self.lookup.wanted)
@@ -335,6 +330,9 @@ class Fill:
                 await ended(task)
             finally:
                 del self._task, task  # it knows its frames, which know us, and the whole call
+        self._store()
+        if self._bug is not None:
+            raise self._bug from None
 
     async def _fill(self) -> None:
         try:
@@ -386,4 +384,14 @@ class Fill:
             await self.lookup.store_large(keep, bill)
         await self.flight.add(chunk)  # which wakes those who show it
         if keep.whole and keep.size <= LARGE_BYTES:
-            asyncio.get_running_loop().call_soon(self.lookup.store, keep, bill)
+            self._to_keep = partial(self.lookup.store, keep, bill)
+            asyncio.get_running_loop().call_soon(self._store)
+
+    def _store(self) -> None:
+        """Keep a small answer: whoever of the loop and of the leading call comes to it first."""
+        keep, self._to_keep = self._to_keep, None
+        if keep is not None:
+            try:
+                keep()
+            except Exception as bug:  # noqa: BLE001  # the leading call raises it
+                self._bug = bug

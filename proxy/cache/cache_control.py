@@ -36,25 +36,33 @@ class CacheControl:
 
 DEFAULT = CacheControl()
 _REFRESH, _NAMESPACE = "x-portkey-cache-force-refresh", "x-portkey-cache-namespace"
-_SAYING = frozenset({"cache-control", _REFRESH, _NAMESPACE})
+_SKIP, _ENABLED = "cf-aig-skip-cache", "helicone-cache-enabled"
+_SAYING = frozenset({"cache-control", _REFRESH, _NAMESPACE, _SKIP, _ENABLED})
 
 
 def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
-    """Read ``cache-control`` and Portkey's headers, by lower-case name.
+    """Read ``cache-control`` and the headers of Portkey, Cloudflare and Helicone, by lower-case
+    name. With one that wants no cache a call is answered by none, and its answer is not kept.
 
     Directives that are unknown or malformed are ignored, as HTTP says. Raises ``BadRequest`` for
-    a refresh that is neither true nor false.
+    a flag that is neither true nor false.
     """
     if _SAYING.isdisjoint(headers):
         return DEFAULT
     words = {word.strip().lower() for word in headers.get("cache-control", "").split(",")}
+    unwanted = request_headers.flag(_SKIP, headers) or not _enabled(headers)
     ages = [age for word in words if (age := _max_age(word)) is not None]
     return CacheControl(
-        no_cache="no-cache" in words or request_headers.flag(_REFRESH, headers),
-        keep="no-store" not in words,
+        no_cache=unwanted or "no-cache" in words or request_headers.flag(_REFRESH, headers),
+        keep=not unwanted and "no-store" not in words,
         max_age=min(ages, default=None),
         namespace=headers.get(_NAMESPACE, "").strip(),
     )
+
+
+def _enabled(headers: Mapping[str, str]) -> bool:
+    """True unless a client of Helicone wants no cache; whether there is one the policy says."""
+    return not headers.get(_ENABLED, "").strip() or request_headers.flag(_ENABLED, headers)
 
 
 def _max_age(word: str) -> float | None:

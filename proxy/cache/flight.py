@@ -111,9 +111,17 @@ class Flight:
             await self.news()
 
     async def unneeded(self) -> None:
-        """Wait until it is closed, or nobody listens while it is not whole."""
+        """Wait until it is closed, or nobody listens while it is not whole, whoever wants to leave
+        sooner: who leads is told twice of a client that goes, by a write that fails and by a
+        cancellation, and a stop cancels those who listen as well."""
+        left: asyncio.CancelledError | None = None
         while not self.closed and (self.places or self.whole):
-            await self.news()
+            try:
+                await self.news()
+            except asyncio.CancelledError as error:
+                left = error
+        if left is not None:
+            raise left
 
     def failure(self) -> ProxyError:
         """Return what ended the flight; a leader that broke has left no error of its own."""
@@ -122,13 +130,14 @@ class Flight:
 
 class Listener:
     """How far one listener has come. Who has shown what it was given so far may have the rest go
-    ``straight`` to where it shows it, while it waits for that."""
+    ``straight`` to where it shows it, while it waits for that. What goes wrong there is its own."""
 
-    __slots__ = ("_flight", "_waits", "position", "straight")
+    __slots__ = ("_bug", "_flight", "_waits", "position", "straight")
 
     def __init__(self, flight: Flight) -> None:
         self._flight = flight
         self._waits = False
+        self._bug: Exception | None = None
         self.position = 0
         self.straight: Shown | None = None
 
@@ -154,6 +163,8 @@ class Listener:
                 await flight.news()
             finally:
                 self._waits = False
+            if self._bug is not None:
+                raise self._bug
         at = self.position - flight.base
         chunks = flight.chunks[at : at + (1 if flight.oversize else most)]
         self.position += len(chunks)
@@ -164,7 +175,9 @@ class Listener:
         listener has to be woken for it."""
         if self.straight is None or not self._waits or self.position != position:
             return False
-        if not self.straight.send_at_once((chunk,)):
-            return False
-        self.position = position + 1
-        return True
+        try:
+            is_shown = self.straight.send_at_once((chunk,))
+        except Exception as bug:  # noqa: BLE001  # who fetches, and who else listens, has no part in it
+            self._bug, is_shown = bug, False
+        self.position += is_shown
+        return is_shown

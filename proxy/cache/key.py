@@ -46,7 +46,10 @@ PARTS: Mapping[str, Part] = {
     **_all("question", "encoding_format", "context_length_exceeded_behavior"),
     **_all("question", "cache_control", "container", "context_management", "diagnostics"),
     **_all("question", "inference_geo", "mcp_servers", "output_config", "speed", "system"),
-    **_all("question", "thinking"),
+    **_all("question", "thinking", "access_programs", "background", "conversation", "image"),
+    **_all("question", "include", "instructions", "max_output_tokens", "max_tool_calls"),
+    **_all("question", "moderation", "previous_response_id", "prompt_cache_options"),
+    **_all("question", "prompt_cache_retention", "reasoning", "text", "truncation"),
     **_all("question", "inference_extra_headers", "inference_extra_params"),
 }
 
@@ -83,7 +86,10 @@ def _frame(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) 
     """Return all that the question stands in, as the begin of a list in JSON: that of a plan itself
     is written once for all calls that share it."""
     head = call.head
-    field = head.dialect, head.endpoint  # a field means what its dialect says
+    form: str = head.endpoint
+    if form == "responses" and call.stream:  # whose events are given again as they came
+        form = "responses, streamed"
+    field = head.dialect, form  # a field means what its dialect says
     is_plans = rule is plan.cache and scope == plan.key and not rule.by_user and not namespace
     frame = plan.question_frames.get(field) if is_plans else None
     if frame is None:
@@ -102,10 +108,12 @@ def _frame(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) 
     return frame
 
 
-def _question(body: Json, *, by_user: bool) -> list[tuple[str, Any]]:
-    """Return the fields in the order of their names; within a field order may matter to a model."""
+def _question(body: Json, *, by_user: bool) -> list[Any]:
+    """Return the fields in the order of their names; within a field order may matter to a model.
+    Each name stands before its value, and not in a pair with it: a body may be as deep as what is
+    written can be."""
     names = body.keys() - (FORM if by_user else FORM_AND_WHO)
-    return [(name, body[name]) for name in sorted(names)]
+    return [part for name in sorted(names) for part in (name, body[name])]
 
 
 def _leg(leg: ModelCall) -> list[Any]:
@@ -129,7 +137,9 @@ def _target(target: Target, changes: Changes) -> list[Any]:
         upstream.name,
         upstream.dialect,
         upstream.base_url,
+        upstream.query,
         sorted(upstream.accepts),
+        sorted(upstream.most),
         sorted(upstream.drops),
         None if upstream.refuses is NOT_THE_CLIENTS else sorted(upstream.refuses),
         upstream.open_ranges,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
-from textwrap import dedent
 
 from pydantic import BaseModel
 
@@ -25,22 +25,41 @@ def descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
         annotated = inspect.get_annotations(base)
         found = {name: text for name, text in found.items() if name not in annotated}
         if issubclass(base, BaseModel):
-            found |= _written_in(base)
+            found |= _written_in(base.__module__).get(base.__qualname__, {})
     fields = model.model_fields
     own = {name: field.description for name, field in fields.items() if field.description}
     return {name: text for name, text in found.items() if name in fields} | own
 
 
-def _written_in(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the keys that have a text below them in the source of a class; nothing for one that
-    is made of others and has no source."""
+@cache
+def _written_in(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the texts below the keys of each class of a module, by its qualified name; nothing of
+    a module that has no source. A source is parsed once, whatever it has of classes."""
     try:
-        source = inspect.getsource(model)
-    except OSError:
-        return
-    [written] = ast.parse(dedent(source)).body
-    body = written.body if isinstance(written, ast.ClassDef) else []
-    for key, text in pairwise(body):
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {name: dict(_below(each)) for name, each in _classes(ast.parse(source), "")}
+
+
+def _classes(node: ast.AST, within: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    """Yield each class below a node with its qualified name."""
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.ClassDef(name=name):
+                yield within + name, child
+                yield from _classes(child, f"{within}{name}.")
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield from _classes(child, f"{within}{name}.<locals>.")
+            case ast.expr():
+                pass  # no class is defined in one
+            case _:
+                yield from _classes(child, within)
+
+
+def _below(written: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a class that have a text below them."""
+    for key, text in pairwise(written.body):
         if (
             isinstance(key, ast.AnnAssign)
             and isinstance(key.target, ast.Name)

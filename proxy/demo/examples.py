@@ -31,6 +31,12 @@ Anthropic's Messages:
     -d '{{"model": "support-chat", "max_tokens": 16,
          "messages": [{{"role": "user", "content": "Say hello."}}]}}'
 
+OpenAI's Responses:
+
+  curl http://{listen}/v1/responses -H 'Authorization: Bearer {KEY}' \\
+    -H 'Content-Type: application/json' \\
+    -d '{{"model": "support-chat", "max_output_tokens": 16, "input": "Say hello."}}'
+
 The OpenAI SDK (pip install openai):
 
   python - <<'PY'

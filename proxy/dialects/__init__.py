@@ -16,6 +16,7 @@ from proxy.dialects import (
     fireworks,
     multimodel,
     openai,
+    other_gateways,
     portkey,
     request_headers,
     scale,
@@ -23,9 +24,17 @@ from proxy.dialects import (
 from proxy.dialects.base import Client, Dialect, Headers
 from proxy.dialects.bounds import GROUPS, SPELLINGS, check_groups, checked_fields
 from proxy.dialects.fields import Fields, check_body
+from proxy.dialects.hints import not_served
+from proxy.dialects.paths import (
+    Parameters,
+    compile_route,
+    is_pattern,
+    path_parameters,
+    query_parameters,
+)
 from proxy.dialects.request_headers import joined_names
 from proxy.dialects.translation import ALIKE
-from proxy.errors import BadField, MethodNotAllowed, NotFound, Refused
+from proxy.errors import BadField, MethodNotAllowed, NotFound
 from proxy.estimate import field_quarters
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
@@ -69,19 +78,48 @@ def _sharing(dialect: Dialect) -> dict[str, Dialect]:
     }
 
 
+def _routes() -> dict[tuple[str, str], tuple[str, Endpoint]]:
+    """Return who has each route first, but for dialects that are told by their headers alone."""
+    routes: dict[tuple[str, str], tuple[str, Endpoint]] = {}
+    for dialect in _BY_PATH:
+        for route, endpoint in dialect.client.routes.items():
+            routes.setdefault(route, (dialect.name, endpoint))
+    return routes
+
+
 SHARING: dict[str, dict[str, Dialect]] = {
     name: _sharing(dialect) for name, dialect in DIALECTS.items()
 }
 """By the name of a dialect: those that share its routes and are told apart by their headers."""
 _KNOWN_BY_HEADERS = {other.name for sharing in SHARING.values() for other in sharing.values()}
-ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {
-    route: (name, endpoint)
-    for name, dialect in DIALECTS.items()
-    if name not in _KNOWN_BY_HEADERS
-    for route, endpoint in dialect.client.routes.items()
+_BY_PATH = [each for each in DIALECTS.values() if each.name not in _KNOWN_BY_HEADERS]
+ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = _routes()
+"""All that is served: by method and path the first dialect that has it, and the endpoint."""
+OWNERS: dict[str, tuple[str, ...]] = {
+    path: tuple(
+        each.name for each in _BY_PATH if path in {known for _, known in each.client.routes}
+    )
+    for _, path in ROUTES
 }
-PATHS: dict[str, str] = {path: name for (_, path), (name, _) in ROUTES.items()}
+"""By path: the names of all dialects that have it, but for those that are told by their headers
+alone. The first one is spoken there, unless a request says otherwise."""
+PLAIN_ROUTES: dict[tuple[str, str], Endpoint] = {
+    route: endpoint for route, (_, endpoint) in ROUTES.items() if not is_pattern(route[1])
+}
+PATTERNS: dict[str, re.Pattern[str]] = {
+    path: compile_route(path) for path in OWNERS if is_pattern(path)
+}
+PATHS: dict[str, str] = {
+    path: names[0] for path, names in OWNERS.items() if path not in PATTERNS and len(names) == 1
+}
+"""The dialect of each path that only one has, and that is always the same."""
 
+QUERIES: dict[Endpoint, frozenset[str]] = {
+    "models": frozenset({"after_id", "before_id", "limit", "names"}),
+}
+"""What a query may say, by endpoint; all else in it is left unread, as it may be a secret."""
+BODILESS: frozenset[Endpoint] = frozenset({"models"})
+"""Endpoints whose requests say nothing in a body."""
 UNSTREAMED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 _CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
 USUAL_HEADERS = frozenset(
@@ -99,17 +137,39 @@ def dialect_of(path: str, headers: Headers) -> Dialect:
 def spoken_by(path: str, headers: Headers) -> tuple[Dialect, str]:
     """Return the dialect of a request, and the joined names of its headers."""
     names = joined_names(headers)
-    return _spoken(PATHS.get(path) or _closest(path, headers), names), names
+    return _spoken(PATHS.get(path) or _owner(path, headers), names), names
 
 
-def _closest(path: str, headers: Headers) -> str:
-    """Return the dialect of a path that is not served: that of the path it stands under, or of a
-    header that all clients of one dialect send. It says so in its own words."""
-    for known, name in PATHS.items():
+def _owner(path: str, headers: Headers) -> str:
+    """Return the dialect of a path that several may have, or nobody. One that is not served is of
+    the dialect of the path it stands under, or of a header that all clients of one dialect send: it
+    says so in its own words."""
+    names = OWNERS.get(path) or OWNERS.get(_pattern_of(path))
+    if names is not None:
+        return _speaking(names, headers)
+    for known, names in OWNERS.items():
         if path.startswith(known + "/"):
-            return name
+            return _speaking(names, headers)
     by_header = (name for name, each in DIALECTS.items() if each.client.known_by in headers)
     return next(by_header, "openai")
+
+
+def _speaking(names: tuple[str, ...], headers: Headers) -> str:
+    """Return which of some dialects a request is in: one whose header it has, or that alone finds a
+    credential in it, else the first."""
+    first = DIALECTS[names[0]].client
+    for name in names[1:]:
+        client = DIALECTS[name].client
+        if client.known_by in headers:
+            return name
+        if first.credential(headers) is None and client.credential(headers) is not None:
+            return name
+    return names[0]
+
+
+def _pattern_of(path: str) -> str:
+    """Return the route that a path fits in a part of which the client names something."""
+    return next((route for route, pattern in PATTERNS.items() if pattern.fullmatch(path)), "")
 
 
 def _spoken(name: str, names: str) -> Dialect:
@@ -122,42 +182,67 @@ def _spoken(name: str, names: str) -> Dialect:
 
 @frozen
 class Received:
-    """What we note of a request ourselves: see ``RequestHead``; and what ``spoken_by`` has found,
-    where it was asked before."""
+    """What we note of a request ourselves: see ``RequestHead``; its ``query`` as it was sent; and
+    what ``spoken_by`` has found, where it was asked before."""
 
     request_id: str
     nonce: str = ""
     at: datetime = EPOCH
+    query: str = ""
     spoken: tuple[Dialect, str] | None = None
 
 
 def parse_head(method: str, path: str, headers: Headers, received: Received) -> RequestHead:
     """Read what the head of a request says. Raises a ``Refused`` for what cannot be served."""
-    if (method, path) not in ROUTES:
-        raise _not_served(path)
-    endpoint = ROUTES[method, path][1]
+    route: str = path
+    parameters: Parameters = ()
+    if (method, path) in PLAIN_ROUTES:
+        endpoint = PLAIN_ROUTES[method, path]
+    else:
+        route, endpoint, parameters = _found(method, path)
+    if received.query:
+        parameters += query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
     dialect, names = received.spoken or spoken_by(path, headers)
     client = dialect.client
     credential = client.credential(headers)
     head = RequestHead(
         dialect=dialect.name,
         endpoint=endpoint,
-        route=path,
+        route=route,
         request_id=received.request_id,
         nonce=received.nonce,
         headers=_without_credentials(headers, credential),
         at=received.at,
         digest=None if credential is None else credential.digest,
+        parameters=parameters,
     )
     if request_headers.PREFIX in names or "traceparent" in headers:
         head = request_headers.common(headers, head)
-    return head if client.read_headers is None else client.read_headers(headers, head)
+    if client.read_headers is not None:
+        head = client.read_headers(headers, head)
+    if other_gateways.MARKS.search(names) is not None:
+        head = other_gateways.read_foreign_headers(headers, head)
+    return head
 
 
-def _not_served(path: str) -> Refused:
-    """Return the refusal of a request for which there is no route."""
-    allowed = sorted(verb for verb, known in ROUTES if known == path)
-    return MethodNotAllowed(", ".join(allowed)) if allowed else NotFound("There is no such path.")
+def _found(method: str, path: str) -> tuple[str, Endpoint, Parameters]:
+    """Return the route of a request that is none of the plain ones, and what its path names. Raises
+    a ``Refused`` where there is none. ``HEAD`` asks what ``GET`` does."""
+    method = "GET" if method == "HEAD" else method
+    if (method, path) in PLAIN_ROUTES:
+        return path, PLAIN_ROUTES[method, path], ()
+    allowed = {verb for verb, known in PLAIN_ROUTES if known == path}
+    for route, pattern in PATTERNS.items():
+        match = pattern.fullmatch(path)
+        if match is not None:
+            if (method, route) in ROUTES:
+                return route, ROUTES[method, route][1], path_parameters(match)
+            allowed |= {verb for verb, known in ROUTES if known == route}
+    if "GET" in allowed:
+        allowed.add("HEAD")
+    if allowed:
+        raise MethodNotAllowed(", ".join(sorted(allowed)))
+    raise NotFound(not_served(path, {known for _, known in PLAIN_ROUTES}))
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
@@ -185,8 +270,8 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
             rule(body)
     if not GROUPS.isdisjoint(body):
         check_groups(body)
-    if client.user is not None and head.user is None:
-        head = replace(head, user=client.user(body))
+    if "metadata" in body:
+        head, body = _read_metadata(client, head, body)
     asked: Any = body["model"]
     deployment = None
     if client.named is not None:
@@ -223,6 +308,14 @@ def _timeout_s(head: RequestHead, body: Json) -> float | None:
     """Return the shorter of the times that a head and a body allow; 0 is none."""
     one, other = head.timeout_s, body["inference_timeout"]
     return min(one, other) if one and other else one or other or None
+
+
+def _read_metadata(client: Client, head: RequestHead, body: Json) -> tuple[RequestHead, Json]:
+    """Return the head with what the metadata of a body say of the caller, and what is left of the
+    body. Raises ``BadRequest``."""
+    if client.user is not None and head.user is None:
+        head = replace(head, user=client.user(body))
+    return other_gateways.read_metadata_tags(head, body)
 
 
 def _check_names(param: str, *names: Any) -> None:

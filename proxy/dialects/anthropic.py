@@ -25,6 +25,7 @@ from proxy.dialects.fields import (
 )
 from proxy.dialects.messages import from_chat, reading, writing
 from proxy.dialects.messages.checking import check_blocks
+from proxy.dialects.messages.models import check_page
 from proxy.dialects.statuses import USUAL
 from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
 from proxy.types import Endpoint, Json, RequestHead, Secret
@@ -34,6 +35,11 @@ PATHS: Mapping[Endpoint, str] = {
     "chat": "/messages",
     "count_tokens": "/messages/count_tokens",
 }
+ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    *(("POST", path, endpoint) for endpoint, path in PATHS.items()),
+    ("GET", "/models", "models"),
+    ("GET", "/models/{model}", "models"),
+)
 VERSION = "2023-06-01"
 BUSY = 529  # its status where a service has too much to do
 REQUEST_ID = "request-id"
@@ -108,7 +114,8 @@ def user_of(body: Json) -> str | None:
 
 
 def read_headers(headers: Headers, head: RequestHead) -> RequestHead:
-    """Promise the id under which its SDKs show a request."""
+    """Promise the id under which its SDKs show a request, and check what page is asked for."""
+    check_page(head)
     return replace(head, echo=((REQUEST_ID, head.request_id),))
 
 
@@ -143,12 +150,12 @@ ANTHROPIC = Dialect(
     provider="anthropic",
     fields={"chat": MESSAGES, "count_tokens": COUNT_TOKENS},
     types={"chat": OPEN, "count_tokens": COUNT_TOKENS},
-    messages=True,
+    forms={"chat": "messages", "count_tokens": "messages"},
     client=Client(
         routes={
-            ("POST", prefix + path): endpoint
+            (method, prefix + path): endpoint
             for prefix in ("/v1", "")
-            for endpoint, path in PATHS.items()
+            for method, path, endpoint in ROUTES
         },
         credential=credential,
         refuse=refuse,
@@ -157,7 +164,7 @@ ANTHROPIC = Dialect(
         ruled=frozenset({"messages", "system", "thinking"}),
         whole=writing.whole,
         user=user_of,
-        events=writing.MessageEvents,
+        events=lambda call: writing.MessageEvents(),
         error_event=writing.error_event,
         done=False,
         always_usage=True,
@@ -174,6 +181,7 @@ ANTHROPIC = Dialect(
         own_to_hub=reading.own_answer,
         answers="content",
         events=lambda own: reading.EventTurn(own=own).feed,
+        ends=frozenset({"message_stop"}),
         usage_option=False,
         shown=("anthropic-ratelimit-",),
         statuses={**USUAL, 402: "credential"},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from proxy.dialects import sse
 from proxy.dialects.fields import Fields
@@ -94,8 +94,9 @@ class Client:
     ``known_by`` is a header that its clients send with each request, by which they are known on a
     path that is not served.
 
-    ``user`` finds the end user in a body that says it under no ``user``. ``events`` makes what
-    writes a stream that is none of OpenAI's, and ``error_event`` an error in it.
+    ``user`` finds the end user in the ``metadata`` of a body that says it under no ``user``.
+    ``events`` makes what writes a stream that is none of OpenAI's to a call, and ``error_event`` an
+    error in it. ``endpoints`` are the clients of endpoints at which they are answered otherwise.
     """
 
     routes: Mapping[tuple[str, str], Endpoint]
@@ -120,9 +121,10 @@ class Client:
     reads_any_logprobs: bool = False
     reads_times: bool = False
     user: Callable[[Json], str | None] | None = None
-    events: Callable[[], AnswerWriter] | None = None
+    events: Callable[[Call | None], AnswerWriter] | None = None
     error_event: Callable[[bytes], bytes] = sse.event
     known_by: str | None = None
+    endpoints: Mapping[Endpoint, Client] = field(default_factory=dict)
 
 
 @frozen
@@ -140,7 +142,10 @@ class Server:
     of OpenAI's, ``events`` makes what reads one of their events as chunks in chat's form, for a
     client of the same form or of another. ``own_to_hub`` is ``to_hub`` for one of the same form,
     ``own_from_hub`` is ``from_hub`` for its request. ``passed_headers`` are those of a request of
-    its own clients that it gets, each with what it is told where they say nothing.
+    its own clients that it gets, each with what it is told where they say nothing. ``ends`` are the
+    types of the events that such a stream ends with. ``failure`` returns the error object of a
+    document that has failed in other words. ``endpoints`` are the servers of endpoints that are
+    asked and answer otherwise.
     """
 
     prefix: str
@@ -161,6 +166,13 @@ class Server:
     own_to_hub: Callable[[Json], Json] | None = None
     own_from_hub: Callable[[Json], Json] | None = None
     passed_headers: Mapping[str, str] = field(default_factory=dict)
+    ends: frozenset[str] = frozenset()
+    failure: Callable[[Json], Json | None] | None = None
+    endpoints: Mapping[Endpoint, Server] = field(default_factory=dict)
+
+
+Form = Literal["messages", "responses"]
+"""The forms that a call may have, beside OpenAI's own."""
 
 
 @frozen
@@ -187,8 +199,8 @@ class Dialect:
     ``types`` are the same without their ranges, where its servers differ in those: then a client's
     values are held to them on arrival, and to the ranges of the upstream that they go to.
 
-    With ``messages`` a call of its clients is in the form of Messages, not of a chat: it crosses
-    only on its way to an upstream that speaks no such form.
+    ``forms`` are those of calls at endpoints that are in none of OpenAI's forms: such a call keeps
+    its own, and crosses only on its way to an upstream that speaks no such form.
     """
 
     name: str
@@ -198,4 +210,4 @@ class Dialect:
     types: Mapping[Endpoint, Fields] = field(default_factory=dict)
     provider: str | None = None
     cells: TableCells = TableCells()
-    messages: bool = False
+    forms: Mapping[Endpoint, Form] = field(default_factory=dict)

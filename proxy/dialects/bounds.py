@@ -7,12 +7,13 @@ request or in a group of options, so whatever a request says of them counts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from proxy.dialects.fields import (
     Field,
     Fields,
     anything,
+    at_most,
     boolean,
     check_spelling,
     integer,
@@ -120,6 +121,15 @@ def tokens(least: int) -> Field:
 def typed(fields: Fields) -> Fields:
     """Return a dialect's fields without their ranges."""
     return {name: NUMBERS.get(name, field) for name, field in types_of(fields).items()}
+
+
+def within(fields: Fields, most: Sequence[tuple[str, float]]) -> Fields:
+    """Return fields with other upper bounds, by their names: of a number, or of how many entries an
+    array has. Of their ranges these alone are left."""
+    if not most:
+        return fields
+    types = typed({name: fields.get(name, TYPES.get(name, anything())) for name, _ in most})
+    return {**fields, **{name: at_most(types[name], bound) for name, bound in most}}
 
 
 def checked_fields(fields: Fields) -> Fields:

@@ -46,10 +46,10 @@ def _number(text: str) -> float:
 def _check_depth(raw: bytes, whole: Any) -> None:
     """Raise ``TypeError`` for a document that is too deep to be written again."""
     if raw.count(b"[") + raw.count(b"{") > MOST_SHALLOW:
-        orjson.dumps(_deeper(whole))
+        orjson.dumps(deeper(whole))
 
 
-def _deeper(whole: Any) -> Any:
+def deeper(whole: Any) -> Any:
     """Return a document as deep as it may become: no deeper one could be written again."""
     for name in DEEPER:
         whole = {name: whole}
@@ -99,7 +99,7 @@ class Documents:
         else:
             allowance = ValueAllowance(self.most_values) if self.vectors else None
             whole = PieceReader(decode_pieces(raw), _decoder, allowance=allowance).read()
-            check_pieces(_deeper(whole))
+            check_pieces(deeper(whole))
         if beyond:
             self._check_beside_logprobs(whole)
         return whole

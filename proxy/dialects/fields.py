@@ -198,6 +198,21 @@ def either(*fields: Field) -> Field:
     return Field(says, check, type=either(*(f.type or f for f in fields)) if bounded else None)
 
 
+def at_most(field: Field, most: float) -> Field:
+    """The field with a bound on a number, or on how many entries an array has."""
+
+    def check(value: Any) -> str | None:
+        problem = field.check(value)
+        if problem is not None:
+            return problem
+        if type(value) is list:
+            return f"must have at most {most:g} entries" if len(value) > most else None
+        too_much = type(value) in (int, float) and value > most
+        return f"must be at most {most:g}" if too_much else None
+
+    return replace(field, check=check, good=None, type=field)
+
+
 def anything() -> Field:
     return Field("any value", lambda value: None)
 

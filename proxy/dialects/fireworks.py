@@ -117,11 +117,7 @@ FIREWORKS = Dialect(
     provider="fireworks",
     fields={"completions": COMPLETIONS, "chat": CHAT, "embeddings": openai.EMBEDDINGS},
     client=Client(
-        routes={
-            route: endpoint
-            for route, endpoint in openai.routes("/inference/v1").items()
-            if endpoint in ("completions", "chat")
-        },
+        routes=openai.routes("/inference/v1"),
         credential=request_headers.bearer,
         refuse=openai.refuse,
         rules={
@@ -135,7 +131,7 @@ FIREWORKS = Dialect(
     ),
     server=Server(
         prefix="/inference/v1",
-        paths=openai.PATHS,
+        paths={each: path for each, path in openai.PATHS.items() if each != "responses"},
         authorize=openai.authorize_bearer,
         from_hub=from_hub,
         usage_option=False,

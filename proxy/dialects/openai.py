@@ -5,8 +5,11 @@ Sources: OpenAI's API reference for legacy completions, chat completions and emb
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from proxy.dialects import request_headers
-from proxy.dialects.base import Client, Dialect, ErrorResponse, Server
+from proxy.dialects.base import Client, Dialect, ErrorResponse, Form, Server
 from proxy.dialects.bounds import tokens, typed
 from proxy.dialects.fields import (
     Fields,
@@ -25,6 +28,8 @@ from proxy.dialects.fields import (
     stop,
     string,
 )
+from proxy.dialects.responses import events, from_chat, reading, request, writing
+from proxy.dialects.responses.words import ENDS
 from proxy.errors import BadField, GuardBlocked, MethodNotAllowed, ProxyError
 from proxy.types import Endpoint, Json
 
@@ -120,6 +125,10 @@ def top_logprobs_need_logprobs(body: Json) -> None:
 
 COMPLETION_RULES = (stream_options_need_a_stream, best_of_fits)
 CHAT_RULES = (stream_options_need_a_stream, top_logprobs_need_logprobs)
+RULES: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
+    "completions": COMPLETION_RULES,
+    "chat": CHAT_RULES,
+}
 RULED = frozenset({"best_of", "stream_options", "top_logprobs"})
 
 
@@ -167,7 +176,7 @@ def _flag(flag: bool) -> str:
 
 
 def routes(*prefixes: str) -> dict[tuple[str, str], Endpoint]:
-    """Return the four routes under each prefix."""
+    """Return the routes under each prefix that all who speak this dialect have."""
     return {
         (method, prefix + path): endpoint
         for prefix in prefixes
@@ -180,11 +189,17 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/chat/completions", "chat"),
     ("POST", "/embeddings", "embeddings"),
     ("GET", "/models", "models"),
+    ("GET", "/models/{model}", "models"),
 )
+
+RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = {
+    ("POST", prefix + "/responses"): "responses" for prefix in ("/v1", "")
+}
 
 PATHS: dict[Endpoint, str] = {
     "completions": "/completions",
     "chat": "/chat/completions",
+    "responses": "/responses",
     "embeddings": "/embeddings",
 }
 
@@ -193,32 +208,68 @@ def authorize_bearer(key: str) -> tuple[str, str]:
     return ("authorization", f"Bearer {key}")
 
 
+def with_responses(client: Client) -> Client:
+    """Return clients that are answered in the form of Responses at its endpoint."""
+    there = replace(
+        client,
+        whole=writing.whole,
+        events=events.ResponseEvents,
+        error_event=events.error_event,
+        done=False,
+        reads_error_events=True,
+    )
+    return replace(client, endpoints={"responses": there})
+
+
+def responding(server: Server) -> Server:
+    """Return a server that has the endpoint of Responses."""
+    there = replace(
+        server,
+        from_hub=from_chat.responses_of,
+        own_from_hub=from_chat.tidy,
+        to_hub=reading.chat_answer,
+        own_to_hub=reading.own_answer,
+        answers="output",
+        events=lambda own: reading.ResponseTurn(own=own).feed,
+        ends=ENDS,
+        failure=reading.failure_of,
+        usage_option=False,
+    )
+    return replace(server, endpoints={"responses": there})
+
+
+FIELDS: dict[Endpoint, Fields] = {
+    "completions": COMPLETIONS,
+    "chat": CHAT,
+    "responses": request.RESPONSES,
+    "embeddings": EMBEDDINGS,
+}
+
+FORMS: dict[Endpoint, Form] = {"responses": "responses"}
+
 OPENAI = Dialect(
     name="openai",
+    forms=FORMS,
     provider="openai",
-    fields={
-        "completions": COMPLETIONS,
-        "chat": CHAT,
-        "embeddings": EMBEDDINGS,
-    },
-    types={
-        "completions": typed(COMPLETIONS),
-        "chat": typed(CHAT),
-        "embeddings": typed(EMBEDDINGS),
-    },
-    client=Client(
-        routes=routes("/v1", ""),
-        credential=request_headers.bearer,
-        refuse=refuse,
-        rules={"completions": COMPLETION_RULES, "chat": CHAT_RULES},
-        ruled=RULED,
-        to_hub=to_hub,
-        reads_error_events=True,
+    fields=FIELDS,
+    types={endpoint: typed(fields) for endpoint, fields in FIELDS.items()},
+    client=with_responses(
+        Client(
+            routes=routes("/v1", "") | RESPONSES_ROUTES,
+            credential=request_headers.bearer,
+            refuse=refuse,
+            rules=RULES | {"responses": request.RULES},
+            ruled=RULED | request.RULED,
+            to_hub=to_hub,
+            reads_error_events=True,
+        )
     ),
-    server=Server(
-        prefix="/v1",
-        paths=PATHS,
-        authorize=authorize_bearer,
-        shown=("openai-processing-ms", "openai-version", "openai-model"),
+    server=responding(
+        Server(
+            prefix="/v1",
+            paths=PATHS,
+            authorize=authorize_bearer,
+            shown=("openai-processing-ms", "openai-version", "openai-model"),
+        )
     ),
 )

@@ -31,6 +31,11 @@ SAME: Mapping[str, frozenset[str]] = {
 }
 """The names under which a server may take a parameter, where it has more than one."""
 
+ALSO: Mapping[Endpoint, frozenset[str]] = {
+    "responses": frozenset({"reasoning_effort", "response_format", "verbosity"})
+}
+"""Parameters of a chat that an endpoint has in other words: what writes its requests knows them."""
+
 READ = GROUPS.union(LENGTHS, CHOICES, WISHES)
 """The fields that may decide what becomes of a request, beside those that the rules name."""
 
@@ -74,7 +79,7 @@ def added_by(changes: Changes, endpoint: Endpoint, model: str) -> tuple[frozense
 
 
 def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
-    if name not in OPENAI.fields[endpoint] and name not in BOUNDS:
+    if name not in (OPENAI.fields[endpoint].keys() | ALSO.get(endpoint, ())) | BOUNDS.keys():
         return body
 
     def change(field: str, old: Any) -> Any:
@@ -143,6 +148,8 @@ def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
     """Return the name under which an endpoint takes the bound; None where it has no answers."""
     if endpoint == "completions":
         return "max_tokens"
+    if endpoint == "responses":
+        return "max_output_tokens"
     if endpoint != "chat":
         return None
     if reasons(str(body.get("model")), body):  # such models refuse the old name

@@ -42,8 +42,9 @@ _IGNORED = ("x-portkey-forward-headers", "x-portkey-provider")
 
 
 def credential(headers: Headers) -> Secret | None:
-    """The SDK's idle ``Authorization`` is not looked at."""
-    return request_headers.plain("x-portkey-api-key", headers)
+    """Beside ``x-portkey-api-key`` the SDK's idle ``Authorization`` is not looked at."""
+    own = request_headers.plain("x-portkey-api-key", headers)
+    return request_headers.bearer(headers) if own is None else own
 
 
 def _object(name: str, headers: Headers) -> dict[str, Any]:
@@ -60,16 +61,32 @@ def _object(name: str, headers: Headers) -> dict[str, Any]:
 
 
 def _saved_config(headers: Headers) -> tuple[str | None, str | None]:
-    """Return the id of a saved config, or a warning for an inline one that can be left out."""
+    """Return the id of a saved config, or of the one target of an inline one; and a warning for
+    what an inline one says that the policy decides."""
     name = "x-portkey-config"
     text = headers.get(name, "").strip()
     if not text.startswith("{"):
         return text or None, None
-    beyond = sorted(_object(name, headers).keys() - _HARMLESS)
+    config = _only_target(_object(name, headers))
+    beyond = sorted(config.keys() - _HARMLESS - {"virtual_key"})
     if beyond:
         message = f"{name} must name a saved config; one that is inline may not set "
         raise BadRequest(message + ", ".join(beyond)[:200], param=name)
-    return None, f"{name} ignored: the policy decides on cache, retry and timeout"
+    target = config.get("virtual_key")
+    if target is not None and not isinstance(target, str):
+        raise BadRequest(f"{name} must name its virtual_key as a string.", param=name)
+    warning = f"{name} ignored: the policy decides on cache, retry and timeout"
+    return target or None, warning if config.keys() & _HARMLESS else None
+
+
+def _only_target(config: dict[str, Any]) -> dict[str, Any]:
+    """Return an inline config of one target as if it said itself what that says. Which of several
+    is asked the policy says: the config is returned as it is, and refused."""
+    targets = config.get("targets")
+    if not isinstance(targets, list) or len(targets) != 1 or not isinstance(targets[0], dict):
+        return config
+    rest = {name: value for name, value in config.items() if name not in {"targets", "strategy"}}
+    return {**rest, **targets[0]}
 
 
 def _timeout_s(headers: Headers) -> float | None:
@@ -86,10 +103,16 @@ def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None
     """``x-portkey-metadata``: ``_user`` is the end user, the rest are tags."""
     name = "x-portkey-metadata"
     values = _object(name, headers)
-    if not all(isinstance(value, str) for value in values.values()):
-        raise BadRequest(f"{name} must have string values.", param=name)
-    tags = [(key, value) for key, value in values.items() if key != "_user"]
-    return values.get("_user"), request_headers.checked_tags(name, tags)
+    if not all(isinstance(value, (str, int, float)) for value in values.values()):
+        raise BadRequest(f"{name} must have texts and numbers as values.", param=name)
+    texts = {key: _text(value) for key, value in values.items()}
+    tags = [(key, text) for key, text in texts.items() if key != "_user"]
+    return texts.get("_user"), request_headers.checked_tags(name, tags)
+
+
+def _text(value: str | float) -> str:
+    """Return a number as JSON writes it."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
@@ -147,28 +170,33 @@ def authorize(key: str) -> tuple[str, str]:
 PORTKEY = Dialect(
     name="portkey",
     fields=openai.OPENAI.fields,
-    client=Client(
-        routes=openai.OPENAI.client.routes,
-        credential=credential,
-        header_prefix="x-portkey-",  # the routes are OpenAI's
-        read_headers=read_portkey_headers,
-        refuse=refuse,
-        rules=openai.OPENAI.client.rules,
-        ruled=openai.RULED,
-        to_hub=openai.to_hub,
-        headers=answer_headers,
-        add_verdicts=add_verdicts,
-        status=status,
+    forms=openai.FORMS,
+    client=openai.with_responses(
+        Client(
+            routes=openai.OPENAI.client.routes,
+            credential=credential,
+            header_prefix="x-portkey-",  # the routes are OpenAI's
+            read_headers=read_portkey_headers,
+            refuse=refuse,
+            rules=openai.OPENAI.client.rules,
+            ruled=openai.OPENAI.client.ruled,
+            to_hub=openai.to_hub,
+            headers=answer_headers,
+            add_verdicts=add_verdicts,
+            status=status,
+        )
     ),
-    server=Server(
-        prefix="/v1",
-        paths=openai.PATHS,
-        authorize=authorize,
-        statuses={**USUAL, FAILED: "flagged", DENIED: "denied"},
-        denials=DENIALS | {HOOKS_FAILED},
+    server=openai.responding(
+        Server(
+            prefix="/v1",
+            paths=openai.PATHS,
+            authorize=authorize,
+            statuses={**USUAL, FAILED: "flagged", DENIED: "denied"},
+            denials=DENIALS | {HOOKS_FAILED},
+        )
     ),
     cells=TableCells(
-        credential="`x-portkey-api-key`",
+        credential="`x-portkey-api-key`, or `Authorization: Bearer`",
         deployment="`x-portkey-config` (a saved id), `x-portkey-virtual-key`",
         tags="`x-portkey-metadata`",
         upstream="say `x-portkey-virtual-key` or `-config` under `headers:`",

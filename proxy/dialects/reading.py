@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from proxy.dialects import hub, sse
@@ -28,6 +28,8 @@ from proxy.types import Call, Chunk, Endpoint, Json, Untouched
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 Document = bytes | bytearray
 Turn = Callable[[Json], Json | None]
+IN_CHAT: Mapping[Endpoint, Endpoint] = {"responses": "chat"}
+"""Endpoints whose answers are read as those of another."""
 
 
 class AnswerReader(Protocol):
@@ -52,10 +54,12 @@ class AnswerReader(Protocol):
 
 def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) -> Turn | None:
     """Return what turns a target's answer into the form of the client's endpoint, if need be."""
-    wanted, words = call.head.endpoint, upstream.server.finishes
-    same = wanted == endpoint and wanted != "completions"
-    turn = None if same else _turning(call, wanted, endpoint, client.client)
-    if client.messages and not upstream.messages and call.stream:
+    asked, words = call.head.endpoint, upstream.server.finishes
+    wanted, given = IN_CHAT.get(asked, asked), IN_CHAT.get(endpoint, endpoint)
+    same = wanted == given and wanted != "completions"
+    turn = None if same else _turning(call, wanted, given, client.client)
+    form = client.forms.get(asked)
+    if form is not None and form != upstream.forms.get(endpoint) and call.stream:
         turn = _marked(turn, TurnMarks())
     return hub.FinishWords(words, turn).feed if words and client is not upstream else turn
 
@@ -84,6 +88,8 @@ def _turning(call: Call, wanted: Endpoint, endpoint: Endpoint, client: Client) -
 
 def _check(data: Json, server: Server) -> None:
     """Raise the error that a document says."""
+    if server.failure is not None:
+        data = server.failure(data) or {"error": None}
     if data["error"] and not data.get("choices"):
         error = parse_error(data)
         reported = _reported(error, server)
@@ -160,7 +166,7 @@ class StreamReader:
             return [Chunk(None, leg=self._leg, last=True)]
         raw = document if type(document) is bytes else bytes(document)
         data = self._documents.read(raw)
-        if "error" in data:
+        if "error" in data or self._server.failure is not None:
             _check(data, self._server)
         if self._events is not None:
             return self._read_event(data, raw)
@@ -180,15 +186,15 @@ class StreamReader:
         if self._own and isinstance(kind, str) and b"\n" not in raw:
             passed = Untouched(raw)
             passed.kind = kind
-        if kind == "message_stop":
-            self._done = True
-            return [Chunk(None, passed, leg=self._leg, last=True)]
         chunks: list[Chunk] = []
         for made in self._events(event) if self._events is not None else ():
             self._finished = self._finished or hub.finishes(made)
             turned = made if self._turn is None else self._turn(made)
             if turned is not None:
                 chunks.append(_chunk(turned, passed, self._leg, len(raw)))
+        if kind in self._server.ends:
+            self._done = True
+            chunks.append(Chunk(None, None if chunks else passed, leg=self._leg, last=True))
         return chunks
 
     def end(self) -> list[Chunk]:
@@ -277,7 +283,7 @@ class WholeReader:
         whole = bytes(document)
         self._raw.clear()  # nobody needs it twice
         data = self._documents.read(whole)
-        if "error" in data:
+        if "error" in data or self._server.failure is not None:
             _check(data, self._server)
         wanted = "data" if self._documents.vectors else self._server.answers
         if wanted not in data or type(data[wanted]) is not list:

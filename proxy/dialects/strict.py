@@ -14,6 +14,8 @@ from proxy.errors import BadRequest
 from proxy.offload import LARGE_BYTES
 from proxy.types import Json
 
+_BESIDE = bytes([code for code in range(256) if code not in b",[{"])
+"""Of JSON, what begins no value but the first: all that is left begins one, or is in a text."""
 SMALL = 4 * 1024  # bytes, which hold so few values that nobody needs to know how many
 TOO_DEEP = f"The body has more than {MOST_DEPTH} levels of objects and lists."
 UNWRITABLE = {
@@ -74,7 +76,7 @@ def counted(raw: bytes, most: int) -> int:
     """Return how many values a body holds; of a small one, how many at the most, as that is told
     sooner. Raises ``BadRequest`` for more than ``most``."""
     if len(raw) <= SMALL:
-        values = 1 + raw.count(b",") + raw.count(b"[") + raw.count(b"{")
+        values = 1 + len(raw.translate(None, _BESIDE))
         if values <= most:
             return values
     values = count_values(raw, most)

@@ -8,17 +8,17 @@ made by asking this module.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from proxy.dialects import hub
-from proxy.dialects.base import Dialect
-from proxy.dialects.bounds import BOUNDS, most_answered
+from proxy.dialects.base import Dialect, Form, Server
+from proxy.dialects.bounds import BOUNDS, most_answered, within
 from proxy.dialects.fields import Fields
-from proxy.dialects.messages.from_chat import bounded, lost_of
-from proxy.dialects.messages.to_chat import chat_of
+from proxy.dialects.messages import from_chat, to_chat
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
+from proxy.dialects.responses.to_chat import chat_of as chat_of_response
 from proxy.errors import BadField
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream
 
@@ -39,6 +39,7 @@ REFUSED = frozenset(
         "modalities",
         "n",
         "response_format",
+        "stop",
         "suffix",
         "tool_choice",
         "tools",
@@ -47,6 +48,8 @@ REFUSED = frozenset(
 )
 """Fields that shape the answer: without them it would not be what the client asked for."""
 
+_CHATS: frozenset[Endpoint] = frozenset({"chat", "responses"})
+"""Endpoints whose requests are conversations."""
 UNANSWERED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 """Endpoints at which no model writes an answer."""
 
@@ -64,6 +67,7 @@ NOTHING: Mapping[str, tuple[object, ...]] = {
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
+    "truncation": ("disabled",),
     "top_k": (-1, 0),
 }
 """Values that ask for nothing more than leaving the field out does, beside the defaults."""
@@ -72,10 +76,10 @@ SAME_FIELD: tuple[tuple[str, ...], ...] = (
     ("top_logprobs", "logprobs", "return_token_log_probs"),
     ("stop", "stop_sequences"),
     ("user", "metadata"),
-    ("response_format", "output_config"),
-    ("reasoning_effort", "output_config", "thinking"),
+    ("response_format", "output_config", "text"),
+    ("reasoning_effort", "output_config", "thinking", "reasoning"),
     ("parallel_tool_calls", "tool_choice"),
-    ("prompt", "messages"),
+    ("prompt", "messages", "input"),
     ("enkrypt_context", "context"),
     (*BOUNDS,),
 )
@@ -105,12 +109,14 @@ def translate(
     allowed["model"] = target.model
     zero = takes_zero(upstream, to_dialect)
     known_here = from_dialect.fields.get(from_endpoint, {})
-    if from_dialect.messages is not to_dialect.messages:
+    forms = from_dialect.forms.get(from_endpoint), to_dialect.forms.get(to_endpoint)
+    if forms[0] != forms[1]:
         known_here = {**OPENAI.fields["chat"], **known_here}
-    body, lost = _crossed(from_dialect, to_dialect, endpoints, allowed)
+    body, lost = _crossed(forms, endpoints, allowed)
     dropped += lost
     body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
-    body = _written(from_dialect, to_dialect, to_endpoint, body)
+    server = to_dialect.server.endpoints.get(to_endpoint, to_dialect.server)
+    body = _written(forms, server, to_endpoint, body)
     kept: Json = {}
     implied = to_dialect.server.implied
     dropped += _merged(from_endpoint, to_endpoint, allowed)
@@ -137,28 +143,36 @@ def translate(
     )
 
 
+Forms = tuple[Form | None, Form | None]
+"""Those of a call and of its upstream; None is OpenAI's."""
+INTO_CHAT: Mapping[Form, Callable[[Json], tuple[Json, Collection[str]]]] = {
+    "messages": to_chat.chat_of,
+    "responses": chat_of_response,
+}
+"""What makes a chat of a body of another form, and names what is left out of it."""
+
+
 def _crossed(
-    from_dialect: Dialect,
-    to_dialect: Dialect,
-    endpoints: tuple[Endpoint, Endpoint],
-    body: Json,
+    forms: Forms, endpoints: tuple[Endpoint, Endpoint], body: Json
 ) -> tuple[Json, Collection[str]]:
-    """Return a body in the form of the other endpoint, of a chat where either side speaks no
-    Messages, and the names of what is left out on the way."""
+    """Return a body in the form of the other endpoint, of a chat where the two sides have no form
+    in common, and the names of what is left out on the way."""
+    asked, wanted = forms
+    if asked is not None and asked == wanted:
+        return body, ()
     lost: Collection[str] = ()
-    if from_dialect.messages and not to_dialect.messages:
-        body, lost = chat_of(body)
+    if asked is not None:
+        body, lost = INTO_CHAT[asked](body)
     body = _turned(*endpoints, body)
-    if to_dialect.messages and not from_dialect.messages:
-        lost = lost_of(body)
-        body = bounded(body)
+    if wanted == "messages":
+        lost = (*lost, *from_chat.lost_of(body))
+        body = from_chat.bounded(body)
     return body, lost
 
 
-def _written(from_dialect: Dialect, to_dialect: Dialect, endpoint: Endpoint, body: Json) -> Json:
+def _written(forms: Forms, server: Server, endpoint: Endpoint, body: Json) -> Json:
     """Return a body in the form of an upstream, whose own one it may be already."""
-    server = to_dialect.server
-    if from_dialect.messages and server.own_from_hub is not None:
+    if forms[0] is not None and forms[0] == forms[1] and server.own_from_hub is not None:
         return server.own_from_hub(body)
     return server.from_hub(endpoint, body)
 
@@ -176,7 +190,7 @@ def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields
     fields = ranges.get(endpoint)
     if fields is None:
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
-    return fields
+    return within(fields, target.upstream.most)
 
 
 def obeyed_by(upstream: Upstream, known: Fields) -> Collection[str]:
@@ -205,15 +219,15 @@ def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
 def _merged(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
     """Return the bound that gives way where a legacy completion has one for a chat's two."""
     bounds = body.get("max_tokens"), body.get("max_completion_tokens")
-    to_legacy = from_endpoint == "chat" and to_endpoint == "completions"
+    to_legacy = from_endpoint in _CHATS and to_endpoint == "completions"
     lost = to_legacy and None not in bounds
     return ["max_tokens"] if lost and bounds[0] != bounds[1] else []
 
 
 def _turned(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> Json:
-    if from_endpoint == "completions" and to_endpoint == "chat":
+    if from_endpoint == "completions" and to_endpoint in _CHATS:
         return hub.chat_request(body)
-    if from_endpoint == "chat" and to_endpoint == "completions":
+    if from_endpoint in _CHATS and to_endpoint == "completions":
         return hub.legacy_request(body)
     return body
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.parameters import added_by, apply_parameters
-from proxy.dialects.pieces import dump_pieces
+from proxy.dialects.pieces import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.dialects.translation import blamed, names_of, translate
 from proxy.dialects.ways import changed_fields, passed_on, target_endpoint, way_of
 from proxy.errors import BadField
@@ -17,6 +18,7 @@ from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Translated, Way
 
+MODEL = "{model}"  # its place in an address
 _WORDS = re.compile(r"[A-Za-z0-9._-]{1,64}(?:, ?[A-Za-z0-9._-]{1,64}){0,31}")
 """What a header of a client that is passed on may say: short words."""
 
@@ -108,18 +110,43 @@ def build_request(
     """
     way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
     fit_for = _translated(way, call, target, from_dialect, to_dialect, changes)
-    body = fit_for.body
-    if call.stream and to_dialect.server.streams and to_dialect.server.usage_option:
+    body, dropped = fit_for.body, fit_for.dropped
+    if call.stream and way.asked_for_usage:
         options = {**(body.get("stream_options") or {}), "include_usage": True}
         body = {**body, "stream_options": options}
+    elif not target.upstream.asks_usage and "stream_options" in body:
+        body, dropped = _without_usage(body), (*dropped, "stream_options")
+    try:
+        written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
+    except TypeError:
+        raise _too_deep(body, call) from None
     return UpstreamRequest(
-        url=way.url,
+        url=way.url if MODEL not in way.url else way.url.replace(MODEL, quote(target.model, "")),
         headers=_headers(call, way, from_dialect, to_dialect),
-        body=orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body),
+        body=written,
         endpoint=way.endpoint,
-        dropped=_by_client(call, fit_for.dropped) if fit_for.dropped else (),
+        dropped=_by_client(call, dropped) if dropped else (),
         most_answered=fit_for.most_answered,
     )
+
+
+def _without_usage(body: Json) -> Json:
+    """Return a body that asks for no usage: its upstream would refuse it."""
+    options = {**(body["stream_options"] or {})}
+    options.pop("include_usage", None)
+    kept = {name: value for name, value in body.items() if name != "stream_options"}
+    return {**kept, "stream_options": options} if options else kept
+
+
+def _too_deep(body: Json, call: Call) -> BadField:
+    """Return the error for a body that a translation has made too deep to be written: a schema of
+    Messages, say, stands a level deeper in a chat."""
+    for name, value in body.items():
+        try:
+            check_pieces({name: value})
+        except TypeError:
+            break
+    return BadField(blamed(name, call.names), f"is deeper than {MOST_DEPTH} levels as it is sent")
 
 
 def _headers(call: Call, way: Way, from_dialect: Dialect, to_dialect: Dialect) -> dict[str, str]:

@@ -6,6 +6,7 @@ and what becomes of those that say nothing that the policy, the rules or the ups
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from proxy.dialects import CHECKED_FIELDS, openai
@@ -18,6 +19,12 @@ from proxy.types import Changes, Endpoint, Json, Target, Translated, Upstream, W
 from proxy.types.spelling import squeezed
 from proxy.types.way import AskedNumbers, ChangedFields
 
+INSTEAD: Mapping[Endpoint, tuple[Endpoint, ...]] = {
+    "completions": ("completions", "chat"),
+    "chat": ("chat", "completions"),
+    "responses": ("responses", "chat", "completions"),
+}
+"""The endpoints that can serve a call, the best first."""
 MOST_KEPT = 256  # of what requests have said on one way: a client may say any number
 
 
@@ -37,8 +44,10 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
     there = fields_of(target, to_dialect, endpoint)
     checks = {name: field.check for name, field in there.items()}
-    one_form = from_dialect.messages is to_dialect.messages
-    same = asked == endpoint and one_form and to_dialect.server.from_hub is unchanged
+    one_form = from_dialect.forms.get(asked) == to_dialect.forms.get(endpoint)
+    server = to_dialect.server.endpoints.get(endpoint, to_dialect.server)
+    as_it_is = server.from_hub is unchanged
+    same = asked == endpoint and one_form and as_it_is
     here = CHECKED_FIELDS[from_dialect.name][asked]
     kept = from_dialect.client.to_hub in (unchanged, openai.to_hub)  # as it was checked
     url, headers = beside(upstream, to_dialect, to_dialect.server.paths[endpoint])
@@ -55,6 +64,7 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
         ),
         obeyed=obeyed_by(upstream, there),
         takes_zero=takes_zero(upstream, to_dialect),
+        asked_for_usage=server.streams and server.usage_option and upstream.asks_usage,
     )
 
 
@@ -69,11 +79,10 @@ def target_endpoint(asked: Endpoint, target: Target, upstream: Dialect) -> Endpo
     """Return the endpoint of the target that serves the call: its only one, else the client's."""
     if asked == "count_tokens":
         return asked
-    if asked == "embeddings" or target.endpoint is None:
-        other: Endpoint = "chat" if asked == "completions" else "completions"
-        here = upstream.server.paths
-        return other if asked not in here and other in here and asked != "embeddings" else asked
-    return target.endpoint
+    if asked != "embeddings" and target.endpoint is not None:
+        return target.endpoint
+    here = upstream.server.paths
+    return next((each for each in INSTEAD.get(asked, ()) if each in here), asked)
 
 
 def passed_on(
@@ -160,7 +169,8 @@ def beside(upstream: Upstream, dialect: Dialect, path: str) -> tuple[str, dict[s
     """Return the URL of a path of an upstream, and the headers of a request to it."""
     base = upstream.base_url.rstrip("/")
     prefix = "" if urlsplit(base).path else dialect.server.prefix
-    return base + prefix + path, _headers(upstream, dialect)
+    query = f"?{upstream.query}" if upstream.query else ""
+    return base + prefix + path + query, _headers(upstream, dialect)
 
 
 def _headers(upstream: Upstream, dialect: Dialect) -> dict[str, str]:
@@ -174,5 +184,7 @@ def _headers(upstream: Upstream, dialect: Dialect) -> dict[str, str]:
     headers.update((name.lower(), value.reveal()) for name, value in upstream.headers)
     if upstream.api_key is not None:
         name, value = dialect.server.authorize(upstream.api_key.reveal())
+        if upstream.key_header is not None:
+            name, value = upstream.key_header, upstream.api_key.reveal()
         headers[name] = value
     return headers

@@ -60,10 +60,12 @@ def _interim(data: Json) -> bool:
     return isinstance(data["usage"], dict) and "interim" in data["usage"]
 
 
-def event_writer(client: Client, *, wants_usage: bool, verdicts: Judged = nobody) -> AnswerWriter:
-    """Return what writes a stream for a client."""
+def event_writer(
+    client: Client, *, wants_usage: bool, verdicts: Judged = nobody, call: Call | None = None
+) -> AnswerWriter:
+    """Return what writes a stream for a client, to its call."""
     if client.events is not None:
-        return client.events()
+        return client.events(call)
     return EventWriter(client, wants_usage=wants_usage, verdicts=verdicts)
 
 

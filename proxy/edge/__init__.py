@@ -12,33 +12,48 @@ from aiohttp import web
 from proxy.edge.bodies import BodyShare
 from proxy.edge.calls import Calls
 from proxy.edge.exchange import HttpExchange
+from proxy.edge.keyless import Keyless
+from proxy.edge.plain import PlainRequest
 from proxy.edge.request import Bounds
 from proxy.edge.server import Handler as Handler
 from proxy.edge.server import HttpServer as HttpServer
 from proxy.edge.server import WeakParser as WeakParser
+from proxy.frozen import frozen
 from proxy.pipeline import Pipeline
 
 
+@frozen
+class DataPort:
+    """What all requests of the data port share. ``via`` is this process's mark against loops,
+    ``new_id`` draws the id of a request; ``keyless`` answers what is no call."""
+
+    via: str
+    new_id: Callable[[], str]
+    bounds: Bounds
+    calls: Calls
+    keyless: Keyless = Keyless()  # it is frozen
+
+
 def data_handler(
-    pipeline: Pipeline,
-    *,
-    via: str,
-    new_id: Callable[[], str],
-    bounds: Bounds,
-    calls: Calls,
-    on_bug: Callable[[BaseException, str], None],
+    pipeline: Pipeline, port: DataPort, on_bug: Callable[[BaseException, str], None]
 ) -> Handler:
     """Return the handler of the data port: it runs the pipeline on an exchange, and answers 500
-    for a bug, which ``on_bug`` gets with the request's id.
-
-    ``via`` is this process's mark against loops.
+    for a bug, which ``on_bug`` gets with the request's id. What comes in the plainest form of HTTP
+    is a call of a route.
     """
+    via, new_id, bounds, calls = port.via, port.new_id, port.bounds, port.calls
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        task = calls.begin()
+        if not isinstance(request, PlainRequest):
+            answered = port.keyless.answer(request)
+            if answered is not None:
+                return answered
+        task = calls.begin(request.protocol._task_handler)
         share = BodyShare(bounds.bodies)
         try:
             exchange = HttpExchange(request, new_id(), via, bounds, share)
+            if exchange.origin is not None:
+                exchange.shown_to = port.keyless.cross_origin.headers(exchange.origin)
             try:
                 await pipeline.run(exchange)
             except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show itself

@@ -59,6 +59,9 @@ class Readiness:
 
     ready: bool = False
 
+    def is_ready(self) -> bool:
+        return self.ready
+
 
 @frozen
 class AdminSources:

@@ -17,9 +17,9 @@ class Calls:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._none: asyncio.Event | None = None  # made once somebody waits for the last call
 
-    def begin(self) -> asyncio.Task[Any] | None:
-        """Count the current task as serving a call until its ``end``. Return it."""
-        task = asyncio.current_task()
+    def begin(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
+        """Count a task, that of the connection, as serving a call until its ``end``. Return it. To
+        ask the loop which one runs is a call of the system, for each call of a client."""
         if task is not None:
             self._tasks.add(task)
         return task

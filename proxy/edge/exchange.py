@@ -28,7 +28,8 @@ MAX_HOPS = 8
 
 
 class HttpExchange:
-    """Reads one call and writes one answer."""
+    """Reads one call and writes one answer. ``origin`` is that of the page that asks, if one does,
+    and ``shown_to`` are headers that let a browser show it the answer."""
 
     __slots__ = (
         "_call",
@@ -45,7 +46,9 @@ class HttpExchange:
         "_spoken",
         "_via",
         "_writer",
+        "origin",
         "request_id",
+        "shown_to",
     )
 
     _head: Head
@@ -66,6 +69,8 @@ class HttpExchange:
         self._spoken = spoken = dialects.spoken_by(incoming.path, incoming.headers)
         self._client = spoken[0].client
         self._nonce = request_id
+        self.origin = incoming.headers.get("origin")
+        self.shown_to: dict[str, str] = {}
         self.request_id = request_id
         if "x-request-id" in incoming.headers:
             self.request_id = incoming.given_id() or request_id
@@ -87,15 +92,20 @@ class HttpExchange:
         incoming = self._incoming
         incoming.check_head()
         noted = dialects.Received(
-            self.request_id, self._nonce, at=datetime.now(UTC), spoken=self._spoken
+            self.request_id,
+            self._nonce,
+            at=datetime.now(UTC),
+            query=incoming.query,
+            spoken=self._spoken,
         )
         head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
+        self._client = self._client.endpoints.get(head.endpoint, self._client)
         if self._via in head.via or len(head.via) > MAX_HOPS:
             raise LoopDetected("An upstream of this proxy leads back to it.")
         return head
 
     async def read_call(self, head: RequestHead, caller: str) -> Call:
-        if head.endpoint == "models":
+        if head.endpoint in dialects.BODILESS:
             self._call = Call(head, {})
         else:
             share, incoming = self._share, self._incoming
@@ -116,7 +126,12 @@ class HttpExchange:
         self._head = head
         self._record = record
         self._writer = (
-            event_writer(self._client, wants_usage=self._call.wants_usage, verdicts=record.verdicts)
+            event_writer(
+                self._client,
+                wants_usage=self._call.wants_usage,
+                verdicts=record.verdicts,
+                call=self._call,
+            )
             if head.streamed
             else WholeWriter(self._client, self._call, record.verdicts)
         )
@@ -169,6 +184,8 @@ class HttpExchange:
 
     def _begin_with(self, status: int, fields: dict[str, str], length: int | None) -> None:
         fields["x-request-id"] = self.request_id
+        if self.shown_to:
+            fields |= self.shown_to
         self._out.begin(status, fields, length)
         self._record.status = status
         self._record.first_sent = self._record.now()
@@ -207,5 +224,5 @@ class HttpExchange:
         refusal = self._client.refuse(error, self.request_id)
         fields = {"content-type": "application/json", "server": "headrace"}
         fields |= {"x-request-id": self.request_id, headers.ERROR: error.code}
-        fields |= dict(refusal.headers)
+        fields |= dict(refusal.headers) | self.shown_to
         return web.Response(status=500, body=orjson.dumps(refusal.body), headers=fields)

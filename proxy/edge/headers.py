@@ -90,8 +90,11 @@ def of_answer(
         headers.update(head.headers)
     if client.headers is not None:
         headers.update(client.headers(data, len(record.attempts), record.cache))
+    asked = record.head
+    is_count = asked is not None and asked.endpoint == "count_tokens"
+    is_priced = record.attempts or record.saved or is_count
     if head.streamed:
         headers["x-accel-buffering"] = "no"
-    elif (record.attempts or record.saved) and (cost := record.billing.cost) is not None:
+    elif is_priced and (cost := record.billing.cost) is not None:
         headers["x-headrace-cost-usd"] = usd_text(cost)
     return headers

@@ -15,13 +15,15 @@ from aiohttp.streams import StreamReader
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from proxy.dialects import ROUTES
+from proxy.dialects import PLAIN_ROUTES
 
 MOST_HEAD = 4 * 1024
 MOST_FIELDS = 64
 HIGH_WATER = 64 * 1024
 LINES = {
-    f"POST {path} HTTP/1.1\r\n": path for verb, path in ROUTES if verb == "POST" and path.isascii()
+    f"POST {path} HTTP/1.1\r\n": path
+    for verb, path in PLAIN_ROUTES
+    if verb == "POST" and path.isascii()
 }
 _FIELD = re.compile(
     r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]++): ([\x21-\x7e]++(?: [\x21-\x7e]++)*+)\r\n", re.MULTILINE
@@ -69,7 +71,6 @@ class PlainRequest(Request):
     def __init__(
         self, protocol: web.RequestHandler, target: str, fields: dict[str, str], whole: bytes
     ) -> None:
-        self.server = cast("Draining", protocol._manager)
         self.target = target
         self.fields = fields
         self.whole = whole
@@ -109,7 +110,9 @@ class PlainRequest(Request):
         return getattr(self, name)
 
 
-def plain_request(data: bytes, protocol: web.RequestHandler) -> PlainRequest | None:
+def plain_request(
+    data: bytes, protocol: web.RequestHandler, server: Draining
+) -> PlainRequest | None:
     """Return the request that some bytes are, from their first to their last. None for a part of
     one, for more than one, and for one that is odd in any way."""
     end = data.find(b"\r\n\r\n", 0, MOST_HEAD)
@@ -135,4 +138,6 @@ def plain_request(data: bytes, protocol: web.RequestHandler) -> PlainRequest | N
         return None
     if fields.get("connection", KEPT).lower() != KEPT:
         return None
-    return PlainRequest(protocol, target, fields, whole)
+    request = PlainRequest(protocol, target, fields, whole)
+    request.server = server
+    return request

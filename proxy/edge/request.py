@@ -11,6 +11,7 @@ from aiohttp import HttpVersion11, web
 from multidict import CIMultiDictProxy
 
 from proxy.dialects import HEADER_PREFIXES, PATHS
+from proxy.dialects.other_gateways import MEANINGS
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
 from proxy.edge.plain import PlainRequest, Request, Unframed
@@ -31,6 +32,7 @@ HOST = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 ONCE = frozenset(
     {"apikey", "authorization", "content-encoding", "content-type", "expect", "host", "traceparent"}
     | {"x-api-key", "x-request-id"}
+    | MEANINGS.keys()
 )
 ONCE_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
 JSON = "application/json"
@@ -60,9 +62,12 @@ def path_of(target: str) -> str:
 
 
 class Incoming:
-    """One request. ``headers`` are by lower-case name; ``path`` is as it was sent, undecoded."""
+    """One request. ``headers`` are by lower-case name; ``path`` and ``query`` are as they were
+    sent, undecoded."""
 
-    __slots__ = ("_bounds", "_repeated", "_request", "_share", "_whole", "headers", "path")
+    __slots__ = (
+        *("_bounds", "_repeated", "_request", "_share", "_whole", "headers", "path", "query"),
+    )
 
     def __init__(self, request: web.BaseRequest, bounds: Bounds, share: BodyShare) -> None:
         self._request = request
@@ -70,11 +75,14 @@ class Incoming:
         self._share = share
         self._repeated: str | None = None
         self._whole: bytes | None = None
+        self.query = ""
         if isinstance(request, PlainRequest):
             self.path, self.headers, self._whole = request.target, request.fields, request.whole
             return
         target = request.raw_path
-        self.path = target if target in PATHS else path_of(target)
+        self.path = target
+        if target not in PATHS:
+            self.path, self.query = path_of(target), target.partition("?")[2]
         given = request.headers
         names = map(str.lower, given.keys())
         self.headers = headers = dict(zip(names, given.values(), strict=False))
@@ -102,7 +110,7 @@ class Incoming:
         """Refuse another version of HTTP, and a header that decides something and came twice: two
         readers could differ."""
         headers = self.headers
-        if isinstance(self._request, Request) and self._request.is_unsupported:
+        if self._whole is None and _is_unsupported(self._request):  # a plain one is HTTP/1.1
             raise VersionNotSupported
         if self._repeated is not None:
             raise BadRequest(f"The header {self._repeated} came twice.", param=self._repeated)
@@ -182,6 +190,10 @@ class Incoming:
                 raise self._too_large()
             self._share.take(len(piece))
         return bytes(whole)
+
+
+def _is_unsupported(request: web.BaseRequest) -> bool:
+    return isinstance(request, Request) and request.is_unsupported
 
 
 def _unframed() -> BadRequest:

@@ -57,6 +57,7 @@ class QuietHandler(web.RequestHandler):
     _waiting = b""  # what is parsed when others have had their turn
     _is_plain = True  # all requests came in the plainest form: the parser has seen no byte yet
     _next_slice: asyncio.Handle | None = None
+    server: HttpServer  # whose connection it is
 
     async def start(self) -> None:
         while not self._force_close:
@@ -111,7 +112,7 @@ class QuietHandler(web.RequestHandler):
         self, message: Any, payload: streams.StreamReader
     ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
         """Return what serves one request, and tells whether its connection was reset."""
-        server = cast("HttpServer", self._manager)
+        server = self.server
         server.requests_count += 1
         handler = server.request_handler
         if isinstance(message, PlainRequest):
@@ -174,7 +175,7 @@ class QuietHandler(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if self._is_plain:
             is_free = not (self._messages or self._close or self._force_close)
-            request = plain_request(data, self) if is_free else None
+            request = plain_request(data, self, self.server) if is_free else None
             if request is not None:
                 self._take(request)
                 return
@@ -201,7 +202,8 @@ class QuietHandler(web.RequestHandler):
     def _take(self, request: PlainRequest) -> None:
         """Have a request served that needs no parser."""
         self._request_count += 1
-        self._messages.append(cast("Any", (request, streams.EMPTY_PAYLOAD)))
+        message: Any = request, streams.EMPTY_PAYLOAD
+        self._messages.append(message)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -361,7 +363,9 @@ class HttpServer(web.Server):
         self.draining = False
 
     def __call__(self) -> web.RequestHandler:
-        return QuietHandler(self, loop=self._loop, **self._kwargs)
+        connection = QuietHandler(self, loop=self._loop, **self._kwargs)
+        connection.server = self
+        return connection
 
     def _request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any

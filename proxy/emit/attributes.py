@@ -117,6 +117,7 @@ def call_own(facts: CallFacts) -> Attributes:
     saved = facts.saved
     return {
         semconv.REQUEST_ID: facts.request_id,
+        semconv.PROPERTIES: [f"{name}={value}" for name, value in facts.properties] or None,
         semconv.OVERHEAD_MS: round(facts.overhead_s * 1000, 3),
         semconv.COST_USD: usd(facts.cost) if facts.attempts else None,
         # Not under the names of usage: what adds those up would count a cached answer again.

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
-from prometheus_client.samples import Exemplar
-
-Bucket = tuple[str, float, Exemplar | None]
+Bucket = tuple[str, float, tuple[str, float] | None]
+"""The edge of a range, how many values are up to it, and the trace and size of its last value."""
 
 
 class Counter:
@@ -83,7 +82,7 @@ class Histogram:
     def buckets(self) -> list[Bucket]:
         """Return the count up to each edge, the last one without an end, as they are scraped."""
         counts = map(float, accumulate(self.counts))
-        return list(zip(_names(self.edges), counts, map(_exemplar, self.traces), strict=True))
+        return list(zip(_names(self.edges), counts, self.traces, strict=True))
 
 
 def observe_all(values: Sequence[tuple[Histogram, float]], trace_id: str | None) -> None:
@@ -99,7 +98,3 @@ def observe_all(values: Sequence[tuple[Histogram, float]], trace_id: str | None)
 @lru_cache(maxsize=64)
 def _names(edges: tuple[float, ...]) -> tuple[str, ...]:
     return (*(str(float(edge)) for edge in edges), "+Inf")
-
-
-def _exemplar(trace: tuple[str, float] | None) -> Exemplar | None:
-    return None if trace is None else Exemplar({"trace_id": trace[0]}, trace[1])

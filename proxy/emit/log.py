@@ -94,9 +94,12 @@ def canonical(
 ) -> dict[str, Any]:
     """Return the one line of a call as data. Unknown is null, never zero."""
     facts, call = record.facts or facts_of(record), record.call
+    head, plan = record.head, record.plan
+    warned = (call and call.warnings) or (head and head.warnings) or (plan and plan.warnings)
     target = facts.served.target if facts.served else None
     saved, failure = facts.saved, facts.failure
-    answered = bool(facts.attempts) or saved is not None
+    counted_here = facts.endpoint == "count_tokens" and facts.failure is None
+    answered = bool(facts.attempts) or saved is not None or counted_here
     cost, lost, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
     line = {
         "time": facts.started_at.isoformat(timespec="milliseconds"),
@@ -139,8 +142,10 @@ def canonical(
         "attempts": len(facts.attempts),
         "skipped": [skip.target.title for skip in facts.skips[:MAX_WORDS]] if facts.skips else [],
         "finish_reasons": facts.finish_reasons,
-        "warnings": [*(call.warnings if call else ()), *record.warnings],
+        "warnings": _warnings(record) if warned or record.warnings else [],
     }
+    if facts.properties:
+        line["properties"] = dict(facts.properties)
     if failure is not None and failure.lapse is not None:
         line["unauthorized"] = {"reason": failure.lapse, "key": failure.lapsed_key}
     return line
@@ -167,6 +172,15 @@ def shortened(line: dict[str, Any]) -> dict[str, Any]:
             cut.append(name)
     empty = {name: type(line[name])() for name in cut}
     return {**line, **empty, "cut": cut}
+
+
+def _warnings(record: Record) -> list[str]:
+    """Return all that the client of a call was warned of."""
+    warnings: list[str] = []
+    for warned in (record.call, record.head, record.plan):
+        if warned is not None:
+            warnings += warned.warnings[:MAX_WORDS]
+    return [*warnings, *record.warnings]
 
 
 def _verdicts(verdicts: Verdicts) -> list[dict[str, Any]]:

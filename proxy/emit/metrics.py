@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, time
-from typing import ClassVar, Literal
-
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from proxy.emit.counting import Counting
 from proxy.emit.registry import Registry
@@ -17,6 +14,9 @@ from proxy.types import Endpoint, Target
 from proxy.types.outcome import Standing
 from proxy.types.roster import Roster
 from proxy.usage import NANO
+
+if TYPE_CHECKING:
+    from proxy.emit.exposition import Exposition
 
 Circuit = Literal["closed", "half_open", "open"]
 CIRCUITS: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
@@ -34,9 +34,7 @@ class Metrics:
         self._counting = Counting(self._child, {})
         self._inflight = self._child("headrace_inflight_requests")
         self._series.replace("headrace_build_info", {(version,): 1})
-        self._exposed = CollectorRegistry()
-        self._exposed.register(self._series)
-        ProcessCollector(registry=self._exposed)
+        self._exposition: Exposition | None = None
 
     def in_force(self, roster: Roster) -> None:
         """Take the names of the policies in force: they alone become labels from now on."""
@@ -160,8 +158,15 @@ class Metrics:
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the exposition in the best form that is accepted, and its media type."""
-        encoder, media_type = choose_encoder(accept)
-        return encoder(self._exposed), media_type
+        return self.prepare().render(accept)
+
+    def prepare(self) -> Exposition:
+        """Return what a scrape is shown, made when it is first asked for."""
+        if self._exposition is None:
+            from proxy.emit.exposition import Exposition  # noqa: PLC0415  # 30 modules, for scrapes
+
+            self._exposition = Exposition(self._series)
+        return self._exposition
 
 
 _STANDING = (

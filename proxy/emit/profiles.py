@@ -73,7 +73,7 @@ def _who(record: Record) -> Attributes:
     if record.call is None:
         return {}
     head, body = record.call.head, record.call.body
-    session = head.headers.get("x-headrace-session")
+    session = head.headers.get("x-headrace-session") or head.session
     user = head.user or body.get("user")
     return {
         semconv.USER: word_of(user, MAX_ID),

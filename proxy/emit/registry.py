@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
 from proxy.emit.declared import METRICS, OVERFLOW
-from proxy.emit.declared.metric import OTHER, Axis, Values
+from proxy.emit.declared.metric import OTHER, Axis, Declared, Values
 from proxy.emit.instruments import CallbackGauge, Gauge
 from proxy.types.roster import Roster
 
+Children = tuple[Declared, list[tuple[Values, Any]]]
+"""A metric, and its children by their labels."""
 MAX_SERIES = 50_000
 RETIRED_S = 900.0
 
@@ -32,7 +31,7 @@ class _KnownRoster:
     until: float | None = None
 
 
-class Registry(Collector):
+class Registry:
     """All children by metric and labels. One thread counts; another may scrape.
 
     ``most`` bounds the children of all metrics: a second net below the bound that each declares.
@@ -91,10 +90,11 @@ class Registry(Collector):
             for labels in gone:
                 del children[labels]
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Children]:
+        """Yield each metric of ours with its children."""
         for metric in METRICS:
             if metric.own:
-                yield metric.shown(list(self._children[metric.name].items()))  # calls may add some
+                yield metric, list(self._children[metric.name].items())  # calls may add some
 
     def _learn(self) -> None:
         rosters = [kept.roster for kept in self._rosters]

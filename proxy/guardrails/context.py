@@ -74,10 +74,12 @@ def _about(rule: GuardRule, contextual: ContextualDetector, question: Question) 
 
 def question_of(body: Json) -> Question:
     """Read what a call asks."""
-    messages = [each for each in _list(body.get("messages")) if isinstance(each, dict)]
+    turns = body["messages"] if "messages" in body else body.get("input")
+    messages = [each for each in _list(turns) if isinstance(each, dict)]
     system = [_content(each) for each in messages if each.get("role") in _SYSTEM]
-    if "system" in body:  # of a Messages request, whose system prompt stands by itself
-        system = [_words(body["system"]), *system]
+    for name in ("system", "instructions"):  # of Messages and Responses: it stands by itself
+        if name in body:
+            system = [_words(body[name]), *system]
     asked = [_content(each) for each in messages if each.get("role") == "user"]
     prompt = body.get("prompt", body.get("input"))
     context = body.get("context", body.get("enkrypt_context"))

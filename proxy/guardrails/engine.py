@@ -37,6 +37,7 @@ from proxy.guardrails.text.usual import USUAL
 from proxy.guardrails.text.walk import Found, Gathering, Path, Text, Texts, in_steps
 from proxy.guardrails.text.weight import EACH, MOST_TEXTS, weight_of
 from proxy.guardrails.whole.glance import glance
+from proxy.guardrails.whole.seams import weight_of_joined
 from proxy.guardrails.whole.sheets import RuleLook, part_of, sheets
 from proxy.guardrails.whole.threads import Threads
 from proxy.offload import LARGE_BYTES
@@ -96,7 +97,7 @@ class Engine:
         ``Inspection.permit``. ``known`` is what a ``glance`` at them has told."""
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
         known = known or glance(rules, read, self.above, self.clock)
-        if not any(known) and self._is_heavy((), read.texts):
+        if not any(known) and self._is_heavy((), read):
             known = await self._glance_aside(rules, read, caller)
         passed = [each for each in known if each is not None]
         if len(passed) == len(known):
@@ -123,18 +124,21 @@ class Engine:
         tallies = [RuleTally(rule, self.clock, opaque=bool(read.opaque)) for rule in rules]
         if read.unread is not None:
             return _inspection(_failed(tallies, read.unread), texts, replace)
-        if self._is_heavy(rules, texts):
+        if self._is_heavy(rules, read):
             aside = self.beside(caller)
             looks = await Threads.of(aside, self.clock, tallies).look(texts)
             made = partial(_inspection, looks, texts, replace)
             return await aside(made) if _is_to_mask(looks) else made()
         return _inspection(_looked(tallies, texts), texts, replace)
 
-    def _is_heavy(self, rules: Sequence[GuardRule], texts: Sequence[Text]) -> bool:
+    def _is_heavy(self, rules: Sequence[GuardRule], read: Texts) -> bool:
         """True if threads have to look; of many texts none is weighed to tell."""
         if self.pool is None:
             return False
-        return EACH * len(texts) > self.above or _weight(rules, texts) > self.above
+        if EACH * len(read.texts) > self.above:
+            return True
+        left = self.above - _weight(rules, read.texts)
+        return left < 0 or (not read.apart and weight_of_joined(read.texts) > left)
 
     async def aside(self, weight: int, job: Callable[[], T], caller: object) -> T:
         """Return what a caller's work gives: what is as much as to look at texts of a weight is

@@ -16,7 +16,7 @@ from proxy.guardrails.findings.tally import RetryWanted
 from proxy.guardrails.stream.feeding import Beside, Feeding
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.placeholders import Masks
-from proxy.types import Chunk
+from proxy.types import Chunk, Untouched
 
 T = TypeVar("T")
 Look = Callable[[Chunk], Awaitable[Sequence[Chunk]]]
@@ -61,6 +61,7 @@ class ValueRestorer:
 
     async def restored(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Return chunks with the values put back, as far as they are certain."""
+        chunks = [_without_echo(each) for each in chunks]
         if self._feeding is not None:
             return await self._feeding.feed_all(chunks, self._place.clock)
         return [await self._whole(each) for each in chunks]
@@ -142,6 +143,12 @@ def as_read(chunk: Chunk) -> Chunk:
         return chunk.rewritten(data)
     # A copy, as the writer keeps some 4 KiB for each of its results, however short.
     return Chunk(data, bytes(bytearray(orjson.dumps(data))), chunk.leg, failed=chunk.failed)
+
+
+def _without_echo(chunk: Chunk) -> Chunk:
+    """Return a chunk that is sent as it was read where its bytes may repeat words of the question,
+    which have placeholders in them."""
+    return chunk.rewritten(chunk.data) if isinstance(chunk.raw, Untouched) else chunk
 
 
 def _weight(chunk: Chunk) -> int:

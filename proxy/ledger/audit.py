@@ -50,7 +50,8 @@ CHECKS: dict[str, str] = {
     "attempts that cost without having used anything": """
         SELECT run || '/' || seq FROM attempts
         WHERE usage_source = 'none'
-          AND COALESCE(cost_nano_usd, tokens_in, tokens_out) IS NOT NULL""",
+          AND COALESCE(NULLIF(cost_nano_usd, 0), NULLIF(tokens_in, 0), NULLIF(tokens_out, 0))
+            IS NOT NULL""",
     "charges without a call": """
         SELECT h.run || '/' || h.seq FROM charges h LEFT JOIN calls c USING (run, seq)
         WHERE c.seq IS NULL""",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -26,21 +26,31 @@ Look = frozenset[tuple[str, int, int, int, int]]
 Reading = Literal["nothing", "revocations", "all"]
 
 
+def look_at(files: Iterable[str]) -> Look:
+    """Return what identifies the state of some files; one that is not there has none."""
+    seen: set[tuple[str, int, int, int, int]] = set()
+    for path in files:
+        _see(path, seen)
+    return frozenset(seen)
+
+
 def look(folder: Path) -> Look:
     """Return what identifies the state of every file below a folder; links are followed."""
     seen: set[tuple[str, int, int, int, int]] = set()
     for at, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in (*names, "."):
-            path = os.path.join(at, name)  # four times a second, for every file
-            with suppress(OSError):
-                status = os.stat(path)
-                seen.add(
-                    (path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-                )
+            _see(os.path.join(at, name), seen)  # four times a second, for every file
         if len(seen) > MAX_ENTRIES:
             break
     return frozenset(seen)
+
+
+def _see(path: str, seen: set[tuple[str, int, int, int, int]]) -> None:
+    """Note what the file system says of a file, where there is one."""
+    with suppress(OSError):
+        status = os.stat(path)
+        seen.add((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
 
 
 class Stillness:
@@ -85,19 +95,20 @@ class FolderWatch:
     """Calls ``reload`` after each change while it runs, and when it is told to hurry; before a
     change has settled, ``revoke`` alone.
 
-    ``known`` is how the folder looked before it was read for the first time.
+    ``known`` is what was seen before the folder was read for the first time, and ``seen`` returns,
+    in a thread, what is to be seen now.
     """
 
     def __init__(
         self,
-        folder: Path,
+        seen: Callable[[], Look],
         known: Look,
         reload: Callable[[], Awaitable[None]],
         revoke: Callable[[], Awaitable[None]],
         settle_s: float,
         now: Callable[[], float],
     ) -> None:
-        self._folder = folder
+        self._look = seen
         self._reload = reload
         self._revoke = revoke
         self._stillness = Stillness(known, settle_s)
@@ -112,7 +123,7 @@ class FolderWatch:
         """Look for as long as the process lives."""
         while True:
             hurried = await self._hurried()
-            seen = await asyncio.to_thread(look, self._folder)
+            seen = await asyncio.to_thread(self._look)
             reading = "all" if hurried else self._stillness.reading(seen, self._now())
             if reading == "all":
                 self._stillness.read(seen)

@@ -1,5 +1,5 @@
 """What an upstream of paper sends: whole answers, streams and errors, in OpenAI's form, or as
-Messages to whom asks for those."""
+Messages or Responses to whom asks for those."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import orjson
 from proxy.dialects import sse
 from proxy.dialects.anthropic import PATHS
 from proxy.dialects.messages import writing
+from proxy.dialects.responses import writing as responses
+from proxy.dialects.responses.events import ResponseEvents
 from proxy.policytest.cases import ScriptedAnswer
-from proxy.types import Json
+from proxy.types import Chunk, Json
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
@@ -21,6 +23,7 @@ def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
     if says.status != 200:
         error = {"message": says.text or "as the test says", "type": "server_error"}
         return [orjson.dumps({"error": error})]
+    url = url.partition("?")[0]
     if says.fault == "garbled":
         return [b'{"choices": [']
     if url.endswith(PATHS["count_tokens"]):
@@ -31,12 +34,16 @@ def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
     if url.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.0]}]
         return [orjson.dumps({**head, "object": "list", "data": data, "usage": _usage(says)})]
-    chat = url.endswith("/chat/completions")
+    responds = url.endswith("/responses")
+    chat = responds or url.endswith("/chat/completions")
+    if responds and question.get("stream"):
+        return _response_events(says, head)
     if question.get("stream"):
         return _events(says, head, chat=chat)
     choice = _choice("".join(says.pieces), "stop", "message" if chat else None)
     kind = "chat.completion" if chat else "text_completion"
-    body = orjson.dumps({**head, "object": kind, "choices": [choice], "usage": _usage(says)})
+    document: Json = {**head, "object": kind, "choices": [choice], "usage": _usage(says)}
+    body = orjson.dumps(responses.whole(None, {0: document}) if responds else document)
     return [body] if says.fault != "cut" else [body[: len(body) // 2]]
 
 
@@ -72,6 +79,13 @@ def _messages(says: ScriptedAnswer, question: Json) -> list[bytes]:
     return [sse.event(orjson.dumps(event)) for event in events]
 
 
+def _response_events(says: ScriptedAnswer, head: Json) -> list[bytes]:
+    """Return the events of a response, each text with those around it."""
+    writer = ResponseEvents()
+    sent = [writer.feed(Chunk(event)) for event in _documents(says, head, chat=True)]
+    return sent if says.fault == "cut" else [*sent, writer.feed(Chunk(None, last=True))]
+
+
 def _choice(text: str, finish: str | None, place: str | None) -> Json:
     content: Any = (
         {"text": text} if place is None else {place: {"role": "assistant", "content": text}}
@@ -80,12 +94,17 @@ def _choice(text: str, finish: str | None, place: str | None) -> Json:
 
 
 def _events(says: ScriptedAnswer, head: Json, *, chat: bool) -> list[bytes]:
+    sent = [sse.event(orjson.dumps(event)) for event in _documents(says, head, chat=chat)]
+    return sent if says.fault == "cut" else [*sent, sse.event(sse.DONE)]
+
+
+def _documents(says: ScriptedAnswer, head: Json, *, chat: bool) -> list[Json]:
+    """Return the chunks of a stream; those before it is cut."""
     head = {**head, "object": "chat.completion.chunk" if chat else "text_completion"}
     place = "delta" if chat else None
     events = [{**head, "choices": [_choice(text, None, place)]} for text in says.pieces]
-    sent = [sse.event(orjson.dumps(event)) for event in events]
     if says.fault == "cut":
-        return sent
+        return events
     end = {**head, "choices": [_choice("", "stop", place)]}
     usage = {**head, "choices": [], "usage": _usage(says)}
-    return [*sent, *(sse.event(orjson.dumps(event)) for event in (end, usage)), sse.event(sse.DONE)]
+    return [*events, end, usage]

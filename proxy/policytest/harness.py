@@ -190,7 +190,9 @@ class _Exchange:
 
     def read_head(self) -> RequestHead:
         received = Received(REQUEST, REQUEST, self._given.at)
-        return dialects.parse_head("POST", self._path, self._headers, received)
+        head = dialects.parse_head("POST", self._path, self._headers, received)
+        self._client = self._client.endpoints.get(head.endpoint, self._client)
+        return head
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
         self._call = dialects.read_call(head, self._body, caller=caller)
@@ -199,7 +201,12 @@ class _Exchange:
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
         self._writer = (
-            event_writer(self._client, wants_usage=self._call.wants_usage, verdicts=record.verdicts)
+            event_writer(
+                self._client,
+                wants_usage=self._call.wants_usage,
+                verdicts=record.verdicts,
+                call=self._call,
+            )
             if head.streamed
             else WholeWriter(self._client, self._call, record.verdicts)
         )
@@ -281,7 +288,7 @@ class _Reply:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        streamed = self.left[:1] != [] and self.left[0].startswith(b"data:")
+        streamed = self.left[:1] != [] and self.left[0].startswith((b"data:", b"event:"))
         kind = "text/event-stream" if streamed else "application/json"
         return {"content-type": kind, **{k.lower(): v for k, v in self.says.headers.items()}}
 

@@ -68,7 +68,8 @@ def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Fi
         yield ("prices",), "nobody knows how old they are: say price_table: {as_of: DAY}"
     elif as_of is not None and (at - as_of).days > days:
         age = counted((at - as_of).days, "day")
-        yield ("price_table", "as_of"), f"the prices were taken {age} ago"
+        whose = "" if loaded.brings_prices else " that come with Headrace"
+        yield ("price_table", "as_of"), f"the prices{whose} were taken {age} ago"
     for path, target in _targets(snapshot):
         price = in_force(target.prices, at)
         own = loaded.document.written((*path, "price")) == (*path, "price")

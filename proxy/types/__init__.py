@@ -13,6 +13,7 @@ from proxy.errors import RefusedByRule
 from proxy.frozen import frozen, memo
 from proxy.types.guard import UNGUARDED, Guarding
 from proxy.types.limit import ClaimTemplate, Limit
+from proxy.types.listed_model import ListedModel
 from proxy.types.target import Breaker as Breaker
 from proxy.types.target import Secret as Secret
 from proxy.types.target import Target as Target
@@ -21,6 +22,7 @@ from proxy.types.target import Upstream as Upstream
 from proxy.types.way import AskedNumbers, ChangedFields
 from proxy.types.way import Endpoint as Endpoint
 from proxy.types.way import Way as Way
+from proxy.words import Word
 
 Json = dict[str, Any]
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -50,7 +52,10 @@ class RequestHead:
     this kind that the call has come through. ``digest`` is the SHA-256 of the key's text, which is
     kept nowhere. ``headers`` are those of the request that carry no credential, by lower-case
     name, for the conditions of rules; ``at`` is the moment it came, in UTC. ``guard`` names the
-    guard that asks, where it is the proxy itself that calls.
+    guard that asks, where it is the proxy itself that calls. ``session`` is what the call is one
+    of; ``properties`` describe it in its log line and on its span, and decide nothing.
+    ``parameters`` are what its path and its query name, as far as the route knows them; ``route``
+    has the names alone.
     """
 
     dialect: str
@@ -71,6 +76,13 @@ class RequestHead:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     at: datetime = EPOCH
     guard: str | None = None
+    session: str | None = None
+    properties: tuple[tuple[Word, Word], ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    def parameter(self, name: str) -> str | None:
+        """Return what the path or the query says under a name; None where they do not."""
+        return next((value for known, value in self.parameters if known == name), None)
 
 
 @frozen
@@ -250,7 +262,7 @@ class Plan:
     deployment: str | None
     tags: Mapping[str, str]
     model_calls: tuple[ModelCall, ...]
-    listing: tuple[str, ...] | None = None
+    listing: tuple[ListedModel, ...] | None = None
     dropped_tags: int = 0
     warnings: tuple[str, ...] = ()
     retry: Retry | None = None

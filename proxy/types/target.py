@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import date
 from hashlib import sha256
-from typing import Literal
 
 from proxy.frozen import frozen, memo
 from proxy.types.nested import NestedNames, nested_names
 from proxy.types.spelling import squeezed
-from proxy.types.way import Endpoint, Way
+from proxy.types.way import Endpoint, TargetEndpoint, Way
 from proxy.usage import Price, in_force
 
 NO_PRICE = "no known price"
@@ -123,7 +122,8 @@ WITHIN = frozenset(
     {"search_parameters.sources[].links", "tools[].authorization", "tools[].connector_id"}
     | {"tools[].extra_headers", "tools[].headers", "tools[].mcp.authorization"}
     | {"tools[].mcp.headers", "tools[].mcp.server_url", "tools[].mcp_servers", "tools[].model"}
-    | {"tools[].parameters.model", "tools[].retrieval", "tools[].server_url"}
+    | {"tools[].container.file_ids", "tools[].parameters.model", "tools[].retrieval"}
+    | {"tools[].server_url", "tools[].vector_store_ids"}
 )
 """What chooses one of these within a field: OpenAI, xAI, Mistral, Z.AI, Gemini, OpenRouter."""
 
@@ -149,12 +149,15 @@ says: no client may say such a word, unless an upstream accepts the field."""
 
 @frozen
 class Upstream:
-    """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own. Of all
+    """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own;
+    ``most`` has the largest number that it takes for some of them, or the most entries. Of all
     others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
     it: ``banned`` has both and those of ``USUAL``, by what their names have in common with other
     spellings of them, ``nested`` has those that stand within others, and ``looked_for`` what either
     begins with at the top of a request. With ``open_ranges`` it judges by itself how large a value
-    may be, and only types are checked.
+    may be, and only types are checked. Without ``asks_usage`` no stream of it is asked to tell its
+    usage. A ``base_url`` may have a place for ``{model}``; ``query`` is added to each URL, and
+    ``key_header`` carries the key in place of the dialect's own.
 
     One of its answers has ``max_answer_values`` at the most, and ``max_answer_bytes``, or what
     suits its endpoint where that is None. Without a ``breaker`` its targets are tried however often
@@ -168,9 +171,13 @@ class Upstream:
     base_url: str
     api_key: Secret | None = None
     headers: tuple[tuple[str, Secret], ...] = ()
+    query: str = ""
+    key_header: str | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     provider: str | None = None
     accepts: frozenset[str] = frozenset()
+    most: tuple[tuple[str, float], ...] = ()
+    asks_usage: bool = True
     drops: frozenset[str] = frozenset()
     refuses: frozenset[str] = NOT_THE_CLIENTS
     open_ranges: bool = False
@@ -198,15 +205,15 @@ class Upstream:
 class Target:
     """An upstream and the model a deployment uses there.
 
-    ``endpoint`` is set when the target speaks only one of legacy completions and chat; the other
-    is then translated. ``prices`` are dated; the one that counts is that of the call's day.
+    ``endpoint`` is set when the target speaks only one of legacy completions, chat and Responses;
+    the others are then translated. ``prices`` are dated; that of the call's day counts.
     ``names`` are those by which a client may ask for it: its model, and that with the upstream or
     its provider before it.
     """
 
     upstream: Upstream
     model: str
-    endpoint: Literal["completions", "chat"] | None = None
+    endpoint: TargetEndpoint | None = None
     prices: tuple[Price, ...] = ()
     always_priced: bool = field(init=False, repr=False, compare=False)
     names: frozenset[str] = field(init=False, repr=False, compare=False)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Endpoint = Literal["completions", "chat", "embeddings", "models", "count_tokens"]
+Endpoint = Literal["completions", "chat", "responses", "embeddings", "models", "count_tokens"]
+TargetEndpoint = Literal["completions", "chat", "responses"]
+"""What a target may speak alone."""
 
 
 class ChangedFields(NamedTuple):
@@ -28,8 +30,9 @@ class Way:
     ``endpoint`` is that of the upstream, ``url`` and ``headers`` are those of each request to it.
     Fields of the names ``passed`` go on as they came, if the upstream's ``checks`` have nothing
     against their values; those that are not ``unsure`` were checked so when they came.
-    ``obeyed`` and ``takes_zero`` are those of ``Translated``. ``unchanged`` has what becomes of
-    fields that no rule changes.
+    ``asked_for_usage`` is true where a stream must be asked to tell its usage. ``obeyed`` and
+    ``takes_zero`` are those of ``Translated``. ``unchanged`` has what becomes of fields that no
+    rule changes.
     """
 
     endpoint: Endpoint
@@ -39,5 +42,6 @@ class Way:
     unsure: frozenset[str]
     obeyed: Collection[str]
     takes_zero: bool
+    asked_for_usage: bool
     headers: dict[str, str] = field(repr=False)  # our own credential is among them
     unchanged: dict[AskedNumbers, ChangedFields | None] = field(default_factory=dict, repr=False)

@@ -74,10 +74,10 @@ class Upstreams:
     async def _open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
         """Return what is no answer of one upstream: that of policy itself, or of several."""
         if plan.listing is not None:
-            return ModelList(plan.listing)
+            return ModelList(plan.listing, is_list=call.head.parameter("model") is None)
         if is_counted_here(plan, call):
             record.warn([ESTIMATED])
-            return CountedHere(call)
+            return CountedHere(call, self.offload)
         if len(plan.model_calls) == 1:
             return await self._begin(plan, call, record, 0)
         begin = [

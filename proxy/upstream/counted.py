@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.reading import COUNT
 from proxy.estimate import body_quarters, whole_tokens
+from proxy.offload import Offload
 from proxy.ports import HandOn
 from proxy.types import Call, Chunk, Head, Plan
 
@@ -28,13 +30,17 @@ def is_counted_here(plan: Plan, call: Call) -> bool:
 
 @dataclass(slots=True)
 class CountedHere:
-    """The estimate that limits go by, for a client that asks how long its request is."""
+    """The estimate that limits go by, for a client that asks how long its request is. That of a
+    large one is made by ``offload``."""
 
     call: Call
+    offload: Offload
     head: Head = WHOLE
 
     async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
-        yield (Chunk({COUNT: estimated(self.call)}, last=True),)
+        call = self.call
+        tokens = await self.offload.run(call.size, partial(estimated, call), call.caller)
+        yield (Chunk({COUNT: tokens}, last=True),)
 
     async def __aenter__(self) -> Self:
         return self

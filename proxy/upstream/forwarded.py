@@ -359,10 +359,11 @@ def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
         media_type = media_type.partition(";")[0].strip().lower()
     upstream = asked.target.upstream
     spoken = DIALECTS[upstream.dialect]
-    server = spoken.server
+    server = spoken.server.endpoints.get(endpoint, spoken.server)
     asks = DIALECTS[call.head.dialect]
     turn = turning(call, endpoint, asks, spoken)
-    own = asks.messages and spoken.messages
+    form = asks.forms.get(call.head.endpoint)
+    own = form is not None and form == spoken.forms.get(endpoint)
     documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
     if media_type == EVENTS and call.stream:
         return StreamReader(leg, turn, server, documents, own=own)

@@ -71,22 +71,24 @@ class Spans:
 
 
 class Remains:
-    """The sinks of a process, fed by hand: what each of them holds of one call."""
+    """The sinks of a process, fed by hand: what each of them holds of one call, and the metrics of
+    all of them."""
 
     def __init__(self, policies: Path, candidate: Path) -> None:
         self.snapshot = read_folder(policies, ENVIRON)
         self.other = read_folder(candidate, ENVIRON)
+        self.metrics = Metrics("0")
+        self.metrics.in_force(roster(self.snapshot))
 
     def of(self, record: Record) -> dict[str, int]:
-        """Return the bytes of all that is kept, written, counted, traced or shown of a call."""
+        """Return the bytes of all that is kept, written, traced or shown of a call."""
         past = CallHistory(self._find, lambda: self.other)
         candidate = Candidate(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []
         log = CallLog(lines.append, LogLevel("debug", lambda: 0.0))
-        spans, metrics = Spans(), Metrics("0")
-        metrics.in_force(roster(self.snapshot))
+        spans = Spans()
         traces = Traces(spans, 1.0)
-        for sink in (past, candidate, log, traces, metrics):
+        for sink in (past, candidate, log, traces, self.metrics):
             sink.end(record)
         entry = noted(1, record)
         rows = attempt_rows(entry)
@@ -98,7 +100,6 @@ class Remains:
             "a ledger entry": deep(entry),
             "the rows of a call": deep(call_row(entry, rows)),
             "the spans": deep(spans.taken),
-            "a line of metrics": max(map(len, metrics.render()[0].splitlines())),
             "/candidate": _shown(candidate.explain()),
         }
         sizes |= {f"row {number}": deep(row) for number, row in enumerate(rows)}
@@ -106,6 +107,10 @@ class Remains:
         if record.head is not None:
             sizes["/explain"] = _shown(past.explain(record.head.request_id))
         return sizes
+
+    def line_of_metrics(self) -> bytes:
+        """Return the longest line that counts any of the calls."""
+        return max(self.metrics.render()[0].splitlines(), key=len)
 
     def _find(self, revision: str) -> Snapshot | None:
         return self.snapshot if revision == self.snapshot.revision else None

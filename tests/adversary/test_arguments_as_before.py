@@ -1,10 +1,12 @@
-"""Reading the values of arguments in one go finds what reading them piece by piece does."""
+"""Reading the values of arguments in one go finds what reading them piece by piece does; and
+whatever escapes they are written with, what is found in them is what their texts say."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -86,3 +88,24 @@ def test_the_same_is_found_in_values_of_arguments(shape: str, action: Action) ->
             assert got == read(window(PieceByPiece, other), [text[:cut], text[cut:]])
             if not got[1]:
                 assert [each.result() for each in one] == [each.result() for each in other]
+
+
+JOINTS = ("", " ", "\n", "\t", "\r\n", '"', "\\", "/", "\b", "é\n", "\\n", "n")
+PLANTED = ("jane@example.com", "4111 1111 1111 1111", "forbidden", "123-45", "10.0.0.1", "words")
+
+
+@pytest.mark.parametrize("names", [["pii"], ["keywords"], ["secrets"], ["pii", "keywords"]])
+def test_what_is_masked_in_arguments_is_what_is_masked_in_their_texts(names: list[str]) -> None:
+    draw = random.Random(names[0])  # noqa: S311  # the same values each time
+    for _ in range(60):
+        parts = (draw.choice((*JOINTS, *PLANTED)) for _ in range(draw.randrange(1, 9)))
+        text = "".join(parts)
+        arguments = json.dumps([text], ensure_ascii=draw.random() < 0.5)
+        cuts = sorted(draw.sample(range(len(arguments)), min(3, len(arguments))))
+        pieces = [arguments[a:b] for a, b in pairwise([0, *cuts, len(arguments)])]
+
+        shown, _ = read(window(Window, at_work(names, "mask")), pieces)
+
+        plain = Window(at_work(names, "mask"))
+        masked = "".join(piece.text for piece in [*plain.feed(text), *plain.flush()])
+        assert json.loads(shown) == [masked]

@@ -28,7 +28,7 @@ from tests.ledger.kept import kept, until
 from tests.servers import eventually
 from tests.test_pipeline import BEARER
 
-BATCH = 64
+BATCH = 128
 SHARE = 3  # a sequence is many calls
 CLAIM = 20 * 4000 + 20 * 2000  # nano-USD, at the most, that the sentinel claims
 SENTINEL = {"model": "one", "prompt": "a last one", "max_tokens": 20}

@@ -160,6 +160,9 @@ async def besieged(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Be
         grown = len(await _read(admin, "/metrics")) - len(before)
         if grown > MOST_METRICS:
             running.broken.append(f"metrics have grown by {grown} bytes")
+        line = remains.line_of_metrics()
+        if len(line) > MOST_KEPT:
+            running.broken.append(f"a line of metrics takes {len(line)} bytes: {line[:200]!r}")
 
 
 async def _read(client: aiohttp.ClientSession, path: str) -> bytes:

@@ -125,6 +125,8 @@ class World:
     others: Loop
     sent: list[bytes]
     ledger: Path
+    refusal: tuple[str | None, bytes] = (None, b"")
+    """The error header and the text of what ``held`` was answered last."""
 
     async def post(self, path: str, body: Json, headers: dict[str, str] = BEARER) -> Any:
         """Send a body; return the status, the error header and what came back."""
@@ -146,7 +148,8 @@ class World:
         for number in range(16, 16 + TRIES):
             sent = body if "input" in body else {**body, "max_tokens": number}
             heart = Heart()
-            status, _, _ = await self.post(path, sent, **how)
+            status, error, text = await self.post(path, sent, **how)
+            self.refusal = error, text
             statuses.add(status)
             [record] = await self.proxy.sink.wait()
             least = min(least, heart.stop())
@@ -353,12 +356,10 @@ async def test_what_is_beyond_the_bounds_is_an_error_that_is_booked(
             place.sent[:] = streamed(as_event(document)) if events else whole(document)
 
             held, statuses, record = await place.held(path, body)
-            _, error, said = await place.post(path, body)
-            await place.proxy.sink.wait()
-            place.proxy.sink.forget()
 
+            error, text = place.refusal
             assert statuses == {502}, name
-            assert error == code == json.loads(said)["error"]["code"], name
+            assert error == code == json.loads(text)["error"]["code"], name
             [(attempt, fate, bill)] = record.billing.attempts
             assert (attempt.error, record.outcome, record.bug) == (code, "upstream_error", False)
             assert bill.usage.source == "partial_estimate"

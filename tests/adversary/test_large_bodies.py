@@ -155,6 +155,9 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
         "legacy-only",
         {"messages": [{**user, "content": long(TEXTS["many scripts"])}]},
     )
+    hello = {"messages": [{**user, "content": "Hi"}]}
+    tool = {"name": "find", "input_schema": SHAPES["names"]}
+    yield "messages/count_tokens", "support-chat", {**hello, "tools": [tool]}
     for dialect in ("fireworks", "scale", "multimodel", "enkrypt", "portkey"):
         yield "completions", f"via-{dialect}", {"prompt": long("\n")}
 

@@ -265,22 +265,25 @@ CHOOSING = (
 llama.cpp, Azure, Gemini and text-generation-webui obey."""
 
 
-@pytest.mark.parametrize("name", CHOOSING)
 @pytest.mark.parametrize("route", ["openai", "openai-chat", "fireworks", "scale", "multimodel"])
 async def test_what_chooses_a_model_an_address_or_a_key_is_refused(
-    name: str, route: str, tmp_path: Path, upstream: ScriptedUpstream
+    route: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with proxied(tmp_path, upstream) as (proxy, client):
-        plain, _, said = await ask(client, route, {name: "http://127.0.0.1:9/"})
-        other, _, _ = await ask(client, route, {name.upper(): ["x"]})
-        within, _, hidden = await ask(client, route, {"extra_body": {name: "x"}})
-        [record, *_] = await proxy.sink.wait(3)
-
     wrong = 422 if route == "scale" else 400
-    assert (plain, other, within) == (wrong, wrong, wrong)
-    assert (said["error"]["param"], hidden["error"]["param"]) == (name, f"extra_body.{name}")
-    assert upstream.requests == []
-    assert (record.outcome, record.billing.bills) == ("client_error", [])
+    async with proxied(tmp_path, upstream) as (proxy, client):
+        for name in CHOOSING:
+            plain, _, at_top = await ask(client, route, {name: "http://127.0.0.1:9/"})
+            other, _, _ = await ask(client, route, {name.upper(): ["x"]})
+            within, _, hidden = await ask(client, route, {"extra_body": {name: "x"}})
+            records = await proxy.sink.wait(3)
+
+            assert (plain, other, within) == (wrong, wrong, wrong), name
+            params = at_top["error"]["param"], hidden["error"]["param"]
+            assert params == (name, f"extra_body.{name}")
+            assert upstream.requests == [], name
+            ends = [(record.outcome, record.billing.bills) for record in records]
+            assert ends == [("client_error", [])] * 3, name
+            proxy.sink.forget()
 
 
 async def test_other_unknown_fields_pass_with_their_values(

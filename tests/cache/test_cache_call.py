@@ -16,9 +16,10 @@ import pytest
 from proxy.app.context import new_record
 from proxy.cache import AnswerCache
 from proxy.cache.store import CacheBackend
+from proxy.errors import ClientGone
 from proxy.ports import Shown, Watch
 from proxy.record import Record
-from proxy.types import Chunk, Head
+from proxy.types import Call, Chunk, Head, Plan
 from tests.cache.stores import until
 from tests.cache.world import RULE, Cached, cached_proxy, until_asked
 from tests.doubles import (
@@ -210,6 +211,56 @@ async def test_a_leader_that_leaves_takes_the_answer_from_nobody(
     assert (await ask(cached, streamed=streamed))[1] == "hit"
 
 
+class Going:
+    """A client that takes so many writes, and then is gone."""
+
+    def __init__(self, takes: int = 100) -> None:
+        self.chunks: list[Chunk] = []
+        self._takes = takes
+
+    async def begin(self, head: Head, record: Record) -> None:
+        """A head is not shown here."""
+
+    async def send(self, chunks: Sequence[Chunk]) -> None:
+        if not self._takes:
+            raise ClientGone
+        self._takes -= 1
+        self.chunks += chunks
+
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        return False
+
+
+async def test_a_leader_whose_write_fails_before_it_is_cancelled_takes_the_answer_from_nobody(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    plan, call = await asked(cached, upstream)
+    cache = AnswerCache({"memory": CacheBackend(Order(), b"s" * 32)}, cached.clock)
+    shown, gate = asyncio.Event(), asyncio.Event()
+    leader, other = Going(takes=1), Going()
+
+    async def forward(to: Shown) -> None:
+        await to.begin(Head(streamed=True), new_record())
+        await to.send([Chunk({"choices": []})])
+        await shown.wait()
+        await to.send([Chunk({"choices": []})])
+        await gate.wait()
+        await to.send([Chunk(None, last=True)])
+
+    leading = asyncio.ensure_future(cache.serve(plan, call, new_record(), leader, forward))
+    joining = asyncio.ensure_future(cache.serve(plan, call, new_record(), other, forward))
+    await settled(lambda: len(other.chunks))
+    shown.set()
+    await settled(lambda: len(other.chunks))
+    leading.cancel()
+    gate.set()
+
+    await joining
+    assert len(other.chunks) == 3
+    with pytest.raises(asyncio.CancelledError):
+        await leading
+
+
 @FORMS
 async def test_the_upstream_is_freed_at_once_when_all_have_left(
     streamed: bool, cached: Cached, upstream: ScriptedUpstream
@@ -370,15 +421,18 @@ async def test_an_answer_that_becomes_too_large_cannot_be_joined_any_more(
 
 
 class Order:
-    """A client and a store at once: what was shown and what was kept, in its order."""
+    """A client and a store at once: what was shown and what was kept, in its order, and when the
+    round of the loop was over in which it was shown."""
 
-    def __init__(self) -> None:
+    def __init__(self, bug: Exception | None = None) -> None:
         self.seen: list[str] = []
+        self._bug = bug
 
     async def begin(self, head: Head, record: Record) -> None: ...
 
     async def send(self, chunks: Sequence[Chunk]) -> None:
         self.seen.append("shown")
+        asyncio.get_running_loop().call_soon(self.seen.append, "over")
 
     def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
         return False
@@ -388,6 +442,8 @@ class Order:
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         self.seen.append("kept")
+        if self._bug is not None:
+            raise self._bug
 
     async def __aenter__(self) -> Self:
         return self
@@ -395,15 +451,19 @@ class Order:
     async def __aexit__(self, *exc_info: object) -> None: ...
 
 
-async def test_an_answer_is_shown_first_and_kept_before_anything_is_read(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def asked(cached: Cached, upstream: ScriptedUpstream) -> tuple[Plan, Call]:
+    """Return what was decided of a call, and the call."""
     upstream.answer_with(good(streamed=False))
     await ask(cached, streamed=False)
-    [record] = cached.sink.records
+    [record] = await cached.sink.wait(1)
     assert record.plan is not None
     assert record.call is not None
-    order = Order()
+    return record.plan, record.call
+
+
+async def served(cached: Cached, upstream: ScriptedUpstream, order: Order) -> None:
+    """Serve a call that leads, whose answer has one chunk."""
+    plan, call = await asked(cached, upstream)
     cache = AnswerCache({"memory": CacheBackend(order, b"s" * 32)}, cached.clock)
     choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
 
@@ -411,11 +471,29 @@ async def test_an_answer_is_shown_first_and_kept_before_anything_is_read(
         await to.begin(Head(streamed=False), new_record())
         await to.send([Chunk({"choices": [choice]}, last=True)])
 
-    await cache.serve(record.plan, record.call, new_record(), order, forward)
-    assert order.seen == ["shown"]
-    await asyncio.sleep(0)  # no more than the round of the loop that goes on
+    await cache.serve(plan, call, new_record(), order, forward)
 
-    assert order.seen == ["shown", "kept"]
+
+async def test_an_answer_is_shown_first_and_kept_before_anything_is_read(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    order = Order()
+
+    await served(cached, upstream, order)
+    await asyncio.sleep(0)
+
+    assert order.seen == ["shown", "kept", "over"]
+
+
+async def test_a_bug_in_keeping_an_answer_is_that_of_the_call_that_fetched_it(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    order = Order(KeyError("inside"))
+
+    with pytest.raises(KeyError):
+        await served(cached, upstream, order)
+
+    assert order.seen[:2] == ["shown", "kept"]
 
 
 class Broken(Unguarded):

@@ -22,6 +22,11 @@ from proxy.errors import BadRequest
         ({"cache-control": "max-age=-1, max-age=²"}, DEFAULT),
         ({"x-portkey-cache-force-refresh": "true"}, CacheControl(no_cache=True)),
         ({"x-portkey-cache-force-refresh": "false"}, DEFAULT),
+        ({"cf-aig-skip-cache": "true"}, CacheControl(no_cache=True, keep=False)),
+        ({"cf-aig-skip-cache": "false"}, DEFAULT),
+        ({"helicone-cache-enabled": "false"}, CacheControl(no_cache=True, keep=False)),
+        ({"helicone-cache-enabled": "true"}, DEFAULT),
+        ({"helicone-cache-enabled": ""}, DEFAULT),
         ({"x-portkey-cache-namespace": " trial "}, CacheControl(namespace="trial")),
     ],
 )

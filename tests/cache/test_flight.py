@@ -212,3 +212,28 @@ async def test_who_cannot_be_shown_more_at_once_is_woken_and_misses_nothing(plac
         await flight.add(CHUNKS[-1])
 
     assert to.chunks == CHUNKS
+
+
+class Breaking(Straight):
+    """One that cannot write what it is to show."""
+
+    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+        raise KeyError("inside")
+
+
+async def test_who_cannot_show_a_chunk_for_a_bug_has_it_alone() -> None:
+    flight, to = Flight(), Straight()
+    await flight.add(CHUNKS[0])
+    async with asyncio.timeout(PATIENCE_S):
+        breaking = asyncio.ensure_future(shown(flight, Breaking()))
+        showing = asyncio.ensure_future(shown(flight, to))
+        await turns()
+        for chunk in CHUNKS[1:-1]:
+            flight.add_at_once(chunk)
+        await flight.add(CHUNKS[-1])
+        with pytest.raises(KeyError):
+            await breaking
+        await showing
+
+    assert to.chunks == CHUNKS
+    assert flight.places == set()

@@ -165,10 +165,12 @@ async def cached_proxy(
         numbers = iter(range(1_000_000))
         handler = edge.data_handler(
             pipeline,
-            via="via",
-            new_id=lambda: f"req_{next(numbers)}",
-            bounds=Bounds(),
-            calls=calls,
+            edge.DataPort(
+                via="via",
+                new_id=lambda: f"req_{next(numbers)}",
+                bounds=Bounds(),
+                calls=calls,
+            ),
             on_bug=lambda bug, request_id: bugs.append(bug),
         )
         runner = web.ServerRunner(edge.HttpServer(handler, access_log=None), shutdown_timeout=1)

@@ -34,6 +34,14 @@ async def test_check_exits_with_1_where_something_is_doubtful(tmp_path: Path) ->
     assert "the prices were taken 12 days ago" in said
 
 
+async def test_an_old_table_of_the_package_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("keys: {}\n")
+    here = ("--policies", str(tmp_path), "--at", "2099-06-01")
+    _, said = await headrace("prices", "check", *here, "--older-than", "5")
+
+    assert f"{tmp_path.name}:1:1: price_table.as_of: the prices that come with Headrace" in said
+
+
 async def test_a_folder_that_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
     wrong = folder(tmp_path, GOOD.replace("upstream: openai", "upstream: opnai"))
     for command in ("show", "check"):

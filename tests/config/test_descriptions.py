@@ -44,3 +44,20 @@ def test_a_model_that_is_made_of_others_has_their_descriptions() -> None:
     schema = made.model_json_schema()["properties"]
     assert schema["plates"]["description"] == "How many it has."
     assert "description" not in schema["silent"]
+
+
+def test_a_class_within_another_or_a_function_is_described_too() -> None:
+    class Lamp(Section):
+        """What shines."""
+
+        class Bulb(Section):
+            """What glows."""
+
+            lumens: int
+            """How bright it is."""
+
+        watts: int
+        """How much it draws."""
+
+    assert descriptions_of(Lamp) == {"watts": "How much it draws."}
+    assert descriptions_of(Lamp.Bulb) == {"lumens": "How bright it is."}

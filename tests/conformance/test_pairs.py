@@ -17,6 +17,7 @@ from tests.conformance.checking import BEARER
 from tests.conformance.test_multimodel import OWN
 from tests.conftest import KEY
 from tests.dialects.test_anthropic import accumulated, events_of
+from tests.dialects.test_responses import accumulated as accumulated_response
 from tests.doubles import (
     Json,
     Script,
@@ -24,12 +25,16 @@ from tests.doubles import (
     answer,
     chat,
     chat_events,
+    item_events,
     legacy,
     legacy_events,
     message,
     message_events,
+    response,
+    response_events,
     stream,
     text_events,
+    text_item,
     usage,
 )
 from tools.losses import Arrived, Sample, judge, samples, targets
@@ -51,11 +56,15 @@ DEPLOYMENTS = {name: f"via-{name}" for name in DIALECTS} | {
     "openai": "support-chat",
     "a chat-only target": "search-answers",
     "a legacy-only target": "legacy-only",
+    "a Responses-only target": "responses-only",
 }
 PROMPT: Mapping[Endpoint, Json] = {
     "completions": {"model": "m", "prompt": "p"},
     "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
+    "responses": {"model": "m", "input": "p"},
 }
+ENDPOINTS: tuple[Endpoint, ...] = ("completions", "chat", "responses")
+RESPONDING = frozenset({"openai", "portkey"})
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,13 @@ class Way:
     def upstream_chats(self) -> bool:
         if self.upstream == "anthropic":
             return True
-        return self.endpoint == "chat" and self.upstream != "multimodel"
+        return self.endpoint != "completions" and self.upstream != "multimodel"
+
+    @property
+    def upstream_responds(self) -> bool:
+        if self.upstream == "a Responses-only target":
+            return True
+        return self.endpoint == "responses" and self.upstream in RESPONDING
 
     @property
     def prompt(self) -> Json:
@@ -90,6 +105,10 @@ class Way:
         """Answer as an upstream of the dialect does."""
         if self.upstream == "multimodel":
             return answer(OWN)
+        if self.upstream_responds:
+            item = text_item(" Paris.")
+            spoken = response_events(item_events(0, item, " Par", "is."))
+            return stream(spoken, done=False) if streamed else answer(response())
         if self.upstream == "anthropic":
             spoken = message_events(text_events(0, " Par", "is."))
             return stream(spoken, done=False) if streamed else answer(message())
@@ -103,7 +122,7 @@ PAIRS = [(client, upstream) for client in DIALECTS for upstream in DIALECTS]
 WAYS = [
     Way(client, endpoint, upstream)
     for client, upstream in PAIRS
-    for endpoint in ("completions", "chat")
+    for endpoint in ENDPOINTS
     if endpoint in DIALECTS[client].fields
 ]
 each_pair = pytest.mark.parametrize(("client_dialect", "upstream_dialect"), PAIRS)
@@ -126,13 +145,13 @@ async def test_an_answer_comes_whole_and_streamed(
             upstream.answer_with(way.script(streamed=streamed))
             options = {"stream_options": {"include_usage": True}}
             more = {"stream": True, **options} if streamed else {}
-            if streamed and client_dialect == "anthropic":
+            if streamed and (client_dialect == "anthropic" or way.endpoint == "responses"):
                 del more["stream_options"]
             body = {**way.prompt, **more}
-            async with client.post(way.path, headers=way.headers, json=body) as response:
-                raw = await response.text()
+            async with client.post(way.path, headers=way.headers, json=body) as answered:
+                raw = await answered.text()
 
-            assert response.status == 200, raw
+            assert answered.status == 200, raw
             _check_answer(way, raw, streamed=streamed)
             [asked] = upstream.requests
             assert asked.path.endswith(_path_there(way))
@@ -142,6 +161,8 @@ async def test_an_answer_comes_whole_and_streamed(
 
 def _path_there(way: Way) -> str:
     server = DIALECTS[way.upstream].server
+    if way.upstream_responds:
+        return server.paths["responses"]
     return server.paths["chat" if way.upstream_chats else "completions"]
 
 
@@ -151,6 +172,12 @@ def _check_answer(way: Way, raw: str, *, streamed: bool) -> None:
         assert answered["content"] == [{"type": "text", "text": " Paris."}]
         assert answered["stop_reason"] == "end_turn"
         assert answered["usage"] == {"input_tokens": 5, "output_tokens": 3}
+        return
+    if way.endpoint == "responses":
+        answered = accumulated_response(raw.encode()) if streamed else json.loads(raw)
+        assert answered["output"][0]["content"][0]["text"] == " Paris."
+        assert answered["status"] == "completed"
+        assert (answered["usage"]["input_tokens"], answered["usage"]["output_tokens"]) == (5, 3)
         return
     documents = _documents(raw) if streamed else [json.loads(raw)]
     assert ("[DONE]" in raw) is (streamed and way.client != "scale")
@@ -187,7 +214,7 @@ def _text(choice: Json) -> str:
 TABLES = [
     pytest.param(client, endpoint, id=f"{client}-{endpoint}")
     for client, dialect in DIALECTS.items()
-    for endpoint in ("completions", "chat")
+    for endpoint in ENDPOINTS
     if endpoint in dialect.fields
 ]
 
@@ -227,13 +254,13 @@ async def _arrived(
     """Return what an upstream has got, and what the client was warned of; None if refused."""
     upstream.requests.clear()
     upstream.answer_with(way.script(streamed=False))
-    async with client.post(way.path, headers=way.headers, json=body) as response:
-        await response.read()
-        warnings = response.headers.get("x-headrace-warning", "")
-    if response.status in (400, 422):
+    async with client.post(way.path, headers=way.headers, json=body) as answered:
+        await answered.read()
+        warnings = answered.headers.get("x-headrace-warning", "")
+    if answered.status in (400, 422):
         assert upstream.requests == []
         return None
-    assert response.status == 200
+    assert answered.status == 200
     [asked] = upstream.requests
     names = [each.removesuffix(" dropped") for each in warnings.split("; ") if each]
     return Arrived(asked.json, tuple(names))

@@ -87,11 +87,12 @@ async def shell(command: str) -> str:
 
 
 async def test_the_printed_examples_are_answered_by_the_real_model(printed: str) -> None:
-    whole, chat, messages, sdk, models, metrics = commands(printed)
+    whole, chat, messages, responses, sdk, models, metrics = commands(printed)
 
     completed = json.loads(await shell(whole))
     streamed = await shell(chat)
     message = json.loads(await shell(messages))
+    response = json.loads(await shell(responses))
     colours = await shell(sdk)
     compared = json.loads(await shell(models))
     scraped = await shell(metrics)
@@ -102,6 +103,8 @@ async def test_the_printed_examples_are_answered_by_the_real_model(printed: str)
     assert '"usage"' not in streamed
     assert (message["type"], message["content"][0]["type"]) == ("message", "text")
     assert 0 < message["usage"]["output_tokens"] <= 16
+    assert (response["object"], response["output"][0]["type"]) == ("response", "message")
+    assert 0 < response["usage"]["output_tokens"] <= 16
     assert len(colours.strip()) > 10
     assert [c["model"] for c in compared["choices"]] == ["smol-base", "smol-chat"]
     assert all(c["usage"]["completion_tokens"] > 0 for c in compared["choices"])

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.dialects import (
     DIALECTS,
+    OWNERS,
     ROUTES,
     SHARING,
     Received,
@@ -23,7 +24,7 @@ from proxy.types import RequestHead, Target, Upstream
 def test_every_route_is_known_by_name() -> None:
     chats = {path for (_, path), (_, endpoint) in ROUTES.items() if endpoint == "chat"}
 
-    assert len(ROUTES) == 21
+    assert len(ROUTES) == 28
     assert chats == {
         "/v1/chat/completions",
         "/chat/completions",
@@ -48,7 +49,7 @@ def test_every_route_is_known_by_name() -> None:
         "/v1/../v1/completions",
         "/v1/completions;x",
         "http://elsewhere/v1/completions",
-        "/v1/responses",
+        "/v1/responses/",
     ],
 )
 def test_another_path_is_not_served(path: str) -> None:
@@ -65,9 +66,10 @@ def test_another_method_is_told_which_one_would_do() -> None:
 
 def test_each_dialect_is_spoken_on_its_own_paths() -> None:
     for name, dialect in DIALECTS.items():
-        headers = {"x-portkey-api-key": "k"} if name == "portkey" else {}
+        known_by = {"portkey": "x-portkey-api-key", "anthropic": "x-api-key"}
+        headers = {known_by[name]: "k"} if name in known_by else {}
         for _, path in dialect.client.routes:
-            assert dialect_of(path, headers) is dialect
+            assert dialect_of(path.replace("{model}", "a/b"), headers) is dialect
 
 
 def test_a_route_is_of_one_dialect_or_of_those_that_share_them_all() -> None:
@@ -75,7 +77,44 @@ def test_a_route_is_of_one_dialect_or_of_those_that_share_them_all() -> None:
         assert dialect.name == name
         for route in dialect.client.routes:
             owner, _ = ROUTES[route]
-            assert owner == name or dialect in SHARING[owner].values()
+            assert name in OWNERS[route[1]] or dialect in SHARING[owner].values()
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        ("/v1/models/gpt-4o-mini", "gpt-4o-mini"),
+        ("/v1/models/openai/gpt-4o-mini", "openai/gpt-4o-mini"),
+        ("/v1/models/openai%2Fgpt-4o-mini", "openai/gpt-4o-mini"),
+        ("/models/{model}", "{model}"),
+        ("/models/a%252Fb", "a%2Fb"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_what_a_path_names_is_a_parameter_and_its_route_has_the_name_alone(
+    method: str, path: str, model: str
+) -> None:
+    head = parse_head(method, path, {}, Received("req_1", query="key=sk-1&model=other"))
+
+    assert (head.endpoint, head.parameters) == ("models", (("model", model),))
+    assert head.route == path[: path.index("/models/")] + "/models/{model}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v1/models"), ("POST", "/v1/models/a"), ("DELETE", "/models/a/b")],
+)
+def test_a_path_with_a_name_in_it_tells_its_methods_too(method: str, path: str) -> None:
+    with pytest.raises(MethodNotAllowed) as refused:
+        parse_head(method, path, {}, Received("req_1"))
+
+    assert refused.value.allowed == "GET, HEAD"
+
+
+@pytest.mark.parametrize("path", ["/v1/models/", "/v1/modelsx", "/v2/models/a"])
+def test_a_path_that_names_nothing_is_not_served(path: str) -> None:
+    with pytest.raises(NotFound):
+        parse_head("GET", path, {}, Received("req_1"))
 
 
 def test_embeddings_are_never_streamed() -> None:

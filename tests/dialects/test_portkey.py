@@ -44,6 +44,34 @@ def test_a_harmless_inline_config_is_ignored_aloud() -> None:
 
 
 @pytest.mark.parametrize(
+    "config",
+    [
+        '{"virtual_key": "vk"}',
+        '{"targets": [{"virtual_key": "vk"}]}',
+        '{"strategy": {"mode": "single"}, "targets": [{"virtual_key": "vk"}]}',
+    ],
+)
+def test_an_inline_config_may_name_one_deployment(config: str) -> None:
+    head = read_head(x_portkey_config=config)
+
+    assert (head.deployment, head.warnings) == ("vk", ())
+
+
+def test_a_bearer_counts_where_there_is_no_key_of_portkey() -> None:
+    headers = {"authorization": "Bearer own", "x-portkey-provider": "openai"}
+
+    head = parse_head("POST", "/v1/chat/completions", headers, Received("req_1"))
+
+    assert (head.dialect, head.digest) == ("portkey", sha256(b"own").digest())
+
+
+def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
+    head = read_head(x_portkey_metadata='{"_user": 7, "retries": 2, "share": 0.5, "beta": true}')
+
+    assert (head.user, head.tags) == ("7", (("retries", "2"), ("share", "0.5"), ("beta", "true")))
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {"x_portkey_config": '{"provider": "openai", "api_key": "sk"}'},
@@ -51,7 +79,12 @@ def test_a_harmless_inline_config_is_ignored_aloud() -> None:
         {"x_portkey_config": "{broken"},
         {"x_portkey_custom_host": "http://10.0.0.1"},
         {"x_portkey_metadata": "[]"},
-        {"x_portkey_metadata": '{"a": 1}'},
+        {"x_portkey_metadata": '{"a": [1]}'},
+        {"x_portkey_metadata": '{"a": null}'},
+        {"x_portkey_config": '{"virtual_key": 1}'},
+        {"x_portkey_config": '{"targets": [{"virtual_key": "a"}, {"virtual_key": "b"}]}'},
+        {"x_portkey_config": '{"targets": [{"virtual_key": "a", "api_key": "sk"}]}'},
+        {"x_portkey_config": '{"targets": [{"custom_host": "http://10.0.0.1"}]}'},
         {"x_portkey_request_timeout": "soon"},
         {"x_portkey_request_timeout": "0"},
     ],

@@ -12,7 +12,7 @@ async def test_a_call_that_ends_by_itself_is_waited_for() -> None:
     calls, go = Calls(), asyncio.Event()
 
     async def call() -> str:
-        task = calls.begin()
+        task = calls.begin(asyncio.current_task())
         await go.wait()
         calls.end(task)
         return "done"
@@ -30,7 +30,7 @@ async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
     calls, said = Calls(), []
 
     async def call() -> None:
-        task = calls.begin()
+        task = calls.begin(asyncio.current_task())
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:

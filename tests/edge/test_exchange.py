@@ -99,10 +99,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
     )
     handler = edge.data_handler(
         pipeline,
-        via="via",
-        new_id=lambda: "bug-1",
-        bounds=Bounds(),
-        calls=Calls(),
+        edge.DataPort(via="via", new_id=lambda: "bug-1", bounds=Bounds(), calls=Calls()),
         on_bug=lambda bug, request_id: bugs.append((bug, request_id)),
     )
     client: TestClient[web.BaseRequest, None]

@@ -116,7 +116,7 @@ async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> Non
 
     status, answer = await told(proxy, [asked])
 
-    assert status in (404, 405)
+    assert status == {ROUTE.path: 405, "/v1/models": 200}.get(path, 404)
     fields, _, body = answer.partition(b"\r\n\r\n")
     assert b"content-length: 0" not in fields.lower()
     assert body == b""

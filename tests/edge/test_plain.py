@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.edge.plain import PlainRequest, plain_request
-from proxy.edge.server import HttpServer, QuietHandler
+from proxy.edge.server import HttpServer
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream
 from tests.edge.test_server import BODY, HEAD, ROUTE, until_closed
@@ -70,11 +70,12 @@ def requests(draw: st.DrawFn) -> bytes:
     return raw[:at] + put + raw[at + draw(st.sampled_from([0, 1, 2])) :]
 
 
-def handler(loop: asyncio.AbstractEventLoop) -> QuietHandler:
+def short_way(raw: bytes, loop: asyncio.AbstractEventLoop) -> PlainRequest | None:
     async def nobody(request: web.BaseRequest) -> web.StreamResponse:
         raise AssertionError
 
-    return QuietHandler(HttpServer(nobody, loop=loop), loop=loop)
+    server = HttpServer(nobody, loop=loop)
+    return plain_request(raw, server(), server)
 
 
 @settings(max_examples=600, deadline=None)
@@ -84,7 +85,7 @@ def handler(loop: asyncio.AbstractEventLoop) -> QuietHandler:
 def test_what_goes_the_short_way_is_what_the_parser_makes_of_it(raw: bytes) -> None:
     loop = asyncio.new_event_loop()
     try:
-        request = plain_request(raw, handler(loop))
+        request = short_way(raw, loop)
         if request is None:
             return
         parser = http_parser.HttpRequestParser(
@@ -115,7 +116,7 @@ def test_what_goes_the_short_way_is_what_the_parser_makes_of_it(raw: bytes) -> N
     ids=str,
 )
 async def test_usual_requests_go_the_short_way(fields: tuple[str, ...]) -> None:
-    request = plain_request(written(LINES[0], fields, b"{}"), handler(asyncio.get_running_loop()))
+    request = short_way(written(LINES[0], fields, b"{}"), asyncio.get_running_loop())
 
     assert request is not None
     assert (request.target, request.whole) == (PATH, b"{}")
@@ -123,7 +124,7 @@ async def test_usual_requests_go_the_short_way(fields: tuple[str, ...]) -> None:
 
 async def test_for_who_wants_more_a_request_is_whole() -> None:
     raw = written(LINES[0], USUAL, b"{}")
-    request = plain_request(raw, handler(asyncio.get_running_loop()))
+    request = short_way(raw, asyncio.get_running_loop())
 
     assert isinstance(request, PlainRequest)
     assert (request.path, request.headers["Host"], request.content_type) == (

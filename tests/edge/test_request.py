@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from multidict import CIMultiDict
 
+from proxy.dialects.other_gateways import MEANINGS
 from proxy.emit.attributes import call_own
 from proxy.emit.decisions import decision
 from proxy.emit.log import canonical
@@ -67,6 +68,16 @@ async def test_a_head_that_decides_something_wrongly_is_refused(
 
     assert got == status
     assert f'"code":"{code}"'.encode() in said
+    assert upstream.requests == []
+
+
+async def test_a_header_of_another_gateway_that_decides_something_comes_once(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    for name in MEANINGS:
+        got, refusal = await raw(proxy, post(f"{AUTH}{JSON}{name}: 1\r\n{name}: 2\r\n", BODY))
+
+        assert (got, name.encode() in refusal) == (400, True)
     assert upstream.requests == []
 
 

@@ -94,6 +94,9 @@ CALLS: dict[str, Kind] = {
     ),
     "limited": Kind(rules="limits: [{name: one, requests: 1 per day, per: key}]", before=1),
     "hit": Kind(rules="cache: {ttl: 1h}", before=1),
+    "of-another-gateway": Kind(
+        headers={"helicone-property-app": "mobile", "x-title": "Desk", "helicone-session-id": "s"}
+    ),
     "for-phoenix": Kind(
         {"user": "jane"}, profiles=("openinference",), headers={"x-headrace-session": "s-1"}
     ),

@@ -23,7 +23,7 @@ from proxy.emit.schemas import SCHEMAS
 from proxy.errors import UpstreamUnavailable
 from proxy.policy.schema.rules import Cap
 from proxy.record import Record
-from proxy.types import Call, RequestHead, Target, Upstream
+from proxy.types import Call, Plan, RequestHead, Target, Upstream
 from proxy.usage import NANO, Tokens
 from proxy.words import Word
 from tests.conftest import running_proxy, world
@@ -201,6 +201,20 @@ def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
     [model] = json.loads(lines[0])["models"]
     assert len(model) == 64
     assert model.isprintable()
+
+
+def test_all_that_a_client_is_warned_of_is_in_the_line() -> None:
+    record = new_record()
+    head = RequestHead("portkey", "chat", "/v1/chat/completions", "req_1", warnings=("of head",))
+    record.join(head)
+    record.call = Call(head, {}, models=("m",), warnings=("of call",))
+    record.plan = Plan("r", "k", "d", {}, (), warnings=("tag team dropped",))
+    record.warn(["of upstream"])
+    record.ended = record.started
+
+    said = canonical(record)["warnings"]
+
+    assert sorted(said) == ["of call", "of head", "of upstream", "tag team dropped"]
 
 
 def test_a_line_that_would_be_too_long_goes_without_its_longest_lists() -> None:

@@ -116,7 +116,9 @@ async def test_the_fields_of_real_lines_are_those_of_the_page(
         body = route.body(streamed=False)
         async with (
             aiohttp.ClientSession() as client,
-            client.post(f"{url}{route.path}", headers=BEARER, json=body) as response,
+            client.post(
+                f"{url}{route.path}", headers=BEARER | {"x-title": "App"}, json=body
+            ) as response,
         ):
             assert response.status == 502
         call = await served.line("call")

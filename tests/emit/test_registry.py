@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from proxy.emit.declared import METRICS
 from proxy.emit.declared.metric import OTHER
+from proxy.emit.exposition import Exposition
 from proxy.emit.registry import RETIRED_S, Registry
 from proxy.limits.kinds import KINDS
 from proxy.types import Target, Upstream
@@ -47,7 +48,7 @@ class Clock:
 
 def lines(registry: Registry) -> list[str]:
     exposed = CollectorRegistry()
-    exposed.register(registry)
+    exposed.register(Exposition(registry))
     text = generate_latest(exposed).decode()
     return [line for line in text.splitlines() if not line.startswith("#")]
 

@@ -19,9 +19,9 @@ def echoing(size: int = 3, *, cut: bool = False) -> Script:
         text = asked_text(asked)
         arguments = json.dumps({"said": [text]}, ensure_ascii=False)
         if not asked.json.get("stream"):
-            said = {"role": "assistant", "content": text, "tool_calls": [_call(arguments)]}
+            message = {"role": "assistant", "content": text, "tool_calls": [_call(arguments)]}
             whole = chat()
-            await answer({**whole, "choices": [{**whole["choices"][0], "message": said}]})(
+            await answer({**whole, "choices": [{**whole["choices"][0], "message": message}]})(
                 asked, wire
             )
             return
@@ -56,8 +56,8 @@ def shown(raw: bytes) -> tuple[str, str]:
         if not line.startswith(b"{"):
             continue
         for choice in json.loads(line).get("choices", ()):
-            said = choice.get("message") or choice.get("delta") or {}
-            text += said.get("content") or ""
-            for call in said.get("tool_calls") or ():
+            message = choice.get("message") or choice.get("delta") or {}
+            text += message.get("content") or ""
+            for call in message.get("tool_calls") or ():
                 arguments += call["function"]["arguments"]
     return text, arguments

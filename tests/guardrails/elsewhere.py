@@ -20,7 +20,7 @@ UNASKED = Question()
 
 
 @dataclass(frozen=True)
-class Said:
+class ScriptedPiece:
     """A text of a call."""
 
     text: str

@@ -89,6 +89,6 @@ def classifier(
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "model.onnx").write_bytes(network([*words.values()], pool, tokens))
-    said = {"id2label": {str(index): label for index, label in enumerate(labels)}, **config}
-    (folder / "config.json").write_text(json.dumps(said))
+    settings = {"id2label": {str(index): label for index, label in enumerate(labels)}, **config}
+    (folder / "config.json").write_text(json.dumps(settings))
     return str(folder)

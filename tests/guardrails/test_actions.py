@@ -73,8 +73,8 @@ async def test_the_first_guard_that_routes_has_its_way_and_one_that_blocks_ends_
     later = ROUTE.replace("model: spare", "model: other").replace("keywords", "keywords, name: b")
     block = "{guard: keywords, name: c, words: [rhino]}"
     upstream.answer_with(answer(chat("Fine.")))
-    said = f"input: [{ROUTE}, {later}, {block}]"
-    async with guarded(tmp_path, upstream, said) as (_, client):
+    guards = f"input: [{ROUTE}, {later}, {block}]"
+    async with guarded(tmp_path, upstream, guards) as (_, client):
         status, _, _ = await ask(client, "A hippo")
         blocked, _, _ = await ask(client, "A hippo and a rhino")
 
@@ -86,8 +86,8 @@ async def test_an_answer_from_elsewhere_is_kept_by_itself(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat("Fine.")))
-    said = f"input: [{ROUTE}], cache: {{ttl: 1h}}"
-    async with guarded(tmp_path, upstream, said) as (proxy, client):
+    guards = f"input: [{ROUTE}], cache: {{ttl: 1h}}"
+    async with guarded(tmp_path, upstream, guards) as (proxy, client):
         for _ in range(2):
             await ask(client, "A hippo")
         records = await proxy.sink.wait(2)
@@ -108,9 +108,9 @@ async def test_a_call_that_may_only_be_priced_is_not_sent_where_nobody_knows_the
         )
         file.write_text(text)
         headers = {"x-headrace-refresh-cache": "true", "x-headrace-deployment": "support-chat"}
-        status, _, said = await ask(client, "A hippo", headers=headers)
+        status, _, reply = await ask(client, "A hippo", headers=headers)
 
-    assert (status, said["error"]["guard"]["kind"]) == (400, "could_not_route")
+    assert (status, reply["error"]["guard"]["kind"]) == (400, "could_not_route")
     assert upstream.requests == []
 
 
@@ -142,12 +142,12 @@ async def test_an_answer_is_asked_for_once_more_and_nothing_of_the_first_is_show
     async with guarded(tmp_path, upstream, f"output: [{RETRY}]") as (proxy, client):
         headers = {"x-headrace-deployment": "support-chat"}
         more: dict[str, Any] = {"stream": True} if streamed else {}
-        status, said, _ = await ask(client, "Hi", headers=headers, **more)
+        status, raw, _ = await ask(client, "Hi", headers=headers, **more)
         [record] = await proxy.sink.wait()
         async with client.get(f"{proxy.admin}/metrics") as response:
             metrics = await response.text()
 
-    assert (status, shown(said)[0]) == (200, "A cat.")
+    assert (status, shown(raw)[0]) == (200, "A cat.")
     assert len(upstream.requests) == 2
     assert verdicts(record, "output") == ["retried", "passed"]
     assert [attempt.why for attempt in record.attempts] == ["first", "guard"]
@@ -166,10 +166,10 @@ async def test_a_second_answer_like_the_first_is_blocked(
     upstream.answer_with(saying("A hip", "po.", streamed=streamed))
     async with guarded(tmp_path, upstream, f"output: [{RETRY}]") as (proxy, client):
         more: dict[str, Any] = {"stream": True} if streamed else {}
-        status, _, said = await ask(client, "Hi", **more)
+        status, _, reply = await ask(client, "Hi", **more)
         [record] = await proxy.sink.wait()
 
-    assert (status, said["error"]["code"]) == (400, "guardrail_blocked")
+    assert (status, reply["error"]["code"]) == (400, "guardrail_blocked")
     assert len(upstream.requests) == 2
     assert (record.outcome, verdicts(record, "output")) == ("blocked", ["retried", "blocked"])
 
@@ -179,10 +179,10 @@ async def test_an_upstream_that_fails_the_second_time_is_told_of(
 ) -> None:
     upstream.then(answer(chat("A hippo.")), answer({}, 500))
     async with guarded(tmp_path, upstream, f"output: [{RETRY}]") as (proxy, client):
-        status, _, said = await ask(client, "Hi")
+        status, _, reply = await ask(client, "Hi")
         [record] = await proxy.sink.wait()
 
-    assert (status, said["error"]["code"]) == (502, "upstream_unavailable")
+    assert (status, reply["error"]["code"]) == (502, "upstream_unavailable")
     assert [fate.served for _, fate, bill in record.billing.attempts if bill] == [False]
 
 
@@ -195,10 +195,10 @@ async def test_a_guard_that_may_retry_holds_a_stream_and_changes_nothing_of_it(
         stream(chat_events(*(text[at : at + size] for at in range(0, len(text), size))))
     )
     async with guarded(tmp_path, upstream, f"output: [{RETRY}]") as (proxy, client):
-        status, said, _ = await ask(client, "Hi", stream=True)
+        status, raw, _ = await ask(client, "Hi", stream=True)
         [record] = await proxy.sink.wait()
 
-    assert (status, shown(said)[0], len(upstream.requests)) == (200, text, 1)
+    assert (status, shown(raw)[0], len(upstream.requests)) == (200, text, 1)
     assert verdicts(record, "output") == ["passed"]
 
 
@@ -206,8 +206,8 @@ async def test_what_is_kept_is_the_answer_that_was_shown(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(answer(chat("A hippo.")), answer(chat("A cat.")))
-    said = f"output: [{RETRY}], cache: {{ttl: 1h}}"
-    async with guarded(tmp_path, upstream, said) as (proxy, client):
+    guards = f"output: [{RETRY}], cache: {{ttl: 1h}}"
+    async with guarded(tmp_path, upstream, guards) as (proxy, client):
         texts = [shown((await ask(client, "Hi"))[1])[0] for _ in range(2)]
         records = await proxy.sink.wait(2)
 
@@ -221,9 +221,9 @@ async def test_values_come_back_in_the_second_answer_too(
     upstream.then(stream(chat_events("A hippo.")), echoing())
     pii = "{guard: pii, entities: [email], action: mask, restore: true}"
     async with guarded(tmp_path, upstream, f"input: [{pii}], output: [{RETRY}]") as (_, client):
-        _, said, _ = await ask(client, "Write to jane@example.com", stream=True)
+        _, raw, _ = await ask(client, "Write to jane@example.com", stream=True)
 
-    assert shown(said)[0] == "Write to jane@example.com"
+    assert shown(raw)[0] == "Write to jane@example.com"
 
 
 async def test_a_guard_in_shadow_asks_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:

@@ -68,13 +68,13 @@ def put_together(engine: Engine) -> Awaitable[object]:
     return engine.aside(ABOVE + 1, lambda: None, "many")
 
 
-def told(engine: Engine) -> Awaitable[object]:
+def asked_about(engine: Engine) -> Awaitable[object]:
     inquiry = engine.inquiry({}, new_record())
     return engine.ask([], request_texts(LONG).texts, inquiry, caller="many")
 
 
 @pytest.mark.parametrize(
-    "work", [whole, streamed, put_back, put_back_whole, read, put_together, told]
+    "work", [whole, streamed, put_back, put_back_whole, read, put_together, asked_about]
 )
 async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_asked(
     work: Work,

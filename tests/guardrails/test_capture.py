@@ -44,9 +44,9 @@ async def traced(
     return said(collector.named("chat "))
 
 
-def question(*said: str, **more: Any) -> Json:
+def question(*asked: str, **more: Any) -> Json:
     messages = [{"role": "system", "content": "Be brief."}]
-    messages += [{"role": "user", "content": text} for text in said]
+    messages += [{"role": "user", "content": text} for text in asked]
     return {"model": "search-answers", "messages": messages, **more}
 
 
@@ -170,5 +170,5 @@ def test_choices_and_their_calls_are_texts_of_their_own() -> None:
         kept.feed(Chunk({"choices": [{"index": 1, "delta": delta}]}))
     kept.feed(Chunk({"choices": [{"index": 0, "delta": {"content": "c"}}]}))
 
-    said = [each.text for each in kept.shown().answered]
-    assert said == ["ab", "find", '{"city": "Oslo"}', "c"]
+    answered = [each.text for each in kept.shown().answered]
+    assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]

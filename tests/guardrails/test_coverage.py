@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -88,29 +89,27 @@ def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]
             if holds(body, text):
                 yield f"{name}: {shape}", body
     for shape in SHAPES:
-        said = planted({"unknown_to_all": shape, "outer": [{"inner": shape}]}, text)
-        yield f"unknown: {shape}", hub(dialect, endpoint, {**MINIMAL[endpoint], **said})
+        unknown = planted({"unknown_to_all": shape, "outer": [{"inner": shape}]}, text)
+        yield f"unknown: {shape}", hub(dialect, endpoint, {**MINIMAL[endpoint], **unknown})
 
 
 @pytest.mark.parametrize("disguise", EVERY)
-@pytest.mark.parametrize(("dialect", "endpoint"), PATHS)
-async def test_no_field_of_a_question_hides_anything(
-    dialect: str, endpoint: str, disguise: str
-) -> None:
-    tried = 0
-    for name, body in bodies(dialect, endpoint, f"see {hidden(disguise)} !"):
-        tried += 1
-        assert await missed(body, disguise) == set(), name
+async def test_no_field_of_a_question_hides_anything(disguise: str) -> None:
+    for dialect, endpoint in PATHS:
+        tried = 0
+        for name, body in bodies(dialect, endpoint, f"see {hidden(disguise)} !"):
+            tried += 1
+            assert await missed(body, disguise) == set(), (dialect, endpoint, name)
 
-    assert tried > len(SHAPES)
+        assert tried > len(SHAPES), (dialect, endpoint)
 
 
-@pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("disguise", EVERY)
-async def test_no_position_hides_anything(disguise: str, position: str) -> None:
-    body = {"prompt": position.format(hidden(disguise))}
+async def test_no_position_hides_anything(disguise: str) -> None:
+    for position in POSITIONS:
+        body = {"prompt": position.format(hidden(disguise))}
 
-    assert await missed(body, disguise) == set()
+        assert await missed(body, disguise) == set(), position
 
 
 async def test_nothing_hides_behind_two_mebibytes() -> None:
@@ -183,11 +182,16 @@ BLOCKED = (
 )
 CUTS = (1, 5, 10_000)
 LONG = "All is well and calm here, as it was. " * 40
+FAR, AHEAD = 300, 100  # what is further before a plant comes in pieces of so many letters
 
 
-def streamed(lane: str, text: str, cut: int) -> list[Json]:
-    said = json.dumps({"note": text}) if "arguments" in lane else text
-    pieces = [said[at : at + cut] for at in range(0, len(said), cut)]
+def streamed(lane: str, before: str, text: str, cut: int) -> list[Json]:
+    """Cut a text, and the end of what is before it. The rest of that fills windows: it comes in
+    larger pieces."""
+    whole = json.dumps({"note": before + text}) if "arguments" in lane else before + text
+    near = max(0, len(before) - FAR) if cut < AHEAD else 0
+    pieces = [whole[at : min(at + AHEAD, near)] for at in range(0, near, AHEAD)]
+    pieces += [whole[at : at + cut] for at in range(near, len(whole), cut)]
     choices = [{"index": 0, "finish_reason": None, **LANES[lane](piece)} for piece in pieces]
     head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "smol"}
     end: Json = {"index": choices[0]["index"], "delta": {}, "finish_reason": "stop"}
@@ -213,23 +217,22 @@ async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Chunk]]:
     return False, released
 
 
-@pytest.mark.parametrize("before", ["", LONG], ids=["short", "long"])
-@pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("disguise", BLOCKED)
 @pytest.mark.parametrize("lane", LANES)
-async def test_no_place_of_a_stream_hides_anything(
-    lane: str, disguise: str, cut: int, before: str
-) -> None:
-    for rule, plant in zip(RULES, (WORD, KEY), strict=True):
+async def test_no_place_of_a_stream_hides_anything(lane: str, disguise: str) -> None:
+    for cut, before, (rule, plant) in product(
+        CUTS, ("", LONG), zip(RULES, (WORD, KEY), strict=True)
+    ):
         if disguise in WORDS_ONLY and plant == KEY:
             continue
-        text = f"{before}look at {EVERY[disguise](plant)} today"
+        text = f"look at {EVERY[disguise](plant)} today"
 
-        blocked, released = await fed(rule, streamed(lane, text, cut))
+        blocked, released = await fed(rule, streamed(lane, before, text, cut))
 
-        assert blocked, rule.name
-        assert not found(rule.detector, shown(released), cased=rule.cased)  # type: ignore[arg-type]
-        assert plant[:4] not in shown(released)
+        where = rule.name, cut, len(before)
+        assert blocked, where
+        assert not found(rule.detector, shown(released), cased=rule.cased), where  # type: ignore[arg-type]
+        assert plant[:4] not in shown(released), where
 
 
 @every_route
@@ -240,8 +243,8 @@ async def test_no_route_shows_what_blocks(
     events = chat_events(*text) if route.chat else legacy_events(*text)
     whole = chat(text) if route.chat else legacy(text)
     upstream.answer_with(stream(events) if streamed else answer(whole))
-    said = f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]"
-    async with guarded(tmp_path, upstream, said) as (_, client):
+    guards = f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]"
+    async with guarded(tmp_path, upstream, guards) as (_, client):
         _, read, _ = await ask(client, route, route.said, streamed=streamed)
 
     assert b"The text was blocked by a guard." in read  # Messages has no codes in its bodies

@@ -48,11 +48,11 @@ async def test_guards_look_at_the_error_of_an_upstream(
 ) -> None:
     upstream.answer_with(refusal(message))
     async with guarded(tmp_path, upstream, guards) as (proxy, client):
-        status, _, said = await ask(client, "A question", stream=streamed)
+        status, _, reply = await ask(client, "A question", stream=streamed)
         [record] = await proxy.sink.wait()
         explained = await _explained(client, proxy.admin, record.head.request_id)
 
-    assert (status, said["error"]["message"]) == (400, shown)
+    assert (status, reply["error"]["message"]) == (400, shown)
     assert message not in explained
     assert "upstream_refused, upstream status 400" in explained
 
@@ -62,11 +62,11 @@ async def test_short_words_that_a_guard_does_not_let_pass_are_left_out(
 ) -> None:
     upstream.answer_with(refusal("No.", code="hippo", param="a hippo"))
     async with guarded(tmp_path, upstream, BLOCK) as (_, client):
-        status, body, said = await ask(client, "A question")
+        status, body, reply = await ask(client, "A question")
 
     assert status == 400
     assert b"hippo" not in body
-    assert said["error"]["code"] == "upstream_refused"
+    assert reply["error"]["code"] == "upstream_refused"
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ async def test_what_is_said_against_one_model_of_a_list_is_looked_at_as_against_
         "second": answer(legacy(" two")),
     }
     async with guarded(tmp_path, upstream, guards) as (proxy, client):
-        status, said = await ask_several(client)
+        status, reply = await ask_several(client)
         [record] = await proxy.sink.wait()
 
     assert status == 200
-    first, second = said["choices"]
+    first, second = reply["choices"]
     assert (first["text"], first["finish_reason"]) == ("", "error")
     assert first["error"] == {"message": shown, "code": "upstream_refused"}
     assert (second["text"], "error" in second) == (" two", False)
@@ -147,10 +147,10 @@ async def test_what_is_said_against_all_models_of_a_list_is_looked_at_once(
 ) -> None:
     upstream.answer_with(refusal("No hippo here."))
     async with guarded(tmp_path, upstream, BLOCK_CONTENT) as (proxy, client):
-        status, said = await ask_several(client)
+        status, reply = await ask_several(client)
         [record] = await proxy.sink.wait()
 
-    assert (status, said["error"]["message"]) == (400, WITHHELD)
+    assert (status, reply["error"]["message"]) == (400, WITHHELD)
     assert [result.verdict for _, result in record.verdicts()] == ["blocked"]
 
 

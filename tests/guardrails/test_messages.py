@@ -85,10 +85,10 @@ async def test_a_word_of_the_list_is_found_wherever_it_stands(
     async with guarded(tmp_path, upstream, f"input: [{WORD}]") as (_, client):
         status, raw = await ask(client, **asked)
 
-    said = json.loads(raw)
-    assert (status, said["type"]) == (400, "error")
-    assert said["error"]["type"] == "invalid_request_error"
-    assert BLOCKED in said["error"]["message"]
+    reply = json.loads(raw)
+    assert (status, reply["type"]) == (400, "error")
+    assert reply["error"]["type"] == "invalid_request_error"
+    assert BLOCKED in reply["error"]["message"]
     assert upstream.requests == []
 
 
@@ -105,23 +105,23 @@ async def test_a_whole_answer_is_masked_and_its_thoughts_are_no_longer_signed(
 
     assert status == 200
     assert EMAIL.encode() not in raw
-    said = json.loads(raw)
-    assert [block["type"] for block in said["content"]] == [
+    reply = json.loads(raw)
+    assert [block["type"] for block in reply["content"]] == [
         "thinking",
         "thinking",
         "text",
         "tool_use",
     ]
-    assert said["content"][0] == kept
-    assert said["content"][1]["signature"] == ""
-    assert said["content"][3]["input"]["n"] == 1
+    assert reply["content"][0] == kept
+    assert reply["content"][1]["signature"] == ""
+    assert reply["content"][3]["input"]["n"] == 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 99])
 async def test_a_stream_is_masked_however_it_is_cut_and_its_blocks_stay_in_order(
     size: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    said = f"Write to {EMAIL} today."
+    sentence = f"Write to {EMAIL} today."
     arguments = json.dumps({"to": f"{EMAIL}", "n": 1})
     script = message_events(
         block_events(
@@ -133,16 +133,16 @@ async def test_a_stream_is_masked_however_it_is_cut_and_its_blocks_stay_in_order
         block_events(
             1,
             {"type": "thinking", "thinking": "", "signature": ""},
-            *({"type": "thinking_delta", "thinking": part} for part in pieces(said, size)),
+            *({"type": "thinking_delta", "thinking": part} for part in pieces(sentence, size)),
             {"type": "signature_delta", "signature": "c2lnbmVk"},
         ),
-        text_events(2, *pieces(said, size)),
+        text_events(2, *pieces(sentence, size)),
         block_events(
             3,
             {**CALLED, "input": {}},
             *({"type": "input_json_delta", "partial_json": p} for p in pieces(arguments, size)),
         ),
-        text_events(4, *pieces(said, size)),
+        text_events(4, *pieces(sentence, size)),
         reason="tool_use",
     )
     upstream.answer_with(stream(script, done=False))
@@ -272,8 +272,8 @@ def hidden_in(kind: str, size: int) -> list[Json]:
         page = {"type": "web_search_result", "title": EMAIL, "url": "https://a.test"}
         return block_events(0, {"type": "web_search_tool_result", "content": [page]})
     if kind == LATER:
-        said = pieces(f"Write to {EMAIL}.", size)
-        return block_events(0, {"type": kind}, *({"type": "words", "words": w} for w in said))
+        sentences = pieces(f"Write to {EMAIL}.", size)
+        return block_events(0, {"type": kind}, *({"type": "words", "words": w} for w in sentences))
     block = {"type": kind, "id": "s", "name": "web_search", "input": {}}
     written = pieces(json.dumps({"query": EMAIL}), size)
     return block_events(

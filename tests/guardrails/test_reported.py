@@ -21,9 +21,9 @@ ENKRYPT, PORTKEY, OPENAI = (ROUTES[f"{name}-chat"] for name in ("enkrypt", "port
 
 
 async def ask(
-    client: aiohttp.ClientSession, route: Route, said: Any = MESSAGES, *, streamed: bool = False
+    client: aiohttp.ClientSession, route: Route, fields: Any = MESSAGES, *, streamed: bool = False
 ) -> tuple[int, bytes, dict[str, Any]]:
-    body = {**route.body(streamed=streamed, **said), "model": "support-chat"}
+    body = {**route.body(streamed=streamed, **fields), "model": "support-chat"}
     read = b""
     async with client.post(route.path, headers=route.credential, json=body) as response:
         try:
@@ -44,11 +44,11 @@ async def test_a_flag_is_told_to_whom_it_is_promised_and_passes(
     stage: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
-    said = HIPPO if stage == "input" else MESSAGES
+    fields = HIPPO if stage == "input" else MESSAGES
     async with guarded(tmp_path, upstream, f"{stage}: [{FLAG}]") as (_, client):
-        enkrypt = await ask(client, ENKRYPT, said)
-        portkey = await ask(client, PORTKEY, said)
-        openai = await ask(client, OPENAI, said)
+        enkrypt = await ask(client, ENKRYPT, fields)
+        portkey = await ask(client, PORTKEY, fields)
+        openai = await ask(client, OPENAI, fields)
 
     assert [enkrypt[0], portkey[0], openai[0]] == [200, 246, 200]
     [word] = [each for each in found(enkrypt[2]) if each]
@@ -64,10 +64,10 @@ async def test_a_block_says_what_was_found(
     stage: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
-    said = HIPPO if stage == "input" else MESSAGES
+    fields = HIPPO if stage == "input" else MESSAGES
     async with guarded(tmp_path, upstream, f"{stage}: [{BLOCK}]") as (_, client):
-        enkrypt = await ask(client, ENKRYPT, said)
-        portkey = await ask(client, PORTKEY, said)
+        enkrypt = await ask(client, ENKRYPT, fields)
+        portkey = await ask(client, PORTKEY, fields)
 
     assert (enkrypt[0], portkey[0]) == (400, 446)
     assert set(enkrypt[2]) == {"error", "enkrypt_policy_detections"}
@@ -109,11 +109,11 @@ async def test_a_stream_of_enkrypts_says_what_was_found_where_it_finishes(
 ) -> None:
     upstream.answer_with(stream(chat_events("A hip", "po.")))
     async with guarded(tmp_path, upstream, f"output: [{FLAG}]") as (_, client):
-        status, said, _ = await ask(client, ENKRYPT, streamed=True)
+        status, raw, _ = await ask(client, ENKRYPT, streamed=True)
 
-    told = [line for line in said.splitlines() if b"enkrypt_policy_detections" in line]
+    lines = [line for line in raw.splitlines() if b"enkrypt_policy_detections" in line]
     assert status == 200
-    [finish] = [json.loads(line.removeprefix(b"data: ")) for line in told]
+    [finish] = [json.loads(line.removeprefix(b"data: ")) for line in lines]
     assert finish["choices"][0]["finish_reason"] == "stop"
     assert found(finish) == ({}, {"keyword_detected": 1})
 
@@ -125,14 +125,14 @@ async def test_a_stream_of_enkrypts_says_what_was_found_where_it_finishes(
 async def test_a_block_on_a_stream_keeps_its_status_until_bytes_have_left(
     name: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    route, said = ROUTES[name], ROUTES[name].said
+    route, fields = ROUTES[name], ROUTES[name].said
     events = chat_events if route.chat else legacy_events
     long = "All is well and calm here. " * 20
     late_events = events(long, "A hip", "po.", "x")
     upstream.then(stream(events("A hip", "po.")), stream(late_events))
     async with guarded(tmp_path, upstream, f"output: [{BLOCK}]") as (_, client):
-        early = await ask(client, route, said, streamed=True)
-        late = await ask(client, route, said, streamed=True)
+        early = await ask(client, route, fields, streamed=True)
+        late = await ask(client, route, fields, streamed=True)
 
     assert early[0] == status
     assert "enkrypt_policy_detections" in early[2] or "hook_results" in early[2]
@@ -148,8 +148,8 @@ async def test_a_kept_answer_says_nothing_of_another_calls_guards(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
-    said = f"input: [{FLAG}], output: [{FLAG.replace('rivals', 'out')}], cache: {{ttl: 1h}}"
-    async with guarded(tmp_path, upstream, said) as (_, client):
+    guards = f"input: [{FLAG}], output: [{FLAG.replace('rivals', 'out')}], cache: {{ttl: 1h}}"
+    async with guarded(tmp_path, upstream, guards) as (_, client):
         first = await ask(client, ENKRYPT, HIPPO)
         again = await ask(client, ENKRYPT, HIPPO)
 

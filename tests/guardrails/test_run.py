@@ -29,9 +29,9 @@ PII = "{guard: pii, entities: [email], action: mask}"
 
 @asynccontextmanager
 async def guarded(
-    folder: Path, upstream: ScriptedUpstream, said: str
+    folder: Path, upstream: ScriptedUpstream, guards: str
 ) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
-    policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {said}}}\n"
+    policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {guards}}}\n"
     async with (
         running_proxy(folder / "policies", policies) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
@@ -46,21 +46,21 @@ async def ask(
     body = {"model": "search-answers", "messages": messages, **more}
     path, headers = "/v1/chat/completions", {**BEARER, **(headers or {})}
     async with client.post(path, headers=headers, json=body) as response:
-        said = await response.read()
-        return response.status, said, json.loads(said) if said.startswith(b"{") else {}
+        raw = await response.read()
+        return response.status, raw, json.loads(raw) if raw.startswith(b"{") else {}
 
 
 async def test_a_question_with_a_word_of_the_list_is_blocked_before_anything_is_asked(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with guarded(tmp_path, upstream, f"input: [{WORD}]") as (proxy, client):
-        status, _, said = await ask(client, "Where is the h\u200bIPP\u043e?")
+        status, _, reply = await ask(client, "Where is the h\u200bIPP\u043e?")
         [record] = await proxy.sink.wait()
         async with client.get(f"{proxy.admin}/metrics") as response:
             metrics = await response.text()
 
-    assert (status, said["error"]["code"]) == (400, "guardrail_blocked")
-    assert said["error"]["guard"] == {"name": "keywords", "kind": "word"}
+    assert (status, reply["error"]["code"]) == (400, "guardrail_blocked")
+    assert reply["error"]["guard"] == {"name": "keywords", "kind": "word"}
     assert upstream.requests == []
     assert (record.outcome, record.billing.cost) == ("blocked", 0)
     labels = 'guard="keywords",shadow="false",stage="input",verdict="blocked"'
@@ -73,11 +73,11 @@ async def test_no_route_lets_a_word_pass(
 ) -> None:
     route: Route = ROUTES[name]
     words = {"messages": [{"role": "user", "content": "a hippo"}]}
-    said = words if route.chat else {"prompt": "a hippo"}
+    fields = words if route.chat else {"prompt": "a hippo"}
     async with (
         guarded(tmp_path, upstream, f"input: [{WORD}]") as (_, client),
         client.post(
-            route.path, headers=route.credential, json=route.body(streamed=False, **said)
+            route.path, headers=route.credential, json=route.body(streamed=False, **fields)
         ) as response,
     ):
         status = response.status
@@ -109,13 +109,13 @@ async def test_an_answer_is_masked_however_its_stream_is_cut(
     cut = [text[i : i + pieces] for i in range(0, len(text), pieces)]
     upstream.answer_with(stream(chat_events(*cut)))
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (proxy, client):
-        status, said, _ = await ask(client, "Hi", stream=True)
+        status, raw, _ = await ask(client, "Hi", stream=True)
         [record] = await proxy.sink.wait()
 
     assert status == 200
     route = ROUTES["openai-chat"]
-    assert texts(route, said, streamed=True) == "Please write to [EMAIL] tomorrow."
-    assert said.rstrip().endswith(b"data: [DONE]")
+    assert texts(route, raw, streamed=True) == "Please write to [EMAIL] tomorrow."
+    assert raw.rstrip().endswith(b"data: [DONE]")
     [(stage, result)] = record.verdicts()
     assert (stage, result.verdict, result.findings) == ("output", "masked", {"email": 1})
     assert record.billing.tokens.total == 8
@@ -124,9 +124,9 @@ async def test_an_answer_is_masked_however_its_stream_is_cut(
 async def test_a_whole_answer_is_masked(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat(f"Write to {EMAIL}.")))
     async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
-        _, _, said = await ask(client, "Hi")
+        _, _, reply = await ask(client, "Hi")
 
-    assert said["choices"][0]["message"]["content"] == "Write to [EMAIL]."
+    assert reply["choices"][0]["message"]["content"] == "Write to [EMAIL]."
 
 
 async def test_an_answer_that_is_blocked_is_a_clean_error_and_paid(
@@ -134,10 +134,10 @@ async def test_an_answer_that_is_blocked_is_a_clean_error_and_paid(
 ) -> None:
     upstream.answer_with(answer(chat("A hippo.")))
     async with guarded(tmp_path, upstream, f"output: [{WORD}]") as (proxy, client):
-        status, _, said = await ask(client, "Hi")
+        status, _, reply = await ask(client, "Hi")
         [record] = await proxy.sink.wait()
 
-    assert (status, said["error"]["code"]) == (400, "guardrail_blocked")
+    assert (status, reply["error"]["code"]) == (400, "guardrail_blocked")
     assert (record.outcome, record.billing.tokens.total) == ("blocked", 8)
 
 
@@ -150,16 +150,16 @@ async def test_a_stream_that_is_blocked_ends_with_an_error_and_nothing_of_the_ma
         messages = [{"role": "user", "content": "Hi"}]
         body = {"model": "search-answers", "messages": messages, "stream": True}
         async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
-            said = await response.read()
+            raw = await response.read()
         [record] = await proxy.sink.wait()
 
     assert response.status == 200
-    assert b"guardrail_blocked" in said
-    assert b"All is well" in said
-    assert b"hi" not in said.partition(b"All is well")[2].replace(b"this", b"").lower() or (
-        b"hippo" not in said.lower() and b"ppo is" not in said
+    assert b"guardrail_blocked" in raw
+    assert b"All is well" in raw
+    assert b"hi" not in raw.partition(b"All is well")[2].replace(b"this", b"").lower() or (
+        b"hippo" not in raw.lower() and b"ppo is" not in raw
     )
-    assert b"[DONE]" not in said
+    assert b"[DONE]" not in raw
     assert record.outcome == "blocked"
 
 
@@ -217,8 +217,8 @@ async def test_an_answer_kept_under_other_guards_is_not_shown_again(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(legacy(f" {EMAIL}")))
-    said = f"output: [{PII}], cache: {{ttl: 1h}}"
-    async with guarded(tmp_path, upstream, said) as (proxy, client):
+    guards = f"output: [{PII}], cache: {{ttl: 1h}}"
+    async with guarded(tmp_path, upstream, guards) as (proxy, client):
         shown = []
         body = {"model": "support-chat", "prompt": "Hi"}
         for _ in range(2):

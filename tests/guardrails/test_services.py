@@ -56,33 +56,33 @@ WORD = "hippo"
 
 
 def verdict(found: bool, *where: int) -> dict[str, Any]:
-    said = {"reason": WORD, "verdict": "violation" if found else "pass"}
-    return chat(json.dumps({**said, "score": 0.9 if found else 0, "where": where}))
+    members = {"reason": WORD, "verdict": "violation" if found else "pass"}
+    return chat(json.dumps({**members, "score": 0.9 if found else 0, "where": where}))
 
 
-def webhook(said: Any) -> Any:
-    places = [(number, text["text"].find(WORD)) for number, text in enumerate(said["texts"])]
+def webhook(request: Any) -> Any:
+    places = [(number, text["text"].find(WORD)) for number, text in enumerate(request["texts"])]
     found = [{"text": n, "start": at, "end": at + len(WORD)} for n, at in places if at >= 0]
     return {"findings": found}
 
 
-def presidio(said: Any) -> Any:
-    at = said["text"].find(WORD)
+def presidio(request: Any) -> Any:
+    at = request["text"].find(WORD)
     place = {"entity_type": "PERSON", "start": at, "end": at + len(WORD), "score": 0.85}
     return [place] if at >= 0 else []
 
 
-def moderation(said: Any) -> Any:
+def moderation(request: Any) -> Any:
     def result(text: str) -> dict[str, Any]:
         bad = WORD in text
         scores = {"violence": 0.9 if bad else 0.1}
         return {"flagged": bad, "categories": {"violence": bad}, "category_scores": scores}
 
-    return {"results": [result(text) for text in said["input"]]}
+    return {"results": [result(text) for text in request["input"]]}
 
 
-def judge(said: Any) -> Any:
-    return verdict(WORD in said["messages"][1]["content"])
+def judge(request: Any) -> Any:
+    return verdict(WORD in request["messages"][1]["content"])
 
 
 HONEST: dict[str, Callable[[Any], Any]] = {
@@ -124,10 +124,10 @@ async def guarded(
     async with scripted_upstream() as elsewhere:
         elsewhere.answer_with(honest(kind))
         guard = f"{WRITTEN[kind].replace('URL', elsewhere.url)}{more}}}"
-        said = ELSEWHERE.format(url=elsewhere.url, stage=stage, guard=guard, judging=judging)
+        guards = ELSEWHERE.format(url=elsewhere.url, stage=stage, guard=guard, judging=judging)
         policies = folder / "policies"
         policies.mkdir()
-        (policies / "guards.yaml").write_text(said)
+        (policies / "guards.yaml").write_text(guards)
         async with (
             running_proxy(policies, world(upstream.url), **settings) as proxy,
             aiohttp.ClientSession(base_url=proxy.url) as client,
@@ -147,11 +147,11 @@ async def test_what_is_found_in_a_question_blocks_it(
     upstream.answer_with(answer(chat("Sure.")))
     async with guarded(tmp_path, upstream, kind) as place:
         good, _, _ = await ask(place.client, "Is there a horse?")
-        bad, _, said = await ask(place.client, "Is there a hippo?")
+        bad, _, reply = await ask(place.client, "Is there a hippo?")
         asked = len(place.elsewhere.requests)
 
-    assert (good, bad, said["error"]["code"]) == (200, 400, "guardrail_blocked")
-    assert said["error"]["guard"]["name"] == kind
+    assert (good, bad, reply["error"]["code"]) == (200, 400, "guardrail_blocked")
+    assert reply["error"]["guard"]["name"] == kind
     assert len(upstream.requests) == 1
     assert asked >= 2
 
@@ -165,10 +165,10 @@ async def test_what_is_found_in_an_answer_blocks_it_before_anything_is_shown(
         upstream.answer_with(served(streamed, "There is a horse."))
         good, shown, _ = await ask(place.client, "Is there?", stream=streamed)
         upstream.answer_with(served(streamed, "There is a hippo."))
-        bad, _, said = await ask(place.client, "Is there?", stream=streamed)
+        bad, _, reply = await ask(place.client, "Is there?", stream=streamed)
 
     assert texts(ROUTES["openai-chat"], shown, streamed=streamed) == "There is a horse."
-    assert (good, bad, said["error"]["code"]) == (200, 400, "guardrail_blocked")
+    assert (good, bad, reply["error"]["code"]) == (200, 400, "guardrail_blocked")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -186,10 +186,10 @@ async def test_what_is_found_is_masked_where_it_stands(
 ) -> None:
     upstream.answer_with(served(streamed, "A big hippo."))
     async with guarded(tmp_path, upstream, kind, ", action: mask", "output") as place:
-        status, said, _ = await ask(place.client, "Which?", stream=streamed)
+        status, raw, _ = await ask(place.client, "Which?", stream=streamed)
 
     assert status == 200
-    assert texts(ROUTES["openai-chat"], said, streamed=streamed) == shown
+    assert texts(ROUTES["openai-chat"], raw, streamed=streamed) == shown
 
 
 async def test_what_is_found_in_an_answer_has_it_asked_for_once_more(
@@ -197,9 +197,9 @@ async def test_what_is_found_in_an_answer_has_it_asked_for_once_more(
 ) -> None:
     upstream.then(served(streamed=False, text="A hippo."), served(streamed=False, text="A horse."))
     async with guarded(tmp_path, upstream, "webhook", ", action: retry", "output") as place:
-        status, _, said = await ask(place.client, "Which?")
+        status, _, reply = await ask(place.client, "Which?")
 
-    assert (status, said["choices"][0]["message"]["content"]) == (200, "A horse.")
+    assert (status, reply["choices"][0]["message"]["content"]) == (200, "A horse.")
     assert [len(upstream.requests), len(place.elsewhere.requests)] == [2, 2]
 
 
@@ -242,7 +242,7 @@ async def test_who_cannot_tell_blocks_unless_the_policy_is_open(
     upstream.answer_with(served(streamed, "A horse."))
     script = FAULTS.get(fault) or answer(WRONG_PLACES[kind])
     deadline = ", deadline: 100ms" if fault == "slow" else ", deadline: 20s"
-    said: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for way in ("closed", "open"):
         folder = tmp_path / way
         folder.mkdir()
@@ -251,7 +251,7 @@ async def test_who_cannot_tell_blocks_unless_the_policy_is_open(
             place.elsewhere.answer_with(script)
             status, _, body = await ask(place.client, "A horse?", stream=streamed)
             records = await place.proxy.sink.wait(2 if kind == "judge" else 1)
-        said[way] = status, body.get("error", {}).get("guard")
+        outcomes[way] = status, body.get("error", {}).get("guard")
         [record] = [each for each in records if each.head.guard is None]
         [(_, result)] = record.verdicts()
 
@@ -261,8 +261,8 @@ async def test_who_cannot_tell_blocks_unless_the_policy_is_open(
 
     away = ("slow", "broken", "failing", *(("redirecting",) if kind != "judge" else ()))
     status = 503 if fault in away else 400  # it is no fault of the call, and another try may pass
-    assert said["closed"] == (status, {"name": kind, "kind": "could_not_check"})
-    assert said["open"][0] == 200
+    assert outcomes["closed"] == (status, {"name": kind, "kind": "could_not_check"})
+    assert outcomes["open"][0] == 200
 
 
 async def test_a_server_that_is_not_there_cannot_tell(
@@ -275,10 +275,10 @@ async def test_a_server_that_is_not_there_cannot_tell(
         )
         headers = {"x-headrace-refresh-cache": "true"}
         await place.client.get("/v1/models", headers={**BEARER, **headers})
-        status, _, said = await ask(place.client, "A horse?")
+        status, _, reply = await ask(place.client, "A horse?")
         [*_, record] = await place.proxy.sink.wait(2)
 
-    assert (status, said["error"]["code"]) == (503, "guard_unavailable")
+    assert (status, reply["error"]["code"]) == (503, "guard_unavailable")
     assert record.verdicts()[0][1].error == "ConnectionError"
 
 
@@ -298,9 +298,9 @@ async def test_no_text_that_is_asked_about_is_told_anybody_else(
             metrics = await response.text()
         lines = b"\n".join(orjson.dumps(canonical(each)) for each in records).decode()
 
-    for told in (metrics, lines):
-        assert CANARY not in told
-        assert "sk-upstream-secret" not in told
+    for shown in (metrics, lines):
+        assert CANARY not in shown
+        assert "sk-upstream-secret" not in shown
 
 
 async def test_what_a_judge_costs_is_in_a_row_of_its_own(
@@ -357,10 +357,10 @@ async def test_a_judge_beyond_its_limit_cannot_tell(
     judging = "{limits: [{name: once, requests: 1 per hour, per: deployment}]}"
     async with guarded(tmp_path, upstream, "judge", judging=judging) as place:
         first, _, _ = await ask(place.client, "A horse?")
-        second, _, said = await ask(place.client, "A horse?")
+        second, _, reply = await ask(place.client, "A horse?")
         *_, record = await place.proxy.sink.wait(4)
 
-    assert (first, second, said["error"]["guard"]["kind"]) == (200, 503, "could_not_check")
+    assert (first, second, reply["error"]["guard"]["kind"]) == (200, 503, "could_not_check")
     assert record.verdicts()[0][1].error == "LimitExceeded"
     assert record.admission is None
 

@@ -31,17 +31,17 @@ async def test_a_guard_that_is_late_is_away_in_every_dialect(
         place.elsewhere.answer_with(hang())
         body = route.body(streamed=streamed)
         async with place.client.post(route.path, json=body, headers=route.credential) as response:
-            told, text = await response.json(), await response.text()
+            reply, text = await response.json(), await response.text()
 
     assert (response.status, response.headers["x-headrace-error"]) == (503, "guard_unavailable")
     assert int(response.headers["retry-after"]) >= 1
     if name == "anthropic":
-        assert told["error"].keys() == {"type", "message"}
-        assert told["error"]["type"] == "api_error"
+        assert reply["error"].keys() == {"type", "message"}
+        assert reply["error"]["type"] == "api_error"
     else:
-        assert told["error"]["type"] == "server_error"
-        assert told["error"]["code"] == "guard_unavailable"
-        assert told["error"]["guard"] == {"name": "webhook", "kind": "could_not_check"}
+        assert reply["error"]["type"] == "server_error"
+        assert reply["error"]["code"] == "guard_unavailable"
+        assert reply["error"]["guard"] == {"name": "webhook", "kind": "could_not_check"}
     assert "Please" not in text
     assert "blocked" not in text
     assert WORD not in text

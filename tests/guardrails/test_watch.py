@@ -26,17 +26,17 @@ async def test_the_upstream_sees_placeholders_and_the_client_its_values_streamed
 ) -> None:
     upstream.answer_with(echoing(size))
     async with guarded(tmp_path, upstream, INPUT) as (proxy, client):
-        status, said, _ = await ask(client, ASKED, stream=True)
+        status, raw, _ = await ask(client, ASKED, stream=True)
         [record] = await proxy.sink.wait()
 
     assert status == 200
     [asked] = upstream.requests
     assert EMAIL.encode() not in asked.body
     assert b"Weir" not in asked.body
-    text, arguments = shown(said)
+    text, arguments = shown(raw)
     assert text == ASKED
     assert json.loads(arguments) == {"said": [ASKED]}
-    assert said.rstrip().endswith(b"data: [DONE]")
+    assert raw.rstrip().endswith(b"data: [DONE]")
     assert {result.verdict for _, result in record.verdicts()} == {"masked"}
     assert record.billing.tokens.total == 8
 
@@ -46,9 +46,9 @@ async def test_a_whole_answer_has_its_values_back(
 ) -> None:
     upstream.answer_with(echoing())
     async with guarded(tmp_path, upstream, INPUT) as (_, client):
-        _, said, _ = await ask(client, ASKED)
+        _, raw, _ = await ask(client, ASKED)
 
-    text, arguments = shown(said)
+    text, arguments = shown(raw)
     assert (text, json.loads(arguments)) == (ASKED, {"said": [ASKED]})
 
 
@@ -70,9 +70,9 @@ async def test_a_placeholder_of_another_call_is_not_put_back(
 ) -> None:
     upstream.answer_with(answer(chat("[EMAIL_1_00000000] and [EMAIL_1_x7f]")))
     async with guarded(tmp_path, upstream, INPUT) as (_, client):
-        _, _, said = await ask(client, ASKED)
+        _, _, reply = await ask(client, ASKED)
 
-    content = said["choices"][0]["message"]["content"]
+    content = reply["choices"][0]["message"]["content"]
     assert content == "[EMAIL_1_00000000] and [EMAIL_1_x7f]"
 
 
@@ -82,10 +82,10 @@ async def test_guards_of_the_answer_look_before_values_are_put_back(
     upstream.answer_with(echoing())
     output = "output: [{guard: pii, entities: [email], action: block}]"
     async with guarded(tmp_path, upstream, f"{INPUT}, {output}") as (proxy, client):
-        status, said, _ = await ask(client, ASKED, stream=True)
+        status, raw, _ = await ask(client, ASKED, stream=True)
         [record] = await proxy.sink.wait()
 
-    assert (status, shown(said)[0]) == (200, ASKED)
+    assert (status, shown(raw)[0]) == (200, ASKED)
     assert [r.verdict for stage, r in record.verdicts() if stage == "output"] == ["passed"]
 
 
@@ -95,9 +95,9 @@ async def test_both_ways_through_windows_leave_what_was_said(
     upstream.answer_with(echoing(2))
     output = "output: [{guard: keywords, words: [again], action: mask}]"
     async with guarded(tmp_path, upstream, f"{INPUT}, {output}") as (_, client):
-        _, said, _ = await ask(client, ASKED, stream=True)
+        _, raw, _ = await ask(client, ASKED, stream=True)
 
-    assert shown(said)[0] == ASKED.replace("again", "[WORD]")
+    assert shown(raw)[0] == ASKED.replace("again", "[WORD]")
 
 
 async def test_a_stream_that_breaks_off_shows_all_that_was_clear(
@@ -109,10 +109,10 @@ async def test_a_stream_that_breaks_off_shows_all_that_was_clear(
         messages = [{"role": "user", "content": text}]
         body = {"model": "search-answers", "messages": messages, "stream": True}
         async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
-            said = await response.read()
+            raw = await response.read()
         [record] = await proxy.sink.wait()
 
-    assert shown(said)[0] == text
+    assert shown(raw)[0] == text
     assert record.outcome == "upstream_error"
 
 
@@ -125,19 +125,19 @@ async def test_no_value_is_on_record_or_in_metrics(
         [record] = await proxy.sink.wait()
         async with client.get(f"{proxy.admin}/metrics") as response:
             metrics = await response.text()
-        said = f"{record.verdicts()} {metrics} {proxy.log}"
+        everything = f"{record.verdicts()} {metrics} {proxy.log}"
 
-    assert "masked" in said
-    assert EMAIL not in said
-    assert "Weir" not in said
+    assert "masked" in everything
+    assert EMAIL not in everything
+    assert "Weir" not in everything
 
 
 async def test_what_is_kept_is_what_was_shown_for_what_was_sent(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(echoing())
-    said = f"{INPUT}, cache: {{ttl: 1h, tool_calls: true}}"
-    async with guarded(tmp_path, upstream, said) as (proxy, client):
+    guards = f"{INPUT}, cache: {{ttl: 1h, tool_calls: true}}"
+    async with guarded(tmp_path, upstream, guards) as (proxy, client):
         texts = []
         for email in (EMAIL, EMAIL, "john@example.com"):
             _, raw, _ = await ask(client, f"Write to {email}")
@@ -153,6 +153,6 @@ async def test_without_findings_a_stream_passes_as_it_came(
 ) -> None:
     upstream.answer_with(stream(chat_events("a [", "[b", " c")))
     async with guarded(tmp_path, upstream, INPUT) as (_, client):
-        _, said, _ = await ask(client, "Hi", stream=True)
+        _, raw, _ = await ask(client, "Hi", stream=True)
 
-    assert shown(said)[0] == "a [[b c"
+    assert shown(raw)[0] == "a [[b c"

@@ -57,6 +57,18 @@ def test_each_kind_of_meddling_is_named(words: str, path: Path) -> None:
     assert any(words in violation for violation in audit(path).violations)
 
 
+def test_counts_of_tokens_that_an_earlier_build_has_written_as_0_are_good(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript("""
+            DELETE FROM charges WHERE seq = 1;
+            UPDATE calls SET (tokens, cost_nano_usd) = (NULL, NULL) WHERE seq = 1;
+            UPDATE attempts SET usage_source = 'none', cost_nano_usd = 0, input_tokens = 0,
+              cached_input_tokens = 0, cache_write_tokens = 0, audio_input_tokens = 0,
+              output_tokens = 0, reasoning_tokens = 0, audio_output_tokens = 0 WHERE seq = 1""")
+
+    assert audit(path).violations == ()
+
+
 def test_there_is_a_case_for_every_check() -> None:
     assert len(MEDDLED) == len(CHECKS)
 

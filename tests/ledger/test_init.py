@@ -405,11 +405,12 @@ async def test_a_full_disk_stops_no_call_and_what_it_held_up_is_written_later(
     kind: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     path = tmp_path / "ledger"
+    environ = {
+        "HEADRACE_LEDGER": f"{kind}:{path}",
+        "PYTHONDONTWRITEBYTECODE": "1",  # Python would cut short that of a module, and keep it
+    }
     async with (
-        serving(tmp_path / "p", world(upstream.url), HEADRACE_LEDGER=f"{kind}:{path}") as (
-            served,
-            url,
-        ),
+        serving(tmp_path / "p", world(upstream.url), **environ) as (served, url),
         aiohttp.ClientSession(base_url=url) as client,
     ):
         prlimit(served.process.pid, RLIMIT_FSIZE, (100, RLIM_INFINITY))

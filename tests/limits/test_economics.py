@@ -166,4 +166,5 @@ def test_check_warns_where_it_would_refuse_every_call(tmp_path: Path) -> None:
 
     told = [p.path for p in check(tmp_path, None).warnings if "economics" in p.message]
 
-    assert told == ["deployments.search-answers.targets", "deployments.legacy-only.targets"]
+    unpriced = ("search-answers", "legacy-only", "responses-only")
+    assert told == [f"deployments.{name}.targets" for name in unpriced]

@@ -58,7 +58,7 @@ class Instances:
     async def recovered(self) -> None:
         async with asyncio.timeout(30):
             while any(await self.metric("headrace_limit_store_degraded")):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)  # over the wire there is no event
+                await asyncio.sleep(0.25)  # over the wire there is no event, and to look costs
 
     def spent(self) -> int:
         """What all calls together have cost, in nano-USD, as their records say."""

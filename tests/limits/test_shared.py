@@ -74,7 +74,7 @@ async def test_without_it_each_keeps_to_its_share_and_both_come_back_to_it(
 
         async with asyncio.timeout(30):
             while not await recovered():  # noqa: ASYNC110  # over the wire there is no event
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.25)
 
 
 @pytest.mark.parametrize("name", ROUTES)

@@ -12,6 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from bench import cold
+from bench.processes import serving as serving_module
 from tests.cli.test_init import Served, serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, chat
@@ -19,6 +21,7 @@ from tests.test_pipeline import BEARER
 
 STARTS, CLIENTS = 10, 4
 LAG_S = 0.05
+TRIES = 3
 LOADING = """
 import asyncio, sys, time
 from pathlib import Path
@@ -122,16 +125,36 @@ async def test_ten_cold_starts_and_reloads_refuse_no_call(
 
 @pytest.mark.heavy
 @pytest.mark.process
+async def test_calls_that_come_at_once_do_not_have_the_loop_load(tmp_path: Path) -> None:
+    rules, _ = cold.sets(None)["rules, then a model of ours"]
+    longest = []
+    async with serving_module("bench.upstream") as port:
+        for number in range(3):  # what else the machine does only adds
+            folder = tmp_path / f"p{number}"
+            folder.mkdir()
+            found = await cold.start(folder, port, (rules, rules + cold.MORE), watched_s=1.0)
+            assert (found.refused, found.calls > cold.CALLERS) == (0, True)
+            longest.append(max(found.start_ms, found.reload_ms) / 1000)
+            if longest[-1] < LAG_S:
+                return
+
+    assert min(longest) < LAG_S, longest
+
+
+@pytest.mark.heavy
+@pytest.mark.process
 def test_nothing_that_is_loaded_holds_the_loop_for_long(tmp_path: Path) -> None:
     without, then = world("http://127.0.0.1:9"), tmp_path / "then"
     then.write_text(with_more(without + GUARDS) + HELD)
     longest = []
-    for number in range(3):  # what else the machine does only adds
+    for number in range(TRIES):  # what else the machine does only adds
         folder = tmp_path / f"p{number}"
         folder.mkdir()
         (folder / "policies.yaml").write_text(without)
         arguments = [sys.executable, "-c", LOADING, str(folder), str(then)]
         ran = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=100)
         longest.append(float(ran.stdout))
+        if longest[-1] < LAG_S:
+            break
 
     assert min(longest) < LAG_S, longest

@@ -179,10 +179,7 @@ async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
         )
         handler = edge.data_handler(
             pipeline,
-            via="via",
-            new_id=new_request_id,
-            bounds=Bounds(),
-            calls=calls,
+            edge.DataPort(via="via", new_id=new_request_id, bounds=Bounds(), calls=calls),
             on_bug=lambda bug, request_id: None,
         )
         runner = web.ServerRunner(edge.HttpServer(handler, access_log=None), shutdown_timeout=1)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import pytest
 from proxy.background import running_beside
 from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, FolderWatch, Look, Stillness, look
 from tests.cli.test_init import Served, serving
-from tests.conftest import world
-from tests.doubles import ScriptedUpstream
+from tests.conftest import running_proxy, world
+from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -44,7 +45,9 @@ class Reloads:
 
 
 def watch(folder: Path, known: Look, reloads: Reloads) -> FolderWatch:
-    return FolderWatch(folder, known, reloads.reload, reloads.revoke, 0.5, time.monotonic)
+    return FolderWatch(
+        partial(look, folder), known, reloads.reload, reloads.revoke, 0.5, time.monotonic
+    )
 
 
 def state(text: str) -> Look:
@@ -243,3 +246,34 @@ async def test_a_live_process_walks_through_its_revisions(
 
 async def in_force(served: Served) -> None:
     await served.line("policy.in_force")
+
+
+@pytest.mark.parametrize("how", ["written", "swapped"])
+async def test_a_secret_in_a_file_counts_anew_when_the_file_has_changed(
+    how: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    for name in ("first", "second"):
+        (tmp_path / name).write_text(f"sk-{name}\n")
+    if how == "swapped":
+        secret.symlink_to(tmp_path / "first")
+    else:
+        secret.write_text("sk-first")
+    text = world(upstream.url).replace("'${UPSTREAM_KEY}'", f"'file:{secret}'")
+    body = ROUTE.body(streamed=False)
+    async with (
+        running_proxy(tmp_path / "p", text) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as caller,
+    ):
+        await caller.post(ROUTE.path, json=body)
+        (tmp_path / "next").symlink_to(tmp_path / "second")
+        if how == "swapped":
+            os.replace(tmp_path / "next", secret)
+        else:
+            secret.write_text("sk-second")
+        async with asyncio.timeout(PATIENCE_S):
+            while upstream.requests[-1].headers["authorization"] != "Bearer sk-second":
+                async with caller.post(ROUTE.path, json=body) as response:
+                    assert response.status == 200
+
+    assert upstream.requests[0].headers["authorization"] == "Bearer sk-first"

@@ -1,17 +1,23 @@
-"""Drives a real SDK: ``python drivers.py SDK BASE_URL KEY``, steps as JSON lines in, results out.
+"""Drives real SDKs: orders as JSON lines in; a line for each result of an order out, and one that
+ends it.
 
-Runs in the environment of the SDKs, apart from the product's. Each step names what to do and the
-arguments for the SDK's own method; each result says what the SDK gave, or the exception it raised.
+Runs in the environment of the SDKs, apart from the product's. An order names an SDK, the base URL,
+the key and steps; each step names what to do and the arguments for the SDK's own method; each
+result says what the SDK gave, or the exception it raised. An order is followed by a process of its
+own, forked from this one: to import an SDK takes seconds, and is done once for all orders.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
+import os
 import sys
 from typing import Any
 
 Step = dict[str, Any]
+ENDED = "ended\n"
 
 
 def stay_here(event: str, arguments: tuple[Any, ...]) -> None:
@@ -91,6 +97,8 @@ def openai_like(client: Any, step: Step) -> Step:
         return whole(client.embeddings.create(**said))
     if step["do"] == "models":
         return whole(client.models.list())
+    if step["do"] == "model":
+        return whole(client.models.retrieve(said["model"]))
     raise ValueError(step["do"])
 
 
@@ -101,7 +109,23 @@ def openai(base: str, key: str, step: Step) -> Step:
     client = OpenAI(base_url=f"{base}/v1", api_key=key, **options)
     if step["do"] == "request_id":
         return {"ok": True, "request_id": client.completions.create(**step["with"])._request_id}
+    if step["do"] == "respond":
+        return response(client.responses.create(**step["with"]))
+    if step["do"] == "respond-raw":
+        events = client.responses.create(stream=True, **step["with"])
+        seen = [(type(event).__name__, plain(event)) for event in events]
+        return {"ok": True, "text": "", "data": seen}
+    if step["do"] == "respond-stream":
+        with client.responses.stream(**step["with"]) as stream:
+            kinds = [event.type for event in stream]
+            return {**response(stream.get_final_response()), "kinds": kinds}
     return openai_like(client, step)
+
+
+def response(answer: Any) -> Step:
+    """Give an answer of Responses, and of which type of the SDK each of its items is."""
+    items = [type(item).__name__ for item in answer.output]
+    return {"ok": True, "text": answer.output_text, "data": plain(answer), "items": items}
 
 
 def openai_async(base: str, key: str, step: Step) -> Step:
@@ -110,6 +134,12 @@ def openai_async(base: str, key: str, step: Step) -> Step:
     async def run() -> Step:
         async with AsyncOpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0) as client:
             said = step["with"]
+            if step["do"] == "respond":
+                return response(await client.responses.create(**said))
+            if step["do"] == "respond-stream":
+                async with client.responses.stream(**said) as stream:
+                    kinds = [event.type async for event in stream]
+                    return {**response(await stream.get_final_response()), "kinds": kinds}
             made = client.chat.completions if step["do"] == "chat" else client.completions
             answer = await made.create(**said)
             if said.get("stream"):
@@ -161,6 +191,22 @@ def langchain(base: str, key: str, step: Step) -> Step:
     return {"ok": True, "text": "".join(texts), "data": texts}
 
 
+def langchain_responses(base: str, key: str, step: Step) -> Step:
+    from langchain_openai import ChatOpenAI
+
+    body = dict(step["with"])
+    stream, tools = body.pop("stream", False), body.pop("tools", [])
+    # A tool that OpenAI runs makes it call Responses.
+    model = ChatOpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0, **body).bind_tools(tools)
+    if stream:
+        parts = list(model.stream(step["say"]))
+        answer = sum(parts[1:], parts[0])
+    else:
+        answer = model.invoke(step["say"])
+    usage = answer.usage_metadata
+    return {"ok": True, "text": answer.text, "calls": answer.tool_calls, "usage": usage}
+
+
 def thiggle(base: str, key: str, step: Step) -> Step:
     from thiggle import API
 
@@ -189,6 +235,14 @@ def anthropic(base: str, key: str, step: Step) -> Step:
     said = step["with"]
     if step["do"] == "count":
         return {"ok": True, "text": "", "data": plain(client.messages.count_tokens(**said))}
+    if step["do"] == "models":  # all pages, one after the other
+        return {
+            "ok": True,
+            "text": "",
+            "data": [plain(each) for each in client.models.list(**said)],
+        }
+    if step["do"] == "model":
+        return {"ok": True, "text": "", "data": plain(client.models.retrieve(said["model"]))}
     if step["do"] == "raw":
         with client.messages.create(stream=True, **said) as events:
             seen = []
@@ -262,6 +316,7 @@ DRIVERS = {
     "anthropic": anthropic,
     "anthropic-async": anthropic_async,
     "langchain-anthropic": langchain_anthropic,
+    "langchain-responses": langchain_responses,
     "openai": openai,
     "openai-async": openai_async,
     "portkey": portkey,
@@ -274,15 +329,49 @@ DRIVERS = {
 }
 
 
-def main() -> None:
-    sys.addaudithook(stay_here)
-    driver, base, key = DRIVERS[sys.argv[1]], sys.argv[2], sys.argv[3]
-    for line in sys.stdin:
+IMPORTED = {
+    "anthropic": "anthropic",
+    "anthropic-async": "anthropic",
+    "langchain-anthropic": "langchain_anthropic",
+    "langchain-responses": "langchain_openai",
+    "openai": "openai",
+    "openai-async": "openai",
+    "portkey": "portkey_ai",
+    "fireworks": "fireworks",
+    "scale": "scale_gp",
+    "scale-beta": "scale_gp_beta",
+    "langchain": "langchain_openai",
+    "thiggle": "thiggle",
+    "enkrypt": "enkryptai_sdk",
+}
+"""What each driver imports."""
+
+
+def follow(order: Step) -> None:
+    """Do the steps of an order, and write what each gave."""
+    driver = DRIVERS[order["sdk"]]
+    for step in order["steps"]:
         try:
-            result = driver(base, key, json.loads(line))
+            result = driver(order["base"], order["key"], step)
         except Exception as error:
             result = failed(error)
         sys.stdout.write(json.dumps(result, default=str) + "\n")
+        sys.stdout.flush()
+
+
+def main() -> None:
+    sys.addaudithook(stay_here)
+    for line in sys.stdin:
+        order = json.loads(line)
+        importlib.import_module(IMPORTED[order["sdk"]])
+        child = os.fork()
+        if child == 0:
+            try:
+                follow(order)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        sys.stdout.write(ENDED)
         sys.stdout.flush()
 
 

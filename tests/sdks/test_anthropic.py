@@ -246,3 +246,24 @@ async def test_langchain_reads_answers_streams_and_tools(
     assert results[0]["usage"]["output_tokens"] == results[1]["usage"]["output_tokens"] == 3
     if own:
         assert results[2]["calls"] == [["look_up", {"place": "Paris"}]]
+
+
+@pytest.mark.parametrize("limit", [{}, {"limit": 2}])
+async def test_it_lists_models_page_by_page_and_tells_of_one(
+    limit: dict[str, int], drive: Drive
+) -> None:
+    listed, one, missing = await drive(
+        "anthropic",
+        {"do": "models", "with": limit},
+        {"do": "model", "with": {"model": "anthropic/anthropic-model"}},
+        {"do": "model", "with": {"model": "nobody-has-it"}},
+    )
+
+    names = [model["id"] for model in listed["data"]]
+    assert {"anthropic-model", "gpt-4o-mini", "compare"} < set(names)
+    assert names == sorted(set(names))
+    assert (one["data"]["type"], one["data"]["display_name"]) == (
+        "model",
+        "anthropic/anthropic-model",
+    )
+    assert (missing["exception"], missing["status"]) == ("NotFoundError", 404)

@@ -102,18 +102,22 @@ async def test_the_openai_sdk_reads_embeddings_models_and_the_request_id(
     vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
     upstream.then(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
 
-    embedded, listed, identified = await drive(
+    embedded, listed, one, missing, identified = await drive(
         "openai",
         {
             "do": "embeddings",
             "with": {"model": "support-chat", "input": "hi", "encoding_format": "float"},
         },
         {"do": "models", "with": {}},
+        {"do": "model", "with": {"model": "openai/gpt-4o-mini"}},
+        {"do": "model", "with": {"model": "nobody-has-it"}},
         {"do": "request_id", "with": step("completion")["with"]},
     )
 
     assert embedded["data"]["data"][0]["embedding"] == [0.5]
-    assert "support-chat" in [model["id"] for model in listed["data"]["data"]]
+    assert {"gpt-4o-mini", "compare"} < {model["id"] for model in listed["data"]["data"]}
+    assert one["data"]["id"] == "openai/gpt-4o-mini"
+    assert (missing["exception"], missing["status"]) == ("NotFoundError", 404)
     assert identified["request_id"].startswith("req_")
 
 

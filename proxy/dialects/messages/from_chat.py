@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from proxy.dialects.bounds import ASSUMED_TOKENS
+from proxy.dialects.documents import MOST_SHALLOW
 from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.messages.words import CHOICES, LOST, TIERS
 from proxy.errors import BadField
@@ -216,7 +217,9 @@ def _assistant(message: Json, place: str) -> Any:
 
 
 def _refused(place: str, arguments: Any) -> Json:
-    raise BadField(f"{place}.function.arguments", "must be a JSON object")
+    raise BadField(
+        f"{place}.function.arguments", f"must be a JSON object of at most {MOST_SHALLOW} levels"
+    )
 
 
 def _parts(content: Any, place: str) -> list[Json]:

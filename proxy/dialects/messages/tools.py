@@ -7,10 +7,11 @@ from typing import Any
 
 import orjson
 
+from proxy.dialects.documents import MOST_SHALLOW, deeper
 from proxy.types import Json
 
 Unreadable = Callable[[Any], Json]
-"""Returns what arguments are that are no JSON object, or raises."""
+"""Returns what arguments are that are no JSON object, or one that is too deep, or raises."""
 
 
 def tool_use(call: Json, unreadable: Unreadable) -> Json:
@@ -33,8 +34,11 @@ def tool_call(block: Json) -> Json:
 
 
 def _input(arguments: Any, unreadable: Unreadable) -> Json:
+    """Return arguments as they are read. The reader knows more levels than the writer."""
     try:
         read = orjson.loads(arguments or "{}")
+        if arguments and arguments.count("[") + arguments.count("{") > MOST_SHALLOW:
+            orjson.dumps(deeper(read))
     except (orjson.JSONDecodeError, TypeError):
         return unreadable(arguments)
     return read if isinstance(read, dict) else unreadable(read)

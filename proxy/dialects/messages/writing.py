@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from proxy.dialects.messages.models import models_answer
 from proxy.dialects.messages.reading import BESIDE, SEAL, seal_of
 from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.pieces import dump
@@ -82,6 +83,8 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
     data = parts[0]
     if call.head.endpoint == "count_tokens":
         return data
+    if call.head.endpoint == "models":
+        return models_answer(call.head, data)
     choice = _choice(data)
     message = _object(choice.get("message"))
     content = message.get("content")

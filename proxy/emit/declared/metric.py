@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any, Literal
-
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from typing import Literal
 
 from proxy.emit.instruments import Counter, Gauge, Histogram
 from proxy.frozen import frozen
@@ -89,16 +82,3 @@ class Declared:
         if self.kind == "histogram":
             return Histogram(self.edges)
         return Counter() if self.kind == "counter" else Gauge()
-
-    def shown(self, children: list[tuple[Values, Any]]) -> Metric:
-        """Return the metric as it is scraped, from its children by their labels."""
-        if self.kind == "histogram":
-            spreads = HistogramMetricFamily(self.name, self.help, labels=self.labels)
-            for labels, spread in children:
-                spreads.add_metric(labels, spread.buckets(), spread.sum)
-            return spreads
-        family = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
-        numbers = family(self.name, self.help, labels=self.labels)
-        for labels, number in children:
-            numbers.add_metric(labels, number.value)
-        return numbers

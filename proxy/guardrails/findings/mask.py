@@ -61,7 +61,7 @@ def find_matches(
     """
     found: set[TextMatch] = set()
     for view in views:
-        if since and view.whole is not None and view.whole[0] < since:
+        if view.written or (since and view.whole is not None and view.whole[0] < since):
             continue
         cut = view.index(since) if since else 0
         for each in tally.find(view, cut, left_s):

@@ -15,6 +15,7 @@ from proxy.config.scalars import Section, Share, Words
 from proxy.dialects.detections import PII
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import numbers, payments, phones
+from proxy.guardrails.matching.cut_values import Ends, is_cut
 from proxy.guardrails.matching.hold import Shape
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
@@ -39,6 +40,9 @@ EMAIL = (
 )
 LOCAL, DOMAIN = 64, 253  # the most characters before and after the @
 REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # an address that a client of git takes
+WRITTEN = re.compile(
+    r"\\[nrt]"
+)  # white space as code and JSON have it: its letter is of no address
 PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
 IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{1,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
@@ -107,6 +111,11 @@ class Pii:
     def reach(self) -> int | None:
         return REACH
 
+    @property
+    def patterns(self) -> Sequence[NamedPattern]:
+        """What it looks for first."""
+        return self._patterns.patterns
+
     def prepare(self) -> None:
         """Load what phone numbers of other countries ask for, and tell how numbers go on."""
         if self._phones is not None:
@@ -123,6 +132,13 @@ class Pii:
             for finding in self._judges[int(shape.kind)](seen, shape.start, shape.end)
             if finding.score >= self.threshold
         )
+
+    def is_cut(self, text: str, found: Finding, ends: Ends) -> bool:
+        """True if an identifier was cut where messages meet, and no two numbers stand there."""
+        base = max(0, found.start - AFTER_NUMBER)
+        seen = text[base : found.end + AFTER_NUMBER].translate(SEEN)
+        within = [(one - base, two - base) for one, two in ends]
+        return is_cut(found.kind, seen, found.start - base, found.end - base, within)
 
 
 def _forms(entities: frozenset[str], found: Phones | None) -> Iterator[tuple[Shape, Judge]]:
@@ -160,6 +176,8 @@ def _run(phones: Phones | None, *, cards: bool) -> Judge:
 def _email(text: str, start: int, end: int) -> Iterator[Finding]:
     at = text.index("@", start)
     local = text[max(start, at - LOCAL) : at].lstrip(".'%-")
+    if local[1:] and WRITTEN.match(text, max(0, at - len(local) - 1)):
+        local = local[1:].lstrip(".'%-")
     end = min(end, at + 1 + DOMAIN)
     if REPOSITORY.fullmatch(text[at - len(local) : end + 2]):
         return

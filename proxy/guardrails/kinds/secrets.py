@@ -8,7 +8,7 @@ a password in prose. What it may take for one: random text given to a name such 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import Field
@@ -28,6 +28,7 @@ from proxy.types.guard import Finding
 
 # An RSA key of 4096 bits; the least is what the longest rule of a bounded shape can match.
 REACH, LEAST_REACH = 4096, 1200
+MOST_SHARED = 4  # reaches of policies; with each goes an automaton of megabytes
 ASSIGNED_BYTES = 800
 HEAD_BYTES = 10
 
@@ -302,9 +303,10 @@ class SecretsConfig(Section):
     """The longest credential that is found in a stream, in characters: as much may be held back."""
 
 
-@cache
+@lru_cache(maxsize=MOST_SHARED)
 def shared(reach: int = REACH) -> Secrets:
-    """Return one for all policies: reading the rules takes longer than all else of a reload."""
+    """Return one for all policies: reading the rules takes longer than all else of a reload. Of
+    reaches that policies had once, few are kept."""
     return Secrets(reach)
 
 

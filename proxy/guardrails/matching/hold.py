@@ -55,8 +55,8 @@ class Shapes:
     with what is open at its end. Raises ``ValueError`` as ``PatternSet`` does."""
 
     __slots__ = (
-        "_begun", "_matched", "_opened", "_owners", "_shapes", "_translated", "_unspaced", "found",
-        "has_words", "is_open",
+        "_begun", "_matched", "_opened", "_owners", "_translated", "_unspaced", "found",
+        "has_words", "is_open", "shapes",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +72,7 @@ class Shapes:
         number of a shape, what tells what else is open where that is seen; without ``has_words``
         no finding, nor a beginning of one, is in plain words alone."""
         self.has_words = has_words
-        self._shapes = shapes
+        self.shapes = shapes
         self._translated = translated
         self._opened = opened or {}
         open_ends = [(own, end) for own, shape in enumerate(shapes) for end in shape.open_ends]
@@ -111,7 +111,7 @@ class Shapes:
         return place if plain else len(data[:place].decode("utf-8", "replace"))
 
     def _of_shape(self, own: int, data: bytes, start: int, *, unspaced: bool) -> int:
-        shape, place = self._shapes[own], len(data)
+        shape, place = self.shapes[own], len(data)
         if own in self._opened:
             place = self._opened[own](data, start)
         for each in (False, True) if unspaced else (False,):
@@ -130,7 +130,7 @@ class Shapes:
     def prepare(self) -> None:
         """Compile what tells where it is that is open."""
         self._unspaced_ends()
-        for own, shape in enumerate(self._shapes):
+        for own, shape in enumerate(self.shapes):
             self._beginnings(own)
             self._beginnings(own, unspaced=True)
             if shape.after:
@@ -140,7 +140,7 @@ class Shapes:
         """Return what tells of a text whose last letter is of a script without spaces which shapes
         may be under way there, and the numbers of these shapes."""
         if self._unspaced is None:
-            ends = [(own, shape.unspaced_end) for own, shape in enumerate(self._shapes)]
+            ends = [(own, shape.unspaced_end) for own, shape in enumerate(self.shapes)]
             known = [(own, end) for own, end in ends if end is not None]
             begun = PatternSet([], open_ends=[end for _, end in known])
             self._unspaced = begun, [own for own, _ in known]
@@ -151,7 +151,7 @@ class Shapes:
         counts far is relaxed: it would hold up the interpreter while it compiles."""
         key = own, unspaced
         if key not in self._begun:
-            begun = beginnings(self._shapes[own].pattern, unspaced=unspaced)
+            begun = beginnings(self.shapes[own].pattern, unspaced=unspaced)
             if begun is not None and any(
                 int(most) > MOST_COUNTED for most in _COUNTED.findall(begun)
             ):
@@ -161,7 +161,7 @@ class Shapes:
 
     def _pattern(self, own: int) -> Pattern:
         if own not in self._matched:
-            self._matched[own] = Pattern(self._shapes[own].pattern)
+            self._matched[own] = Pattern(self.shapes[own].pattern)
         return self._matched[own]
 
 

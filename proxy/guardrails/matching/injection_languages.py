@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from proxy.guardrails.matching.needed_words import GAP, needed
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable, live
 from proxy.guardrails.matching.phrases import BETWEEN, phrase
 from proxy.guardrails.matching.re2set import PatternSet, prefilter
+from proxy.guardrails.matching.worked_out import digest, worked_out
 from proxy.types.guard import Finding, MayFind
 from proxy.types.hold import Hold
 
@@ -115,10 +116,8 @@ def all_languages() -> tuple[LanguageRules, ...]:
 
 
 def _built(words: LanguageWords) -> LanguageRules:
-    rules = [
-        PhraseRule(f"rule:{kind}", score, phrase(written)) for kind, score, written in _rules(words)
-    ]
-    needs = frozenset[str]().union(*(needed(rule.pattern, f"{BETWEEN}+") for rule in rules))
+    rules = phrases_of(words)
+    needs = set[str]().union(*(_needed(rule.pattern) for rule in rules))
     opened = [re.escape(each).replace(GAP, f"{BETWEEN}+") for each in sorted(needs)]
     unsaid = [f"^{BETWEEN}*(?:{words.no})(?:{words.drop})"] if words.no else []
     unsaid += [words.but] if words.but else []
@@ -128,6 +127,18 @@ def _built(words: LanguageWords) -> LanguageRules:
         rules=tuple(replace(rule, pattern=_plain(rule.pattern)) for rule in rules),
         unsaid=_plain(phrase("|".join(unsaid))),
     )
+
+
+def phrases_of(words: LanguageWords) -> list[PhraseRule]:
+    """Return the rules of a language, its letters as they are written."""
+    return [
+        PhraseRule(f"rule:{kind}", score, phrase(written)) for kind, score, written in _rules(words)
+    ]
+
+
+def _needed(pattern: str) -> Collection[str]:
+    kept = worked_out()["needed"].get(digest(pattern))
+    return needed(pattern, f"{BETWEEN}+") if kept is None else kept
 
 
 def _rules(words: LanguageWords) -> Iterator[Rule]:

@@ -45,5 +45,6 @@ KEY_SHAPES = (
     KeyShape("new-relic-license-key", r"[0-9a-f]{36}NRAL"),
     KeyShape("docker-hub-token", r"dckr_(?:pat|oat)_[A-Za-z0-9_-]{27,36}"),
     KeyShape("supabase-token", r"sb(?:p_(?:v0_)?[0-9a-f]{40}|_secret_[A-Za-z0-9_-]{31,40})"),
+    KeyShape("airtable-token", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
     KeyShape("mailchimp-key", r"[0-9a-f]{32}-us[0-9]{1,2}"),
 )

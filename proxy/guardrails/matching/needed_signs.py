@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from proxy.guardrails.matching.re2set import compiled
 from proxy.guardrails.matching.within_match import Either, Node, One, Repeat, Several, parsed
+from proxy.guardrails.matching.worked_out import digest, worked_out
 
 ASCII = frozenset(map(chr, range(128)))
 
@@ -14,7 +15,17 @@ ASCII = frozenset(map(chr, range(128)))
 def needed_signs(patterns: Iterable[str]) -> frozenset[str]:
     """Return characters such that each match of one of the patterns in ASCII has one of them: all
     of ASCII where nothing less is known."""
-    return frozenset().union(*(_needed(parsed(pattern)) for pattern in patterns))
+    return frozenset().union(*map(_signs, patterns))
+
+
+def _signs(pattern: str) -> Iterable[str]:
+    kept = worked_out()["needed_signs"].get(digest(pattern))
+    return work_out_signs(pattern) if kept is None else kept
+
+
+def work_out_signs(pattern: str) -> frozenset[str]:
+    """Return the ``needed_signs`` of one pattern."""
+    return _needed(parsed(pattern))
 
 
 def _needed(node: Node) -> frozenset[str]:

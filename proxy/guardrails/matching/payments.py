@@ -66,9 +66,8 @@ ACCOUNT_LENGTHS = {
     )
 }
 LONGEST_ACCOUNT = 34
-ACCOUNT_SHAPE = (
-    rf"(?i)(?:{'|'.join(ACCOUNT_LENGTHS)})[0-9]{{2}}(?:[ -]?[A-Z0-9]){{1,{LONGEST_ACCOUNT - 1}}}"
-)
+_ACCOUNT_LANDS = "|".join(sorted(ACCOUNT_LENGTHS))  # not in the order that their hashes have today
+ACCOUNT_SHAPE = rf"(?i)(?:{_ACCOUNT_LANDS})[0-9]{{2}}(?:[ -]?[A-Z0-9]){{1,{LONGEST_ACCOUNT - 1}}}"
 SPACED = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
 
 

@@ -37,6 +37,10 @@ BINARY = re.compile(r"[01]+")
 FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.|[0-9]\.[0-9]+[ ,]+-?[0-9]+\.[0-9]| -[0-9]")
 ROW_BEFORE = re.compile(r"(?<![0-9])(?:(?:0|[1-9][0-9]*) ){4}$")
 ROW_AFTER = re.compile(r"(?: (?:0(?![0-9])|[1-9][0-9]*)){4}")
+# Groups that spaces alone set apart, with no 0 before them, are of a row with one more number.
+SPACED = re.compile(r"[1-9][0-9]*(?: [0-9]+)+")
+NEXT_BEFORE = re.compile(r"(?<![^ ])[0-9]+ $")
+NEXT_AFTER = re.compile(r" [0-9]+(?![^ ])")
 ROW = 64  # characters in which a row of numbers shows
 EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
 
@@ -147,9 +151,12 @@ def _usual(part: DigitRun) -> bool:
 
 
 def _is_in_row(part: DigitRun) -> bool:
-    """True if four more numbers stand beside it, each after a space: no phone is written so."""
+    """True if four more numbers stand beside it, each after a space, or one beside one that has no
+    other sign either and begins as any number does: no phone is written so."""
     before = part.text[max(0, part.start - ROW) : part.start]
     after = part.text[part.end : part.end + ROW]
+    if SPACED.fullmatch(part.raw) and (NEXT_AFTER.match(after) or NEXT_BEFORE.search(before)):
+        return True
     return bool(ROW_AFTER.match(after) or ROW_BEFORE.search(before))
 
 

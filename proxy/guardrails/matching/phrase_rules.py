@@ -15,6 +15,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.matching.hold import Holds, Shape, Shapes
 from proxy.guardrails.matching.rarest_part import rarest_part
 from proxy.guardrails.matching.re2set import PatternSet
+from proxy.guardrails.matching.worked_out import digest, worked_out
 from proxy.types.guard import Finding
 from proxy.types.hold import Hold
 
@@ -23,6 +24,7 @@ MAX_MEMORY = 64 << 20  # bytes for an automaton; the library's 8 MB is for one p
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
 TOGETHER = 30
 LIVE_TOGETHER = 10  # with their beginnings, which a set compiles with the interpreter held
+ANY_CASE = frozenset("i")
 LONE = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # as ``encodable`` has them
 
 
@@ -115,7 +117,13 @@ def together(rules: Sequence[PhraseRule], most: int = TOGETHER) -> Iterator[Sequ
 
 def _opening(rules: Sequence[PhraseRule]) -> str:
     """Return a pattern that is in each match of each rule."""
-    return f"(?i)(?:{'|'.join(dict.fromkeys(rarest_part(rule.pattern) for rule in rules))})"
+    parts = dict.fromkeys(_rarest_part(rule.pattern) for rule in rules)
+    return f"(?i)(?:{'|'.join(parts)})"
+
+
+def _rarest_part(pattern: str) -> str:
+    kept = worked_out()["rarest_part"].get(digest(pattern))
+    return rarest_part(pattern, ANY_CASE) if kept is None else kept
 
 
 def live(rules: Sequence[PhraseRule]) -> Hold:

@@ -44,10 +44,11 @@ class Part:
     often: float
 
 
-def rarest_part(pattern: str) -> str:
+def rarest_part(pattern: str, around: frozenset[str] = frozenset()) -> str:
     """Return a pattern that matches within each match of another one, which RE2 compiles; it
-    matches everywhere where there is no such part."""
-    part = _rarest(parsed(pattern))
+    matches everywhere where there is no such part. Flags that hold ``around`` the one are to hold
+    around the other."""
+    part = _rarest(parsed(pattern, around))
     return "" if part is None else str(part.node)
 
 

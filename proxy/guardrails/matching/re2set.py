@@ -47,10 +47,10 @@ class Pattern:
     is first searched for.
     """
 
-    __slots__ = ("_found", "_written")
+    __slots__ = ("_found", "written")
 
     def __init__(self, pattern: str, *, late: bool = False) -> None:
-        self._written = pattern
+        self.written = pattern
         self._found: re2._Regexp | None = None
         if not late:
             self.prepare()
@@ -60,9 +60,9 @@ class Pattern:
         found = self._found
         if found is None:
             try:
-                found = self._found = compiled(self._written)
+                found = self._found = compiled(self.written)
             except ValueError as wrong:
-                raise ValueError(f"not a pattern of RE2: {self._written[:80]}") from wrong
+                raise ValueError(f"not a pattern of RE2: {self.written[:80]}") from wrong
         return found
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> Sequence[Span] | None:

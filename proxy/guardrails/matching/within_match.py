@@ -17,6 +17,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.matching.match_length import TOKENS
 from proxy.guardrails.matching.re2set import compiled
 from proxy.guardrails.matching.scripts import UNSPACED_LETTER, WITHOUT_SPACES
+from proxy.guardrails.matching.worked_out import digest, worked_out
 
 SPACES = " \n"  # behind which a stream is looked at
 ANY_CASE = "(?i)"
@@ -92,16 +93,23 @@ def beginnings(pattern: str, *, unspaced: bool = False) -> str | None:
 
 @lru_cache(maxsize=2048)
 def _beginnings(pattern: str) -> tuple[str | None, str | None]:
+    kept = worked_out()["beginnings"].get(digest(pattern))
+    return work_out_beginnings(pattern) if kept is None else kept
+
+
+def work_out_beginnings(pattern: str) -> tuple[str | None, str | None]:
+    """Return both of ``beginnings``: those that end with white space, and those ``unspaced``."""
     lead = ANY_CASE if pattern.startswith(ANY_CASE) else ""  # said once, not at each letter
-    read = parsed(pattern.removeprefix(lead))
+    read = parsed(pattern.removeprefix(lead), frozenset("i" if lead else ""))
     both = (_stopped(read, LEAST, ends, more=False) for ends in (_spacious_end, _unspaced_end))
     spacious, unspaced = (stopped and rf"{lead}(?:{stopped})\z" for stopped in both)
     return spacious, unspaced
 
 
-def parsed(pattern: str) -> Node:
-    """Return what a pattern is made of, its flags written at each of its characters."""
-    groups = [_OpenGroup(frozenset())]
+def parsed(pattern: str, around: frozenset[str] = frozenset()) -> Node:
+    """Return what a pattern is made of, its flags written at each of its characters, but for those
+    that hold ``around`` it."""
+    groups = [_OpenGroup(around)]
     for token in TOKENS.finditer(pattern):
         group = groups[-1]
         match token.lastgroup:
@@ -118,7 +126,7 @@ def parsed(pattern: str) -> Node:
             case "repeats":
                 group.parts[-1] = _repeated(group.parts[-1], token)
             case _:
-                group.parts += _single(token, group.flags)
+                group.parts += _single(token, group.flags, around)
     return groups[0].node()
 
 
@@ -145,12 +153,13 @@ def _flagged(flags: frozenset[str], opening: str) -> frozenset[str]:
     return (flags | {*on}) - {*off}
 
 
-def _single(token: re.Match[str], flags: frozenset[str]) -> Iterator[Node]:
+def _single(token: re.Match[str], flags: frozenset[str], around: frozenset[str]) -> Iterator[Node]:
     if token["between"]:
         yield Edge(f"(?m:{token[0]})" if "m" in flags else token[0])
         return
-    kept = "".join(sorted(flags & {"i", "s"}))
-    lead = f"(?{kept}:" if kept else ""
+    on = "".join(sorted((flags - around) & {"i", "s"}))
+    off = "".join(f"-{flag}" for flag in around - flags)
+    lead = f"(?{on}{off}:" if on or off else ""
     letters = [token[0]] if token["quoted"] is None else map(re.escape, token["quoted"])
     for letter in letters:
         text = f"{lead}{letter})" if lead else letter

@@ -47,8 +47,9 @@ Answer with one JSON object and nothing around it:
 "reason": why, in one short sentence;
 "verdict": "violation" if at least one of the texts breaks the rule, "pass" if none does, "unsure"
 if you cannot tell;
-"score": how certain it is that the rule is broken, from 0 to 1;
-"where": the numbers of the texts that break it, an empty list if none does."""
+"score": how certain it is that the rule is broken, from 0 to 1{where}."""
+WHERE = """;
+"where": the numbers of the texts that break it, each once, an empty list if none does"""
 
 GROUNDED = """\
 Every text is a sentence of one answer. Each sentence must follow from the evidence, without any
@@ -64,26 +65,42 @@ ANSWER_CHECKS = {"grounded": (GROUNDED, "unsupported"), "relevant": (RELEVANT, "
 
 CUT = "The evidence was cut, as it is too long: what it may not show is unsure, and no violation.\n"
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
+MOST_NUMBERED = 100  # places that a schema lists: servers bound how long it may be
+SCORES = [number / 20 for number in range(21)]  # for a model that would write digits without end
+
+
+def schema(places: int) -> dict[str, Any]:
+    """Return the schema of an answer about so many places, whose numbers are listed: of one nobody
+    has to say which, of more they are those that there are. How many an answer has is bounded by
+    ``ANSWER_TOKENS`` alone: servers refuse a schema that bounds an array."""
+    members: dict[str, Any] = {
         "reason": {"type": "string"},
         "verdict": {"type": "string", "enum": ["pass", "violation", "unsure"]},
-        "score": {"type": "number"},
-        "where": {"type": "array", "items": {"type": "integer"}},
-    },
-    "required": ["reason", "verdict", "score", "where"],
-    "additionalProperties": False,
-}
+        "score": {"type": "number", "enum": SCORES},
+    }
+    if places > 1:
+        number: dict[str, Any] = {"type": "integer"}
+        if places <= MOST_NUMBERED:
+            number["enum"] = [*range(1, places + 1)]
+        members["where"] = {"type": "array", "items": number}
+    return {
+        "type": "object",
+        "properties": members,
+        "required": [*members],
+        "additionalProperties": False,
+    }
 
 
 class Judged(StrictAnswer):
-    """The judge's answer. Its reason helps it to think; it may quote, so nobody gets to see it."""
+    """The judge's answer. Its reason helps it to think; it may quote, so nobody gets to see it.
+    Numbers are of places that there may be, and no more of them than that."""
 
     reason: str
     verdict: Literal["pass", "violation", "unsure"]
     score: Annotated[float, Field(ge=0, le=1)]
-    where: list[int]
+    where: list[Annotated[int, Field(ge=1, le=MOST_PLACES)]] = Field(
+        default_factory=list, max_length=MOST_PLACES
+    )
 
 
 ANSWER = TypeAdapter(Judged)
@@ -184,7 +201,8 @@ class Judge:
             cut = CUT if len(evidence) > self.longest else ""
             asked.insert(0, f"{cut}EVIDENCE {mark}\n{evidence[: self.longest]}\nEND {mark}")
         asked.append("Check the texts by the rule, and answer with the JSON object.")
-        rule = INSTRUCTIONS.format(mark=mark, rule=self.rule)
+        where = WHERE if len(places) > 1 else ""
+        rule = INSTRUCTIONS.format(mark=mark, rule=self.rule, where=where)
         return {
             "messages": [
                 {"role": "system", "content": rule},
@@ -194,7 +212,11 @@ class Judge:
             "max_tokens": ANSWER_TOKENS,
             "response_format": {
                 "type": "json_schema",
-                "json_schema": {"name": "verdict", "strict": True, "schema": SCHEMA},
+                "json_schema": {
+                    "name": "verdict",
+                    "strict": True,
+                    "schema": schema(len(places)),
+                },
             },
         }
 
@@ -207,7 +229,7 @@ class Judge:
         found: list[list[Finding]] = [[] for _ in texts]
         if judged.verdict == "unsure":
             raise Unsure
-        if not all(1 <= number <= len(places) for number in judged.where):
+        if any(number > len(places) for number in judged.where):
             raise BadAnswer
         if judged.verdict == "pass" or judged.score < self.threshold:
             return found

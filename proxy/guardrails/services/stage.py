@@ -133,7 +133,7 @@ def unasked(rules: Iterable[GuardRule], clock: Clock) -> list[RuleTally]:
 
 def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
     """Return the readings of one text that services get."""
-    return [Reading(view.cased, kind, role) for view in views]
+    return [Reading(view.cased, kind, role) for view in views if not view.written]
 
 
 @frozen

@@ -18,7 +18,7 @@ AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut:
 
 _CONTENT: Path = ("delta", "content")
 _BLOCK: Path = ("delta", "block")  # what is beside a text of Messages
-_START: Path = ("start",)
+_WHOLE: tuple[Path, ...] = (("start",), ("event",))
 _TYPE: Path = ("delta", "type")
 _CITATION: Path = ("delta", "citation")
 _ENDS = frozenset({"index", "finish_reason"})  # what the end of a choice has, whatever is in it
@@ -57,8 +57,8 @@ def finished(data: Json) -> set[int]:
 
 
 def begins_anew(data: Json) -> bool:
-    """True if what a choice says goes on in another block, after or with this chunk: a client of
-    Messages reads each by itself, one after the other."""
+    """True if what a choice says goes on in another block or item, after or with this chunk: a
+    client of Messages or Responses reads each by itself, one after the other."""
     choices = data.get("choices")
     for choice in choices if isinstance(choices, list) else ():
         delta = choice.get("delta") if isinstance(choice, dict) else None
@@ -85,10 +85,11 @@ def going_on(data: Json, text: Text) -> TextPlace | None:
 
 def is_whole(path: Path) -> bool:
     """True if a text is whole in its chunk, and no other chunk has more of it, or another value of
-    it: it is of what begins a block of Messages, of a citation, or says what an event brings."""
+    it: it is of what begins a block of Messages, of a citation, of an event of Responses that is no
+    delta, or says what an event brings."""
     if path[2:4] != _BLOCK:
         return False
-    return path[4:5] == _START or path[4:] == _TYPE or path[4:6] == _CITATION
+    return path[4:5] in _WHOLE or path[4:] == _TYPE or path[4:6] == _CITATION
 
 
 def text_place(data: Json, path: Path) -> TextPlace:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from proxy.guardrails.text.walk import Text, answer_walk
+from proxy.guardrails.stream.chunk_parts import is_whole
+from proxy.guardrails.text.walk import Found, Text, answer_walk
 from proxy.types import Chunk
 
 MOST = 16  # chunks that wait; a stream that still says nothing goes on as it comes
@@ -36,12 +37,17 @@ class FirstContent:
         return waited
 
 
+def _is_shown(found: Found) -> bool:
+    """True of a text, but for those of the frame that an event is."""
+    return isinstance(found, Text) and not is_whole(found.path)
+
+
 def _says(chunk: Chunk) -> bool:
     data = chunk.data
     if chunk.last or data is None:
         return True
     found = [*islice(answer_walk(data, cut=True), MOST_VALUES)]
-    if len(found) == MOST_VALUES or any(isinstance(each, Text) for each in found):
+    if len(found) == MOST_VALUES or any(map(_is_shown, found)):
         return True
     choices = data.get("choices")
     return isinstance(choices, list) and any(

@@ -7,21 +7,45 @@ from dataclasses import replace
 
 from proxy.guardrails.findings.mask import TextMatch, find_matches
 from proxy.guardrails.findings.rule_cursor import RuleCursor
-from proxy.guardrails.stream.words import MOST_RUN, is_torn
+from proxy.guardrails.stream.words import is_torn
+from proxy.guardrails.text.base64_text import MOST_RUN
 from proxy.guardrails.text.normalize import View, beginning, variants
 from proxy.guardrails.text.weight import SHEET
 
+MOST_KNOWN = 256  # short texts in which nothing was found, and which are not looked at again
+MOST_KNOWN_SIZE = 32  # characters of one of them
 
-def find_whole(
-    cursors: Sequence[RuleCursor], text: str, *, escaped: bool
-) -> list[tuple[RuleCursor, TextMatch]]:
-    """Return what is found in a short text that is whole."""
-    views = variants(text, escaped=escaped)
-    return [
-        (cursor, match)
-        for cursor in cursors
-        for match in find_matches(cursor.tally, cursor.rule, views)
-    ]
+
+class ShortTexts:
+    """Short texts that are whole, one after the other: one in which nothing was found is not looked
+    at again. ``cursors`` are the rules, in the turn in which they look."""
+
+    __slots__ = ("_clean", "_cursors", "_escaped")
+
+    def __init__(self, cursors: Sequence[RuleCursor], *, escaped: bool) -> None:
+        self._clean: set[str] = set()
+        self._cursors = cursors
+        self._escaped = escaped
+
+    def find(self, text: str) -> list[TextMatch]:
+        """Return what is to be masked of a text; what is only counted is."""
+        if text in self._clean:
+            return []
+        found = self._found(text)
+        if not found and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
+            self._clean.add(text)
+        for cursor, match in found:
+            if not cursor.tally.rule.enforces:
+                cursor.tally.count(match.kind, match.score)
+        return [match for cursor, match in found if cursor.tally.rule.enforces]
+
+    def _found(self, text: str) -> list[tuple[RuleCursor, TextMatch]]:
+        views = variants(text, escaped=self._escaped)
+        return [
+            (cursor, match)
+            for cursor in self._cursors
+            for match in find_matches(cursor.tally, cursor.rule, views)
+        ]
 
 
 def find_held(

@@ -21,17 +21,15 @@ from operator import attrgetter
 from proxy.guardrails.findings.mask import Replace, TextMatch, named, within_json
 from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import Clock, RuleTally
-from proxy.guardrails.stream.looks import find_held, find_whole, glance
+from proxy.guardrails.stream.looks import ShortTexts, find_held, glance
 from proxy.guardrails.stream.text_filter import ReleasedPiece
 from proxy.guardrails.stream.words import WORDS, Words, is_torn, last_end, open_from, words_for
+from proxy.guardrails.text.base64_text import MOST_RUN
 from proxy.guardrails.text.normalize import View, beginning
 from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
 from proxy.types.guard import is_weighted
 
-MOST_RUN = 4096  # characters of one base64 run that are held and decoded
 MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text
-MOST_KNOWN = 256  # short texts in which nothing was found, and which are not looked at again
-MOST_KNOWN_SIZE = 32  # characters of one of them
 PACE = 8  # how often a letter may be read that has to be read by itself
 HELD_SHARE = 32  # of what is held anyway, so much more may come before the next look
 MOST_LOOKS = 4  # at the longest text that is kept, which may follow each other at once
@@ -49,10 +47,10 @@ class Window:
     """
 
     __slots__ = (
-        "_base", "_before", "_begun", "_beside", "_clean", "_credit", "_cursors", "_done",
-        "_escaped", "_fresh", "_in_turn", "_last", "_least", "_limit", "_longest", "_most_credit",
-        "_most_unread", "_near", "_parts", "_pause", "_pending", "_plain", "_replace", "_seen",
-        "_shown", "_since", "_spent", "_tallies", "_text", "_took", "_unread", "_whole", "_words",
+        "_base", "_before", "_begun", "_beside", "_credit", "_cursors", "_done", "_escaped",
+        "_fresh", "_last", "_least", "_limit", "_longest", "_most_credit", "_most_unread", "_near",
+        "_parts", "_pause", "_pending", "_plain", "_replace", "_seen", "_short", "_shown", "_since",
+        "_spent", "_tallies", "_text", "_took", "_unread", "_whole", "_words",
     )  # fmt: skip
 
     def __init__(
@@ -71,9 +69,8 @@ class Window:
         ]
         holding = [cursor.reach for cursor in self._cursors if cursor.holds]
         self._whole = None in holding
-        self._clean: set[str] = set()
         in_turn = sorted(self._cursors, key=lambda cursor: cursor.reach is None)
-        self._in_turn = self._cursors if self._whole else in_turn
+        self._short = ShortTexts(self._cursors if self._whole else in_turn, escaped=escaped)
         finite = [cursor.reach for cursor in self._cursors if cursor.reach is not None]
         held = [reach for reach in holding if reach is not None]
         self._words = words_for(self._cursors, escaped=escaped)
@@ -194,20 +191,10 @@ class Window:
         for tally in self._tallies:
             tally.fields += 1
             tally.bytes += size
-        found = [] if text in self._clean else self._found(text)
+        found = self._short.find(text)
         if found:
             return self._masked(text, found)
         return [ReleasedPiece(text, len(text), changed=False)]
-
-    def _found(self, text: str) -> list[TextMatch]:
-        """Return what is to be masked of a short text that is whole; what is only counted is."""
-        found = find_whole(self._in_turn, text, escaped=self._escaped)
-        if not found and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
-            self._clean.add(text)
-        for cursor, match in found:
-            if not cursor.tally.rule.enforces:
-                cursor.tally.count(match.kind, match.score)
-        return [match for cursor, match in found if cursor.tally.rule.enforces]
 
     def _masked(self, text: str, found: list[TextMatch]) -> list[ReleasedPiece]:
         """Return a short text that is whole, masked."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from proxy.guardrails.findings.rule_cursor import MARGIN, RuleCursor
 from proxy.guardrails.matching.scripts import UNSPACED_LETTER, last_unspaced
 from proxy.guardrails.matching.within_match import SPACES
-from proxy.guardrails.text.base64_text import ALPHABET
+from proxy.guardrails.text.base64_text import ALPHABET, MOST_RUN
 from proxy.guardrails.text.normalize import Beginning, View, beginning
 from proxy.guardrails.text.one_reading import has_one_reading
 from proxy.guardrails.text.within_words import open_within
@@ -22,7 +22,6 @@ from proxy.types.hold import Hold
 WORDS = 24  # characters, some three words, that are looked at together
 UNSPACED_WORDS = 6  # the same of scripts without spaces
 LEAST_REACH = 8  # of less, all is held: that is no more than a word
-MOST_RUN = 4096  # characters of one base64 run that are held and decoded
 # Words of letters, with the signs of a sentence behind them: no disguise, number or address, and
 # no letters that stand apart. It begins two characters before white space.
 _PLAIN = re.compile(

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 
 RUN = 16  # characters of base64 that are worth decoding
+MOST_RUN = 4096  # of one run that are held, and decoded, with a text that comes piece by piece
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
 ONE = r"[A-Za-z0-9+/_-]"

@@ -19,8 +19,8 @@ COUNTS = frozenset({
     "accepted_prediction_tokens", "audio_tokens", "cache_creation_input_tokens",
     "cache_read_input_tokens", "cached_tokens", "completion_tokens", "completion_tokens_details",
     "cost", "image_tokens", "input_tokens", "output_tokens", "prompt_tokens",
-    "prompt_tokens_details", "reasoning_tokens", "rejected_prediction_tokens", "text_tokens",
-    "total_tokens",
+    "cache_write_tokens", "input_tokens_details", "output_tokens_details", "prompt_tokens_details",
+    "reasoning_tokens", "rejected_prediction_tokens", "text_tokens", "total_tokens",
 })  # fmt: skip
 """What usage is told by."""
 
@@ -30,11 +30,29 @@ OF_BLOCKS = frozenset(
 )
 """Names that blocks of Messages have, and what is beside a text of theirs."""
 
+OF_ITEMS = frozenset(
+    {"at", "call_id", "content_index", "event", "item", "output", "output_index", "part"}
+    | {"response", "sequence_number", "status", "summary_index"}
+)
+"""Names that items of Responses have, and what is beside a text of theirs."""
+
 ROLE_OF: Mapping[str, str] = {
     **dict.fromkeys(("input", "prompt", "suffix"), "user"),
-    "system": "system",
+    **dict.fromkeys(("instructions", "system"), "system"),
 }
 """Whose words a field of a request has."""
+
+
+def role_of_item(item: Mapping[str, Any]) -> str | None:
+    """Return whose words a message or an item of a request has, None where it does not say it: what
+    a tool has answered is the tool's, all else of a type is what the model has said."""
+    role, kind = item.get("role"), item.get("type")
+    if isinstance(role, str):
+        return role
+    if not isinstance(kind, str) or kind == "message":
+        return None
+    return "tool" if kind.endswith("_output") else "assistant"
+
 
 NUMBERS = frozenset({bool, float, int, type(None)})
 """The types of what is a number in JSON, or no text either."""
@@ -96,6 +114,7 @@ Silence = tuple[Callable[[Any], bool], str]
 _ID: Silence = (is_name, "given by the upstream to tell answers and calls apart")
 _INDEX: Silence = (_is_number, "which of several it is")
 _CALL: Mapping[str, Silence] = {"id": _ID, "index": _INDEX}
+_ITEM: Mapping[str, Silence] = {"call_id": _ID, "id": _ID}
 
 SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
     (): {
@@ -108,6 +127,7 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
         "usage": (is_counts, "counts"),
     },
     ("choices",): {"index": _INDEX, "finish_reason": (_is_finish, "why the choice has ended")},
+    ("choices", "message", "content"): _ITEM,
     ("choices", "message", "tool_calls"): _CALL,
     ("choices", "delta", "tool_calls"): _CALL,
     ("data",): {
@@ -125,6 +145,10 @@ _DEEP = (dict, list)
 
 NAMES = frozenset(name for names in SILENT_ANSWER.values() for name in names)
 """All names that are silent somewhere."""
+
+
+NO_TEXTS = NAMES | COUNTS | OF_BLOCKS | OF_ITEMS
+"""All names of the frame, which are no texts themselves."""
 
 
 def is_silent(level: Level, name: str, value: Any) -> bool:

@@ -57,10 +57,11 @@ class View:
 
     ``cased`` keeps capitals and ``folded`` has none; a place means the same in both. ``normal``
     says that look-alikes are folded. ``whole`` is set when every finding stands for one span,
-    because the reading was decoded from it.
+    because the reading was decoded from it. ``written`` is true of what stands in JSON for another
+    text: nothing is looked for in it, as a finding could begin within an escape.
     """
 
-    __slots__ = ("_below", "_edits", "_folded", "cased", "normal", "whole")
+    __slots__ = ("_below", "_edits", "_folded", "cased", "normal", "whole", "written")
 
     def __init__(
         self,
@@ -70,10 +71,12 @@ class View:
         *,
         normal: bool = False,
         whole: tuple[int, int] | None = None,
+        written: bool = False,
     ) -> None:
         self.cased = cased
         self.normal = normal
         self.whole = whole
+        self.written = written
         self._edits = edits
         self._below = below
         self._folded: str | None = None
@@ -81,7 +84,7 @@ class View:
     @classmethod
     def of(cls, text: str, *, escaped: bool = False) -> View:
         """Return the normalised reading; ``escaped`` if the text stands inside of a JSON string."""
-        return _composed(_seen(_opened(text, escaped)), bare=False)
+        return _composed(_seen(_opened(_unquoted(text, escaped))), bare=False)
 
     def reading(self, cased: str) -> View:
         """Return this reading with other characters in the same places."""
@@ -219,11 +222,12 @@ def _read(
     if ascii_only and has_one_reading(raw):
         return (itself,), itself, itself, itself
     runs = base64_text.possible(raw)
-    opened = _opened(text, escaped)
+    unquoted = _unquoted(text, escaped)
+    opened = _opened(unquoted)
     seen = _seen(opened)
     normal = _composed(seen, bare=False)
-    found = [itself]
-    if normal.cased != text or (not ascii_only and _LOOKS.search(itself.folded)):
+    found = [itself] if unquoted.plain else [View(text, written=True), unquoted]
+    if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
         found.append(normal)
     bare = _composed(seen, bare=True) if marked(seen.cased) else normal
     close = _close(bare)
@@ -236,10 +240,6 @@ def _read(
     if not opened.cased.isascii():
         found += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
     return tuple(found), bare, seen, opened
-
-
-def _controlled(raw: bytes) -> bool:
-    return raw.translate(None, _CONTROLS) != raw
 
 
 def _apart(raw: bytes) -> bool:
@@ -288,12 +288,15 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     return View("".join(parts), tuple(edits), below, normal=view.normal)
 
 
-def _opened(text: str, escaped: bool) -> View:
-    """Decode escapes once; those of a string of JSON first, which are not of the text that it
-    says."""
+def _unquoted(text: str, escaped: bool) -> View:
+    """Return what a text says: one that stands inside of a JSON string without the escapes of
+    that, which are none of its own."""
     view = View(text)
-    if escaped and "\\" in text:
-        view = _edited(view, unescaped(text, IN_JSON))
+    return _edited(view, unescaped(text, IN_JSON)) if escaped and "\\" in text else view
+
+
+def _opened(view: View) -> View:
+    """Decode escapes once."""
     return _edited(view, unescaped(view.cased)) if has_escapes(view.cased) else view
 
 
@@ -302,15 +305,16 @@ def _pending(text: str, escaped: bool) -> int:
     if not (escaped and "\\" in text):
         return pending_escape(text)
     whole = pending_escape(text, in_json=True)
-    text_view = _edited(View(text), unescaped(text, IN_JSON))
+    text_view = _unquoted(text, escaped)
     return min(whole, text_view.begins(pending_escape(text_view.cased[: text_view.index(whole)])))
 
 
 def _seen(view: View) -> View:
     """Drop what shows nothing."""
-    if view.cased.isascii() and not _controlled(view.cased.encode()):
+    text = view.cased
+    if text.isascii() and len(text.encode().translate(None, _CONTROLS)) == len(text):
         return view
-    return _edited(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(view.cased)))
+    return _edited(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(text)))
 
 
 def _composed(view: View, *, bare: bool) -> View:

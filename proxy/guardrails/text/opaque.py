@@ -10,8 +10,8 @@ from typing import Any
 from proxy.types import Json
 
 OPAQUE = frozenset(
-    {"audio", "document", "file", "file_data", "file_id", "image", "image_url", "images",
-     "input_audio", "input_file", "input_image", "video", "video_url"}
+    {"audio", "document", "file", "file_data", "file_id", "file_url", "image", "image_url",
+     "images", "input_audio", "input_file", "input_image", "video", "video_url"}
 )  # fmt: skip
 PAYLOAD = frozenset({"b64_json", "bytes", "data", "file_data"})
 FOR_DATA = OPAQUE | PAYLOAD | {"url"}

@@ -11,6 +11,7 @@ def without_broken(before: Json, after: Json) -> Json:
     """Return a request without the signed blocks of its messages that differ from what they were:
     a guard has masked something in them, and what is left would be held against the client. A
     message that has nothing else is left out with them."""
+    after = _without_sealed(before, after)
     old, new = before.get("messages"), after.get("messages")
     if old is new or not isinstance(old, list) or not isinstance(new, list):
         return after
@@ -30,6 +31,20 @@ def without_broken(before: Json, after: Json) -> Json:
         elif whole:
             kept.append({**now, "content": whole})
     return {**after, "messages": kept}
+
+
+def _without_sealed(before: Json, after: Json) -> Json:
+    """Return a request without the items of Responses whose sealed thoughts differ."""
+    old, new = before.get("input"), after.get("input")
+    if old is new or not isinstance(old, list) or not isinstance(new, list):
+        return after
+    pairs = zip(old, new, strict=True)
+    kept = [now for was, now in pairs if now is was or _sealed(now) == _sealed(was)]
+    return {**after, "input": kept}
+
+
+def _sealed(item: Any) -> Any:
+    return item.get("encrypted_content") if isinstance(item, dict) else None
 
 
 def _is_signed(block: Any) -> bool:

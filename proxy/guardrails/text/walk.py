@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from proxy.frozen import frozen
-from proxy.guardrails.text.frame import COUNTS, NAMES, OF_BLOCKS, ROLE_OF, is_silent
+from proxy.guardrails.text.frame import NO_TEXTS, ROLE_OF, is_silent, role_of_item
 from proxy.guardrails.text.json_strings import values
 from proxy.guardrails.text.logprobs import beside
 from proxy.guardrails.text.opaque import (
@@ -31,8 +31,14 @@ from proxy.guardrails.text.payloads import LEAST_OPAQUE, Payload, data_of
 from proxy.guardrails.text.weight import MOST_TEXTS
 from proxy.types import Json
 
+_OTHER = frozenset({
+    "access_programs", "audio", "context_length_exceeded_behavior", "context_management",
+    "encoding_format", "image", "images", "include", "inference_extra_params", "logit_bias",
+    "modalities", "moderation", "prompt_cache_options", "prompt_cache_retention", "reasoning",
+    "reasoning_effort", "service_tier", "stream_options", "truncation", "verbosity",
+})  # fmt: skip
 REQUEST: Mapping[str, str] = {
-    **dict.fromkeys(("messages", "system"), "content"),
+    **dict.fromkeys(("instructions", "messages", "system"), "content"),
     "prompt": "prompt",
     "input": "prompt",
     "suffix": "suffix",
@@ -44,7 +50,7 @@ REQUEST: Mapping[str, str] = {
     "tool_choice": "tool",
     "function_call": "tool",
     "web_search_options": "tool",
-    "response_format": "schema",
+    **dict.fromkeys(("response_format", "text"), "schema"),
     "guided_choice": "schema",
     "guided_grammar": "schema",
     "guided_json": "schema",
@@ -53,21 +59,11 @@ REQUEST: Mapping[str, str] = {
     "stop_sequences": "stop",
     "metadata": "metadata",
     "inference_extra_headers": "metadata",
-    "inference_extra_params": "other",
-    "logit_bias": "other",
-    "stream_options": "other",
     "user": "user",
     "safety_identifier": "user",
     "prompt_cache_key": "user",
     "prompt_cache_isolation_key": "user",
-    "audio": "other",
-    "context_length_exceeded_behavior": "other",
-    "encoding_format": "other",
-    "images": "other",
-    "modalities": "other",
-    "reasoning_effort": "other",
-    "service_tier": "other",
-    "verbosity": "other",
+    **dict.fromkeys(_OTHER, "other"),
 }
 """The kind of each request field that may hold text; one that is not here is ``other``."""
 
@@ -77,7 +73,7 @@ NESTED: Mapping[str, str] = {
     "refusal": "refusal",
     "reasoning": "reasoning",
     "reasoning_content": "reasoning",
-    "thinking": "reasoning",
+    **dict.fromkeys(("summary", "thinking"), "reasoning"),
     "tool_calls": "tool",
     "function_call": "tool",
 }
@@ -94,12 +90,12 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function
 _SAYS_TYPE = frozenset({"type", "role", "object", "detail", "encoding_format"})
 WORDS = ROLES | {  # that say of which type a value is
     "array", "auto", "boolean", "custom", "ephemeral", "float", "function", "high", "image_url",
-    "input_audio", "input_text", "integer", "json_object", "json_schema", "low", "null", "number",
-    "object", "output_text", "refusal", "string", "text", "thinking", "tool_result", "tool_use",
+    "function_call", "function_call_output", "input_audio", "input_text", "integer", "json_object",
+    "json_schema", "low", "message", "null", "number", "object", "output_text", "reasoning",
+    "reasoning_text", "refusal", "string", "summary_text", "text", "thinking", "tool_result",
+    "tool_use",
 }  # fmt: skip
-KNOWN = (
-    frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | NAMES | COUNTS | _SAYS_TYPE | OF_BLOCKS
-) | {  # names that are no texts themselves
+KNOWN = frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | _SAYS_TYPE | NO_TEXTS | {
     "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "choices",
     "content", "data", "default", "delta", "description", "echo", "enum", "error", "examples",
     "file", "format", "frequency_penalty", "function", "image_url", "include_usage", "input_audio",
@@ -345,13 +341,14 @@ def _items(place: _Node, value: list[Any]) -> Iterator[_Node | Opaque]:
         sealed = place.sealed or (place.kind not in _FORMS and is_data(each))
         if sealed and not place.sealed:
             yield Opaque(path, "file")
-        yield _Node(path, each, place.kind, role=place.role, sealed=sealed, plain=place.plain)
+        kind = "content" if path[:-1] == ("input",) and isinstance(each, dict) else place.kind
+        yield _Node(path, each, kind, role=place.role, sealed=sealed, plain=place.plain)
 
 
 def _members(place: _Node, value: Json, answer: bool) -> Iterator[_Node | Opaque]:
     role = place.role
-    if place.path[0] == "messages" and len(place.path) == 2 and isinstance(value.get("role"), str):
-        role = value["role"]
+    if len(place.path) == 2 and place.path[0] in ("messages", "input"):
+        role = role_of_item(value) or role
     plain = says_text(value, place.plain)
     level = _level(place.path) if answer and len(place.path) < _DEEP else ()
     for name, each in value.items():
@@ -367,7 +364,7 @@ def _members(place: _Node, value: Json, answer: bool) -> Iterator[_Node | Opaque
         sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))
         if sealed and not place.sealed and each:
             yield Opaque(path, kind_of(name))
-        inside = place.path[0] in ("messages", "choices") and place.kind not in _FORMS
+        inside = place.path[0] in ("choices", "input", "messages") and place.kind not in _FORMS
         kind = NESTED.get(name, place.kind) if inside or name == "arguments" else place.kind
         yield _Node(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
 

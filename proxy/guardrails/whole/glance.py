@@ -6,16 +6,14 @@ find in any of them: it has passed, and only the others look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
 
 from proxy.guardrails.findings.tally import Clock
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.one_reading import DISGUISES
 from proxy.guardrails.text.walk import Text, Texts
 from proxy.guardrails.text.weight import BEYOND_ASCII, EACH
-from proxy.guardrails.whole.joined_parts import JoinedParts, joined_parts
-from proxy.guardrails.whole.seams import seams
+from proxy.guardrails.whole.seams import joined_texts
 from proxy.guardrails.whole.sheets import part_of
 from proxy.types.guard import GuardResult, GuardRule, Verdict
 
@@ -42,12 +40,15 @@ def glance(
     if size > left:
         return [None] * len(rules)
     try:
-        joined = () if read.apart else [each.text.text for each in _joined(read)]
+        joined = () if read.apart else [each.text.text for each in joined_texts(read.texts)]
         lines = "\n".join([*texts, *joined] if joined else texts)
+        weight = len(lines) if joined else size
+        if weight > left:
+            return [None] * len(rules)
         raw, is_plain = lines.encode(), lines.isascii()
         if is_plain and DISGUISES.match(raw) == DISGUISES.nothing:
             return _results(rules, (raw, raw.lower(), True), read.texts, size, clock)
-        if BEYOND_ASCII * size > left or not _can_tell(rules):
+        if BEYOND_ASCII * weight > left or not _can_tell(rules):
             return [None] * len(rules)  # rules may have to read them once more
         if not is_plain:
             size = len("".join(texts).encode())
@@ -119,11 +120,6 @@ def _seen(rule: GuardRule, texts: Sequence[Text], total: int) -> tuple[int, int]
     return total - len("".join(left_out).encode()), len(texts) - len(left_out)
 
 
-def _joined(read: Texts) -> Iterator[JoinedParts]:
-    """Return the texts that are read as one."""
-    return chain(joined_parts(read.texts), seams(read.texts))
-
-
 def _readings(read: Texts) -> Lines:
     """Return all readings of the texts, and of those that are read as one, each on lines of its
     own. Raise ``ValueError`` where rules see more of a text than those: of a long one, of one with
@@ -135,7 +131,7 @@ def _readings(read: Texts) -> Lines:
             raise ValueError("a long text is read piece by piece")
         views += part.views
     if not read.apart:
-        for joined in _joined(read):
+        for joined in joined_texts(read.texts):
             views += joined.views()
     cased = "\n".join([view.cased for view in views])
     folded = "\n".join([view.folded for view in views])

@@ -6,7 +6,7 @@ found in one of them only by what another says before or after it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -15,14 +15,16 @@ from proxy.frozen import frozen
 from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.text.normalize import View, variants
 from proxy.guardrails.text.walk import Path, Text, parts_of
+from proxy.types.cuttable import is_cuttable
+from proxy.types.guard import Finding
 
 MOST = 64 * 1024  # characters of a message that are read once more
 
 
 @frozen
 class JoinedParts:
-    """Texts, by their numbers, that are read as one; ``starts`` and ``ends`` are where each stands
-    in ``text``, and ``data`` are the places of those whose base64 is read beside them.
+    """Texts, by their numbers in order, that are read as one; ``starts`` and ``ends`` are where
+    each stands in ``text``, and ``data`` are the places of those whose base64 is read beside them.
 
     Of texts that are cut ``skipped`` says from which character on each is there, and ``shares``
     where each message stands in ``text``: what one of them says by itself, cut as it is, counts for
@@ -49,16 +51,41 @@ class JoinedParts:
         for match in matches:
             yield [*self._pieces(match)]
 
-    def may_continue(self, pieces: Iterable[tuple[int, TextMatch]]) -> bool:
-        """True if what is left of a finding that a text has may be part of it. Where messages are
-        cut it holds a digit, as keys and numbers do: an address at the end of one does not make a
-        finding of the word that the next begins with."""
-        return not self.shares or any(
-            any(map(str.isdigit, self._text_of(number, piece))) for number, piece in pieces
-        )
+    def is_one(self, match: TextMatch, detector: object) -> bool:
+        """True if what no text has by itself is one finding: where messages meet a detector may
+        know that it is two values beside each other."""
+        if not self.shares or not is_cuttable(detector):
+            return True
+        first = bisect_right(self.shares, match.start, key=_begin) - 1
+        last = bisect_right(self.shares, match.end - 1, key=_begin) - 1
+        ends = [(self.shares[at][1], self.shares[at + 1][0]) for at in range(first, last)]
+        found = Finding(start=match.start, end=match.end, kind=match.kind, score=match.score)
+        return detector.is_cut(self.text.text, found, ends)
+
+    def continued(
+        self,
+        match: TextMatch,
+        pieces: Sequence[tuple[int, TextMatch]],
+        since: int,
+        detector: object,
+    ) -> Sequence[tuple[int, TextMatch]]:
+        """Return what is left of a finding that the text ``since`` has, and may be part of it.
+        Where messages are cut it holds a digit, as keys and numbers do: an address at the end of
+        one does not make a finding of the word that the next begins with. It is in the next ones,
+        or before a value that is told to be cut."""
+        if not self.shares:
+            return pieces
+        if is_cuttable(detector):
+            more = [(number, piece) for number, piece in pieces if number < since]
+            if not (more and self.is_one(match, detector)):
+                return ()
+        else:
+            more = [(number, piece) for number, piece in pieces if number >= since]
+        has_digit = any(any(map(str.isdigit, self._text_of(*each))) for each in more)
+        return more if has_digit else ()
 
     def _text_of(self, number: int, piece: TextMatch) -> str:
-        place = self.numbers.index(number)
+        place = bisect_left(self.numbers, number)
         base = self.starts[place] - (self.skipped[place] if self.skipped else 0)
         return self.text.text[piece.start + base : piece.end + base]
 
@@ -125,6 +152,10 @@ class FoundSpans:
         return (
             at < len(self.starts) and self.starts[at] <= match.start and match.end <= self.ends[at]
         )
+
+
+def _begin(share: tuple[int, int]) -> int:
+    return share[0]
 
 
 def _start(match: TextMatch) -> int:

@@ -8,15 +8,17 @@ no more than its seams.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from proxy.frozen import frozen
 from proxy.guardrails.text.walk import Text, parts_of
-from proxy.guardrails.whole.joined_parts import MOST, JoinedParts
+from proxy.guardrails.text.weight import weight_of
+from proxy.guardrails.whole.joined_parts import MOST, JoinedParts, joined_parts
 
 WINDOW = 256  # characters of a message on either side of where it meets another
 BETWEEN = ("", " ")  # what may stand there: a key is cut, or the words of a phrase are apart
 
+_TURNS = frozenset({"input", "messages"})
 _OF_CONTENT = 3  # steps to what a message says: ``messages``, its number, ``content``
 
 
@@ -30,6 +32,17 @@ class Cut:
 
 
 Message = Sequence[Cut]
+
+
+def joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
+    """Return all that is read as one, beside the texts themselves."""
+    return chain(joined_parts(texts), seams(texts))
+
+
+def weight_of_joined(texts: Sequence[Text]) -> int:
+    """Return how much there is to read once more: of short messages of one role as much as twice
+    their own weight, with a space between them and without."""
+    return sum(weight_of(joined.text.text) for joined in joined_texts(texts))
 
 
 def seams(texts: Sequence[Text]) -> Iterator[JoinedParts]:
@@ -61,7 +74,7 @@ def _runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
     role, message = None, None
     for number, text in enumerate(texts):
         path = text.path
-        if path[0] != "messages" or len(path) < _OF_CONTENT:
+        if path[0] not in _TURNS or len(path) < _OF_CONTENT:
             continue
         if text.role != role:
             if len(run) > 1:

@@ -11,22 +11,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import NamedTuple
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.mask import TextMatch, find_matches
 from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.text.base64_text import ALPHABET, long_runs
+from proxy.guardrails.text.base64_text import ALPHABET, MOST_RUN, long_runs
 from proxy.guardrails.text.normalize import Beginning, View, beginning, decoded, variants
 from proxy.guardrails.text.walk import Text
 from proxy.guardrails.text.weight import EACH, SHEET
-from proxy.guardrails.whole.joined_parts import FoundSpans, JoinedParts, joined_parts
-from proxy.guardrails.whole.seams import seams
+from proxy.guardrails.whole.joined_parts import FoundSpans, JoinedParts
+from proxy.guardrails.whole.seams import joined_texts
 from proxy.types.guard import GuardRule, is_detector
-
-MOST_RUN = 4096  # characters of one run of base64 that are read with a piece; all of it by itself
 
 
 class TextViews(NamedTuple):
@@ -222,7 +219,7 @@ def sheets(
 def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
     for place, text in enumerate(texts):
         yield part_of(place, text, size)
-    for joined in chain(joined_parts(texts), seams(texts)):
+    for joined in joined_texts(texts):
         yield TextViews(place=-1, text=joined.text, views=joined.views(), bytes=0, joined=joined)
 
 
@@ -288,11 +285,12 @@ def _together(
         return []
     found = {number: FoundSpans.of(known.get(number, ())) for number in joined.numbers}
     new: list[tuple[int, TextMatch]] = []
-    for pieces in joined.in_parts(seen):
+    for match, pieces in zip(seen, joined.in_parts(seen), strict=True):
         rest = [each for each in pieces if not found[each[0]].has(each[1])]
-        if not any(found[number].meets(piece) for number, piece in pieces):
-            tally.count(pieces[0][1].kind, pieces[0][1].score)
-        elif not joined.may_continue(rest):
-            continue
-        new += rest
+        known_in = next((number for number, one in pieces if found[number].meets(one)), None)
+        if known_in is not None:
+            new += joined.continued(match, rest, known_in, tally.detector)
+        elif joined.is_one(match, tally.detector):
+            tally.count(match.kind, match.score)
+            new += rest
     return new

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
 from proxy import usage
-from proxy.dialects import DIALECTS
 from proxy.policy import schema
 from proxy.policy.compile.cache import kept
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.guards import GuardCompiler
 from proxy.policy.compile.limits import LimitCompiler
+from proxy.policy.compile.listed_models import listed_models
 from proxy.policy.compile.prices import uncovered
 from proxy.policy.compile.rules import RuleCompiler
+from proxy.policy.compile.upstreams import compile_upstream
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import (
@@ -34,13 +35,12 @@ from proxy.policy.files.load import Loaded, maybe, note, secret
 from proxy.policy.files.source import Path_, PolicyError
 from proxy.policy.schema import patterns
 from proxy.policy.schema.plugged import AnyGuard
-from proxy.types import Breaker, Retry, ScopedLimit, Secret, Target, Timeouts, Upstream
+from proxy.types import Retry, ScopedLimit, Secret, Target, Upstream
 from proxy.types.guard import UNGUARDED
-from proxy.types.target import NOT_THE_CLIENTS
 
 Weighed = tuple[Target, int | None]
+FILE = "file:"
 DEFAULT_POLICY = "default"
-OPENAIS_OWN = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
 
 
 def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snapshot:
@@ -67,10 +67,12 @@ class _Compiler:
         self.placed: dict[Path_, Target] = {}
         self.made: dict[Hashable, VirtualKey] = {}  # of keys that differ in their names alone
         self.asks_table = loaded.brings_prices
+        self.secret_files: set[str] = set()
 
     def snapshot(self, revision: str) -> Snapshot:
         self.upstreams = {
-            name: self.upstream(name, each) for name, each in self.policies.upstreams.items()
+            name: compile_upstream(name, each, self.secret)
+            for name, each in self.policies.upstreams.items()
         }
         context: CompileContext = weakref.proxy(self)  # in a circle it would be garbage, not gone
         self.limits = LimitCompiler(context)
@@ -82,6 +84,7 @@ class _Compiler:
         if self.knows_prices():
             for path, message in uncovered(deployments, self.placed):
                 self.complain(path, message)
+        self.aliases()
         keys = {n: self.key(n, each, deployments) for n, each in self.policies.keys.items()}
         credentials = list(self.credentials(keys))
         places = {path: at for path, at in self.document.places.items() if path[:1] != ("prices",)}
@@ -95,43 +98,23 @@ class _Compiler:
             places=MappingProxyType(places),
             limits=MappingProxyType(self.limits.names),
             headers=frozenset(self.rule_compiler.headers | _sticky_headers(self.policies)),
+            secret_files=frozenset(self.secret_files),
+            origins=frozenset(self.policies.cors.origins),
             wants_no_keys="keys" in self.document.empty and not keys,
             revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
             unprepared=tuple(self.guard_compiler.unprepared),
-            prices_as_of=self.loaded.priced.price_table.as_of if self.asks_table else None,
+            prices_as_of=self.as_of(),
         )
+
+    def as_of(self) -> date | None:
+        """Return the day of the table of prices, where anything has asked for a price of it."""
+        return self.loaded.priced.price_table.as_of if self.asks_table else None
 
     def knows_prices(self) -> bool:
         """True if nothing is missing that may price a target, or take a limit of money away."""
-        without_prices = ("keys", "tags", "caller_tags")
+        without_prices = ("keys", "tags", "caller_tags", "cors")
         return self.document.whole and all(
             path[0] in without_prices for path in self.document.left_out
-        )
-
-    def upstream(self, name: str, config: schema.UpstreamConfig) -> Upstream:
-        path: Path_ = ("upstreams", name)
-        key = self.secret((*path, "api_key"), config.api_key) if config.api_key else None
-        headers = [
-            (header, self.secret((*path, "headers", header), value))
-            for header, value in config.headers.items()
-        ]
-        return Upstream(
-            name=name,
-            dialect=config.dialect,
-            base_url=config.base_url,
-            api_key=key,
-            headers=tuple(headers),
-            timeouts=Timeouts(**config.timeouts.model_dump()),
-            provider=config.provider or DIALECTS[config.dialect].provider,
-            accepts=frozenset(config.accepts),
-            drops=frozenset(config.drop),
-            refuses=_refused(config),
-            open_ranges=config.dialect == "openai" and not OPENAIS_OWN.search(config.base_url),
-            max_answer_bytes=config.max_answer_bytes,
-            max_answer_values=config.max_answer_values,
-            propagate_trace=config.propagate_trace,
-            max_concurrency=config.max_concurrency,
-            breaker=_breaker(config.breaker),
         )
 
     def text(self, name: str) -> str:
@@ -140,6 +123,8 @@ class _Compiler:
     def secret(self, path: Path_, ref: str) -> Secret:
         if self.environ is None:
             return Secret("")
+        if ref.startswith(FILE):
+            self.secret_files.add(ref.removeprefix(FILE))
         try:
             value = secret(ref, self.environ)
         except ValueError as error:
@@ -169,7 +154,18 @@ class _Compiler:
             guards=self.rule_compiler.guarding(policy) if policy else UNGUARDED,
             refuse_unpriced=config.unpriced == "refuse",
             max_models=config.max_models,
+            aliases=tuple(config.also_known_as),
         )
+
+    def aliases(self) -> None:
+        """Complain of a name that two deployments have."""
+        owners = {name: name for name in self.policies.deployments}
+        for name, config in self.policies.deployments.items():
+            for index, alias in enumerate(config.also_known_as):
+                owner = owners.setdefault(alias, name)
+                if owner != name or alias == name or alias in config.also_known_as[:index]:
+                    path: Path_ = ("deployments", name, "also_known_as", index)
+                    self.complain(path, f"{alias!r} is a name of the deployment {owner} already")
 
     def followed(self, path: Path_, policy: str | None) -> str | None:
         """Name the policy that a deployment follows: its own, or the one for all others."""
@@ -259,7 +255,7 @@ class _Compiler:
             name=name,
             deployments=MappingProxyType(reached),
             named=MappingProxyType(named),
-            listing=tuple(sorted(named)),
+            listing=listed_models(reached, named, self.as_of()),
             tags=_sorted(config.tags),
             may_refresh=may_refresh,
             may_trace=may_trace,
@@ -308,12 +304,6 @@ class _Compiler:
             self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
 
 
-def _refused(config: schema.UpstreamConfig) -> frozenset[str]:
-    if not config.refuse and not config.drop:
-        return NOT_THE_CLIENTS
-    return (NOT_THE_CLIENTS | {*config.refuse}) - {*config.drop}
-
-
 def _rule(tag: schema.Tag) -> TagRule:
     return TagRule(
         values=frozenset(tag.values) if tag.values is not None else None,
@@ -340,10 +330,6 @@ def _joined(under: Mapping[str, str], over: Mapping[str, str]) -> Mapping[str, s
 def _sticky_headers(policies: schema.PoliciesConfig) -> set[str]:
     sticky = (each.sticky for each in policies.deployments.values())
     return {each.header for each in sticky if each is not None and each.header is not None}
-
-
-def _breaker(config: schema.BreakerConfig) -> Breaker | None:
-    return None if config.off else Breaker(config.failures, config.rest)
 
 
 def _sticky(config: schema.StickyConfig | None) -> Sticky | None:
@@ -377,11 +363,15 @@ def _serves(weighed: list[Weighed], balanced: bool) -> Mapping[str, Candidates]:
 
 
 def _named(reached: Mapping[str, Reach]) -> dict[str, tuple[Reach, ...]]:
-    """Who serves a name: the deployment of that name, else all that have such a model."""
+    """Who serves a name: the deployment of that name, be it its own or another, else all that have
+    such a model."""
     named: dict[str, list[Reach]] = {}
     for reach in reached.values():
         for model in reach.deployment.routes.serves:
             named.setdefault(model, []).append(reach)
-    return {name: tuple(each) for name, each in named.items()} | {
-        name: (reach,) for name, reach in reached.items()
+    aliases = {alias: (each,) for each in reached.values() for alias in each.deployment.aliases}
+    return {
+        **{name: tuple(each) for name, each in named.items()},
+        **aliases,
+        **{name: (reach,) for name, reach in reached.items()},
     }

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 
-from proxy.errors import BadField, NotFound, Unauthorized
+from proxy.errors import BadField, ModelNotFound, NotFound, Unauthorized
 from proxy.frozen import frozen, memo
 from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import facts_of
@@ -17,6 +17,7 @@ from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, unlike
 from proxy.policy.decide.snapshot import Credential, Reach, Snapshot, VirtualKey
 from proxy.types import Call, ModelCall, Plan, RequestHead
+from proxy.types.listed_model import ListedModel
 from proxy.words import ascii_word, listed
 
 PLANS_KEPT = 4096  # of all keys together
@@ -121,7 +122,7 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
             deployment=None,
             tags=key.tags,
             model_calls=(),
-            listing=key.listing,
+            listing=_listed(key, head),
             warnings=warnings,
         )
     reach = _find(key, call)
@@ -135,6 +136,20 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     ruled = [rule_model_call(reach, call, facts, model) for model in call.models]
     basis = Basis(snapshot=snapshot, key=key, reach=reach, call=call, dropped=dropped, ruled=ruled)
     return _plan(basis, tags, warnings)
+
+
+def _listed(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
+    """Return the models that a key may use, each by one name unless all names are asked for; or the
+    one that is asked for by any of its names. Raises ``ModelNotFound``."""
+    model, names = head.parameter("model"), head.parameter("names")
+    if model is not None:
+        if model not in key.listing:
+            message = f"No deployment that this key may use serves {listed([model])}."
+            raise ModelNotFound(message, param="model")
+        return (key.listing[model],)
+    if names not in (None, "all"):
+        raise BadField("names", "must be all")
+    return tuple(each for each in key.listing.values() if each.is_main or names == "all")
 
 
 def _plan(basis: Basis, tags: Mapping[str, str], warnings: tuple[str, ...]) -> DecidedPlan:
@@ -196,7 +211,7 @@ def _find(key: VirtualKey, call: Call) -> Reach:
     """The one that the call names, else the only one of the key that serves all its models."""
     asked = call.head.deployment or call.deployment
     if asked is not None:
-        found = key.deployments.get(asked)
+        found = key.deployments.get(asked) or key.known_as(asked)
         if found is None:
             message = (
                 f"The deployment {ascii_word(asked)} does not exist, or this key may not use it."
@@ -213,7 +228,7 @@ def _find(key: VirtualKey, call: Call) -> Reach:
     if not candidates:
         together = " together" if len(call.models) > 1 else ""
         message = f"No deployment that this key may use serves {models}{together}."
-        raise NotFound(message, param="model")
+        raise ModelNotFound(message, param="model")
     names = ", ".join(sorted(each.deployment.name for each in candidates))
     raise BadField("model", f"{models} is served by {names}; name one in x-headrace-deployment")
 

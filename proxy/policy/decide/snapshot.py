@@ -16,6 +16,7 @@ from proxy.policy.files.source import Path_, SourceLocation
 from proxy.policy.schema.patterns import TagPattern
 from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
 from proxy.types.guard import UNGUARDED, Guarding, Preparable
+from proxy.types.listed_model import ListedModel
 
 
 @frozen
@@ -36,7 +37,8 @@ class TagRule:
 
 @frozen
 class Deployment:
-    """A deployment, with the sections of rules that it follows, in order."""
+    """A deployment, with the sections of rules that it follows, in order. ``aliases`` are names by
+    which calls may say it beside its own."""
 
     name: str
     tags: Mapping[str, str]
@@ -51,6 +53,7 @@ class Deployment:
     guards: Guarding = UNGUARDED
     refuse_unpriced: bool = False
     max_models: int = 32
+    aliases: tuple[str, ...] = ()
 
     @property
     def rules(self) -> Iterator[Rule]:
@@ -90,21 +93,28 @@ class Reach:
         """Return a key, which nobody has, that reaches nothing else."""
         deployments = {self.deployment.name: self}
         return VirtualKey(
-            name=name, deployments=deployments, named={}, listing=(), tags={}, may_refresh=False
+            name=name, deployments=deployments, named={}, listing={}, tags={}, may_refresh=False
         )
 
 
 @frozen
 class VirtualKey:
-    """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it."""
+    """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it, and
+    ``listing`` what lists of models say of the name."""
 
     name: str
     deployments: Mapping[str, Reach]
     named: Mapping[str, tuple[Reach, ...]]
-    listing: tuple[str, ...]
+    listing: Mapping[str, ListedModel]
     tags: Mapping[str, str]
     may_refresh: bool
     may_trace: bool = False
+
+    def known_as(self, alias: str) -> Reach | None:
+        """Return the deployment that has this name beside its own; None where none of the key's
+        has."""
+        known = self.named.get(alias, ())
+        return next((each for each in known if alias in each.deployment.aliases), None)
 
 
 @frozen
@@ -139,7 +149,8 @@ class Snapshot:
     limit is written. ``prices_as_of`` is the day on which the table of prices was taken.
     ``wants_no_keys`` is true of policies that say ``keys: {}``. ``plans`` are those of calls so
     far that others share, by the way that these come: see ``KeyCaller``. ``unprepared`` are
-    detectors that have more to load, which ``prepare`` does.
+    detectors that have more to load, which ``prepare`` does. ``origins`` are those of pages that
+    may call, ``*`` stands for all; ``secret_files`` are the paths of secrets that stand in files.
     """
 
     revision: str
@@ -155,6 +166,8 @@ class Snapshot:
     revoked: frozenset[str] = frozenset()
     wants_no_keys: bool = False
     revoked_credentials: Mapping[bytes, Credential] = field(default_factory=dict)
+    origins: frozenset[str] = frozenset()
+    secret_files: frozenset[str] = frozenset()
     unprepared: tuple[Preparable, ...] = field(default=(), repr=False)
     plans: dict[Hashable, Plan] = memo(dict)
     _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)

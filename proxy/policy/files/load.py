@@ -85,11 +85,11 @@ def load(folder: Path) -> Loaded:
 
 def read(folder: Path) -> Loaded:
     """Read a folder. What is wrong in shape is noted in the document, and left out."""
-    document = Document()
+    document = Document(folder=shown_as(folder))
     digest = hashlib.sha256()
     files = list(files_below(folder, document, unread="tests"))
     if not files and document.whole:
-        document.give_up(SourceLocation(folder.name, 1, 1), (), "holds no .yaml file")
+        document.give_up(SourceLocation(document.folder, 1, 1), (), "holds no .yaml file")
     for file in files:
         shown = file.relative_to(folder).as_posix()
         content = read_file(file, shown, document)
@@ -104,6 +104,11 @@ def read(folder: Path) -> Loaded:
     return replace(loaded, revision=digest.hexdigest()[:REVISION_LENGTH])
 
 
+def shown_as(folder: Path) -> str:
+    """Return by which name a folder stands in the places of what is wrong with it as a whole."""
+    return folder.absolute().name or str(folder)
+
+
 def files_below(folder: Path, document: Document, unread: str | None = None) -> Iterator[Path]:
     """All YAML files but hidden ones and those in the folder ``unread``, in a fixed order.
 
@@ -116,7 +121,7 @@ def files_below(folder: Path, document: Document, unread: str | None = None) -> 
         met += 1 + len(names)
         if met > MAX_ENTRIES:
             document.give_up(
-                SourceLocation(folder.name, 1, 1), (), f"holds more than {MAX_ENTRIES} files"
+                SourceLocation(document.folder, 1, 1), (), f"holds more than {MAX_ENTRIES} files"
             )
             return
         skipped = unread if here == folder else None

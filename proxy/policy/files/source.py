@@ -58,13 +58,15 @@ class PolicyError(Exception):
 class Document:
     """Plain data of one or several files, and the place of each key and value by its path.
 
-    ``texts`` are the files that it names, or what is wrong with one. ``unread`` are the texts of
-    files that could not be read to their end, None for one of which nothing is known, and ``keys``
-    the words in them that may be keys. ``left_out`` are parts of a wrong shape, without which the
-    rest is looked at, ``altered`` those that hold one, and ``numbers`` those that items of their
-    lists have in the files. ``empty`` are the sections that say ``{}``.
+    ``folder`` is its name, the place of what no file says. ``texts`` are the files that it names,
+    or what is wrong with one. ``unread`` are the texts of files that could not be read to their
+    end, None for one of which nothing is known, and ``keys`` the words in them that may be keys.
+    ``left_out`` are parts of a wrong shape, without which the rest is looked at, ``altered`` those
+    that hold one, and ``numbers`` those that items of their lists have in the files. ``empty`` are
+    the sections that say ``{}``.
     """
 
+    folder: str = "policies"
     data: dict[str, Any] = field(default_factory=dict)
     places: dict[Path_, SourceLocation] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -108,7 +110,7 @@ class Document:
         """Return the location of a path, or of the nearest part of it that is written down."""
         while path and path not in self.places:
             path = path[:-1]
-        return self.places.get(path, SourceLocation("policies", 1, 1))
+        return self.places.get(path, SourceLocation(self.folder, 1, 1))
 
     def written(self, path: Path_) -> Path_:
         """Leave out the parts of a path that only the long form of what is written has."""

@@ -11,7 +11,7 @@ import orjson
 
 from proxy.frozen import frozen
 from proxy.policy.compile.compiler import compile_policies
-from proxy.policy.files.load import read
+from proxy.policy.files.load import read, shown_as
 from proxy.policy.files.source import PolicyError, Problem
 from proxy.policy.review.lint import warnings
 from proxy.policy.review.stream_hold import held
@@ -76,11 +76,16 @@ def as_json(found: CheckReport) -> str:
 def as_github(found: CheckReport) -> str:
     """Workflow commands, which GitHub shows beside the lines of a change."""
     lines = [
-        f"::{kind} file={found.folder / p.file},line={p.line},col={p.column}::"
+        f"::{kind} file={_file(found.folder, p)},line={p.line},col={p.column}::"
         f"{_escaped(f'{p.path}: {p.message}')}"
         for kind, p in found
     ]
     return "\n".join([*lines, f"{found.folder}: {found.summary}"])
+
+
+def _file(folder: Path, problem: Problem) -> Path:
+    """Return the file of a problem with its folder, or the folder alone where no file has it."""
+    return folder if problem.file == shown_as(folder) else folder / problem.file
 
 
 def _escaped(text: str) -> str:

@@ -25,7 +25,7 @@ SECTIONS = {
     "prices": "prices of",
 }
 EXAMPLES = 3
-ENDPOINTS = ("chat", "completions", "embeddings")
+ENDPOINTS = ("chat", "completions", "responses", "embeddings")
 MAX_SHOWN = 80
 
 
@@ -46,7 +46,7 @@ def changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
             if details:
                 yield f"{kind} {name}"
                 yield from (f"    {detail}" for detail in details)
-    for section in ("caller_tags", "price_table", "revoked"):
+    for section in ("caller_tags", "cors", "price_table", "revoked"):
         yield from _walk(section, before[section], after[section])
 
 

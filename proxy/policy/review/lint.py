@@ -68,7 +68,7 @@ def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             message = f"ends in the route {route}, which is put after it once more: write {base}"
             yield (*path, "base_url"), message
         headers = {header.lower() for header in upstream.headers}
-        for header in DIALECTS[upstream.dialect].server.required_headers:
+        for header in DIALECTS[upstream.spoken].server.required_headers:
             if header not in headers:
                 whose = upstream.dialect.capitalize()
                 yield path, f"has no {header} under headers, which {whose} requires"

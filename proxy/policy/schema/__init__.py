@@ -14,6 +14,7 @@ from pydantic import Field
 from proxy.config.scalars import VARIABLE, Name, Section, TagKey
 from proxy.policy.schema.cache import CacheConfig, SemanticConfig
 from proxy.policy.schema.capture import CaptureConfig
+from proxy.policy.schema.cors import CorsConfig
 from proxy.policy.schema.deployments import (
     DeploymentConfig,
     HedgeConfig,
@@ -42,6 +43,7 @@ __all__ = [
     "CacheConfig",
     "CallerTags",
     "CaptureConfig",
+    "CorsConfig",
     "CredentialConfig",
     "DeploymentConfig",
     "HedgeConfig",
@@ -82,6 +84,8 @@ class PoliciesConfig(Section):
     """What becomes of a caller's tag that is not allowed."""
     keys: dict[Name, KeyConfig] = Field(default_factory=dict)
     """Who may call what."""
+    cors: CorsConfig = Field(default_factory=CorsConfig)
+    """Which pages in browsers may call."""
     revoked: list[Revocation] = Field(default_factory=list)
     """Keys, by name or digest, that count no more, whatever is wrong in the rest of the folder."""
     policies: dict[Name, PolicyConfig] = Field(default_factory=dict)

@@ -20,6 +20,7 @@ from proxy.config.shapes import (
 from proxy.policy.schema.cache import CacheConfig
 from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.prices import PriceConfig
+from proxy.types.way import TargetEndpoint
 from proxy.words import MAX_MODELS
 
 
@@ -41,8 +42,8 @@ class TargetConfig(Section):
     """The model's name there."""
     weight: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """Its share of the calls that several targets can serve."""
-    endpoint: Literal["completions", "chat"] | None = None
-    """The only kind of call that it serves; the other is translated."""
+    endpoint: TargetEndpoint | None = None
+    """The only kind of call that it serves; others are translated."""
     price: Annotated[list[PriceConfig], BeforeValidator(_dated)] = Field(default_factory=list)
     """Its own price, or dated prices; they win over the table."""
 
@@ -135,6 +136,8 @@ class DeploymentConfig(Section):
 
     description: str = ""
     """For people."""
+    also_known_as: Annotated[list[Model], Field(max_length=100)] = Field(default_factory=list)
+    """Other names by which calls may say it."""
     tags: dict[TagKey, str] = Field(default_factory=dict)
     """Tags of its calls."""
     targets: Annotated[list[TargetConfig], Field(min_length=1)]

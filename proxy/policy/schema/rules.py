@@ -116,7 +116,7 @@ class When(Section):
     dialect: Match | None = None
     """The wire format that the client speaks."""
     endpoint: Match | None = None
-    """completions, chat or embeddings."""
+    """completions, chat, responses, embeddings or count_tokens."""
     model: Match | None = None
     """A name of the model that it may reach."""
     stream: bool | None = None

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+)
 
 from proxy.config.scalars import (
     CREDENTIAL,
@@ -19,6 +26,7 @@ from proxy.config.scalars import (
     Switched,
     Url,
     any_case,
+    text,
 )
 from proxy.dialects import DIALECTS
 
@@ -63,6 +71,55 @@ FieldName = Annotated[
 ]
 
 
+def _accepted(value: Any) -> Any:
+    """Return a field's name, or what has the most that is taken of it. Raise ``ValueError``."""
+    if isinstance(value, dict) and len(value) == 1:
+        [(name, most)] = value.items()
+        good = isinstance(name, str) and type(most) in (int, float) and most >= 0
+    else:
+        good = isinstance(value, str)
+    if not good:
+        raise ValueError("must be a field, such as top_k, or the most of one, such as stop: 16")
+    return value
+
+
+AcceptedField = Annotated[
+    Any,
+    BeforeValidator(_accepted),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "number", "minimum": 0},
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                },
+            ]
+        }
+    ),
+]
+COMPATIBLE, AZURE = "openai_compatible", "azure"
+OPENAIS_FORM = (COMPATIBLE, AZURE)
+"""What stands for OpenAI's dialect as others speak it: those who judge by themselves what is too
+much, and Azure, whose paths and credential are its own."""
+
+
+QueryName = Annotated[
+    str,
+    *text(
+        rf"(?!(?:.*(?:{CREDENTIAL}|[kK][eE][yY])))[A-Za-z0-9_.-]{{1,64}}",
+        "must be a plain word, and no secret's name: those go into headers",
+        "api-version",
+    ),
+]
+QueryValue = Annotated[
+    str,
+    *text(r"[A-Za-z0-9_.,:~-]{1,200}", "must be letters, digits and ._,:~-", "2024-10-21"),
+]
+
+
 class TimeoutsConfig(Section):
     """How long an upstream may take in each phase."""
 
@@ -88,20 +145,26 @@ class BreakerConfig(Switched):
 class UpstreamConfig(Section):
     """A provider endpoint."""
 
-    dialect: Annotated[str, ListedWord(tuple(DIALECTS))]
-    """The wire format that it speaks."""
+    dialect: Annotated[str, ListedWord((*DIALECTS, *OPENAIS_FORM))]
+    """The wire format that it speaks; `openai_compatible` is OpenAI's, with ranges of its own, and
+    `azure` is OpenAI's at Azure's paths."""
     base_url: Url
     """Where it is; without a path, the dialect's own prefix is added."""
     api_key: SecretRef | None = None
     """Its credential, as ${VARIABLE} or file:/path."""
     headers: Annotated[dict[str, str], WithJsonSchema(HEADERS)] = Field(default_factory=dict)
     """Headers that are sent with every request."""
+    query: dict[QueryName, QueryValue] = Field(default_factory=dict)
+    """What is said in the query of every request, such as an `api-version`; no secret."""
     timeouts: TimeoutsConfig = Field(default_factory=TimeoutsConfig)
     """How long it may take in each phase."""
     provider: Name | None = None
     """Whose prices count, and its name in telemetry."""
-    accepts: list[str] = Field(default_factory=list)
-    """Request fields that it takes beyond its dialect's own."""
+    accepts: list[AcceptedField] = Field(default_factory=list)
+    """Request fields that it takes beyond its dialect's own, or `NAME: MOST`: the largest number
+    that it takes there, or the most entries."""
+    include_usage: Literal["on", "off"] = "on"
+    """Whether a stream is asked to tell its usage; `off` for a server that refuses to be asked."""
     drop: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)
     """Request fields that are left out on the way to it, with a warning to the client."""
     refuse: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)
@@ -118,6 +181,19 @@ class UpstreamConfig(Section):
     """How many requests it may have at once; the next goes elsewhere, or is refused at once."""
     breaker: BreakerConfig = Field(default_factory=BreakerConfig)
     """When a target there that keeps failing is left alone; `off` for never."""
+
+    @property
+    def spoken(self) -> str:
+        """The name of the dialect that it speaks."""
+        return "openai" if self.dialect in OPENAIS_FORM else self.dialect
+
+    @property
+    def accepted(self) -> dict[str, float | None]:
+        """Request fields that it takes, with the most that it takes of each, where that is said."""
+        found: dict[str, float | None] = {}
+        for each in self.accepts:
+            found.update({each: None} if isinstance(each, str) else each)
+        return found
 
     @field_validator("headers")
     @classmethod

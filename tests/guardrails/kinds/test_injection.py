@@ -177,8 +177,8 @@ async def test_what_the_application_wrote_is_judged_where_roles_name_it(
 
 
 async def test_one_look_at_all_texts_counts_those_that_a_rule_looks_at() -> None:
-    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
-    texts = request_texts({"messages": said})
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    texts = request_texts({"messages": messages})
     kinds = frozenset(text.kind for text in texts.texts)
 
     together = (await Engine(Ticks()).inspect([BY_RULES], texts)).results[0]

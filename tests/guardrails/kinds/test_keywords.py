@@ -71,7 +71,7 @@ def test_reach_is_that_of_the_longest(
 
 
 @pytest.mark.parametrize(
-    ("words", "regexes", "said"),
+    ("words", "regexes", "message"),
     [
         ([], [], "rivals: a list of no words"),
         (["mill", " "], [], "rivals: an empty word"),
@@ -81,9 +81,9 @@ def test_reach_is_that_of_the_longest(
     ],
 )
 def test_what_finds_nothing_or_takes_too_long_is_refused(
-    words: list[str], regexes: list[str], said: str
+    words: list[str], regexes: list[str], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         Keywords("rivals", words, regexes)
 
 

@@ -146,12 +146,12 @@ async def test_questions_and_answers_go_through_a_model_of_ones_own(
     upstream.then(whole, streamed, answer(chat("Fine.")))
     async with guarded(tmp_path, upstream, f"input: [{rule}], output: [{rule}]") as (_, client):
         asked = await ask(client, "where is the hippo ?")
-        told = [await ask(client, "Hi"), await ask(client, "Hi", stream=True)]
+        replies = [await ask(client, "Hi"), await ask(client, "Hi", stream=True)]
         fine = await ask(client, "Hi")
 
     assert asked[2]["error"]["guard"] == {"name": "rivals", "kind": "rival"}
-    assert [b"guardrail_blocked" in said for _, said, _ in told] == [True, True]
-    assert not [said for _, said, _ in told if b"hip" in said]
+    assert [b"guardrail_blocked" in raw for _, raw, _ in replies] == [True, True]
+    assert not [raw for _, raw, _ in replies if b"hip" in raw]
     assert fine[0] == 200
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guardrails.kinds.secrets import LEAST_REACH, REACH, Secrets
+from proxy.guardrails.kinds.secrets import LEAST_REACH, MOST_SHARED, REACH, Secrets, shared
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.key_shapes import END, KEY_SHAPES, START
 from tests.guardrails.growth import growth
@@ -286,7 +286,7 @@ def test_what_stands_beyond_the_reach_changes_nothing(secrets: Secrets, kind: st
 
 
 def test_the_kinds_are_a_closed_set(secrets: Secrets) -> None:
-    assert len(secrets.kinds) == 240
+    assert len(secrets.kinds) == 241
     assert RULES.keys() < secrets.kinds
 
 
@@ -308,3 +308,11 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("shape", HOSTILE)
 def test_hostile_text_takes_linear_time(secrets: Secrets, shape: str) -> None:
     assert growth(secrets.find, HOSTILE[shape], most=24) < 24
+
+
+def test_of_the_reaches_that_policies_had_once_few_are_kept() -> None:
+    for reach in range(REACH + 1, REACH + MOST_SHARED + 2):
+        shared(reach)
+
+    assert shared.cache_info().currsize == MOST_SHARED
+    assert shared(reach) is shared(reach)

@@ -16,13 +16,13 @@ def found(text: str, prompt: str, words: int = 12) -> list[str]:
 
 
 def test_the_prompt_of_the_call_is_found() -> None:
-    told = "I must never promise a refund above fifty euros, and hand every complaint on."
+    sentence = "I must never promise a refund above fifty euros, and hand every complaint on."
 
-    assert found(told, PROMPT, words=8) == [
+    assert found(sentence, PROMPT, words=8) == [
         "never promise a refund above fifty euros, and",
         "hand every complaint",
     ]
-    assert found(told, "Answer in French verse only.") == []
+    assert found(sentence, "Answer in French verse only.") == []
 
 
 def test_a_short_prompt_is_found_as_a_whole() -> None:

@@ -58,7 +58,7 @@ def add(copy: Path) -> None:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package that has the guard, beside policies that have one of it."""
     copy = tmp_path_factory.mktemp("copy")
-    shutil.copytree(TOP / "proxy", copy / "proxy", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(TOP / "proxy", copy / "proxy")
     (copy / "tools").symlink_to(TOP / "tools")
     add(copy)
     policies(copy / "policies", "{guard: shouting, capitals: 0.5}")

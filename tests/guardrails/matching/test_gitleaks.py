@@ -26,7 +26,7 @@ def rule(folder: Path, regex: str, more: str = "") -> SecretRule:
     return rules(file)[0]
 
 
-def told(made: SecretRule, text: str) -> str | None:
+def secret_in(made: SecretRule, text: str) -> str | None:
     data = text.encode()
     spans = made.found.search(data)
     place = spans and made.secret(data, spans)
@@ -64,13 +64,13 @@ def test_no_rule_repeats_without_end_but_by_a_class_of_its_own() -> None:
 def test_what_is_allowed_is_no_secret(tmp_path: Path, text: str, found: str | None) -> None:
     more = "[[rules.allowlists]]\nstopwords = ['test']"
 
-    assert told(rule(tmp_path, "order-[0-9a-z]+", more), text) == found
+    assert secret_in(rule(tmp_path, "order-[0-9a-z]+", more), text) == found
 
 
 def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
     more = "[[rules.allowlists]]\ncondition = 'AND'\npaths = ['x']\nregexes = ['order']"
 
-    assert told(rule(tmp_path, "order-[0-9a-z]+", more), "order-17a") == "order-17a"
+    assert secret_in(rule(tmp_path, "order-[0-9a-z]+", more), "order-17a") == "order-17a"
 
 
 @pytest.mark.parametrize(
@@ -90,31 +90,31 @@ def test_a_list_may_look_at_the_match_or_its_line(
     more = f"[[rules.allowlists]]\nregexTarget = '{target}'\nregexes = ['{allowed}']"
     made = rule(tmp_path, "order-([0-9a-z]+)", more)
 
-    assert told(made, "first line\nsecond line my-order-17a17a end\nlast line") == found
+    assert secret_in(made, "first line\nsecond line my-order-17a17a end\nlast line") == found
 
 
 def test_a_keyword_has_to_stand_near() -> None:
     sourcegraph = next(each for each in rules() if each.kind == "sourcegraph-access-token")
     digits = "0123456789abcdef" * 2 + "76543210"
 
-    assert told(sourcegraph, f"sourcegraph says {digits} ") == digits
-    assert told(sourcegraph, f"sourcegraph says {'so ' * 200}{digits} ") is None
+    assert secret_in(sourcegraph, f"sourcegraph says {digits} ") == digits
+    assert secret_in(sourcegraph, f"sourcegraph says {'so ' * 200}{digits} ") is None
 
 
 def test_the_group_that_took_part_is_the_secret_unless_it_is_a_part_of_a_shape(
     tmp_path: Path,
 ) -> None:
-    assert told(rule(tmp_path, "order=(?:(a{8})|(b{8}))"), "order=bbbbbbbb") == "bbbbbbbb"
-    assert told(rule(tmp_path, "order(-[a-z]{3}){2}"), "order-abc-def") == "order-abc-def"
-    assert told(rule(tmp_path, "(?P<of>order)-abc"), "order-abc") == "order-abc"
-    assert told(rule(tmp_path, "(order)-(abc)", "secretGroup = 2"), "order-abc") == "abc"
+    assert secret_in(rule(tmp_path, "order=(?:(a{8})|(b{8}))"), "order=bbbbbbbb") == "bbbbbbbb"
+    assert secret_in(rule(tmp_path, "order(-[a-z]{3}){2}"), "order-abc-def") == "order-abc-def"
+    assert secret_in(rule(tmp_path, "(?P<of>order)-abc"), "order-abc") == "order-abc"
+    assert secret_in(rule(tmp_path, "(order)-(abc)", "secretGroup = 2"), "order-abc") == "abc"
 
 
 def test_a_value_below_the_least_entropy_is_no_secret(tmp_path: Path) -> None:
     made = rule(tmp_path, "order-([0-9a-z]+)", "entropy = 2")
 
-    assert told(made, "order-abcabcabc") is None
-    assert told(made, "order-abcdefghi") == "abcdefghi"
+    assert secret_in(made, "order-abcabcabc") is None
+    assert secret_in(made, "order-abcdefghi") == "abcdefghi"
     assert (entropy(b""), entropy(b"aaaa"), entropy(b"abcd")) == (0, 0, 2)
 
 

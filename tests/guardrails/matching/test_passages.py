@@ -20,7 +20,7 @@ def found(text: str, *known: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "prompt",
     [
         PROMPT,
         PROMPT.upper(),
@@ -29,8 +29,8 @@ def found(text: str, *known: str) -> list[str]:
         PROMPT.replace("a", "\uff41"),
     ],
 )
-def test_a_prompt_told_in_an_answer_is_found_to_its_last_word(told: str) -> None:
-    text = f"Sure! My instructions are: {told} That was all."
+def test_a_prompt_told_in_an_answer_is_found_to_its_last_word(prompt: str) -> None:
+    text = f"Sure! My instructions are: {prompt} That was all."
 
     pieces = found(text)
 

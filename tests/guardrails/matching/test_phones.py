@@ -90,6 +90,22 @@ def test_a_row_of_phones_is_found_one_by_one() -> None:
     assert found(" ".join(row)) == [(number, 0.9) for number in row]
 
 
+@pytest.mark.parametrize(
+    ("text", "is_phone"),
+    [
+        ("3864 1495 2018", True),
+        ("3864 1495 2018 4512 9380", False),
+        ("17 612 34 56 78", False),
+        ("call 612 34 56 78 12 times", True),
+        ("612-34-56-78 12 times", True),
+        ("0176 12345678 12 times", True),
+        ("612 34 56 78, 12 times", True),
+    ],
+)
+def test_groups_beside_another_number_are_a_row(text: str, is_phone: bool) -> None:
+    assert bool(found(text)) is is_phone
+
+
 @pytest.mark.parametrize("region", ["XX", "us", "", "USA"])
 def test_an_unknown_region_is_refused(region: str) -> None:
     with pytest.raises(ValueError, match="is no region"):

@@ -40,6 +40,13 @@ def test_the_part_that_plain_texts_have_least(pattern: str, part: str) -> None:
     assert rarest_part(pattern) == part
 
 
+def test_a_part_is_of_the_case_that_its_pattern_is() -> None:
+    part = rarest_part("(?-i:[^a-z])gnu", frozenset("i"))
+
+    assert part == "(?-i:[^a-z])gnu"
+    assert re2.search(f"(?i){part}", "ZGNU")
+
+
 PIECES = st.sampled_from(
     [
         *("ab", "c", "(?:d|ef)", "g?", "(?:hi)*", "[jk]", "(?:lm|n)+", "o{2}", "(?:p|)", "^"),
@@ -61,7 +68,7 @@ def words_of(pattern: str) -> list[str]:
 
 
 VOCABULARY = sorted({word for rule in RULES for word in words_of(rule.pattern)})
-SAID = st.lists(
+PHRASES = st.lists(
     st.sampled_from([*VOCABULARY, "\n", ": ", "- ", "<!--", "](https://a.b/?c=", "\u00e4"]),
     max_size=12,
 )
@@ -70,7 +77,7 @@ SAID = st.lists(
 ALL, OPENED = PhraseRules(RULES, LONGEST), PhraseRules(RULES, LONGEST, opened=True)
 
 
-@given(SAID.map(" ".join))
+@given(PHRASES.map(" ".join))
 def test_rules_find_the_same_where_texts_are_read_for_their_rarest_parts_first(text: str) -> None:
     assert OPENED.find(text) == ALL.find(text)
     if ALL.find(text):

@@ -33,6 +33,7 @@ from tests.guardrails.samples import sample
         (r"(?m)^if \w+$", ["if ", "then\nif "], ["an if ", "if so "]),
         (r"\Qa b\E*c", ["a "], ["b "]),
         (r"(?P<is>a)(?i: B)(?-i)c d", ["a ", "a bc "], ["a bC "]),
+        (r"(?i)a (?-i:[^a-z]b) c", ["A ", "a Cb "], ["a cb ", "a CB "]),
     ],
 )
 def test_a_beginning_is_known_where_it_ends_with_white_space(

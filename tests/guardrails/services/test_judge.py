@@ -9,25 +9,33 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.services.judge import GROUNDED, MOST_PLACES, RELEVANT, ByQuestion, Judge
+from proxy.guardrails.services.judge import (
+    GROUNDED,
+    MOST_NUMBERED,
+    MOST_PLACES,
+    RELEVANT,
+    SCORES,
+    ByQuestion,
+    Judge,
+)
 from proxy.guardrails.services.wire import BadAnswer, TooLong, Unsure
 from proxy.types.guard import Finding, Question
-from tests.guardrails.elsewhere import UNASKED, Deployment, Said
+from tests.guardrails.elsewhere import UNASKED, Deployment, ScriptedPiece
 
 RULE = "A text must not promise a refund."
 JUDGE = Judge("refunds", "input", "judge-smol", RULE, "violation", 0.5, 1000, mark=lambda: "MARK")
 FOUND = Finding(0, 3, "violation", 0.9)
 
 
-def verdict(said: str = "violation", score: float = 0.9, *where: int, **more: Any) -> str:
-    return json.dumps({"reason": "So.", "verdict": said, "score": score, "where": where, **more})
+def verdict(members: str = "violation", score: float = 0.9, *where: int, **more: Any) -> str:
+    return json.dumps({"reason": "So.", "verdict": members, "score": score, "where": where, **more})
 
 
 async def judged(
-    judge: Judge, says: str, *texts: Said | str, question: Question = UNASKED
+    judge: Judge, says: str, *texts: ScriptedPiece | str, question: Question = UNASKED
 ) -> tuple[list[list[Finding]], Deployment]:
     outside = Deployment(says)
-    pieces = [Said(each) if isinstance(each, str) else each for each in texts]
+    pieces = [ScriptedPiece(each) if isinstance(each, str) else each for each in texts]
     found = await judge.ask(pieces, question, outside)
     return [list(each) for each in found], outside
 
@@ -38,7 +46,9 @@ def data(outside: Deployment) -> str:
 
 
 async def test_the_deployment_is_asked_once_for_all_texts_and_for_json_alone() -> None:
-    _, outside = await judged(JUDGE, verdict("pass", 0), "one", Said("two", "arguments", None))
+    _, outside = await judged(
+        JUDGE, verdict("pass", 0), "one", ScriptedPiece("two", "arguments", None)
+    )
     [(guard, deployment, body)] = outside.asked
 
     assert (guard, deployment) == ("refunds", "judge-smol")
@@ -51,6 +61,38 @@ async def test_the_deployment_is_asked_once_for_all_texts_and_for_json_alone() -
         "TEXT 2 MARK (arguments)\ntwo\nEND MARK\n\n"
         "Check the texts by the rule, and answer with the JSON object."
     )
+
+
+def answer_schema(outside: Deployment) -> Any:
+    [(_, _, body)] = outside.asked
+    return body["response_format"]["json_schema"]["schema"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "where"),
+    [
+        (["one"], None),
+        (["one", "two", "three"], {"type": "integer", "enum": [1, 2, 3]}),
+        (["one"] * (MOST_NUMBERED + 1), {"type": "integer"}),
+    ],
+    ids=["one", "several", "many"],
+)
+async def test_the_schema_lists_the_texts_that_there_are(texts: list[str], where: Any) -> None:
+    _, outside = await judged(JUDGE, verdict("pass", 0), *texts)
+    asked = answer_schema(outside)
+    [(_, _, body)] = outside.asked
+
+    assert asked["properties"].get("where", {"items": None})["items"] == where
+    assert asked["required"] == [*asked["properties"]]
+    assert asked["properties"]["score"]["enum"][:: len(SCORES) - 1] == [0, 1]
+    assert ('"where"' in body["messages"][0]["content"]) is (where is not None)
+
+
+@pytest.mark.parametrize("texts", [["one"], ["one", "two"]])
+async def test_an_answer_may_leave_out_where(texts: list[str]) -> None:
+    found, _ = await judged(JUDGE, '{"reason": "", "verdict": "violation", "score": 1}', *texts)
+
+    assert all(found)
 
 
 async def test_no_text_can_know_the_mark_that_ends_it() -> None:
@@ -102,6 +144,8 @@ async def test_an_unsure_judge_cannot_tell() -> None:
         verdict("violation", 2),
         verdict("violation", 0.9, 0),
         verdict("violation", 0.9, 2),
+        verdict("violation", 0.9, 10**30),
+        verdict("violation", 0.9, *[1] * (MOST_PLACES + 1)),
         verdict("violation", 0.9, more=1),
         '{"verdict": "pass", "score": 0, "where": []}',
         '{"reason": "", "verdict": "pass", "score": "0", "where": []}',
@@ -136,13 +180,13 @@ async def test_an_answer_is_judged_with_the_question_at_hand() -> None:
     assert data(outside).startswith("EVIDENCE MARK\nMay I have a refund?\nEND MARK\n\nTEXT 1 MARK")
 
 
-ANSWER = Said("It opens at 9. It closes at 5.", "content", "assistant")
+ANSWER = ScriptedPiece("It opens at 9. It closes at 5.", "content", "assistant")
 
 
 async def test_grounded_judges_sentence_by_sentence_against_the_context() -> None:
     judge = replace(JUDGE, rule=GROUNDED, kind="unsupported", check="grounded", stage="output")
     question = Question(asked="When?", context="We open at 9.")
-    texts = (ANSWER, Said("Hm. What do they want?", "reasoning"))
+    texts = (ANSWER, ScriptedPiece("Hm. What do they want?", "reasoning"))
     found, outside = await judged(judge, verdict("violation", 0.8, 2), *texts, question=question)
 
     assert found == [[Finding(15, 30, "unsupported", 0.8)], []]

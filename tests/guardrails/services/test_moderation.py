@@ -12,7 +12,7 @@ from proxy.guardrails.services.wire import BadAnswer
 from proxy.types import Secret, Upstream
 from proxy.types.guard import Finding
 from tests.doubles import ScriptedUpstream, answer
-from tests.guardrails.elsewhere import UNASKED, Said, ways
+from tests.guardrails.elsewhere import UNASKED, ScriptedPiece, ways
 
 
 def result(*flagged: str, **scores: float) -> dict[str, Any]:
@@ -31,22 +31,22 @@ def answered(*results: dict[str, Any]) -> dict[str, Any]:
 
 
 async def asked(
-    upstream: ScriptedUpstream, said: Any, texts: list[str], categories: Mapping[str, float]
+    upstream: ScriptedUpstream, reply: Any, texts: list[str], categories: Mapping[str, float]
 ) -> list[list[Finding]]:
-    upstream.answer_with(answer(said))
+    upstream.answer_with(answer(reply))
     openai = Upstream("openai", "openai", upstream.url, Secret("sk-1"))
     guard = Moderation(openai, "omni", categories)
     async with ways() as outside:
-        found = await guard.ask([Said(text) for text in texts], UNASKED, outside)
+        found = await guard.ask([ScriptedPiece(text) for text in texts], UNASKED, outside)
     return [list(each) for each in found]
 
 
 async def test_all_texts_that_say_something_are_asked_about_in_one_request(
     upstream: ScriptedUpstream,
 ) -> None:
-    said = answered(result(), result("hate", hate=0.9, violence=0.1))
+    reply = answered(result(), result("hate", hate=0.9, violence=0.1))
 
-    found = await asked(upstream, said, ["Hello", " ", "Die!"], {})
+    found = await asked(upstream, reply, ["Hello", " ", "Die!"], {})
     [request] = upstream.requests
 
     assert found == [[], [], [Finding(0, 4, "hate", 0.9)]]
@@ -57,35 +57,35 @@ async def test_all_texts_that_say_something_are_asked_about_in_one_request(
 async def test_a_category_counts_from_its_threshold_on_whatever_the_endpoint_flags(
     upstream: ScriptedUpstream,
 ) -> None:
-    said = answered(result("violence", violence=0.9, hate=0.3), result(hate=0.29))
+    reply = answered(result("violence", violence=0.9, hate=0.3), result(hate=0.29))
 
-    assert await asked(upstream, said, ["one", "two"], {"hate": 0.3}) == [
+    assert await asked(upstream, reply, ["one", "two"], {"hate": 0.3}) == [
         [Finding(0, 3, "hate", 0.3)],
         [],
     ]
 
 
 async def test_the_surest_of_several_categories_is_told(upstream: ScriptedUpstream) -> None:
-    said = answered(result("violence", "hate", violence=0.8, hate=0.7))
+    reply = answered(result("violence", "hate", violence=0.8, hate=0.7))
 
-    assert await asked(upstream, said, ["x"], {}) == [[Finding(0, 1, "violence", 0.8)]]
+    assert await asked(upstream, reply, ["x"], {}) == [[Finding(0, 1, "violence", 0.8)]]
 
 
 async def test_a_category_that_nobody_knows_is_found_without_its_name(
     upstream: ScriptedUpstream,
 ) -> None:
-    said = answered(result("rudeness", rudeness=0.8))
+    reply = answered(result("rudeness", rudeness=0.8))
 
-    assert await asked(upstream, said, ["x"], {}) == [[Finding(0, 1, "other", 0.8)]]
-    assert await asked(upstream, said, ["x"], {"rudeness": 0.5}) == [
+    assert await asked(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 0.8)]]
+    assert await asked(upstream, reply, ["x"], {"rudeness": 0.5}) == [
         [Finding(0, 1, "rudeness", 0.8)]
     ]
 
 
 async def test_what_is_flagged_for_no_category_is_found_too(upstream: ScriptedUpstream) -> None:
-    said = answered({**result(), "flagged": True})
+    reply = answered({**result(), "flagged": True})
 
-    assert await asked(upstream, said, ["x"], {}) == [[Finding(0, 1, "other", 1.0)]]
+    assert await asked(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 1.0)]]
 
 
 async def test_more_texts_than_fit_go_in_several_requests(upstream: ScriptedUpstream) -> None:
@@ -98,7 +98,7 @@ async def test_more_texts_than_fit_go_in_several_requests(upstream: ScriptedUpst
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         answered(),
         answered(result(), result()),
@@ -109,10 +109,10 @@ async def test_more_texts_than_fit_go_in_several_requests(upstream: ScriptedUpst
     ],
 )
 async def test_an_answer_that_does_not_fit_the_texts_is_none(
-    said: Any, upstream: ScriptedUpstream
+    reply: Any, upstream: ScriptedUpstream
 ) -> None:
     with pytest.raises(BadAnswer):
-        await asked(upstream, said, ["x"], {})
+        await asked(upstream, reply, ["x"], {})
 
 
 async def test_a_category_that_the_endpoint_does_not_look_for_is_not_taken_for_absent(

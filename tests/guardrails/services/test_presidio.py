@@ -11,7 +11,7 @@ from proxy.guardrails.services.presidio import AT_ONCE, Presidio
 from proxy.guardrails.services.wire import BadAnswer, NoAnswer
 from proxy.types.guard import Finding
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer
-from tests.guardrails.elsewhere import UNASKED, Said, ways
+from tests.guardrails.elsewhere import UNASKED, ScriptedPiece, ways
 
 
 def result(kind: str, start: int, end: int, score: float = 0.85) -> dict[str, Any]:
@@ -33,7 +33,7 @@ async def test_each_text_is_analyzed_for_the_entities_of_the_policy(
 
     upstream.answer_with(by_text)
     async with ways() as outside:
-        texts = [Said("Ich, Jörg."), Said("  "), Said("Hallo")]
+        texts = [ScriptedPiece("Ich, Jörg."), ScriptedPiece("  "), ScriptedPiece("Hallo")]
         found = await presidio(upstream).ask(texts, UNASKED, outside)
 
     assert [list(each) for each in found] == [[Finding(4, 8, "person", 0.85)], [], []]
@@ -55,13 +55,13 @@ async def test_each_text_is_analyzed_for_the_entities_of_the_policy(
 async def test_what_was_not_asked_for_is_found_without_its_name(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer([result("DRUG_NAME", 0, 2), result("PERSON", 1, 3, 0.9)]))
     async with ways() as outside:
-        [found] = await presidio(upstream).ask([Said("abc")], UNASKED, outside)
+        [found] = await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
 
     assert list(found) == [Finding(0, 1, "other", 0.85), Finding(1, 3, "person", 0.9)]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         {"error": "no"},
         [result("PERSON", 0, 4)],
@@ -72,18 +72,20 @@ async def test_what_was_not_asked_for_is_found_without_its_name(upstream: Script
         b"nothing",
     ],
 )
-async def test_an_answer_that_cannot_be_is_none(said: Any, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(said))
+async def test_an_answer_that_cannot_be_is_none(reply: Any, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer(reply))
     async with ways() as outside:
         with pytest.raises(BadAnswer):
-            await presidio(upstream).ask([Said("abc")], UNASKED, outside)
+            await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
 
 
 async def test_one_text_that_fails_is_enough_not_to_tell(upstream: ScriptedUpstream) -> None:
     upstream.then(answer([]), answer({"error": "language"}, 500))
     async with ways() as outside:
         with pytest.raises(NoAnswer):
-            await presidio(upstream).ask([Said("abc"), Said("def")], UNASKED, outside)
+            await presidio(upstream).ask(
+                [ScriptedPiece("abc"), ScriptedPiece("def")], UNASKED, outside
+            )
 
 
 async def test_many_texts_are_not_asked_about_all_at_once(upstream: ScriptedUpstream) -> None:
@@ -101,6 +103,6 @@ async def test_many_texts_are_not_asked_about_all_at_once(upstream: ScriptedUpst
 
     upstream.answer_with(slowly)
     async with ways() as outside:
-        await presidio(upstream).ask([Said(str(n)) for n in range(20)], UNASKED, outside)
+        await presidio(upstream).ask([ScriptedPiece(str(n)) for n in range(20)], UNASKED, outside)
 
     assert (most, len(upstream.requests)) == (AT_ONCE, 20)

@@ -94,7 +94,7 @@ async def streamed(
     return out, blocked, [result for _, result in record.verdicts()]
 
 
-def said(out: Sequence[Sequence[Chunk]], index: int = 0) -> tuple[str, str]:
+def text_of(out: Sequence[Sequence[Chunk]], index: int = 0) -> tuple[str, str]:
     """Put together the content and the arguments that were shown of a choice."""
     content = arguments = ""
     for each in (chunk for released in out for chunk in released if chunk.data):
@@ -132,8 +132,8 @@ async def test_a_service_is_told_whose_text_it_is_and_what_was_asked() -> None:
 
 async def test_of_a_file_a_service_is_told_the_text_alone() -> None:
     way = Elsewhere()
-    said = "data:text/plain;base64," + base64.b64encode(b"a text").decode()
-    body = {"messages": [{"role": "user", "content": [{"image_url": {"url": said}}]}]}
+    url = "data:text/plain;base64," + base64.b64encode(b"a text").decode()
+    body = {"messages": [{"role": "user", "content": [{"image_url": {"url": url}}]}]}
 
     await inspected(new_record(), body, service(way=way, action="flag"))
 
@@ -256,7 +256,7 @@ async def test_a_service_that_cannot_tell_stops_what_it_guards_unless_it_may_not
     rules = [service(way=WRONG[name], deadline_s=0.01, **keys)]
     if stream:
         out, blocked, results = await streamed(rules, [chunk({"content": "a secret"}), *END])
-        assert said(out)[0] == ("" if stops else "a secret")
+        assert text_of(out)[0] == ("" if stops else "a secret")
     else:
         record, blocked = new_record(), None
         try:
@@ -302,7 +302,7 @@ async def test_any_cut_of_a_stream_gives_what_one_piece_gives(
         cut = await streamed(rules, [*chunks, *END])
 
         assert cut[1:] == once[1:]
-        assert said(cut[0]) == said(once[0])
+        assert text_of(cut[0]) == text_of(once[0])
 
 
 @given(TEXT, CUTS)
@@ -320,7 +320,7 @@ async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
     )
 
     assert shown.data is not None
-    assert said(out)[0] == shown.data["choices"][0]["message"]["content"]
+    assert text_of(out)[0] == shown.data["choices"][0]["message"]["content"]
     assert results == [result for _, result in record.verdicts()]
 
 
@@ -330,7 +330,7 @@ async def test_a_service_that_enforces_holds_a_stream_to_its_end() -> None:
     )
 
     assert [len(each) for each in out] == [0, 0, 0, 4]
-    assert (said(out)[0], blocked) == ("one two", None)
+    assert (text_of(out)[0], blocked) == ("one two", None)
 
 
 async def test_a_stream_that_a_service_blocks_has_shown_nothing() -> None:
@@ -339,7 +339,7 @@ async def test_a_stream_that_a_service_blocks_has_shown_nothing() -> None:
         [chunk({"content": "all is well, but the sec"}), chunk({"content": "ret"}), *END],
     )
 
-    assert (said(out)[0], blocked) == ("", "service word")
+    assert (text_of(out)[0], blocked) == ("", "service word")
     assert [each.verdict for each in results] == ["blocked"]
 
 
@@ -410,8 +410,8 @@ async def test_services_that_act_and_that_flag_are_asked_about_what_is_shown() -
 async def test_a_service_has_not_passed_an_answer_with_what_nobody_can_read(stream: bool) -> None:
     record = new_record()
     watch = watching([service(action="flag")], record, stream=stream)
-    said_so: Json = {"content": "all is well", "audio": {"data": "AAAA"}}
-    choice = {"index": 0, ("delta" if stream else "message"): said_so}
+    members: Json = {"content": "all is well", "audio": {"data": "AAAA"}}
+    choice = {"index": 0, ("delta" if stream else "message"): members}
 
     await watch.feed(Chunk({"choices": [choice]}, last=not stream))
     if stream:

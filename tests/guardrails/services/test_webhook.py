@@ -13,9 +13,12 @@ from proxy.guardrails.services.wire import BadAnswer
 from proxy.types import Secret
 from proxy.types.guard import Finding
 from tests.doubles import ScriptedUpstream, answer
-from tests.guardrails.elsewhere import UNASKED, Said, ways
+from tests.guardrails.elsewhere import UNASKED, ScriptedPiece, ways
 
-TEXTS = [Said("My name is Jörg 🦛.", "content", "user"), Said("smol", "user", None)]
+TEXTS = [
+    ScriptedPiece("My name is Jörg 🦛.", "content", "user"),
+    ScriptedPiece("smol", "user", None),
+]
 
 
 def webhook(upstream: ScriptedUpstream, *kinds: str) -> Webhook:
@@ -23,8 +26,8 @@ def webhook(upstream: ScriptedUpstream, *kinds: str) -> Webhook:
     return Webhook("house", "input", url, Secret("s3cret"), frozenset(kinds), lambda: 1000.9)
 
 
-async def asked(upstream: ScriptedUpstream, said: Any, *kinds: str) -> list[list[Finding]]:
-    upstream.answer_with(answer(said))
+async def asked(upstream: ScriptedUpstream, reply: Any, *kinds: str) -> list[list[Finding]]:
+    upstream.answer_with(answer(reply))
     async with ways() as outside:
         found = await webhook(upstream, *kinds).ask(TEXTS, UNASKED, outside)
     return [list(each) for each in found]
@@ -57,13 +60,13 @@ async def test_the_moment_and_the_body_are_signed(upstream: ScriptedUpstream) ->
 
 
 async def test_findings_are_places_in_characters_or_whole_texts(upstream: ScriptedUpstream) -> None:
-    said = [
+    reply = [
         {"text": 0, "start": 16, "end": 17, "kind": "animal", "score": 0.5},
         {"text": 0, "start": 11, "end": 15, "kind": "name"},
         {"text": 1, "kind": "sort"},
     ]
 
-    assert await asked(upstream, {"findings": said}, "name", "animal") == [
+    assert await asked(upstream, {"findings": reply}, "name", "animal") == [
         [Finding(11, 15, "name"), Finding(16, 17, "animal", 0.5)],
         [Finding(0, 4, "other")],
     ]
@@ -74,14 +77,14 @@ async def test_a_finding_without_a_kind_is_just_found(upstream: ScriptedUpstream
 
 
 async def test_findings_that_overlap_are_put_apart(upstream: ScriptedUpstream) -> None:
-    said = [{"text": 1, "start": 0, "end": 3}, {"text": 1, "start": 2, "end": 4}]
+    reply = [{"text": 1, "start": 0, "end": 3}, {"text": 1, "start": 2, "end": 4}]
 
-    found = await asked(upstream, {"findings": said})
+    found = await asked(upstream, {"findings": reply})
     assert [(each.start, each.end) for each in found[1]] == [(0, 3), (3, 4)]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         {},
         {"findings": None},
@@ -104,6 +107,8 @@ async def test_findings_that_overlap_are_put_apart(upstream: ScriptedUpstream) -
         b"",
     ],
 )
-async def test_an_answer_beside_the_contract_is_none(said: Any, upstream: ScriptedUpstream) -> None:
+async def test_an_answer_beside_the_contract_is_none(
+    reply: Any, upstream: ScriptedUpstream
+) -> None:
     with pytest.raises(BadAnswer):
-        await asked(upstream, said)
+        await asked(upstream, reply)

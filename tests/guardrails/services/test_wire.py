@@ -17,7 +17,7 @@ from proxy.guardrails.services.wire import (
     telling,
 )
 from tests.doubles import ScriptedUpstream, answer
-from tests.guardrails.elsewhere import Said, ways
+from tests.guardrails.elsewhere import ScriptedPiece, ways
 
 
 class Loose(ServiceAnswer):
@@ -36,7 +36,7 @@ def test_an_answer_of_its_form_is_read_and_what_else_it_says_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "raw",
     [
         b"",
         b"no",
@@ -52,9 +52,9 @@ def test_an_answer_of_its_form_is_read_and_what_else_it_says_is_left() -> None:
         b"[" * 10_000,
     ],
 )
-def test_an_answer_of_another_form_is_none_and_is_not_quoted(said: bytes) -> None:
+def test_an_answer_of_another_form_is_none_and_is_not_quoted(raw: bytes) -> None:
     with pytest.raises(BadAnswer) as refused:
-        read(TypeAdapter(Loose), said)
+        read(TypeAdapter(Loose), raw)
 
     assert str(refused.value) == ""
     assert refused.value.__cause__ is None
@@ -79,4 +79,6 @@ async def test_any_status_but_200_is_no_answer(status: int, upstream: ScriptedUp
 
 
 def test_a_text_of_white_space_says_nothing() -> None:
-    assert telling([Said("a"), Said(" \n"), Said(""), Said("b")]) == [0, 3]
+    assert telling(
+        [ScriptedPiece("a"), ScriptedPiece(" \n"), ScriptedPiece(""), ScriptedPiece("b")]
+    ) == [0, 3]

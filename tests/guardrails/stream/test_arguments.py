@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.guardrails.kinds import pii
 from proxy.guardrails.stream.arguments import ArgumentsWindow
 from proxy.guardrails.text.json_strings import segments, spliced
+from proxy.types.guard import GuardRule
 from tests.guardrails.doubles import pieces, rule, tallies
 
 CUTS = st.lists(st.integers(0, 300), max_size=8)
@@ -24,7 +26,7 @@ JSON = st.recursive(
 )
 
 
-def said(arguments: str) -> list[str]:
+def texts_in(arguments: str) -> list[str]:
     return [arguments[start:end] for start, end, _ in segments(arguments)]
 
 
@@ -45,7 +47,7 @@ def said(arguments: str) -> list[str]:
     ],
 )
 def test_each_text_of_arguments_is_a_segment(arguments: str, texts: list[str]) -> None:
-    assert said(arguments) == texts
+    assert texts_in(arguments) == texts
 
 
 def test_texts_are_put_in_place_and_a_number_becomes_a_string() -> None:
@@ -69,6 +71,17 @@ def test_any_cut_of_arguments_is_masked_the_same_and_stays_json(
     assert "".join(piece.text for piece in found) == whole
     assert sum(piece.size for piece in found) == len(arguments)
     assert "secret" not in json.dumps(json.loads(whole))
+
+
+@pytest.mark.parametrize("joint", ["\n", "\t", "\r", '"', "\u2028"])
+def test_a_finding_behind_an_escape_takes_nothing_of_it(joint: str) -> None:
+    arguments = json.dumps({"note": f"Write to{joint}jane@example.com"})
+    email = GuardRule("pii", pii.Pii(["email"]), "mask", cased=True)
+    window = ArgumentsWindow.under(tallies(email))
+
+    shown = "".join(piece.text for piece in [*window.feed(arguments), *window.flush()])
+
+    assert json.loads(shown) == {"note": f"Write to{joint}[EMAIL]"}
 
 
 @given(JSON, CUTS)

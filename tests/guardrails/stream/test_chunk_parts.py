@@ -11,7 +11,7 @@ from proxy.guardrails.text.walk import MemberName, Path, Text
 from proxy.types import Json
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-SAID = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
+CHOICE = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ SAID = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
 def test_a_text_goes_on_in_its_choice_by_the_choices_own_number(path: Path, spot: Any) -> None:
     function = {"name": "f", "arguments": "{"}
     delta = {"content": "a", "refusal": "b", "tool_calls": [{"index": 7, "function": function}]}
-    data = {**HEAD, "choices": [{**SAID, "delta": delta}]}
+    data = {**HEAD, "choices": [{**CHOICE, "delta": delta}]}
 
     assert going_on(data, Text(path, "a", "content")) == spot
 
@@ -39,7 +39,7 @@ def test_a_text_goes_on_in_its_choice_by_the_choices_own_number(path: Path, spot
 def test_choices_end_by_their_own_numbers() -> None:
     ends = {"finish_reason": "stop", "delta": {}}
 
-    assert finished({"choices": [{**ends, "index": 3}, ends, SAID, "odd"]}) == {3, 1}
+    assert finished({"choices": [{**ends, "index": 3}, ends, CHOICE, "odd"]}) == {3, 1}
     assert finished({"choices": None}) == set()
 
 

@@ -53,7 +53,7 @@ def chunk(delta: Json, finish: str | None = None, **more: Any) -> Chunk:
     return Chunk({"choices": [choice], **more})
 
 
-def said(text: str, finish: str | None = None) -> Chunk:
+def content_chunk(text: str, finish: str | None = None) -> Chunk:
     return chunk({"content": text}, finish)
 
 
@@ -83,9 +83,9 @@ async def asides(feeding: Feeding, aside: Aside, chunks: Sequence[Chunk]) -> lis
 @pytest.mark.parametrize(
     ("heavy", "it"),
     [
-        (False, said("a" * 900)),
-        (True, said("a" * (LIGHT + 1))),
-        (True, said("é" * 900)),
+        (False, content_chunk("a" * 900)),
+        (True, content_chunk("a" * (LIGHT + 1))),
+        (True, content_chunk("é" * 900)),
         (False, call('{"a": "b"}')),
         (True, call('["a",' * 20)),
         (True, chunk({"content": "a"}, unknown=["a"] * 100)),
@@ -107,7 +107,10 @@ async def test_a_chunk_is_as_heavy_as_the_last_look_at_its_text() -> None:
         StreamFilter.under([RuleTally(GuardRule("slow", slow, "mask"), clock)]), aside
     )
 
-    assert await asides(feeding, aside, [said("a" * 60), said("a" * 60)]) == [False, True]
+    assert await asides(feeding, aside, [content_chunk("a" * 60), content_chunk("a" * 60)]) == [
+        False,
+        True,
+    ]
 
 
 async def test_what_no_window_looks_at_yet_is_light() -> None:
@@ -116,10 +119,10 @@ async def test_what_no_window_looks_at_yet_is_light() -> None:
     feeding = Feeding(
         StreamFilter.under([RuleTally(GuardRule("slow", slow, "mask"), clock)]), aside
     )
-    await feeding.feed(said("a" * 9000))
+    await feeding.feed(content_chunk("a" * 9000))
     looks = len(slow.sizes)
 
-    assert await asides(feeding, aside, [said("a"), said("a")]) == [False, False]
+    assert await asides(feeding, aside, [content_chunk("a"), content_chunk("a")]) == [False, False]
     assert len(slow.sizes) == looks
 
 
@@ -128,7 +131,11 @@ async def test_the_end_of_a_text_is_as_heavy_as_all_that_a_guard_sees_of_it() ->
     whole = rule("secret", action="flag", unbounded=True)
     feeding = Feeding(StreamFilter.under(tallies(whole)), aside)
 
-    chunks = [*[said("a" * 100)] * 20, said("", "stop"), said("", "stop")]
+    chunks = [
+        *[content_chunk("a" * 100)] * 20,
+        content_chunk("", "stop"),
+        content_chunk("", "stop"),
+    ]
     assert await asides(feeding, aside, chunks) == [*[False] * 20, True, False]
 
 
@@ -137,14 +144,18 @@ async def test_what_a_guard_compares_with_weighs_too() -> None:
     grounded = GroundedIn(0.5, "The sky is blue. " * 100)
     feeding = Feeding(StreamFilter.under(tallies(GuardRule("grounded", grounded, "flag"))), aside)
 
-    chunks = [said("", "stop"), said("The sea is red."), said("", "stop")]
+    chunks = [
+        content_chunk("", "stop"),
+        content_chunk("The sea is red."),
+        content_chunk("", "stop"),
+    ]
     assert await asides(feeding, aside, chunks) == [False, False, True]
 
 
 async def test_it_tells_of_what_nobody_can_read() -> None:
     feeding = Feeding(StreamFilter.under(tallies(rule("secret"))), Aside())
 
-    await feeding.feed(said("a"))
+    await feeding.feed(content_chunk("a"))
     assert not feeding.opaque
     await feeding.feed(chunk({"audio": {"data": "AAAA"}}))
     assert feeding.opaque
@@ -156,7 +167,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "findings": lambda size: "secret " * (size // 7),
 }
 PLACES: dict[str, Callable[[str], Chunk]] = {
-    "a text": said,
+    "a text": content_chunk,
     "two texts": lambda text: Chunk({"choices": [choice(0, text), choice(1, text)]}),
     "arguments": lambda text: call(f'["{text}'),
     "a name": lambda text: chunk({"tool_calls": [{"index": 0, "function": {"name": text}}]}),
@@ -179,7 +190,7 @@ def choice(index: int, text: str) -> Json:
 async def test_a_chunk_takes_little_memory_however_long_it_is(
     shape: str, place: str, action: str
 ) -> None:
-    for size in (60_000, 120_000, 240_000):
+    for size in (SHEET, 4 * SHEET):
         long = PLACES[place](SHAPES[shape](size))
         feeding = Feeding(StreamFilter.under(tallies(rule("secret", action=action))), Aside())
         gc.collect()
@@ -197,7 +208,7 @@ async def test_a_long_text_is_looked_at_piece_by_piece_each_in_a_turn() -> None:
     for size in (SHEET, 2 * SHEET, 4 * SHEET):
         aside = Aside()
         feeding = Feeding(StreamFilter.under(tallies(rule("secret", action="mask"))), aside)
-        await feeding.feed(said("a b " * (size // 4)))
+        await feeding.feed(content_chunk("a b " * (size // 4)))
         jobs.append(aside.jobs)
 
     assert jobs[0] == 1

@@ -39,7 +39,7 @@ def fed(deltas: StreamFilter, chunks: Sequence[Chunk]) -> list[Chunk]:
     return out + deltas.feed(Chunk(None, last=True))
 
 
-def said(chunks: Sequence[Chunk], *path: str | int, index: int = 0) -> str:
+def text_at(chunks: Sequence[Chunk], *path: str | int, index: int = 0) -> str:
     """Put together what a choice says at a place of its deltas."""
     text = ""
     for each in chunks:
@@ -83,11 +83,11 @@ def test_any_cut_of_two_choices_is_masked_as_each_alone(
 
     for index, text in enumerate((one, two)):
         alone = fed(StreamFilter.under(tallies(MASK)), spoken(text, [], index))
-        assert said(out, "delta", "content", index=index) == said(
+        assert text_at(out, "delta", "content", index=index) == text_at(
             alone, "delta", "content", index=index
         )
-    assert "secret" not in said(out, "delta", "content")
-    assert "secret" not in said(out, "delta", "content", index=1)
+    assert "secret" not in text_at(out, "delta", "content")
+    assert "secret" not in text_at(out, "delta", "content", index=1)
 
 
 @given(TEXT.filter(lambda text: "s" not in text), CUTS)
@@ -117,9 +117,9 @@ def test_a_masked_chunk_leaves_as_a_copy_without_its_bytes() -> None:
     whole = chunk({"content": "a secret here, and much more of it"})
     out = fed(StreamFilter.under(tallies(MASK)), [whole])
 
-    assert said(out, "delta", "content") == "a [WORD] here, and much more of it"
+    assert text_at(out, "delta", "content") == "a [WORD] here, and much more of it"
     assert [each.raw for each in out] == [None] * len(out)
-    assert said([whole], "delta", "content").startswith("a secret")
+    assert text_at([whole], "delta", "content").startswith("a secret")
 
 
 def test_what_is_held_leaves_before_the_chunk_that_finishes() -> None:
@@ -139,7 +139,7 @@ def test_text_in_the_chunk_that_finishes_comes_with_it() -> None:
     assert deltas.feed(chunk({"content": "a sec"})) == []
     out = deltas.feed(chunk({"content": "ret"}, finish="stop"))
 
-    assert said(out, "delta", "content") == "a [WORD]"
+    assert text_at(out, "delta", "content") == "a [WORD]"
     assert [each.data["choices"][0]["finish_reason"] for each in out if each.data] == [None, "stop"]
 
 
@@ -148,7 +148,7 @@ def test_a_sign_of_life_ends_no_text() -> None:
 
     out = fed(deltas, [chunk({"content": "sec"}), Chunk(None), chunk({"content": "ret"})])
 
-    assert said(out, "delta", "content") == "[WORD]"
+    assert text_at(out, "delta", "content") == "[WORD]"
 
 
 def test_without_rules_that_act_what_follows_a_finish_stays() -> None:
@@ -161,7 +161,7 @@ def test_one_choice_does_not_wait_for_another() -> None:
     deltas = StreamFilter.under(tallies(MASK))
 
     assert deltas.feed(chunk({"content": "sec"}, 0)) == []
-    assert said(
+    assert text_at(
         deltas.feed(chunk({"content": "ok now, it is known"}, 1)), "delta", "content", index=1
     )
 
@@ -173,8 +173,10 @@ def test_a_long_chunk_is_not_waited_for() -> None:
     (part,) = deltas.feed(long)
     rest = fed(deltas, [])
 
-    assert len(said([part], "delta", "content")) == len("it is all well known " * 5) - len("secret")
-    assert said([part, *rest], "delta", "content") == "it is all well known " * 5
+    assert len(text_at([part], "delta", "content")) == len("it is all well known " * 5) - len(
+        "secret"
+    )
+    assert text_at([part, *rest], "delta", "content") == "it is all well known " * 5
     assert [("usage" in (each.data or {})) for each in [part, *rest]] == [False, True, False]
 
 
@@ -200,7 +202,7 @@ def test_each_kind_of_text_is_looked_at_across_chunks(path: tuple[str, ...]) -> 
 
     out = fed(StreamFilter.under(tallies(MASK)), [at(part) for part in ("a s", "ecr", "et.")])
 
-    assert said(out, *path) == "a [WORD]."
+    assert text_at(out, *path) == "a [WORD]."
     with pytest.raises(GuardBlocked):
         fed(StreamFilter.under(tallies(BLOCK)), [at(part) for part in ("a s", "ecr", "et.")])
 
@@ -223,10 +225,10 @@ def test_calls_of_tools_have_windows_of_their_own() -> None:
     out = fed(StreamFilter.under(tallies(MASK)), chunks)
 
     at = ("delta", "tool_calls")
-    assert json.loads(said(out, *at, 0, "function", "arguments")) == {"to": "[WORD]"}
-    assert json.loads(said(out, *at, 1, "function", "arguments")) == {"no": "ret", "x": "[WORD]"}
+    assert json.loads(text_at(out, *at, 0, "function", "arguments")) == {"to": "[WORD]"}
+    assert json.loads(text_at(out, *at, 1, "function", "arguments")) == {"no": "ret", "x": "[WORD]"}
     assert out[0] is chunks[0]
-    assert said(out, *at, 1, "function", "name") == "g"
+    assert text_at(out, *at, 1, "function", "name") == "g"
 
 
 def test_a_name_is_looked_at_at_once() -> None:
@@ -234,7 +236,7 @@ def test_a_name_is_looked_at_at_once() -> None:
 
     out = StreamFilter.under(tallies(MASK)).feed(named)
 
-    assert said(out, "delta", "tool_calls", 0, "function", "name") == "[WORD]"
+    assert text_at(out, "delta", "tool_calls", 0, "function", "name") == "[WORD]"
 
 
 def call(part: Json) -> Chunk:
@@ -249,8 +251,8 @@ def test_of_a_name_in_pieces_the_first_alone_passes_while_a_guard_acts(name: str
     at = ("delta", "tool_calls", 0, *(("function",) if name == "name" else ()), name)
     chunks = [put(part) for part in ("sec", "ret", " key")]
 
-    assert said(fed(StreamFilter.under(tallies(MASK)), chunks), *at) == "sec"
-    assert said(fed(StreamFilter.under(tallies(FLAG)), chunks), *at) == "secret key"
+    assert text_at(fed(StreamFilter.under(tallies(MASK)), chunks), *at) == "sec"
+    assert text_at(fed(StreamFilter.under(tallies(FLAG)), chunks), *at) == "secret key"
 
 
 def test_another_call_has_a_name_of_its_own() -> None:
@@ -292,18 +294,18 @@ def test_a_whole_answer_in_one_event_keeps_all_it_has(text: str, inner: str, cha
             }
         ],
     }
-    said_so: Json = {"message": message} if chat else {"text": text, "odd": inner}
+    members: Json = {"message": message} if chat else {"text": text, "odd": inner}
     answer = {
         **HEAD,
         "object": "chat.completion" if chat else "text_completion",
-        "choices": [{"index": 0, **said_so, "finish_reason": "stop"}],
+        "choices": [{"index": 0, **members, "finish_reason": "stop"}],
         "usage": {"total_tokens": 5},
     }
 
     out = fed(StreamFilter.under(tallies(MASK)), [Chunk(each) for each in hub.as_stream(answer)])
 
     masked = fed(StreamFilter.under(tallies(MASK)), spoken(text, []))
-    assert said(out, *(("delta", "content") if chat else ("text",))) == said(
+    assert text_at(out, *(("delta", "content") if chat else ("text",))) == text_at(
         masked, "delta", "content"
     )
     finishes = [
@@ -316,8 +318,8 @@ def test_a_whole_answer_in_one_event_keeps_all_it_has(text: str, inner: str, cha
     ]
     if chat:
         at = ("delta", "tool_calls", 0)
-        assert "secret" not in json.loads(said(out, *at, "function", "arguments"))["a"]
-        assert (said(out, *at, "id"), said(out, *at, "function", "name")) == ("a", "f")
+        assert "secret" not in json.loads(text_at(out, *at, "function", "arguments"))["a"]
+        assert (text_at(out, *at, "id"), text_at(out, *at, "function", "name")) == ("a", "f")
 
 
 def test_log_probs_stay_with_their_text_and_leave_with_it() -> None:
@@ -544,7 +546,7 @@ def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
             out += deltas.feed(each)
         deltas.feed(Chunk(None, last=True))
 
-    shown = said(out, "delta", "content")
+    shown = text_at(out, "delta", "content")
     assert text.startswith(shown)
     assert len(shown) <= text.index("secret")
 
@@ -556,8 +558,8 @@ def test_rules_look_at_their_kinds_only() -> None:
         [chunk({"content": "a secret"}), chunk(arguments('"secret"', 0))],
     )
 
-    assert said(out, "delta", "content") == "a secret"
-    assert said(out, "delta", "tool_calls", 0, "function", "arguments") == '"[WORD]"'
+    assert text_at(out, "delta", "content") == "a secret"
+    assert text_at(out, "delta", "tool_calls", 0, "function", "arguments") == '"[WORD]"'
 
 
 def test_too_many_texts_fail_closed() -> None:

@@ -12,16 +12,16 @@ from proxy.types import Chunk
 from tests.doubles import ScriptedUpstream, chat_events, stream
 from tests.guardrails.test_run import ask, guarded
 
-ROLE, SAID, FINISH, USAGE = map(Chunk, chat_events("Hi"))
+ROLE, TEXT, FINISH, USAGE = map(Chunk, chat_events("Hi"))
 END = Chunk(None, last=True)
 
 
 def test_a_role_waits_for_words() -> None:
     opening = FirstContent(waits=True)
 
-    assert [list(opening.feed([each])) for each in (ROLE, SAID, FINISH, USAGE, END)] == [
+    assert [list(opening.feed([each])) for each in (ROLE, TEXT, FINISH, USAGE, END)] == [
         [],
-        [ROLE, SAID],
+        [ROLE, TEXT],
         [FINISH],
         [USAGE],
         [END],
@@ -58,8 +58,8 @@ async def test_a_chat_that_is_blocked_at_its_first_words_is_a_clean_error(
     action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(chat_events("A hip", "po.")))
-    said = f"output: [{{guard: keywords, words: [hippo], action: {action}}}]"
-    async with guarded(tmp_path, upstream, said) as (_, client):
+    guards = f"output: [{{guard: keywords, words: [hippo], action: {action}}}]"
+    async with guarded(tmp_path, upstream, guards) as (_, client):
         status, raw, answered = await ask(client, "Hi", stream=True)
 
     if action == "block":

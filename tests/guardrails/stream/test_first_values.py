@@ -14,8 +14,8 @@ from proxy.types import Chunk
 from tests.guardrails.doubles import Ticks, rule, tallies
 
 
-def text(said: str) -> Text:
-    return Text(("x",), said, "other")
+def text(written: str) -> Text:
+    return Text(("x",), written, "other")
 
 
 def always(_: Text) -> bool:
@@ -50,13 +50,13 @@ def test_the_same_again_passes_where_it_says_no_more() -> None:
     assert asked == [text("42")]
 
 
-@pytest.mark.parametrize("said", ["42", "4242", "x42", "sec ", "a secret "])
-def test_what_is_said_again_and_again_is_looked_at(said: str) -> None:
+@pytest.mark.parametrize("written", ["42", "4242", "x42", "sec ", "a secret "])
+def test_what_is_said_again_and_again_is_looked_at(written: str) -> None:
     acts = acting(tallies(rule("42424242", action="mask"), rule("secret", action="flag")), text(""))
 
-    assert says_more(said, acts) is said.startswith("42")
-    assert not says_more(said, acting(tallies(rule("42424242", action="flag")), text("")))
-    assert not says_more(said, acting(tallies(rule(said, unbounded=True)), text("")))
+    assert says_more(written, acts) is written.startswith("42")
+    assert not says_more(written, acting(tallies(rule("42424242", action="flag")), text("")))
+    assert not says_more(written, acting(tallies(rule(written, unbounded=True)), text("")))
 
 
 def test_there_are_so_many_places_and_long_names_are_not_kept() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.guardrails.findings.rule_cursor import RuleCursor
-from proxy.guardrails.stream.looks import find_held, find_whole, glance
+from proxy.guardrails.stream.looks import ShortTexts, find_held, glance
 from proxy.guardrails.text.weight import SHEET
 from tests.guardrails.doubles import rule, tallies
 
@@ -20,11 +20,13 @@ def test_of_what_is_held_only_what_is_not_decided_and_acts_is_found() -> None:
 
 
 def test_a_short_text_is_looked_at_by_every_rule() -> None:
-    cursors = [RuleCursor(tally, 0, 6) for tally in tallies(rule("secret"), rule("is"))]
+    acts, flags = tallies(rule("secret"), rule("is", action="flag"))
+    short = ShortTexts([RuleCursor(acts, 0, 6), RuleCursor(flags, 1, 6)], escaped=False)
 
-    found = find_whole(cursors, "a secret, it is", escaped=False)
+    found = short.find("a secret, it is")
 
-    assert [(cursor, match.start) for cursor, match in found] == [(cursors[0], 2), (cursors[1], 13)]
+    assert [(match.rule, match.start) for match in found] == [(0, 2)]
+    assert flags.result().findings == {"word": 1}  # what only counts is counted
 
 
 def test_a_rule_of_the_whole_text_sees_a_long_one_as_it_is_written() -> None:

@@ -37,7 +37,7 @@ def mask(masks: Masks, text: str, findings: list[Finding]) -> str:
     return "".join([*parts, text[past:]])
 
 
-def said(unmasker: Unmasker, *pieces: str) -> list[str]:
+def released(unmasker: Unmasker, *pieces: str) -> list[str]:
     return ["".join(each.text for each in unmasker.feed(piece)) for piece in pieces]
 
 
@@ -97,7 +97,7 @@ def test_only_what_may_become_a_placeholder_is_held_back() -> None:
     mask(masks, ASKED, mails(ASKED))
     unmasker = masks.unmasker()
 
-    fed = said(unmasker, "To [EM", "AIL_1_", "x7f", "] [[", "[EX", "[", "a[")
+    fed = released(unmasker, "To [EM", "AIL_1_", "x7f", "] [[", "[EX", "[", "a[")
     assert fed == ["To ", "", "", "ada@mill.example [", "[[EX", "", "[a"]
     assert unmasker.held == 1 < unmasker.reach < 100
     assert (rest(unmasker), rest(unmasker), unmasker.held) == ("[", "", 0)
@@ -109,7 +109,7 @@ def test_in_json_the_value_is_escaped() -> None:
     arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
     unmasker = masks.unmasker(escaped=True)
 
-    given_back = "".join(said(unmasker, *arguments)) + rest(unmasker)
+    given_back = "".join(released(unmasker, *arguments)) + rest(unmasker)
     assert json.loads(given_back) == {"to": value}
 
 
@@ -142,10 +142,10 @@ IN_WORDS = (
 def back(masks: Masks, text: str, *, escaped: bool = False) -> str:
     """Return a text with its values, which is the same in one piece and in any two or more."""
     whole = masks.unmask(text, escaped=escaped)
-    assert "".join(said(one := masks.unmasker(escaped=escaped), *text)) + rest(one) == whole
+    assert "".join(released(one := masks.unmasker(escaped=escaped), *text)) + rest(one) == whole
     for cut in range(1, len(text)):
         two = masks.unmasker(escaped=escaped)
-        assert "".join(said(two, text[:cut], text[cut:])) + rest(two) == whole
+        assert "".join(released(two, text[:cut], text[cut:])) + rest(two) == whole
     return whole
 
 
@@ -260,7 +260,7 @@ def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
     whole = masks.unmask(text, escaped=escaped)
 
     assert whole == f"{before}{'ada@mill.example' if put else placeholder}{after}"
-    assert "".join(said(unmasker, *text)) + rest(unmasker) == whole
+    assert "".join(released(unmasker, *text)) + rest(unmasker) == whole
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -325,7 +325,7 @@ CUTS = st.lists(st.integers(0, 200), max_size=30)
 def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
     places = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     pieces = [text[here:there] for here, there in itertools.pairwise(places)]
-    return "".join(said(unmasker, *pieces)) + rest(unmasker)
+    return "".join(released(unmasker, *pieces)) + rest(unmasker)
 
 
 @given(TEXTS, CUTS)

@@ -17,7 +17,8 @@ from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.mask import find_matches, masked
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.services.stage import Reading, TextCollector
-from proxy.guardrails.stream.window import MOST_RUN, MOST_WHOLE, Window
+from proxy.guardrails.stream.window import MOST_WHOLE, Window
+from proxy.guardrails.text.base64_text import MOST_RUN
 from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.weight import SHEET
 from proxy.types.guard import Finding, GuardResult, GuardRule
@@ -68,7 +69,7 @@ def stream(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
     return "".join(piece.text for piece in out), None
 
 
-def told(tallies: list[RuleTally]) -> list[GuardResult]:
+def results_of(tallies: list[RuleTally]) -> list[GuardResult]:
     return [tally.result() for tally in tallies]
 
 
@@ -110,7 +111,7 @@ def test_any_cut_gives_what_one_piece_gives(
             assert "secret" not in seen
         else:
             assert seen == released
-            assert told(at_work) == told(once)
+            assert results_of(at_work) == results_of(once)
 
 
 def let_go(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
@@ -187,7 +188,7 @@ def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
 
     assert at_once == fed(Window(other, replace=_bracketed, escaped=escaped), texts)
     if at_once[1] is None:
-        assert told(one) == told(other)
+        assert results_of(one) == results_of(other)
 
 
 def test_a_text_that_is_whole_is_read_once_and_a_short_one_no_second_time() -> None:
@@ -221,7 +222,8 @@ def test_what_is_released_is_the_text_where_nothing_is_found(text: str, cuts: li
     assert stream(window, pieces(text, cuts)) == (text, None)
 
 
-@given(st.lists(st.text("abcdefg", min_size=2), max_size=12).map(" ".join), CUTS)
+# Words that are too short for what may be base64, which is held as it goes on.
+@given(st.lists(st.text("abcdefg", min_size=2, max_size=7), max_size=12).map(" ".join), CUTS)
 def test_no_more_is_held_than_the_reach(text: str, cuts: list[int]) -> None:
     window = Window(tallies(rule("forbidden", action="block")))
 
@@ -244,7 +246,7 @@ def test_rules_that_only_flag_hold_nothing_back() -> None:
     assert [piece.text for piece in window.feed("it is for")] == ["it is for"]
     assert [piece.text for piece in window.feed("bidden")] == ["bidden"]
     window.flush()
-    assert [each.verdict for each in told(at_work)] == ["flagged", "passed"]
+    assert [each.verdict for each in results_of(at_work)] == ["flagged", "passed"]
 
 
 @pytest.mark.parametrize(("action", "most"), [("mask", 1100), ("flag", 160)])
@@ -320,7 +322,7 @@ def test_too_much_that_shows_nothing_passes_where_errors_do() -> None:
     text = "s" + "\u200b" * 20_000
 
     assert "".join(piece.text for piece in Window(at_work).feed(text)) == text
-    assert told(at_work)[0].error == "too_long_to_hold"
+    assert results_of(at_work)[0].error == "too_long_to_hold"
 
 
 def test_a_rule_that_only_flags_gives_up_too_and_holds_nothing() -> None:
@@ -330,7 +332,7 @@ def test_a_rule_that_only_flags_gives_up_too_and_holds_nothing() -> None:
     for _ in range(40):
         assert [piece.text for piece in window.feed("\u200b" * 1000)] == ["\u200b" * 1000]
 
-    assert told(at_work)[0].error == "too_long_to_hold"
+    assert results_of(at_work)[0].error == "too_long_to_hold"
 
 
 def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
@@ -338,7 +340,7 @@ def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
     opened = tallies(rule("secret", unbounded=True, on_error="open", action="mask"))
 
     assert stream(Window(opened), [half, half, "z"]) == (half + half + "z", None)
-    assert told(opened)[0].error == "too_long"
+    assert results_of(opened)[0].error == "too_long"
     closed = Window(tallies(rule("secret", unbounded=True)))
     assert stream(closed, [half, half]) == ("", "words could_not_check")
 
@@ -363,8 +365,8 @@ def test_a_detector_that_breaks_stops_a_stream_unless_it_may_not(
     assert (released, blocked) == (
         ("some text", None) if passes else ("", "broken could_not_check")
     )
-    assert told(at_work)[0].verdict == "failed"
-    assert told(at_work)[0].error == "ZeroDivisionError"
+    assert results_of(at_work)[0].verdict == "failed"
+    assert results_of(at_work)[0].error == "ZeroDivisionError"
 
 
 def test_a_detector_that_is_late_has_failed() -> None:

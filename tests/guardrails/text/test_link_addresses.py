@@ -107,13 +107,13 @@ def test_what_is_not_surely_ended_is_an_address_in_any_cut(before: str, text: st
 @pytest.mark.parametrize("text", [*HIDDEN, *WITHIN])
 @pytest.mark.parametrize("ascii_", [False, True])
 def test_within_a_json_string_it_is_one_too(text: str, ascii_: bool) -> None:
-    said = json.dumps(text)[1:-1]
+    escaped = json.dumps(text)[1:-1]
     if ascii_:
-        said = "".join(f"\\u{ord(letter):04x}" for letter in text)
-    for size in (1, 2, 5, len(said)):
+        escaped = "".join(f"\\u{ord(letter):04x}" for letter in text)
+    for size in (1, 2, 5, len(escaped)):
         addresses = EscapedAddresses()
-        for at in range(0, len(said), size):
-            addresses.feed(said[at : at + size])
+        for at in range(0, len(escaped), size):
+            addresses.feed(escaped[at : at + size])
         assert addresses.within
 
 

@@ -10,7 +10,7 @@ from proxy.guardrails.text.logprobs import beside
 
 
 @pytest.mark.parametrize(
-    ("logprobs", "shown", "said"),
+    ("logprobs", "shown", "others"),
     [
         (None, "a", set()),
         ({"content": [{"token": "a", "logprob": -1, "bytes": [97]}]}, "a", set()),
@@ -25,8 +25,8 @@ from proxy.guardrails.text.logprobs import beside
         ("ab", "", {"ab"}),
     ],
 )  # fmt: skip
-def test_what_is_said_beside_the_text(logprobs: Any, shown: str, said: set[str]) -> None:
-    assert {*beside(logprobs, shown)} - {""} == said
+def test_what_is_said_beside_the_text(logprobs: Any, shown: str, others: set[str]) -> None:
+    assert {*beside(logprobs, shown)} - {""} == others
 
 
 def test_depth_is_no_bound() -> None:

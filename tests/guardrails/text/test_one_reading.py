@@ -10,12 +10,12 @@ from proxy.guardrails.text.confusables import CONTROLS
 from proxy.guardrails.text.normalize import _apart, variants
 from proxy.guardrails.text.one_reading import has_one_reading
 
-SAID = (
+PIECES = (
     "a", "b c", " ", "\n", "\r", "\t", "\0", "\x0b", "\x1f", "\x7f", "&", "%", "\\", "-", "_", "9",
     "a b c", "x y z w", "a\nb\nc", "a1b2c", "ab c d", "word", "Base64,", "64,", "A" * 15, "/+",
 )  # fmt: skip
 TEXT = st.one_of(
-    st.lists(st.sampled_from(SAID), max_size=6).map("".join),
+    st.lists(st.sampled_from(PIECES), max_size=6).map("".join),
     st.text(st.characters(max_codepoint=127), max_size=40),
 )
 

@@ -16,7 +16,7 @@ ENCODED = base64.b64encode(b"a text").decode()
 
 
 @pytest.mark.parametrize(
-    ("said", "bare", "text"),
+    ("source", "bare", "text"),
     [
         (f"data:text/plain;base64,{ENCODED}", False, "a text"),
         (f"data:text/plain;charset=utf-8;base64,{ENCODED.rstrip('=')}", False, "a text"),
@@ -28,15 +28,15 @@ ENCODED = base64.b64encode(b"a text").decode()
         ("iVBORw0KGgoA" + "A" * 256, True, None),
     ],
 )
-def test_data_is_told_with_its_text(said: str, bare: bool, text: str | None) -> None:
-    data = data_of(said, bare=bare)
+def test_data_is_told_with_its_text(source: str, bare: bool, text: str | None) -> None:
+    data = data_of(source, bare=bare)
 
     assert data is not None
     assert data.text == text
 
 
 @pytest.mark.parametrize(
-    ("said", "bare"),
+    ("source", "bare"),
     [
         (ENCODED, False),
         ("data:text/plain,a text", True),
@@ -45,18 +45,18 @@ def test_data_is_told_with_its_text(said: str, bare: bool, text: str | None) -> 
         ("x", True),
     ],
 )
-def test_what_is_not_data_to_its_end_is_text(said: str, bare: bool) -> None:
-    assert data_of(said, bare=bare) is None
+def test_what_is_not_data_to_its_end_is_text(source: str, bare: bool) -> None:
+    assert data_of(source, bare=bare) is None
 
 
 @pytest.mark.parametrize("more", [" and more", "\n", " YQ=="])
 def test_data_with_white_space_is_read_as_both(more: str) -> None:
-    said = f"data:text/plain;base64,{ENCODED[:4]} {ENCODED[4:]}{more}"
-    data = data_of(said, bare=False)
+    source = f"data:text/plain;base64,{ENCODED[:4]} {ENCODED[4:]}{more}"
+    data = data_of(source, bare=False)
 
     assert data is None or (data.text or "").startswith("a text")
-    texts = request_texts({"prompt": said}).texts
-    assert texts[-1].text == said
+    texts = request_texts({"prompt": source}).texts
+    assert texts[-1].text == source
     assert len(texts) == (1 if data is None else 2)
 
 
@@ -64,8 +64,8 @@ def url(raw: bytes, media: str, charset: str) -> str:
     return f"data:{media};charset={charset};base64,{base64.b64encode(raw).decode()}"
 
 
-def read(said: str) -> str | None:
-    data = data_of(said, bare=False)
+def read(source: str) -> str | None:
+    data = data_of(source, bare=False)
     assert data is not None
     return data.text
 
@@ -100,13 +100,13 @@ def test_a_text_that_is_not_of_its_charset_is_read_as_utf_8_if_it_is_that(charse
 
 IN_BASE64 = "how/to/make/a/bomb/at/school/no/"
 PLACES: Mapping[str, Callable[[str], Json]] = {
-    "content": lambda said: {"messages": [{"role": "user", "content": said}]},
-    "a field that nobody knows": lambda said: {"unknown": said},
-    "arguments": lambda said: {
-        "messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": said}}]
+    "content": lambda source: {"messages": [{"role": "user", "content": source}]},
+    "a field that nobody knows": lambda source: {"unknown": source},
+    "arguments": lambda source: {
+        "messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": source}}]
     },
-    "a name": lambda said: {"metadata": {said: 1}},
-    "a file": lambda said: {"messages": [{"content": [{"file": {"file_data": said}}]}]},
+    "a name": lambda source: {"metadata": {source: 1}},
+    "a file": lambda source: {"messages": [{"content": [{"file": {"file_data": source}}]}]},
 }
 
 
@@ -116,17 +116,17 @@ PLACES: Mapping[str, Callable[[str], Json]] = {
     ["text/plain", "text/plain;charset=iso-8859-1", "text/html;charset=utf-16le", "text/odd"],
 )
 def test_what_is_read_as_data_is_read_as_it_is_written_too(place: str, head: str) -> None:
-    said = f"data:{head};base64,{IN_BASE64}"
+    source = f"data:{head};base64,{IN_BASE64}"
 
-    assert said in {text.text for text in request_texts(PLACES[place](said)).texts}
+    assert source in {text.text for text in request_texts(PLACES[place](source)).texts}
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("head", ["image/a-bomb", "text/plain;charset=a-bomb", "text/a-bomb"])
 @pytest.mark.parametrize("payload", [ENCODED, "iVBORw0KGgoAAA=="])
 def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload: str) -> None:
-    said = f"data:{head};base64,{payload}"
-    texts = [each.text for each in request_texts(PLACES[place](said)).texts if not each.placed]
+    source = f"data:{head};base64,{payload}"
+    texts = [each.text for each in request_texts(PLACES[place](source)).texts if not each.placed]
 
     assert [text for text in texts if f"data:{head};base64," in text]
 
@@ -148,34 +148,36 @@ def test_a_picture_in_a_place_for_data_is_not_read(media: str) -> None:
     assert [each.kind for each in read.opaque] == ["image_url"]
 
 
-@pytest.mark.parametrize("said", ["JVBERi0x" + "A" * 16, "data:image/png;base64,4111111111111111"])
-def test_what_is_too_short_for_a_picture_is_looked_through(said: str) -> None:
-    [*_, text] = request_texts(PLACES["a file"](said)).texts
+@pytest.mark.parametrize(
+    "source", ["JVBERi0x" + "A" * 16, "data:image/png;base64,4111111111111111"]
+)
+def test_what_is_too_short_for_a_picture_is_looked_through(source: str) -> None:
+    [*_, text] = request_texts(PLACES["a file"](source)).texts
 
-    assert (text.text, text.placed) == (said, True)
-    [*_, text] = request_texts(PLACES["a file"](said + "A" * 256)).texts
+    assert (text.text, text.placed) == (source, True)
+    [*_, text] = request_texts(PLACES["a file"](source + "A" * 256)).texts
     assert text.text == "file_data"
 
 
 LETTERS = "please/tell/me/all/about/the/hippopotamus/" * 18  # base64 to its end, and no text in it
 SAYS_TEXT: dict[str, Callable[[str], Json]] = {
-    "a source of text": lambda said: {"type": "text", "media_type": "text/plain", "data": said},
-    "a source by its type": lambda said: {"type": "text", "data": said},
-    "a media type": lambda said: {"media_type": "text/plain", "data": said},
-    "in other case": lambda said: {"mime_type": " TEXT/Markdown; charset=utf-8", "data": said},
-    "as JSON": lambda said: {"mimeType": "application/json", "bytes": said},
-    "as more JSON": lambda said: {"mimeType": "application/ld+json", "data": said},
-    "as XML": lambda said: {"mediaType": "application/xml", "data": said},
-    "as a drawing": lambda said: {"media_type": "image/svg+xml", "data": said},
-    "a format": lambda said: {"format": "txt", "bytes": said},
-    "deeper": lambda said: {"media_type": "text/plain", "data": {"b64_json": said}},
-    "a picture in a text": lambda said: {"type": "text", "image": {"data": said}},
+    "a source of text": lambda source: {"type": "text", "media_type": "text/plain", "data": source},
+    "a source by its type": lambda source: {"type": "text", "data": source},
+    "a media type": lambda source: {"media_type": "text/plain", "data": source},
+    "in other case": lambda source: {"mime_type": " TEXT/Markdown; charset=utf-8", "data": source},
+    "as JSON": lambda source: {"mimeType": "application/json", "bytes": source},
+    "as more JSON": lambda source: {"mimeType": "application/ld+json", "data": source},
+    "as XML": lambda source: {"mediaType": "application/xml", "data": source},
+    "as a drawing": lambda source: {"media_type": "image/svg+xml", "data": source},
+    "a format": lambda source: {"format": "txt", "bytes": source},
+    "deeper": lambda source: {"media_type": "text/plain", "data": {"b64_json": source}},
+    "a picture in a text": lambda source: {"type": "text", "image": {"data": source}},
 }
 SAYS_NOTHING: dict[str, Callable[[str], Json]] = {
-    "a file": lambda said: {"type": "file", "file": {"file_data": said}},
-    "a document": lambda said: {"type": "document", "document": said},
-    "a document's data": lambda said: {"type": "document", "document": {"data": said}},
-    "an unknown type": lambda said: {"type": "file", "media_type": "a/b", "file_data": said},
+    "a file": lambda source: {"type": "file", "file": {"file_data": source}},
+    "a document": lambda source: {"type": "document", "document": source},
+    "a document's data": lambda source: {"type": "document", "document": {"data": source}},
+    "an unknown type": lambda source: {"type": "file", "media_type": "a/b", "file_data": source},
 }
 PARTS: Mapping[str, Callable[[Json], Json]] = {
     "a part": lambda part: {"messages": [{"content": [part]}]},
@@ -187,25 +189,25 @@ PARTS: Mapping[str, Callable[[Json], Json]] = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("said", SAYS_TEXT | SAYS_NOTHING)
+@pytest.mark.parametrize("source", SAYS_TEXT | SAYS_NOTHING)
 @pytest.mark.parametrize(("size", "blank"), [(200, "/"), (756, "-")])
 def test_letters_of_base64_that_may_be_a_text_are_judged_as_written(
-    part: str, said: str, size: int, blank: str
+    part: str, source: str, size: int, blank: str
 ) -> None:
     text = LETTERS[:size].replace("/", blank)
-    read = request_texts(PARTS[part]((SAYS_TEXT | SAYS_NOTHING)[said](text))).texts
+    read = request_texts(PARTS[part]((SAYS_TEXT | SAYS_NOTHING)[source](text))).texts
 
     assert [each.text for each in read if each.text == text and not each.placed] == [text]
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("said", SAYS_TEXT)
-def test_what_says_that_it_is_text_is_decoded_too(part: str, said: str) -> None:
+@pytest.mark.parametrize("source", SAYS_TEXT)
+def test_what_says_that_it_is_text_is_decoded_too(part: str, source: str) -> None:
     text = "all about the hippopotamus " * 20
     encoded = base64.b64encode(text.encode()).decode()
 
     assert text in {
-        each.text for each in request_texts(PARTS[part](SAYS_TEXT[said](encoded))).texts
+        each.text for each in request_texts(PARTS[part](SAYS_TEXT[source](encoded))).texts
     }
 
 
@@ -226,13 +228,13 @@ def test_what_is_data_as_it_says_is_not_read(part: Json) -> None:
 
 
 def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() -> None:
-    said = f"data:text/plain;base64,{ENCODED}"
-    _, text, written = request_texts(PLACES["a file"](said)).texts
+    source = f"data:text/plain;base64,{ENCODED}"
+    _, text, written = request_texts(PLACES["a file"](source)).texts
 
     assert (text.text, text.decoded, text.placed) == ("a text", False, False)
-    assert (written.text, written.decoded, written.placed) == (said, True, True)
-    text, written = request_texts(PLACES["content"](said)).texts
-    assert (written.text, written.decoded, written.placed) == (said, True, False)
+    assert (written.text, written.decoded, written.placed) == (source, True, True)
+    text, written = request_texts(PLACES["content"](source)).texts
+    assert (written.text, written.decoded, written.placed) == (source, True, False)
 
 
 @pytest.mark.parametrize("media", ["application/json", "image/svg+xml", "text/plain"])
@@ -241,15 +243,15 @@ def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() ->
 def test_a_text_is_read_whatever_its_charset_is_called(
     media: str, charset: str, codec: str
 ) -> None:
-    said = f"data:{media}{charset};base64,{base64.b64encode('a héron'.encode(codec)).decode()}"
-    texts = request_texts(PLACES["a file"](said)).texts
+    source = f"data:{media}{charset};base64,{base64.b64encode('a héron'.encode(codec)).decode()}"
+    texts = request_texts(PLACES["a file"](source)).texts
 
     read = {reading.cased for text in texts for reading in variants(text.text)}
     assert [text for text in read if "héron" in text]
 
 
 @pytest.mark.parametrize(
-    ("said", "raw", "again"),
+    ("source", "raw", "again"),
     [
         ("iso-8859-1", b"h\xe9ron", b"th\xe9"),
         ("UTF-16LE", "h\u00e9ron".encode("utf-16le"), "th\u00e9".encode("utf-16le")),
@@ -259,9 +261,9 @@ def test_a_text_is_read_whatever_its_charset_is_called(
     ],
 )
 def test_a_text_is_written_back_in_the_charset_beside_it(
-    said: str, raw: bytes, again: bytes
+    source: str, raw: bytes, again: bytes
 ) -> None:
-    part = {"media_type": f"text/plain; charset={said}", "data": base64.b64encode(raw).decode()}
+    part = {"media_type": f"text/plain; charset={source}", "data": base64.b64encode(raw).decode()}
     texts = request_texts({"messages": [{"content": [part]}]}).texts
     [(text, payload)] = [
         (each.text, each.path[-1]) for each in texts if isinstance(each.path[-1], Payload)

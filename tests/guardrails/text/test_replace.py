@@ -97,15 +97,15 @@ def test_thousands_of_like_names_are_numbered_in_linear_time() -> None:
 
 
 def test_the_text_of_data_is_replaced_within_it() -> None:
-    said = "data:text/plain;base64," + base64.b64encode(b"the secret").decode()
-    body: dict[str, Any] = {"messages": [{"content": [{"file": {"file_data": said}}]}]}
+    source = "data:text/plain;base64," + base64.b64encode(b"the secret").decode()
+    body: dict[str, Any] = {"messages": [{"content": [{"file": {"file_data": source}}]}]}
     (text,) = [each for each in request_texts(body).texts if each.text == "the secret"]
 
     changed = replaced(body, {text.path: "the [WORD]"})
 
     (again,) = [each for each in request_texts(changed).texts if each.path == text.path]
     assert again.text == "the [WORD]"
-    assert body["messages"][0]["content"][0]["file"]["file_data"] == said
+    assert body["messages"][0]["content"][0]["file"]["file_data"] == source
 
 
 SECRET = base64.b64encode(b"the secret").decode()
@@ -115,16 +115,16 @@ MASKS = (
     rule("to/make", name="written", action="mask"),
 )
 PLACES: dict[str, Callable[[Any], Any]] = {
-    "content": lambda said: {"messages": [{"role": "user", "content": said}]},
-    "a name": lambda said: {"metadata": {said: 1}},
-    "a file": lambda said: {"messages": [{"content": [{"file": {"file_data": said}}]}]},
-    "arguments": lambda said: {"messages": [{"function_call": {"arguments": said}}]},
+    "content": lambda source: {"messages": [{"role": "user", "content": source}]},
+    "a name": lambda source: {"metadata": {source: 1}},
+    "a file": lambda source: {"messages": [{"content": [{"file": {"file_data": source}}]}]},
+    "arguments": lambda source: {"messages": [{"function_call": {"arguments": source}}]},
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
-    ("said", "masked"),
+    ("source", "masked"),
     [
         (
             f"data:text/plain;base64,{SECRET}",
@@ -135,9 +135,9 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     ],
 )
 async def test_no_mask_in_data_leaves_what_another_has_found(
-    place: str, said: str, masked: str
+    place: str, source: str, masked: str
 ) -> None:
-    body = PLACES[place](said)
+    body = PLACES[place](source)
     looked = await Engine(Ticks()).inspect(MASKS, request_texts(body))
 
     changed = replaced(body, looked.changes)
@@ -157,8 +157,8 @@ async def test_of_data_that_hides_two_things_in_two_ways_neither_is_left() -> No
 
 
 async def test_a_picture_whose_type_is_masked_keeps_what_it_shows() -> None:
-    def body(said: str) -> Any:
-        return {"messages": [{"content": [{"image_url": {"url": said}}]}]}
+    def body(source: str) -> Any:
+        return {"messages": [{"content": [{"image_url": {"url": source}}]}]}
 
     asked = body("data:image/a-bomb;base64,iVBORw0KGgoAAA==")
     looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))

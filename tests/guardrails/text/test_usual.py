@@ -17,7 +17,7 @@ from proxy.guardrails.whole.joined_parts import joined_parts
 from proxy.types import Json
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-SAID = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
+CHOICE = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
 CHAT: Json = {
     "model": "support-chat",
     "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
@@ -40,9 +40,9 @@ ANSWER: Json = {
     ],
     "usage": {"prompt_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}},
 }
-CHUNK: Json = {**HEAD, "choices": [{**SAID, "delta": {"role": "assistant", "content": "Hi"}}]}
+CHUNK: Json = {**HEAD, "choices": [{**CHOICE, "delta": {"role": "assistant", "content": "Hi"}}]}
 NAMES = sorted({
-    *KNOWN, *OPAQUE, *PAYLOAD, *REQUEST, *CHAT, *ANSWER, *SAID, "media_type", "odd", "source",
+    *KNOWN, *OPAQUE, *PAYLOAD, *REQUEST, *CHAT, *ANSWER, *CHOICE, "media_type", "odd", "source",
 })  # fmt: skip
 WORDS = (
     "", "a", "two words", "user", "assistant", "text", "tool", "stop", "aGVsbG8gd29ybGQgYWdhaW4=",
@@ -104,7 +104,7 @@ def documents(draw: st.DrawFn, *usual: Json) -> Json:
     return document
 
 
-def told(texts: Texts) -> tuple[Any, Any]:
+def compared(texts: Texts) -> tuple[Any, Any]:
     return texts.texts, texts.opaque
 
 
@@ -121,7 +121,7 @@ def test_no_member_is_read_otherwise_than_by_a_walk(document: Json) -> None:
             usual = read(changed)
             if usual is not None:
                 taken += 1
-                assert told(usual) == told(walked(changed)), (number, name, value)
+                assert compared(usual) == compared(walked(changed)), (number, name, value)
     assert taken > 100
 
 
@@ -131,7 +131,7 @@ def test_a_usual_question_has_the_texts_that_a_walk_finds(body: Json) -> None:
 
     if usual is not None:
         walked = request_texts(body)
-        assert told(usual) == told(walked)
+        assert compared(usual) == compared(walked)
         assert [*joined_parts(usual.texts)] == []
 
 
@@ -141,7 +141,7 @@ def test_a_usual_answer_has_the_texts_that_a_walk_finds(data: Json, cut: bool) -
 
     if usual is not None:
         walked = answer_texts(data, cut=cut)
-        assert told(usual) == told(walked)
+        assert compared(usual) == compared(walked)
         assert [*joined_parts(usual.texts)] == []
 
 
@@ -170,7 +170,7 @@ def test_a_chat_of_many_messages_is_walked_in_steps() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ({**HEAD, "choices": [SAID]}, "Hi"),
+        ({**HEAD, "choices": [CHOICE]}, "Hi"),
         ({"choices": [{"index": 0, "text": "Hi"}]}, "Hi"),
         ({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}, None),
     ],
@@ -185,11 +185,11 @@ def test_the_text_of_a_usual_chunk_is_known_without_a_walk(data: Json, text: str
 @pytest.mark.parametrize(
     "data",
     [
-        {**HEAD, "choices": [SAID, SAID]},
-        {**HEAD, "choices": [SAID], "unknown": 1},
-        {**HEAD, "choices": [{**SAID, "logprobs": {"content": []}}], "usage": "much"},
-        {**HEAD, "choices": [{**SAID, "delta": {"content": ["Hi"]}}]},
-        {**HEAD, "choices": [{**SAID, "delta": {"content": "Hi", "refusal": "no"}}]},
+        {**HEAD, "choices": [CHOICE, CHOICE]},
+        {**HEAD, "choices": [CHOICE], "unknown": 1},
+        {**HEAD, "choices": [{**CHOICE, "logprobs": {"content": []}}], "usage": "much"},
+        {**HEAD, "choices": [{**CHOICE, "delta": {"content": ["Hi"]}}]},
+        {**HEAD, "choices": [{**CHOICE, "delta": {"content": "Hi", "refusal": "no"}}]},
     ],
 )
 def test_any_other_chunk_is_unusual(data: Json) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,15 +56,22 @@ SHAPES: list[Any] = [
     [{"type": "function", "function": {"name": "f", "description": MARK}}],
     [{"type": "function", "function": {"parameters": {"properties": {MARK: {}}}}}],
     [{"type": "function", "function": {"parameters": {"enum": ["x", MARK]}}}],
+    [{"type": "function_call", "name": MARK, "arguments": "{}"}],
+    [{"type": "function_call", "name": "f", "arguments": '{"a": ["forbidden"]}'}],
+    [{"type": "function_call_output", "output": [{"type": "input_text", "text": MARK}]}],
+    [{"type": "reasoning", "summary": [{"type": "summary_text", "text": MARK}]}],
+    [{"type": "mcp_call", "output": MARK}],
 ]
 MINIMAL: dict[str, dict[str, Any]] = {
     "completions": {"model": "m", "prompt": "p"},
     "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
+    "responses": {"model": "m", "input": "p"},
     "embeddings": {"model": "m", "input": "p"},
 }
 PATHS = {
     ("openai", "completions"): "/v1/completions",
     ("openai", "chat"): "/v1/chat/completions",
+    ("openai", "responses"): "/v1/responses",
     ("openai", "embeddings"): "/v1/embeddings",
     ("fireworks", "completions"): "/inference/v1/completions",
     ("fireworks", "chat"): "/inference/v1/chat/completions",
@@ -74,6 +82,7 @@ PATHS = {
     ("enkrypt", "chat"): "/ai-proxy/chat/completions",
     ("portkey", "completions"): "/v1/completions",
     ("portkey", "chat"): "/v1/chat/completions",
+    ("portkey", "responses"): "/v1/responses",
     ("portkey", "embeddings"): "/v1/embeddings",
 }
 
@@ -254,37 +263,41 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("said", [*NOT_DATA, *TEXTS])
+@pytest.mark.parametrize("source", [*NOT_DATA, *TEXTS])
 @pytest.mark.parametrize(
     "place",
     [
-        lambda said: {"messages": [{"role": "user", "content": said}]},
-        lambda said: {"messages": [{"role": "user", "content": [{"image_url": {"url": said}}]}]},
-        lambda said: {"messages": [{"role": "user", "content": [{"file": {"file_data": said}}]}]},
-        lambda said: {"unknown": said},
+        lambda source: {"messages": [{"role": "user", "content": source}]},
+        lambda source: {
+            "messages": [{"role": "user", "content": [{"image_url": {"url": source}}]}]
+        },
+        lambda source: {
+            "messages": [{"role": "user", "content": [{"file": {"file_data": source}}]}]
+        },
+        lambda source: {"unknown": source},
     ],
 )
 def test_only_what_is_data_to_its_end_and_no_text_is_not_read(
-    said: str, place: Callable[[str], dict[str, Any]]
+    source: str, place: Callable[[str], dict[str, Any]]
 ) -> None:
-    assert seen(place(said))
+    assert seen(place(source))
 
 
-@pytest.mark.parametrize("said", [*NOT_DATA, url("image/png", PICTURE + MARK.encode())])
+@pytest.mark.parametrize("source", [*NOT_DATA, url("image/png", PICTURE + MARK.encode())])
 @pytest.mark.parametrize(
     "message",
     [
-        lambda said: {"content": said},
-        lambda said: {"content": [{"image_url": {"url": said}}]},
-        lambda said: {"audio": {"data": said}},
+        lambda source: {"content": source},
+        lambda source: {"content": [{"image_url": {"url": source}}]},
+        lambda source: {"audio": {"data": source}},
     ],
 )
 def test_of_an_answer_nothing_is_skipped(
-    said: str, message: Callable[[str], dict[str, Any]]
+    source: str, message: Callable[[str], dict[str, Any]]
 ) -> None:
-    texts = answer_texts({"choices": [{"message": message(said)}]}).texts
+    texts = answer_texts({"choices": [{"message": message(source)}]}).texts
 
-    assert said in {text.text for text in texts}
+    assert source in {text.text for text in texts}
 
 
 @pytest.mark.parametrize(
@@ -423,7 +436,7 @@ def test_vectors_are_no_text() -> None:
 
 def test_depth_is_no_bound() -> None:
     deep: Any = MARK
-    for _ in range(20_000):
+    for _ in range(5 * sys.getrecursionlimit()):
         deep = [deep]
 
     assert len(answer_texts({"error": deep}).texts) == 1

@@ -124,9 +124,9 @@ async def test_what_a_part_has_found_of_it_is_counted_once_and_the_rest_is_maske
 
 
 async def test_what_a_part_says_as_data_is_found_once() -> None:
-    said = "data:text/plain;base64," + base64.b64encode(b"all of it is a secret").decode()
+    url = "data:text/plain;base64," + base64.b64encode(b"all of it is a secret").decode()
 
-    looked = await inspected(body({"text": "see: "}, {"text": said}), rule("secret"))
+    looked = await inspected(body({"text": "see: "}, {"text": url}), rule("secret"))
 
     assert looked.results[0].findings == {"word": 1}
 
@@ -142,16 +142,16 @@ def letters_of(texts: Any, one: GuardRule) -> Letters:
     return {(number, at) for number, m in look.matches for at in range(m.start, m.end)}
 
 
-SAID = st.sampled_from(["the ", "secret", "se", "cret", "aa", "ab", "b", " ", "s e c r e t"])
-PARTS_SAID = st.lists(st.lists(SAID, min_size=1, max_size=3).map("".join), min_size=1, max_size=5)
+WORDS = st.sampled_from(["the ", "secret", "se", "cret", "aa", "ab", "b", " ", "s e c r e t"])
+DRAWN_PARTS = st.lists(st.lists(WORDS, min_size=1, max_size=3).map("".join), min_size=1, max_size=5)
 CUT = st.builds(pieces, TEXT, CUTS)
 
 
-@given(PARTS_SAID | CUT, st.sampled_from(RULES))
+@given(DRAWN_PARTS | CUT, st.sampled_from(RULES))
 def test_parts_show_what_they_show_together_and_what_each_does(
-    said: list[str], rules: tuple[GuardRule, ...]
+    drawn: list[str], rules: tuple[GuardRule, ...]
 ) -> None:
-    parts = [each for each in said if each]
+    parts = [each for each in drawn if each]
     starts = [*accumulate(map(len, parts), initial=0)]
     texts = request_texts(body(*({"text": each} for each in parts))).texts
 

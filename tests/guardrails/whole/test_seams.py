@@ -4,6 +4,8 @@ judged as before, and a long talk is read again at its seams alone."""
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, chain
 from typing import Any
 
@@ -12,17 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.kinds import keywords, pii, secrets
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.usual import usual_request
 from proxy.guardrails.text.walk import Texts, request_texts
-from proxy.guardrails.whole.joined_parts import MOST
+from proxy.guardrails.whole.joined_parts import MOST, JoinedParts
 from proxy.guardrails.whole.seams import BETWEEN, WINDOW, seams
 from proxy.guardrails.whole.sheets import RuleLook, sheets
-from proxy.types.guard import GuardRule
+from proxy.types.cuttable import is_cuttable
+from proxy.types.guard import Finding, GuardRule
 from tests.guardrails.doubles import Ticks, pieces, rule
-from tests.guardrails.growth import lines
+from tests.guardrails.growth import LINEAR, grown, lines
 from tests.guardrails.stream.test_window import CUTS, RULES, TEXT
 
 KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i" * 2
@@ -34,10 +38,10 @@ SECRETS = GuardRule("secrets", secrets.shared(), "mask", cased=True)
 
 
 def body(*messages: Any, role: str = "user") -> dict[str, Any]:
-    return {"messages": [m if isinstance(m, dict) else said(m, role) for m in messages]}
+    return {"messages": [m if isinstance(m, dict) else message_of(m, role) for m in messages]}
 
 
-def said(content: Any, role: str = "user") -> dict[str, Any]:
+def message_of(content: Any, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
@@ -107,10 +111,16 @@ async def test_parts_of_messages_are_cut_as_well() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"messages": [said("4111 1111"), said("Go on.", "assistant"), said("1111 1111")]},
-        {"messages": [said("4111 1111"), said("1111 1111", "assistant")]},
+        {
+            "messages": [
+                message_of("4111 1111"),
+                message_of("Go on.", "assistant"),
+                message_of("1111 1111"),
+            ]
+        },
+        {"messages": [message_of("4111 1111"), message_of("1111 1111", "assistant")]},
         {"prompt": ["4111 1111", "1111 1111"]},
-        {"messages": [said("4111 1111"), {**said("Hi"), "name": "1111 1111"}]},
+        {"messages": [message_of("4111 1111"), {**message_of("Hi"), "name": "1111 1111"}]},
         {"messages": [{"content": "4111 1111"}, {"content": "1111 1111"}]},
     ],
     ids=["another between", "another role", "prompts", "a name", "no role"],
@@ -121,7 +131,13 @@ async def test_what_is_not_one_after_the_other_of_one_role_is_not_joined(asked: 
 
 @pytest.mark.parametrize("nothing", ["", [], [{"type": "text", "text": ""}]])
 async def test_a_message_that_says_nothing_is_no_wall(nothing: Any) -> None:
-    asked = {"messages": [said("4111 1111"), said(nothing, "assistant"), said("1111 1111")]}
+    asked = {
+        "messages": [
+            message_of("4111 1111"),
+            message_of(nothing, "assistant"),
+            message_of("1111 1111"),
+        ]
+    }
 
     assert (await inspected(asked, PII)).results[0].findings == {"card": 1}
 
@@ -159,6 +175,34 @@ async def test_a_finding_goes_on_where_a_digit_does(
 
     assert looked.results[0].findings == {"word": 1}
     assert tuple(await shown(body(*messages), words)) == masked
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        ("Order 12", "ada@example.com is hers"),
+        ("hers is ada1@example.com", "7of9 is mine"),
+        ("It costs 19.99", "@example.com, please"),
+        ("Mine is +49 30 901820", "12 people came"),
+        ("It took 202", "555 0187 of them"),
+        ("the year is 2026", "555-0187-12 is the part"),
+    ],
+)
+async def test_two_values_beside_each_other_stay_two(messages: tuple[str, str]) -> None:
+    everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
+    alone = [text for each in messages for text in await shown(body(each), everybody)]
+
+    assert await shown(body(*messages), everybody) == alone
+
+
+@pytest.mark.parametrize("at", range(1, len("+49 30 901820")))
+async def test_a_phone_is_found_wherever_it_is_cut(at: int) -> None:
+    phone = "+49 30 901820"
+    everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
+
+    first, _ = await shown(body(f"mine is {phone[:at]}", f"{phone[at:]}, I think"), everybody)
+
+    assert first == "mine is [PHONE]"
 
 
 async def test_an_address_at_the_end_does_not_swallow_the_next_message() -> None:
@@ -217,7 +261,8 @@ def test_short_messages_show_what_they_say_in_a_row_and_each_by_itself(
         rows = [each for between in BETWEEN for each in row_of(messages, between, one)]
         shown = letters_of(texts, one)
         assert alone <= shown <= alone.union(*rows)
-        assert all(each <= shown for each in rows if not each & alone)
+        if not is_cuttable(one.detector):
+            assert all(each <= shown for each in rows if not each & alone)
 
 
 @given(st.integers(0, 900), st.integers(0, 900), st.integers(1, len(KEY) - 1), st.data())
@@ -235,6 +280,26 @@ def test_a_cut_key_is_found_in_messages_of_any_length(
         *((1, place) for place in range(len(one) - at, len(one))),
         *((2, place) for place in range(len(KEY) - at)),
     }
+
+
+@pytest.mark.parametrize(
+    ("messages", "aside"),
+    [(["x" * 100] * 40, False), (["x" * 100] * 60, True), (["x" * 100, "y"] * 55, True)],
+)
+async def test_what_is_read_once_more_is_weighed(messages: list[str], aside: bool) -> None:
+    threads: set[int] = set()
+
+    class Where:
+        reach = 10
+
+        def find(self, text: str) -> list[Finding]:
+            threads.add(threading.get_ident())
+            return []
+
+    with ThreadPoolExecutor(1) as pool:
+        await Engine(Ticks(), pool).inspect([GuardRule("where", Where())], read(body(*messages)))
+
+    assert (threading.get_ident() not in threads) is aside
 
 
 def test_a_long_talk_is_read_again_at_its_seams_alone() -> None:
@@ -256,17 +321,27 @@ def test_each_character_is_read_again_twice_at_most(size: int) -> None:
     assert all(len(joined.text.text) <= 2 * MOST for joined in rows)
 
 
-async def test_many_messages_are_looked_through_in_linear_time() -> None:
+@pytest.mark.parametrize(
+    ("pair", "words", "found"),
+    [
+        (("a secret, the se", "cret"), ("secret",), 3),
+        (("key1", "2b"), ("key1", "key12"), 2),
+    ],
+    ids=["cut", "continued"],
+)
+async def test_many_messages_are_looked_through_in_linear_time(
+    pair: tuple[str, str], words: tuple[str, ...], found: int
+) -> None:
     def looked(size: int) -> int:
-        texts = request_texts(body(*["a secret, the se", "cret"] * size)).texts
-        look = RuleLook(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
+        texts = request_texts(body(*pair * size)).texts
+        look = RuleLook(RuleTally(rule(*words, deadline_s=99), Ticks()), 0)
 
         def seen() -> None:
             for sheet in sheets(texts, [look]):
                 look.see(sheet)
 
         count = lines(seen)
-        assert len(look.matches) == 3 * size
+        assert len(look.matches) == found * size
         return count
 
     assert looked(400) < 3 * looked(200)
@@ -277,8 +352,20 @@ async def test_many_messages_are_looked_through_in_linear_time() -> None:
     [("user", True), ("system user assistant user", True), ("user user", False)],
 )
 def test_the_short_way_tells_whether_messages_meet(roles: str, apart: bool) -> None:
-    usual = usual_request({"messages": [said("Hi", role) for role in roles.split()]})
+    usual = usual_request({"messages": [message_of("Hi", role) for role in roles.split()]})
 
     assert usual is not None
     assert usual.apart is apart
     assert ([*chain(seams(usual.texts))] == []) is apart
+
+
+def test_a_finding_over_many_messages_is_judged_in_linear_time() -> None:
+    def case(count: int) -> tuple[JoinedParts, list[tuple[int, TextMatch]]]:
+        joined = next(seams(request_texts(body(*"a" * count)).texts))
+        return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.numbers]
+
+    def judged(given: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:
+        joined, pieces = given
+        joined.continued(TextMatch(0, len(pieces), 0, "word"), pieces, 0, None)
+
+    assert grown(judged, case(500), case(4000)) < LINEAR

@@ -45,18 +45,18 @@ SAYS = (
 )
 
 
-def field(said: str) -> Text:
-    return Text(("prompt",), said, "prompt", "user")
+def field(written: str) -> Text:
+    return Text(("prompt",), written, "prompt", "user")
 
 
-def at_once(one: GuardRule, said: str) -> Found:
-    found = find_matches(RuleTally(one, Ticks()), 0, variants(said))
+def at_once(one: GuardRule, written: str) -> Found:
+    found = find_matches(RuleTally(one, Ticks()), 0, variants(written))
     return [(match.start, match.end, match.kind) for match in found]
 
 
-def sheet_by_sheet(rules: tuple[GuardRule, ...], said: str, size: int = SHEET) -> list[RuleLook]:
+def sheet_by_sheet(rules: tuple[GuardRule, ...], written: str, size: int = SHEET) -> list[RuleLook]:
     looks = [RuleLook(RuleTally(one, Ticks()), number) for number, one in enumerate(rules)]
-    for sheet in sheets([field(said)], looks, size):
+    for sheet in sheets([field(written)], looks, size):
         for look in looks:
             look.see(sheet)
     return looks
@@ -71,32 +71,32 @@ def places(look: RuleLook) -> Found:
 @example("sec" + "\u0336" * 66 + "ret", 5, RULES[0])
 @example("\u200b" * 300 + "secret", 5, RULES[0])
 def test_pieces_show_what_the_whole_shows(
-    said: str, size: int, rules: tuple[GuardRule, ...]
+    written: str, size: int, rules: tuple[GuardRule, ...]
 ) -> None:
     for one in rules:
         if one.detector.reach is not None:  # type: ignore[union-attr]
-            (look,) = sheet_by_sheet((one,), said, size)
-            assert places(look) == at_once(one, said)
-            assert look.tally.bytes == len(said.encode("utf-8", "surrogatepass"))
+            (look,) = sheet_by_sheet((one,), written, size)
+            assert places(look) == at_once(one, written)
+            assert look.tally.bytes == len(written.encode("utf-8", "surrogatepass"))
 
 
 @pytest.mark.parametrize("one", OWN, ids=lambda one: one.name)
 @pytest.mark.parametrize("shift", range(0, 400, 37))
 def test_every_guard_finds_the_same_across_the_edges_of_pieces(one: GuardRule, shift: int) -> None:
-    said = "-" * shift + (SAYS + "and so on, as one says. " * 30) * 8
+    written = "-" * shift + (SAYS + "and so on, as one says. " * 30) * 8
 
-    (look,) = sheet_by_sheet((one,), said, 1500)
+    (look,) = sheet_by_sheet((one,), written, 1500)
 
-    assert places(look) == at_once(one, said)
+    assert places(look) == at_once(one, written)
 
 
 def test_a_long_run_of_base64_is_read_to_its_end() -> None:
     run = base64.b64encode(b"nothing to be seen here " * 1000 + b"a secret").decode()
-    said = "x " * SHEET + run + " and a secret"
+    written = "x " * SHEET + run + " and a secret"
 
-    (look,) = sheet_by_sheet((rule("secret"),), said)
+    (look,) = sheet_by_sheet((rule("secret"),), written)
 
-    assert places(look) == at_once(rule("secret"), said)
+    assert places(look) == at_once(rule("secret"), written)
     assert len(look.matches) == 2
 
 
@@ -112,11 +112,11 @@ def test_what_judges_a_whole_text_sees_a_long_one_as_it_is() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_readings_take_little_memory_however_long_a_text_is(shape: str) -> None:
-    said = text(shape, 256 * 1024)
-    sheet_by_sheet((rule("unfindable"),), said[:2000])  # what is made once
+    written = text(shape, 6 * SHEET)
+    sheet_by_sheet((rule("unfindable"),), written[:2000])  # what is made once
     gc.collect()
     tracemalloc.start()
-    looks = sheet_by_sheet((rule("unfindable"), rule("nowhere")), said)
+    looks = sheet_by_sheet((rule("unfindable"), rule("nowhere")), written)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -134,15 +134,15 @@ def test_small_texts_share_a_sheet_and_no_more_than_that() -> None:
 
 
 async def test_of_data_in_its_place_what_judges_a_whole_text_sees_the_text_alone() -> None:
-    said = "data:text/plain;base64," + base64.b64encode(b"a secret").decode()
-    here = {"messages": [{"content": [{"file": {"file_data": said}}]}]}
+    written = "data:text/plain;base64," + base64.b64encode(b"a secret").decode()
+    here = {"messages": [{"content": [{"file": {"file_data": written}}]}]}
     rules = (
         rule("a secret", unbounded=True),
-        rule(said, unbounded=True, cased=True),
+        rule(written, unbounded=True, cased=True),
         rule("plain;base64"),
     )
 
-    for body, found in ((here, (1, 0, 1)), ({"prompt": said}, (1, 1, 1))):
+    for body, found in ((here, (1, 0, 1)), ({"prompt": written}, (1, 1, 1))):
         looked = await Engine(Ticks()).inspect(rules, request_texts(body))
 
         assert tuple(result.findings.get("word", 0) for result in looked.results) == found
@@ -151,8 +151,8 @@ async def test_of_data_in_its_place_what_judges_a_whole_text_sees_the_text_alone
 @pytest.mark.parametrize("size", [SHEET, 4 * SHEET])
 async def test_what_data_says_is_found_once(size: int) -> None:
     text = f"{'all is well. ' * (size // 13)}a secret, it is"
-    said = "data:text/plain;base64," + base64.b64encode(text.encode()).decode()
+    written = "data:text/plain;base64," + base64.b64encode(text.encode()).decode()
 
-    looked = await Engine(Ticks()).inspect((rule("secret"),), request_texts({"prompt": said}))
+    looked = await Engine(Ticks()).inspect((rule("secret"),), request_texts({"prompt": written}))
 
     assert looked.results[0].findings == {"word": 1}

@@ -181,10 +181,21 @@ def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> No
     assert refused.value.param == "tags"
 
 
-def test_models_lists_what_a_key_may_name(snapshot: Snapshot) -> None:
-    plan = decide(snapshot, call(endpoint="models", digest=Secret("hr-search-key").digest))
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ((), ["smol"]),
+        ((("names", "all"),), ["openai/smol", "search-answers", "smol"]),
+        ((("model", "openai/smol"),), ["openai/smol"]),
+    ],
+)
+def test_models_lists_what_a_key_may_name(
+    parameters: tuple[tuple[str, str], ...], names: list[str], snapshot: Snapshot
+) -> None:
+    others = Secret("hr-search-key").digest
+    plan = decide(snapshot, call(endpoint="models", digest=others, parameters=parameters))
 
-    assert plan.listing == ("openai/smol", "search-answers", "smol")
+    assert [model.id for model in plan.listing or ()] == names
 
 
 def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapshot) -> None:

@@ -27,6 +27,13 @@ def test_json_is_one_object() -> None:
     assert [problem["severity"] for problem in said["problems"]] == ["error", "warning"]
 
 
+def test_what_the_folder_lacks_stands_at_the_folder_itself() -> None:
+    lacking = Problem("policies", 1, 1, "keys", "there is no key")
+    said = FORMS["github"](CheckReport(Path("deploy/policies"), "1 errors", (lacking,)))
+
+    assert said.startswith("::error file=deploy/policies,line=1,col=1::keys: ")
+
+
 def test_githubs_commands_stay_on_one_line_each() -> None:
     lines = FORMS["github"](FOUND).splitlines()
 

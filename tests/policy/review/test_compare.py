@@ -69,7 +69,7 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
             "deployments: [chat]",
             "deployments: [spare]",
             {},
-            Divergence("refusal", "allowed", "404 not_found"),
+            Divergence("refusal", "allowed", "404 model_not_found"),
         ),
         ("team: support", "team: search", {}, Divergence("tags", "team=support", "team=search")),
         ("model: m}", "model: n}", {}, Divergence("targets", "one/m", "one/n")),

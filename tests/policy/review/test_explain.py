@@ -210,7 +210,7 @@ def test_a_refusal_by_rule_names_the_rule(snapshot: Snapshot) -> None:
 def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Snapshot) -> None:
     refused = about(told(snapshot, "nowhere"), "refused")
 
-    assert refused.decided == "404 not_found"
+    assert refused.decided == "404 model_not_found"
 
 
 @pytest.mark.parametrize(

@@ -120,3 +120,4 @@ def test_a_folder_without_keys_is_doubtful(keys: str, said: str, tmp_path: Path)
 
     assert not found.errors
     assert f"keys: {said}" in [f"{each.path}: {each.message}" for each in found.warnings]
+    assert {each.file for each in found.warnings} <= {"p.yaml", tmp_path.name}

@@ -1,0 +1,65 @@
+"""``headrace migrate``: another gateway's configuration as a folder of policies."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from proxy.migrate import FORMATS
+from proxy.migrate.draft import slug
+from proxy.policy.review import new_key
+
+MOST_BYTES = 4 * 1024 * 1024
+NEXT = """\
+{folder} is written; the key above is shown this once. Next:
+
+  headrace check --no-secrets {folder}
+  headrace serve --policies {folder}"""
+
+
+@click.command("migrate")
+@click.argument("gateway", type=click.Choice(sorted(FORMATS)))
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+def migrate_command(gateway: str, config: Path, folder: Path) -> None:
+    """Write what the CONFIG of another gateway says as policies into DIR, which must be new or
+    empty, and list what could not be carried over.
+
+    The secret of a key for all deployments goes to standard error, once.
+    """
+    draft = FORMATS[gateway](_read(config), config.stem)
+    for note in draft.notes:
+        click.echo(note)
+    if not draft.deployments:
+        raise click.ClickException(f"{config} names no model that could be served")
+    names = sorted(draft.deployments)
+    text, lines = new_key.draw(slug(gateway), names, names)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise click.ClickException(f"{folder} is not empty: name a new folder")
+        for name, content in {**draft.files(), "keys.yaml": f"{lines}\n"}.items():
+            (folder / name).write_text(content)
+    except OSError as error:
+        raise click.ClickException(f"{folder}: {error.strerror or error}") from None
+    click.echo(f"{text}\n", err=True)
+    click.echo(NEXT.format(folder=shlex.quote(str(folder))))
+
+
+def _read(config: Path) -> Any:
+    """Return the mapping of a YAML or JSON file."""
+    try:
+        with config.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise click.ClickException(f"{config} is larger than {MOST_BYTES} bytes")
+        values = yaml.safe_load(data)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise click.ClickException(f"{config} cannot be read: {error}") from None
+    if not isinstance(values, dict):
+        raise click.ClickException(f"{config} must be a mapping")
+    return values

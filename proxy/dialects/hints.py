@@ -1,0 +1,48 @@
+"""What a client is told whose path is not served: what is, and which setting of its to change.
+
+Nothing of the path it has sent stands in that: who knows what its address has in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+OPENAIS = "the one for servers of OpenAI's API, with a base URL that ends in /v1"
+ELSEWHERES = (
+    ("/openai/deployments/", f"These are Azure's paths: take another client, {OPENAIS}."),
+    ("/api/", f"These are Ollama's paths: choose another provider in the client, {OPENAIS}."),
+    ("/v1beta/", f"These are Gemini's paths: choose another provider in the client, {OPENAIS}."),
+)
+"""How the paths of APIs begin that clients take for another one's, and what to do about it."""
+
+
+def not_served(path: str, known: Collection[str]) -> str:
+    """Return what to say of a path that is none of those that are ``known``."""
+    hint = _hint(path, known)
+    served = ", ".join(sorted(each for each in known if each.startswith("/v1/")))
+    return f"There is no such path.{hint and ' '}{hint} Served are {served} and more."
+
+
+def _hint(path: str, known: Collection[str]) -> str:
+    end = max((each for each in known if path.endswith(each)), key=len, default="")
+    if not end.startswith("/v1/"):
+        for begin, hint in ELSEWHERES:
+            if path.startswith(begin):
+                return hint
+    if path.rstrip("/") in known:
+        return "Leave out the slash at its end."
+    if path.lower() in known:
+        return "Write it in lower case."
+    return _about_base(path, end, known) if end else ""
+
+
+def _about_base(path: str, end: str, known: Collection[str]) -> str:
+    """Return what is wrong with a base URL to which a client has added what is served."""
+    before = path.removesuffix(end)
+    if not before.strip("/"):
+        return "Leave out the slash at the end of the client's base URL."
+    if before.endswith("/v1") and end.startswith("/v1/"):
+        return "Leave /v1 out of the client's base URL: it adds that itself."
+    if before in known:
+        return "End the client's base URL before that path, with /v1: it adds the rest itself."
+    return f"It ends in {end}, which is served: leave what is before that out of the base URL."

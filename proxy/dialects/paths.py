@@ -1,0 +1,42 @@
+"""Paths of routes in which a client names something, such as ``/v1/models/{model}``.
+
+A path is compared as it was sent; what the client names in it is decoded once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, unquote
+
+Parameters = tuple[tuple[str, str], ...]
+
+PARTS: Mapping[str, str] = {"id": "[^/]+", "model": ".+"}
+"""What may stand for each name of a path: the names of models have slashes in them."""
+_NAMED = re.compile(r"\{([a-z_]+)\}")
+
+
+def is_pattern(route: str) -> bool:
+    """True if a route names a part of its path."""
+    return "{" in route
+
+
+def compile_route(route: str) -> re.Pattern[str]:
+    """Return what matches the paths of a route, with a group for each part that it names."""
+    pieces = _NAMED.split(route)
+    for index, piece in enumerate(pieces):
+        pieces[index] = f"(?P<{piece}>{PARTS[piece]})" if index % 2 else re.escape(piece)
+    return re.compile("".join(pieces))
+
+
+def path_parameters(match: re.Match[str]) -> Parameters:
+    """Return what a path says in the parts that its route names."""
+    return tuple((name, unquote(value)) for name, value in match.groupdict().items())
+
+
+def query_parameters(query: str, known: frozenset[str]) -> Parameters:
+    """Return what a query says under the names that are ``known``, in its order."""
+    if not query or not known:
+        return ()
+    pairs = parse_qsl(query, keep_blank_values=True)
+    return tuple((name, value) for name, value in pairs if name in known)

@@ -1,0 +1,165 @@
+"""A chat as a Responses request, for a target that speaks nothing else.
+
+Names that it leaves as they are have no counterpart: ``translation`` drops or refuses them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.dialects.responses.to_chat import LOGPROBS
+from proxy.dialects.responses.words import LOST
+from proxy.errors import BadField
+from proxy.types import Endpoint, Json
+
+BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+ROLES = frozenset({"assistant", "developer", "system", "user"})
+
+
+def responses_of(endpoint: Endpoint, body: Json) -> Json:
+    """Return a chat as a Responses request. Raises ``BadField`` for what that cannot say."""
+    made = dict(body)
+    made.pop("stream_options", None)
+    made["input"] = _items(made.pop("messages", None) or ())
+    made["store"] = body.get("store") is True  # nobody asks for state by saying nothing
+    if made.pop("logprobs", None):
+        made["include"] = [LOGPROBS]
+    _tools(made)
+    return tidy(made)
+
+
+def tidy(body: Json) -> Json:
+    """Return a Responses request that rules have changed, with the names that it has for them."""
+    made = dict(body)
+    bounds = [made.pop(name, None) for name in BOUNDS]
+    known = [bound for bound in bounds if bound is not None]
+    if known:
+        made["max_output_tokens"] = min(known)
+    effort = made.pop("reasoning_effort", None)
+    if effort is not None:
+        made["reasoning"] = {**_group(made, "reasoning"), "effort": effort}
+    verbosity, form = made.pop("verbosity", None), made.pop("response_format", None)
+    if verbosity is not None:
+        made["text"] = {**_group(made, "text"), "verbosity": verbosity}
+    if form is not None:
+        made["text"] = {**_group(made, "text"), "format": _form(form)}
+    return made
+
+
+def _group(made: Json, name: str) -> Json:
+    group = made.get(name)
+    if not isinstance(group, dict | None):
+        raise BadField(name, LOST)
+    return group or {}
+
+
+def _form(form: Any) -> Json:
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind in ("text", "json_object"):
+        return {"type": kind}
+    schema = form.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(schema, dict):
+        raise BadField("response_format", LOST)
+    return {"type": kind, **schema}
+
+
+def _tools(made: Json) -> None:
+    """Put tools, and which of them to ask, as Responses have them."""
+    tools, choice = made.get("tools"), made.get("tool_choice")
+    if tools:
+        listed = tools if isinstance(tools, list) else [tools]
+        made["tools"] = [_flat(tool, f"tools.{at}") for at, tool in enumerate(listed)]
+    if isinstance(choice, dict):
+        made["tool_choice"] = _flat(choice, "tool_choice")
+
+
+def _flat(tool: Any, place: str) -> Json:
+    """Return a tool, or the choice of one, whose members stand beside its type."""
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    inner = tool.get(kind) if kind in ("function", "custom") else None
+    if not isinstance(inner, dict):
+        raise BadField(place, LOST)
+    made = {"type": kind, **inner}
+    if kind == "function" and place != "tool_choice":
+        made = {"parameters": None, "strict": False, **made}  # which a chat has to ask for
+    return made
+
+
+def _items(messages: Any) -> list[Json]:
+    items: list[Json] = []
+    custom: set[str] = set()  # the ids of calls whose results have another type
+    for at, message in enumerate(messages):
+        role, place = message["role"], f"messages.{at}"
+        if role == "tool":
+            result = _result(message, place)
+            if str(result["call_id"]) in custom:
+                result["type"] = "custom_tool_call_output"
+            items.append(result)
+        elif role not in ROLES or message.get("function_call"):
+            raise BadField(f"{place}.role" if role not in ROLES else place, LOST)
+        else:
+            content = _content(message, role, place)
+            if content:
+                items.append({"role": role, "content": content})
+            calls = _calls(message, place)
+            custom |= {str(call["call_id"]) for call in calls if call["type"] == "custom_tool_call"}
+            items += calls
+    return items
+
+
+def _result(message: Json, place: str) -> Json:
+    content = message.get("content")
+    if not isinstance(content, str | None):
+        content = _parts(content, "user", f"{place}.content")
+    head = {"type": "function_call_output", "call_id": message.get("tool_call_id")}
+    return {**head, "output": content or ""}
+
+
+def _content(message: Json, role: str, place: str) -> Any:
+    content = message.get("content")
+    if message.get("refusal") and not content:
+        return [{"type": "refusal", "refusal": message["refusal"]}]
+    if isinstance(content, str | None):
+        return content
+    return _parts(content, role, f"{place}.content")
+
+
+def _calls(message: Json, place: str) -> list[Json]:
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise BadField(f"{place}.tool_calls", LOST)
+    made: list[Json] = []
+    for at, call in enumerate(calls):
+        kind = call.get("type", "function") if isinstance(call, dict) else None
+        inner = call.get(kind) if kind in ("function", "custom") else None
+        if not isinstance(inner, dict):
+            raise BadField(f"{place}.tool_calls.{at}", LOST)
+        name = "custom_tool_call" if kind == "custom" else "function_call"
+        made.append({"type": name, "call_id": call.get("id"), **inner})
+    return made
+
+
+def _parts(content: Any, role: str, place: str) -> list[Json]:
+    if not isinstance(content, list):
+        raise BadField(place, LOST)
+    return [_part(part, role, f"{place}.{at}") for at, part in enumerate(content)]
+
+
+def _part(part: Any, role: str, place: str) -> Json:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "text" and isinstance(part.get("text"), str):
+        shown = "output_text" if role == "assistant" else "input_text"
+        return {"type": shown, "text": part["text"]}
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return {"type": kind, "refusal": part["refusal"]}
+    inner = part.get(kind) if kind in ("image_url", "file", "input_audio") else None
+    if kind == "image_url" and isinstance(inner, str):
+        inner = {"url": inner}
+    if not isinstance(inner, dict):
+        raise BadField(place, LOST)
+    if kind == "image_url":
+        image = {"type": "input_image", "image_url": inner.get("url")}
+        return {**image, "detail": inner.get("detail") or "auto"}
+    if kind == "file":
+        return {"type": "input_file", **inner}
+    return {"type": kind, "input_audio": inner}

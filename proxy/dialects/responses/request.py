@@ -1,0 +1,93 @@
+"""What a Responses request may say.
+
+Source: the typed models of OpenAI's Python SDK, 3.52.0, for ``POST /v1/responses``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from proxy.dialects.bounds import tokens
+from proxy.dialects.fields import (
+    Field,
+    Fields,
+    array,
+    boolean,
+    either,
+    integer,
+    mapping,
+    number,
+    required,
+    string,
+)
+from proxy.errors import BadField
+from proxy.types import Json
+
+KEPT_THERE = "is kept by the provider, where no guard has read it"
+NOT_LATER = "is not served: an answer comes with its call"
+
+
+def unserved(field: Field, problem: str) -> Field:
+    """Return a field that may only say what its absence says, as it leans on what a provider
+    keeps."""
+
+    def check(value: Any) -> str | None:
+        return field.check(value) or (problem if value else None)
+
+    return replace(field, check=check, good=None)
+
+
+RESPONSES: Fields = {
+    "model": required(string()),
+    "access_programs": mapping(),
+    "background": unserved(boolean(), NOT_LATER),
+    "context_management": array(dict, "an array of objects"),
+    "conversation": unserved(either(string(), mapping()), KEPT_THERE),
+    "image": mapping(),
+    "include": array(str, "an array of strings"),
+    "input": either(string(), array(dict, "an array of objects")),
+    "instructions": string(),
+    "max_output_tokens": tokens(1),
+    "max_tool_calls": integer(0),
+    "metadata": mapping(),
+    "moderation": mapping(),
+    "parallel_tool_calls": boolean(default=True),
+    "previous_response_id": unserved(string(), KEPT_THERE),
+    "prompt": unserved(mapping(), KEPT_THERE),
+    "prompt_cache_key": string(),
+    "prompt_cache_options": mapping(),
+    "prompt_cache_retention": string(),
+    "reasoning": mapping(),
+    "safety_identifier": string(),
+    "service_tier": string(),
+    "store": boolean(default=True),
+    "stream": boolean(),
+    "stream_options": mapping(),
+    "temperature": number(0, 2, default=1),
+    "text": mapping(),
+    "tool_choice": either(string(), mapping()),
+    "tools": array(dict, "an array of objects"),
+    "top_logprobs": integer(0, 20),
+    "top_p": number(0, 1, default=1),
+    "truncation": string(),
+    "user": string(),
+}
+
+
+def check_items(body: Json) -> None:
+    """Raise ``BadField`` for an item by reference, and for one that is of no type that can be told:
+    the members of others are the upstream's to judge."""
+    items: Any = body.get("input")
+    for at, item in enumerate(items if isinstance(items, list) else ()):
+        kind, place = item.get("type"), f"input.{at}"
+        if kind is not None and not isinstance(kind, str):
+            raise BadField(f"{place}.type", "must be a string")
+        if kind == "item_reference" or item.keys() == {"id"}:
+            raise BadField(place, KEPT_THERE)
+        if kind in (None, "message") and not isinstance(item.get("role"), str):
+            raise BadField(f"{place}.role", "is required: a string")
+
+
+RULES = (check_items,)
+RULED = frozenset({"input"})

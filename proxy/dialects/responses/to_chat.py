@@ -1,0 +1,225 @@
+"""A Responses request as a chat, for a target that has no such endpoint.
+
+What would make it another question is refused; what only tunes it is left out and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from proxy.dialects.responses.reading import objects
+from proxy.dialects.responses.words import LOST
+from proxy.errors import BadField
+from proxy.types import Json
+from proxy.types.reasoning import reasons
+
+TAKEN = frozenset(
+    {"include", "input", "instructions", "max_output_tokens", "reasoning", "store"}
+    | {"stream_options", "text", "tool_choice", "tools", "top_logprobs"}
+)
+"""Fields that have another form in a chat; all others go on under their names."""
+LOGPROBS = "message.output_text.logprobs"
+CHOICES = frozenset({"auto", "none", "required"})
+
+
+def chat_of(body: Json) -> tuple[Json, tuple[str, ...]]:
+    """Return the request as a chat, and the names of what of its members was left out. Raises
+    ``BadField`` for what a chat cannot say."""
+    crossing = _ItemCrossing(body)
+    return crossing.chat(), tuple(sorted(crossing.dropped))
+
+
+class _ItemCrossing:
+    """One request on its way."""
+
+    __slots__ = ("_body", "_messages", "dropped")
+
+    def __init__(self, body: Json) -> None:
+        self._body = body
+        self._messages: list[Json] = []
+        self.dropped: set[str] = set()
+
+    def chat(self) -> Json:
+        body = self._body
+        made = {name: value for name, value in body.items() if name not in TAKEN}
+        if body.get("instructions"):
+            self._messages.append({"role": "system", "content": body["instructions"]})
+        given = body.get("input")
+        if isinstance(given, str):
+            self._messages.append({"role": "user", "content": given})
+        for at, item in enumerate(given if isinstance(given, list) else ()):
+            self._item(item, f"input.{at}")
+        made["messages"] = self._messages
+        if body.get("store") is True:
+            self.dropped.add("store")  # what a chat keeps is found by no id of a response
+        elif body.get("store") is False:
+            made["store"] = False
+        made |= self._tools() | self._wishes() | self._logprobs()
+        bound = body.get("max_output_tokens")
+        if bound is not None:
+            name = "max_tokens"
+            if reasons(str(body.get("model")), made):
+                name = "max_completion_tokens"
+            made[name] = bound
+        return made
+
+    def _wishes(self) -> Json:
+        """Return how hard to think, and in which form to answer."""
+        made: Json = {}
+        reasoning = self._body.get("reasoning")
+        if isinstance(reasoning, dict):
+            if reasoning.get("effort") is not None:
+                made["reasoning_effort"] = reasoning["effort"]
+            if any(value is not None for name, value in reasoning.items() if name != "effort"):
+                self.dropped.add("reasoning")
+        text = self._body.get("text")
+        if isinstance(text, dict):
+            if text.get("verbosity") is not None:
+                made["verbosity"] = text["verbosity"]
+            form = text.get("format")
+            if form is not None:
+                made |= _form(form)
+            self._note_beside("text", text, {"format", "verbosity"})
+        return made
+
+    def _logprobs(self) -> Json:
+        listed = self._body.get("include") or []
+        if any(name != LOGPROBS for name in listed):
+            self.dropped.add("include")
+        top = self._body.get("top_logprobs")
+        if LOGPROBS not in listed and not top:
+            return {}
+        return {"logprobs": True} | ({"top_logprobs": top} if top else {})
+
+    def _tools(self) -> Json:
+        made: Json = {}
+        if self._body.get("tools"):
+            made["tools"] = [self._tool(at, tool) for at, tool in enumerate(self._body["tools"])]
+        choice = self._body.get("tool_choice")
+        if isinstance(choice, str) and choice in CHOICES:
+            made["tool_choice"] = choice
+        elif isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
+            kind = choice["type"]
+            made["tool_choice"] = {"type": kind, kind: {"name": choice.get("name")}}
+        elif choice is not None:
+            raise BadField("tool_choice", LOST)
+        return made
+
+    def _tool(self, at: int, tool: Json) -> Json:
+        kind = tool.get("type")
+        names: tuple[str, ...]
+        if kind == "function":
+            names = ("name", "description", "parameters", "strict")
+        elif kind == "custom":
+            names = ("name", "description", "format")
+        else:
+            raise BadField(f"tools.{at}", LOST)  # a tool that the provider runs
+        self._note_beside("tools", tool, {"type", *names})
+        inner = {name: tool[name] for name in names if tool.get(name) is not None}
+        return {"type": kind, kind: inner}
+
+    def _note_beside(self, name: str, item: Json, known: set[str]) -> None:
+        """Note that an item says more than goes on of it."""
+        if any(item[each] not in (None, [], {}) for each in item.keys() - known):
+            self.dropped.add(name)
+
+    def _item(self, item: Json, place: str) -> None:
+        kind = item.get("type") or "message"
+        read = ITEMS.get(kind)
+        if read is None:
+            raise BadField(place, LOST)
+        read(self, item, place)
+
+    def message(self, item: Json, place: str) -> None:
+        role, content = item.get("role"), item.get("content")
+        if isinstance(content, list):
+            parts = [_part(part, f"{place}.content.{at}") for at, part in enumerate(content)]
+            content = parts
+            if all(part["type"] == "text" for part in parts) and (
+                role == "assistant" or len(parts) == 1
+            ):
+                content = "".join(part["text"] for part in parts)
+            elif role == "assistant":
+                raise BadField(f"{place}.content", LOST)
+        elif not isinstance(content, str):
+            raise BadField(f"{place}.content", LOST)
+        self._messages.append({"role": role, "content": content})
+
+    def call(self, item: Json, place: str) -> None:
+        """Add a call of a tool to what the assistant says; calls that follow are one turn."""
+        called: Json = {"id": item.get("call_id"), "type": "function"}
+        if item["type"] == "custom_tool_call":
+            inner = {"name": item.get("name"), "input": item.get("input")}
+            called |= {"type": "custom", "custom": inner}
+        else:
+            inner = {"name": item.get("name"), "arguments": item.get("arguments")}
+            called["function"] = inner
+        last = self._messages[-1] if self._messages else {}
+        if last.get("role") != "assistant":
+            last = {"role": "assistant", "content": None}
+            self._messages.append(last)
+        last.setdefault("tool_calls", []).append(called)
+
+    def result(self, item: Json, place: str) -> None:
+        """Add the result of a tool; what it shows beside texts follows as the user's."""
+        output = item.get("output")
+        more: list[Json] = []
+        if isinstance(output, list):
+            parts = [_part(part, f"{place}.output.{at}") for at, part in enumerate(output)]
+            more = [part for part in parts if part["type"] != "text"]
+            output = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        elif not isinstance(output, str):
+            raise BadField(f"{place}.output", LOST)
+        answer = {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
+        self._messages.append(answer)
+        if more:
+            self._messages.append({"role": "user", "content": more})
+
+    def thought(self, item: Json, place: str) -> None:
+        self.dropped.add("reasoning")
+
+
+ITEMS: Mapping[str, Callable[[_ItemCrossing, Json, str], None]] = {
+    "message": _ItemCrossing.message,
+    "function_call": _ItemCrossing.call,
+    "function_call_output": _ItemCrossing.result,
+    "custom_tool_call": _ItemCrossing.call,
+    "custom_tool_call_output": _ItemCrossing.result,
+    "reasoning": _ItemCrossing.thought,
+}
+"""What becomes of an item, by its type; any other is refused."""
+
+
+def _form(form: Any) -> Json:
+    """Return the form of an answer in a chat's words. Raises ``BadField``."""
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"response_format": {"type": kind}}
+    if kind != "json_schema":
+        raise BadField("text.format", LOST)
+    schema = {name: value for name, value in form.items() if name != "type" and value is not None}
+    return {"response_format": {"type": kind, "json_schema": schema}}
+
+
+def _part(part: Any, place: str) -> Json:
+    """Return a part of an item as one of a chat's message. Raises ``BadField``."""
+    part = next(iter(objects([part])), {})
+    kind = part.get("type")
+    if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
+        return {"type": "text", "text": part["text"]}
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return {"type": "text", "text": part["refusal"]}
+    if kind == "input_image" and isinstance(part.get("image_url"), str):
+        image = {"url": part["image_url"]}
+        if part.get("detail") in ("low", "high"):
+            image["detail"] = part["detail"]
+        return {"type": "image_url", "image_url": image}
+    if kind == "input_file" and isinstance(part.get("file_data"), str):
+        file = {"file_data": part["file_data"]}
+        return {"type": "file", "file": {"filename": part.get("filename") or "file.pdf", **file}}
+    if kind == "input_audio" and isinstance(part.get("input_audio"), dict):
+        return {"type": kind, "input_audio": part["input_audio"]}
+    raise BadField(place, LOST)

@@ -1,0 +1,252 @@
+"""LiteLLM's ``config.yaml``: its model list, its router's settings, its prices.
+
+Source: LiteLLM's documents on the configuration of its proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from proxy.migrate.config_part import ConfigPart
+from proxy.migrate.draft import Draft, duration, secret, slug
+from proxy.migrate.providers import PROVIDERS, Provider
+
+A_MILLION = 1_000_000
+CANARY = "see docs/policies.md, a canary of another model"
+PRICES = {
+    "input": "input_cost_per_token",
+    "cached_input": "cache_read_input_token_cost",
+    "cache_write": "cache_creation_input_token_cost",
+    "output": "output_cost_per_token",
+}
+STORES = {"local": "memory", "disk": "sqlite", "redis": "redis"}
+PERIODS = {"1d": "day", "24h": "day", "7d": "week", "30d": "month", "1mo": "month", "1h": "hour"}
+ELSEWHERE = {
+    "general_settings.master_key": "is no key of a client: draw keys with `headrace key`",
+    "general_settings.database_url": "keys are lines of keys.yaml: `headrace key` draws one",
+    "general_settings.alerting": "alerts are rules for Prometheus: see docs/dashboards.md",
+    "guardrails": "guards are named in policies.yaml: see docs/guards.md",
+    "litellm_settings.callbacks": "traces, metrics and logs are settings: see docs/traces.md",
+    "litellm_settings.success_callback": "see docs/traces.md for traces, and docs/logs.md for logs",
+    "litellm_settings.failure_callback": "see docs/traces.md for traces, and docs/logs.md for logs",
+    "litellm_settings.drop_params": "what a target does not take is always dropped, with a warning",
+    "litellm_settings.set_verbose": "is HEADRACE_LOG_LEVEL",
+    "router_settings.redis_host": "is in HEADRACE_REDIS",
+    "router_settings.redis_url": "is HEADRACE_REDIS",
+    "environment_variables": "are not written: set them where Headrace runs",
+}
+
+
+def draft_of(config: Any, name: str) -> Draft:
+    """Return what a configuration becomes. ``name`` is not used: models have names of their own."""
+    top, draft = ConfigPart("", config), Draft()
+    litellm, router = top.part("litellm_settings"), top.part("router_settings")
+    general = top.part("general_settings")
+    upstream, deployment = _of_all(draft, litellm, router)
+    for item in top.parts("model_list"):
+        _add_model(draft, item, upstream, deployment)
+    _ask_somebody_first(draft)
+    for settings in (litellm, router):
+        for each in settings.parts("fallbacks"):
+            _add_fallbacks(draft, each)
+    _add_aliases(draft, router.part("model_group_alias"))
+    _add_policy(draft, litellm)
+    for part in (top, litellm, router, general):
+        for place in part.left():
+            draft.note(place, ELSEWHERE.get(place, "is not carried over"))
+    return draft
+
+
+def _of_all(
+    draft: Draft, litellm: ConfigPart, router: ConfigPart
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the settings say of all upstreams, and of all deployments."""
+    upstream: dict[str, Any] = {}
+    deployment: dict[str, Any] = {}
+    total = router.number("timeout") or litellm.number("request_timeout")
+    times = {"first_byte": router.number("stream_timeout"), "total": total}
+    if allowed := {each: duration(seconds) for each, seconds in times.items() if seconds}:
+        upstream["timeouts"] = allowed
+    failures, rest = router.number("allowed_fails"), router.number("cooldown_time")
+    breaker = {
+        **({"failures": max(1, int(failures))} if failures else {}),
+        **({"rest": duration(rest)} if rest else {}),
+    }
+    if breaker:
+        upstream["breaker"] = breaker
+    tries = router.number("num_retries") or litellm.number("num_retries")
+    if tries:
+        deployment["retry"] = {"times": min(10, int(tries))}
+    strategy = router.text("routing_strategy")
+    if strategy == "least-busy":
+        deployment["balance"] = "least_loaded"
+    elif strategy not in (None, "simple-shuffle"):
+        draft.note(router.at("routing_strategy"), f"{strategy} is not there: calls go by weight")
+    return upstream, deployment
+
+
+def _add_model(
+    draft: Draft, item: ConfigPart, upstream: dict[str, Any], deployment: dict[str, Any]
+) -> None:
+    """Add the target of one item, to the deployment of its name."""
+    called, params, info = (
+        item.text("model_name"),
+        item.part("litellm_params"),
+        item.part("model_info"),
+    )
+    info.take("id")
+    info.take("mode")
+    model = params.text("model")
+    if called is None or model is None or "*" in called + model:
+        draft.note(item.place, "has no single model_name and model: name each model that is called")
+        return
+    word, slash, rest = model.partition("/")
+    word = params.text("custom_llm_provider") or (word if slash else "openai")
+    provider = PROVIDERS.get(word)
+    if provider is None:
+        draft.note(params.at("model"), f"{word} does not speak a dialect that Headrace has")
+        return
+    target = _target(draft, params, word, provider, upstream)
+    if target is None:
+        return
+    own = slug(called)
+    if own != called:
+        draft.note(item.at("model_name"), f"{called} is called as {own} here")
+    found = draft.deployments.setdefault(own, {"targets": [], **deployment})
+    target["model"] = rest if slash and model.startswith(f"{word}/") else model
+    _add_target(draft, params, found, target)
+    draft.note_left((item, params, info))
+
+
+def _target(
+    draft: Draft, params: ConfigPart, word: str, provider: Provider, upstream: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Return the target without its model; None where it is nowhere."""
+    address = _address(draft, params, word, provider)
+    if address is None:
+        draft.note(params.at("api_base"), "must say the address itself: this target is left out")
+        return None
+    made: dict[str, Any] = {"dialect": provider.dialect, "base_url": address}
+    given = params.take("api_key")
+    if given is not None or provider.variable:
+        reference, copied = secret(given, provider.variable or f"{slug(word).upper()}_API_KEY")
+        key = {"headers": {"api-key": reference}} if word == "azure" else {"api_key": reference}
+        made.update(key)
+        if copied:
+            draft.note(params.at("api_key"), f"is written nowhere: set {reference[2:-1]} to it")
+    if provider.provider is not None:
+        made["provider"] = provider.provider
+    made.update(upstream)
+    times = {"first_byte": params.number("stream_timeout"), "total": params.number("timeout")}
+    if allowed := {name: duration(seconds) for name, seconds in times.items() if seconds}:
+        made["timeouts"] = {**upstream.get("timeouts", {}), **allowed}
+    return {"upstream": draft.upstream(word.replace("_", "-"), made)}
+
+
+def _address(draft: Draft, params: ConfigPart, word: str, provider: Provider) -> str | None:
+    """Return where a target is; None where that is known to a variable or a customer alone."""
+    address = params.text("api_base") or params.text("base_url")
+    if address is None or address.startswith("os.environ/"):
+        address = provider.base_url
+    if word == "azure" and address is not None:
+        address = address.rstrip("/").removesuffix("/openai/v1") + "/openai/v1"
+        if params.text("api_version") is not None:
+            draft.note(params.at("api_version"), "is not needed: Azure is called by /openai/v1")
+    return address
+
+
+def _add_target(
+    draft: Draft, params: ConfigPart, found: dict[str, Any], target: dict[str, Any]
+) -> None:
+    """Add a target to a deployment: by its order, with its weight and price."""
+    price = {
+        name: round(cost * A_MILLION, 9)
+        for name, member in PRICES.items()
+        if (cost := params.number(member)) is not None
+    }
+    if price:
+        target["price"] = price
+    tries = params.number("num_retries") or params.number("max_retries")
+    if tries:
+        found["retry"] = {"times": min(10, int(tries))}
+    if (params.number("order") or 1) > 1:
+        found.setdefault("fallback", []).append(target)
+        return
+    weight = params.number("weight")
+    if weight is not None and "balance" not in found:
+        target["weight"] = max(1, round(weight if weight >= 1 else weight * 100))
+    found["targets"].append(target)
+    _share_out(found)
+
+
+def _share_out(found: dict[str, Any]) -> None:
+    """Set a weight for all targets of a deployment where one has it, or where there are several."""
+    targets = found["targets"]
+    if "balance" not in found and (len(targets) > 1 or "weight" in targets[0]):
+        for each in targets:
+            each.setdefault("weight", 1)
+
+
+def _ask_somebody_first(draft: Draft) -> None:
+    """Ask the first fallback of a deployment all of whose targets come after others; and tell
+    where a name is that of a deployment and of a model of one of its targets, which gets it."""
+    for name, deployment in draft.deployments.items():
+        if not deployment["targets"]:
+            deployment["targets"].append(deployment["fallback"].pop(0))
+        models = {target["model"] for target in deployment["targets"]}
+        if name in models and len(models) > 1:
+            draft.note(name, f"a call for {name} gets a target of that model: {CANARY}")
+
+
+def _add_fallbacks(draft: Draft, part: ConfigPart) -> None:
+    """Add the targets of other deployments as the fallback of one."""
+    names = list(part.names())
+    for called in names:
+        others = part.take(called)
+        found = draft.deployments.get(slug(called))
+        if found is None or not isinstance(others, list):
+            draft.note(part.at(called), "falls back from or to what is not in the model list")
+            continue
+        for other in map(str, others):
+            there = draft.deployments.get(slug(other))
+            if there is None:
+                draft.note(part.at(called), f"{other} is not in the model list")
+                continue
+            added = ({**each} for each in there["targets"])
+            found.setdefault("fallback", []).extend(_unweighted(added))
+
+
+def _unweighted(targets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return targets as a fallback has them, which is asked in order."""
+    return [{name: each[name] for name in each if name != "weight"} for each in targets]
+
+
+def _add_aliases(draft: Draft, part: ConfigPart) -> None:
+    """Add a deployment for each other name of one."""
+    for alias in part.names():
+        found = draft.deployments.get(slug(str(part.take(alias))))
+        if found is None:
+            draft.note(part.at(alias), "is another name of what is not in the model list")
+        else:
+            draft.deployments.setdefault(slug(alias), found)
+
+
+def _add_policy(draft: Draft, litellm: ConfigPart) -> None:
+    """Add what held for all calls: a cache and a budget."""
+    params = litellm.part("cache_params")
+    if litellm.take("cache") is True:
+        store, ttl = params.text("type"), params.number("ttl")
+        if store not in (None, *STORES):
+            draft.note(params.at("type"), f"{store} is no store of a cache: memory is used")
+        kept = {"ttl": duration(ttl)} if ttl else {}
+        draft.policy["cache"] = {**kept, "store": STORES.get(store or "local", "memory")}
+    draft.note_left((params,), "is not carried over: see docs/cache.md")
+    budget, period = litellm.number("max_budget"), litellm.text("budget_duration")
+    if budget is not None:
+        window = PERIODS.get(period or "30d")
+        if window is None:
+            draft.note(litellm.at("budget_duration"), f"{period} is a month here")
+        usd = f"{budget:.9g} per {window or 'month'}"
+        draft.policy["limits"] = [{"name": "budget", "usd": usd, "unpriced": "allow"}]
+        draft.note(litellm.at("max_budget"), "does not count models without a known price")

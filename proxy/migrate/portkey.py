@@ -1,0 +1,114 @@
+"""A saved config of Portkey, in JSON: its targets, how one is chosen, its cache and retries.
+
+Source: Portkey's reference of the config object.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.migrate.config_part import ConfigPart
+from proxy.migrate.draft import Draft, duration, secret, slug
+from proxy.migrate.providers import PROVIDERS
+
+WORDS = {"together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-ai": "mistral"}
+WORDS |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
+"""Portkey's words for providers that others write in another way."""
+CAUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+THOUSANDTHS = 1000  # weights are whole numbers here
+
+
+def draft_of(config: Any, name: str) -> Draft:
+    """Return what a config becomes: one deployment that is called ``name``."""
+    top, draft = ConfigPart("", config), Draft()
+    deployment: dict[str, Any] = {"targets": []}
+    strategy = top.part("strategy")
+    mode = strategy.text("mode") or "single"
+    parts = top.parts("targets") or [top]
+    targets = [made for part in parts if (made := _target(draft, part)) is not None]
+    if mode == "loadbalance" and targets:
+        deployment["targets"] = targets
+    else:
+        if mode not in {"single", "fallback"}:
+            draft.note(strategy.at("mode"), f"{mode} is not there: the first target is asked")
+        deployment["targets"] = targets[:1]
+        if targets[1:]:
+            deployment["fallback"] = targets[1:]
+    for each in targets if mode != "loadbalance" else ():
+        each.pop("weight", None)
+    if strategy.take("on_status_codes"):
+        draft.note(strategy.at("on_status_codes"), "a fallback is asked after each failure")
+    _add_retry(draft, deployment, top.part("retry"))
+    _add_cache(draft, deployment, top.part("cache"))
+    _add_timeout(draft, top)
+    if targets:
+        draft.deployments[slug(name)] = deployment
+    draft.note_left((top, strategy))
+    return draft
+
+
+def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
+    """Return one target; None, with a note, where it is not known which provider has it."""
+    changed = part.part("override_params")
+    given = part.text("provider") or part.text("virtual_key") or ""
+    model = changed.text("model") or ""
+    if model.startswith("@"):
+        given, _, model = model[1:].partition("/")
+    called = given.removeprefix("@")
+    word = _provider(called)
+    address = part.text("custom_host") or (PROVIDERS[word].base_url if word else None)
+    if word is None or address is None or not model:
+        draft.note(part.place or "config", "names no provider with an address, and a model there")
+        return None
+    weight = part.number("weight")
+    known = PROVIDERS[word]
+    reference, copied = secret(part.take("api_key"), known.variable or "UPSTREAM_API_KEY")
+    if copied:
+        draft.note(part.at("api_key"), f"is written nowhere: set {reference[2:-1]} to it")
+    made: dict[str, Any] = {"dialect": known.dialect, "base_url": address, "api_key": reference}
+    if known.provider is not None:
+        made["provider"] = known.provider
+    target: dict[str, Any] = {"upstream": draft.upstream(called, made), "model": model}
+    if weight is not None:
+        target["weight"] = max(1, round(weight * THOUSANDTHS))
+    if part.place:
+        draft.note_left((part,))
+    draft.note_left((changed,), "is not carried over: a rule may `set:` it, see docs/policies.md")
+    return target
+
+
+def _provider(called: str) -> str | None:
+    """Return the provider whose word a slug is, or begins with: ``openai-prod``."""
+    words = {**{word: word for word in PROVIDERS}, **WORDS}
+    found = [word for word in words if called == word or called.startswith(f"{word}-")]
+    return words[max(found, key=len)] if found else None
+
+
+def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
+    attempts, codes = part.number("attempts"), part.take("on_status_codes")
+    if attempts is not None:
+        retry: dict[str, Any] = {"times": min(10, int(attempts))}
+        known = [code for code in codes if code in CAUSES] if isinstance(codes, list) else []
+        if known:
+            retry["on"] = known
+        deployment["retry"] = retry
+    draft.note_left((part,))
+
+
+def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
+    mode, age = part.text("mode"), part.number("max_age")
+    if mode is not None:
+        deployment["cache"] = {"ttl": duration(age)} if age else {}
+        if mode == "semantic":
+            deployment["cache"]["semantic"] = {"mode": "shadow"}
+            draft.note(part.at("mode"), "other wordings are only noted: see docs/cache.md")
+        if not deployment["cache"]:
+            deployment["cache"] = {"ttl": "1h"}
+    draft.note_left((part,))
+
+
+def _add_timeout(draft: Draft, top: ConfigPart) -> None:
+    allowed = top.number("request_timeout")
+    if allowed is not None:
+        for upstream in draft.upstreams.values():
+            upstream["timeouts"] = {"total": duration(allowed / 1000)}

@@ -1,0 +1,84 @@
+"""An upstream of the policies, from what is written to what calls ask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from urllib.parse import urlencode, urlsplit
+
+from proxy.dialects import DIALECTS
+from proxy.policy import schema
+from proxy.policy.files.source import Path_
+from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
+from proxy.types import Breaker, Secret, Timeouts, Upstream
+from proxy.types.target import NOT_THE_CLIENTS
+
+OPENAIS_OWN = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
+VERSION = "api-version"
+ReadSecret = Callable[[Path_, str], Secret]
+
+
+def compile_upstream(name: str, config: schema.UpstreamConfig, secret: ReadSecret) -> Upstream:
+    """Return the upstream; ``secret`` reads what is referred to at a place of the policies."""
+    path: Path_ = ("upstreams", name)
+    key = secret((*path, "api_key"), config.api_key) if config.api_key else None
+    headers = [
+        (header, secret((*path, "headers", header), value))
+        for header, value in config.headers.items()
+    ]
+    return Upstream(
+        name=name,
+        dialect=config.spoken,
+        base_url=_base_url(config),
+        query=urlencode(config.query, safe=":,"),
+        key_header="api-key" if config.dialect == AZURE else None,
+        api_key=key,
+        headers=tuple(headers),
+        timeouts=Timeouts(**config.timeouts.model_dump()),
+        provider=config.provider or _provider(config),
+        accepts=frozenset(config.accepted),
+        most=tuple((field, most) for field, most in config.accepted.items() if most is not None),
+        asks_usage=config.include_usage == "on",
+        drops=frozenset(config.drop),
+        refuses=_refused(config),
+        open_ranges=_has_open_ranges(config),
+        max_answer_bytes=config.max_answer_bytes,
+        max_answer_values=config.max_answer_values,
+        propagate_trace=config.propagate_trace,
+        max_concurrency=config.max_concurrency,
+        breaker=_breaker(config.breaker),
+    )
+
+
+def _provider(config: schema.UpstreamConfig) -> str | None:
+    """Return whose prices count unless the policy says: those of OpenAI are not everybody's who
+    speaks as it does."""
+    if config.dialect == AZURE:
+        return AZURE
+    return None if config.dialect == COMPATIBLE else DIALECTS[config.dialect].provider
+
+
+def _base_url(config: schema.UpstreamConfig) -> str:
+    """Return the address before the path of an endpoint. Azure has two where the policy says no
+    path: one for each deployment of its own, whose form a version tells, and one like OpenAI's."""
+    base = config.base_url.rstrip("/")
+    if config.dialect != AZURE or urlsplit(base).path:
+        return config.base_url
+    return base + ("/openai/deployments/{model}" if VERSION in config.query else "/openai/v1")
+
+
+def _has_open_ranges(config: schema.UpstreamConfig) -> bool:
+    """True if an upstream judges by itself how large a value may be."""
+    if config.dialect in (AZURE, COMPATIBLE):
+        return config.dialect == COMPATIBLE
+    return config.dialect == "openai" and not OPENAIS_OWN.search(config.base_url)
+
+
+def _refused(config: schema.UpstreamConfig) -> frozenset[str]:
+    if not config.refuse and not config.drop:
+        return NOT_THE_CLIENTS
+    return (NOT_THE_CLIENTS | {*config.refuse}) - {*config.drop}
+
+
+def _breaker(config: schema.BreakerConfig) -> Breaker | None:
+    return None if config.off else Breaker(config.failures, config.rest)

@@ -1,0 +1,135 @@
+"""The deepest body that is taken is served, under whatever a policy has: what reads it, writes it
+or makes a name of it knows as many levels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from tests.conftest import running_proxy, world
+from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, legacy
+from tests.test_pipeline import BEARER
+
+LEVELS = 254
+POLICY = """
+policies:
+  default:
+    match: all
+    cache: {ttl: 1h, semantic: {}}
+    capture: {share: 100%, fields: [input, output]}
+    limits: [{name: month, usd: 100000 per month, unpriced: allow}]
+    opaque: allow
+    input: [{guard: pii, entities: [email], action: mask, restore: true}]
+    rules: [{name: steady, set: {temperature: 0.5}}]
+"""
+HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Write to ann@example.com"}]}
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": HELLO,
+    "/v1/messages": {**HELLO, "max_tokens": 5},
+    "/v1/messages/count_tokens": HELLO,
+    "/v1/completions": {"prompt": "Write to ann@example.com"},
+    "/v1/embeddings": {"input": "Write to ann@example.com"},
+}
+
+
+VECTOR = {"object": "embedding", "index": 0, "embedding": [0.5]}
+VECTORS = {"object": "list", "model": "m", "data": [VECTOR]}
+
+
+async def reply(asked: Asked, wire: Wire) -> None:
+    made = chat() if "chat" in asked.path else legacy()
+    await answer(VECTORS if "embeddings" in asked.path else made)(asked, wire)
+
+
+def as_deep(body: dict[str, Any], levels: int, more: str) -> bytes:
+    """Return a body with a field that nobody knows, and so many levels."""
+    raw = orjson.dumps({**body, "model": "support-chat", "more": more, "unknown": 0})
+    deep = b"[" * (levels - 1) + b"1" + b"]" * (levels - 1)
+    return raw.removesuffix(b"0}") + deep + b"}"
+
+
+@pytest.mark.parametrize("more", ["", "x" * 70_000], ids=["small", "large"])
+async def test_the_deepest_body_is_served(
+    more: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(reply)
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url) + POLICY) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        headers = {**BEARER, "content-type": "application/json"}
+        for path, body in BODIES.items():
+            statuses = []
+            for levels in (LEVELS, LEVELS + 1):
+                raw = as_deep(body, levels, more)
+                async with client.post(path, headers=headers, data=raw) as response:
+                    await response.read()
+                    statuses.append(response.status)
+
+            assert statuses == [200, 400], path
+
+
+def nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+def called(arguments: str) -> dict[str, Any]:
+    """Return a chat in which a tool was called so."""
+    function = {"name": "find", "arguments": arguments}
+    call = {"id": "call_1", "type": "function", "function": function}
+    return {
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "Paris"},
+        ]
+    }
+
+
+@pytest.mark.parametrize("more", ["", "x" * 70_000], ids=["small", "large"])
+async def test_what_a_translation_makes_too_deep_is_refused_by_its_name(
+    more: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(reply)
+    schema = orjson.Fragment(nested(LEVELS - 3))
+    tool = {"name": "find", "input_schema": schema, "description": more}
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("/v1/messages", {**HELLO, "max_tokens": 5, "tools": [tool]}, "tools: is deeper than 254")
+    ]
+    for levels in (247, 300, 1000, 1024, 5000):
+        body = {**called(nested(levels)), "model": "via-anthropic", "user": more[:64]}
+        cases.append(("/v1/chat/completions", body, "must be a JSON object of at most 246"))
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        headers = {**BEARER, "content-type": "application/json"}
+        for path, body, words in cases:
+            raw = orjson.dumps({"model": "support-chat", **body})
+            async with client.post(path, headers=headers, data=raw) as response:
+                assert (response.status, words in await response.text()) == (400, True), path
+
+
+@pytest.mark.parametrize("levels", [246, 247, 255, 1000, 1024, 5000])
+async def test_arguments_of_any_depth_that_a_model_writes_are_shown(
+    levels: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    arguments = nested(levels)
+    said = called(arguments)["messages"][1]
+    choice = {"index": 0, "message": said, "finish_reason": "tool_calls"}
+    upstream.answer_with(answer({**chat(), "choices": [choice]}))
+    body = {"model": "support-chat", "max_tokens": 5, **HELLO}
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post("/v1/messages", headers=BEARER, json=body) as response,
+    ):
+        assert response.status == 200
+        [block] = orjson.loads(await response.read())["content"]
+
+    shallow = levels <= 246
+    assert block["input"] == (orjson.loads(arguments) if shallow else {"arguments": arguments})

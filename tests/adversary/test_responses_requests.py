@@ -1,0 +1,88 @@
+"""Whatever JSON stands in any one place of a request of Responses, or of a chat for an upstream of
+Responses: what the door lets pass crosses, or is refused by name, and is no error of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from proxy.dialects import CHECKED_FIELDS
+from proxy.dialects.fields import check_body
+from proxy.dialects.responses.from_chat import responses_of, tidy
+from proxy.dialects.responses.request import RULES
+from proxy.dialects.responses.to_chat import chat_of
+from proxy.errors import BadRequest
+from proxy.guardrails.context import question_of
+from proxy.guardrails.text.signed import without_broken
+from proxy.guardrails.text.walk import request_texts
+from tests.adversary.test_messages_answers import with_odd
+from tests.adversary.test_messages_requests import CHAT
+from tests.doubles import Json
+
+PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}
+ASKED: Json = {
+    "model": "gpt-5",
+    "instructions": "Be brief.",
+    "include": ["message.output_text.logprobs"],
+    "max_output_tokens": 64,
+    "parallel_tool_calls": False,
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "store": False,
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}, "verbosity": "low"},
+    "tool_choice": {"type": "function", "name": "f"},
+    "tools": [{"type": "function", "name": "f", "parameters": {}}, {"type": "custom", "name": "g"}],
+    "top_logprobs": 2,
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}, PICTURE]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "g", "input": "x"},
+        {"type": "function_call_output", "call_id": "c1", "output": [PICTURE]},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "ok"},
+    ],
+}
+
+
+def at_the_door(body: Json) -> None:
+    check_body(CHECKED_FIELDS["openai"]["responses"], body)
+    for rule in RULES:
+        rule(body)
+
+
+def crosses(body: Json) -> None:
+    at_the_door(body)
+    chat_of(body)
+
+
+def passes(body: Json) -> None:
+    at_the_door(body)
+    tidy(body)
+    question_of(body)
+    request_texts(body)
+    without_broken(ASKED, {**ASKED, "instructions": ""})
+
+
+def comes_from_a_chat(body: Json) -> None:
+    check_body(CHECKED_FIELDS["openai"]["chat"], body)
+    responses_of("responses", body)
+
+
+@pytest.mark.parametrize(
+    ("document", "turn"),
+    [(ASKED, crosses), (ASKED, passes), (CHAT, comes_from_a_chat)],
+    ids=["to a chat", "to its own", "from a chat"],
+)
+def test_a_request_crosses_or_is_refused(document: Json, turn: Callable[[Json], None]) -> None:
+    turn(document)
+    faults = []
+    for odd in with_odd(document):
+        try:
+            turn(odd)
+        except BadRequest:
+            continue
+        except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is
+            faults.append((odd, fault))
+
+    assert faults == []

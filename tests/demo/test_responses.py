@@ -1,0 +1,58 @@
+"""The demo's own model server speaks Responses itself: what it says is the same direct, through the
+proxy, and where a client of it is served by a chat."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+
+from tests.conftest import KEY, Proxy
+from tests.demo.test_messages import model, proxy
+from tests.dialects.test_anthropic import events_of
+
+__all__ = ["model", "proxy"]
+
+ASKED: dict[str, Any] = {
+    "model": "smol",
+    "max_output_tokens": 24,
+    "temperature": 0,
+    "input": "Name three colours.",
+}
+
+
+async def asked(url: str, **more: Any) -> bytes:
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with (
+        aiohttp.ClientSession(base_url=url, headers=headers) as client,
+        client.post("/v1/responses", json={**ASKED, **more}) as answered,
+    ):
+        raw = await answered.read()
+        assert answered.status == 200, raw
+        return raw
+
+
+def text_of(whole: dict[str, Any]) -> str:
+    parts = [part for item in whole["output"] for part in item.get("content") or ()]
+    return "".join(part["text"] for part in parts if part["type"] == "output_text")
+
+
+async def test_a_stream_says_the_same_direct_through_the_proxy_and_across(
+    model: str, proxy: Proxy
+) -> None:
+    direct, own, across = [
+        events_of(await asked(url, stream=True, model=to))[-1][1]["response"]
+        for url, to in (
+            (model, "smol"),
+            (proxy.url, "support-chat"),
+            (proxy.url, "search-answers"),
+        )
+    ]
+
+    whole = json.loads(await asked(proxy.url, model="support-chat"))
+
+    assert text_of(direct).strip()
+    for each in (own, across, whole):
+        assert text_of(each) == text_of(direct)
+        assert each["usage"]["output_tokens"] == direct["usage"]["output_tokens"]

@@ -1,0 +1,67 @@
+"""Pages of models as Anthropic's API has them: none is left out, and none comes twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.dialects.messages.models import check_page, models_answer
+from proxy.errors import BadField
+from proxy.types import Json, RequestHead
+
+NAMES = list("abcdefg")
+LIST: Json = {"object": "list", "data": [{"id": name, "created": 0} for name in NAMES]}
+
+
+def asked(**parameters: object) -> RequestHead:
+    pairs = tuple((name, str(value)) for name, value in parameters.items())
+    return RequestHead("anthropic", "models", "/v1/models", "req_1", parameters=pairs)
+
+
+@pytest.mark.parametrize("limit", range(1, 9))
+@pytest.mark.parametrize(("cursor", "end"), [("after_id", "last_id"), ("before_id", "first_id")])
+def test_pages_have_each_model_once(limit: int, cursor: str, end: str) -> None:
+    seen: list[str] = []
+    more: dict[str, object] = {} if cursor == "after_id" else {"before_id": "z"}
+    while True:
+        page = models_answer(asked(limit=limit, **more), LIST)
+        names = [model["id"] for model in page["data"]]
+        seen = [*seen, *names] if cursor == "after_id" else [*names, *seen]
+        if not page["has_more"]:
+            break
+        more = {cursor: page[end]}
+
+    assert seen == NAMES
+
+
+def test_behind_the_last_there_is_an_empty_page() -> None:
+    assert models_answer(asked(after_id="z"), LIST) == {
+        "data": [],
+        "has_more": False,
+        "first_id": None,
+        "last_id": None,
+    }
+
+
+def test_a_model_whose_day_nobody_knows_is_as_old_as_time_itself() -> None:
+    model = models_answer(asked(), {"id": "a/b", "object": "model", "created": 0})
+
+    assert model == {
+        "type": "model",
+        "id": "a/b",
+        "display_name": "a/b",
+        "created_at": "1970-01-01T00:00:00Z",
+        "lifecycle": "active",
+    }
+
+
+@pytest.mark.parametrize("limit", ["1", "1000", "00020"])
+def test_a_page_of_a_size_passes(limit: str) -> None:
+    check_page(asked(limit=limit))
+
+
+@pytest.mark.parametrize("limit", ["", "0", "1001", "-1", "many", "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_a_page_of_no_size_is_refused(limit: str) -> None:
+    with pytest.raises(BadField) as refused:
+        check_page(asked(limit=limit))
+
+    assert refused.value.param == "limit"

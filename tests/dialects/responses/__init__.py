@@ -1,0 +1,1 @@
+"""Responses in chat's form and back."""

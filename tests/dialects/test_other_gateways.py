@@ -1,0 +1,199 @@
+"""Headers of other gateways: each is obeyed, noted as a property, or told to be ignored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.dialects import DIALECTS, Received, parse_head, read_call
+from proxy.dialects.other_gateways import MEANINGS, PROPERTIES
+from proxy.errors import BadRequest
+from proxy.types import RequestHead
+from proxy.words import MAX_NAME, MAX_WORDS
+
+PATH = "/v1/chat/completions"
+KEY = {"authorization": "Bearer k"}
+
+
+def read_head(path: str = PATH, **headers: str) -> RequestHead:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return parse_head("POST", path, KEY | named, Received("req_1"))
+
+
+HONOURED: dict[str, tuple[str, str, object]] = {
+    "x-litellm-end-user-id": ("u1", "user", "u1"),
+    "x-litellm-customer-id": ("u1", "user", "u1"),
+    "x-litellm-tags": (
+        "team:support, env=eu,beta",
+        "tags",
+        (("team", "support"), ("env", "eu"), ("beta", None)),
+    ),
+    "x-litellm-timeout": ("2.5", "timeout_s", 2.5),
+    "x-litellm-session-id": ("s1", "session", "s1"),
+    "x-litellm-spend-logs-metadata": ('{"job": 7}', "properties", (("job", "7"),)),
+    "helicone-user-id": ("u1", "user", "u1"),
+    "helicone-session-id": ("s1", "session", "s1"),
+    "helicone-session-name": ("trip", "properties", (("session-name", "trip"),)),
+    "helicone-session-path": ("/a/b", "properties", (("session-path", "/a/b"),)),
+    "helicone-property-app": ("mobile", "properties", (("app", "mobile"),)),
+    "cf-aig-metadata": (
+        '{"team": "a", "paid": true, "n": 1.5, "deep": {}}',
+        "properties",
+        (("team", "a"), ("paid", "true"), ("n", "1.5")),
+    ),
+    "cf-aig-request-timeout": ("1500", "timeout_s", 1.5),
+    "http-referer": (
+        "https://app.example",
+        "properties",
+        (("http-referer", "https://app.example"),),
+    ),
+    "x-title": ("App", "properties", (("x-title", "App"),)),
+    "x-openrouter-title": ("App", "properties", (("x-title", "App"),)),
+    "x-headrace-properties": (
+        "run=7, night",
+        "properties",
+        (("run", "7"), ("night", "")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HONOURED)
+def test_a_header_with_a_meaning_is_obeyed(name: str) -> None:
+    value, field, expected = HONOURED[name]
+
+    head = read_head(**{name: value})
+
+    assert (getattr(head, field), head.warnings) == (expected, ())
+
+
+def test_every_header_that_is_known_is_shown_to_be_obeyed() -> None:
+    read_by_the_cache = {name for name, meaning in MEANINGS.items() if meaning == "cache"}
+
+    assert (MEANINGS.keys() | PROPERTIES.keys()) - read_by_the_cache <= HONOURED.keys()
+
+
+def test_every_header_that_is_known_stands_in_the_documents() -> None:
+    page = (Path(__file__).parents[2] / "docs/dialects.md").read_text().lower()
+    section = page.partition("## headers of other gateways")[2].partition("\n## ")[0]
+
+    assert [name for name in MEANINGS | PROPERTIES if name not in section] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("x-litellm-num-retries", "x-litellm-api-base", "x-litellm-enable-message-redaction"),
+        *(
+            "helicone-target-url",
+            "helicone-retry-enabled",
+            "helicone-auth",
+            "helicone-omit-request",
+        ),
+        *("cf-aig-cache-ttl", "cf-aig-max-attempts", "cf-aig-custom-cost", "cf-aig-collect-log"),
+    ],
+)
+def test_a_header_without_a_meaning_is_named_once(name: str) -> None:
+    assert read_head(**{name: "1"}).warnings == (f"ignored, as the policy decides: {name}",)
+
+
+def test_all_that_is_ignored_is_named_in_one_warning_of_bounded_length() -> None:
+    head = read_head(**{f"helicone-{n}-{'x' * 200}": "1" for n in range(50)})
+
+    (warning,) = head.warnings
+    assert len(warning) < 1000
+    assert "and 42 more" in warning
+
+
+@pytest.mark.parametrize("name", ["helicone-cache-enabled", "cf-aig-skip-cache"])
+def test_headers_of_the_cache_are_read_by_it_and_not_ignored(name: str) -> None:
+    assert read_head(**{name: "true"}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            ("x-litellm-timeout", text)
+            for text in ("0", "-1", "1e9", "nan", "x", "86401", "\u0663")
+        ),
+        *(("cf-aig-request-timeout", text) for text in ("0", "86400001", "inf")),
+        ("helicone-user-id", "a\udcff"),
+        ("x-litellm-end-user-id", "u" * (MAX_NAME + 1)),
+        ("x-litellm-tags", ",".join(f"t{n}" for n in range(MAX_WORDS + 1))),
+        ("x-litellm-tags", "a:" + "b" * (MAX_NAME + 1)),
+    ],
+)
+def test_a_value_that_would_decide_something_and_is_malformed_is_refused(
+    name: str, value: str
+) -> None:
+    with pytest.raises(BadRequest) as refused:
+        read_head(**{name: value})
+
+    assert refused.value.param == name
+
+
+@pytest.mark.parametrize("value", ["", "{", "[1]", "null", '"x"', "[" * 5000, "{}", '{"a": [1]}'])
+def test_metadata_that_only_inform_are_left_out_where_they_cannot_be_read(value: str) -> None:
+    assert read_head(cf_aig_metadata=value).properties == ()
+
+
+def test_properties_are_few_short_and_printable() -> None:
+    many = {f"helicone-property-{n}": "v" for n in range(100)}
+    head = read_head(**many, **{"x-title": "a\x01\udcff" + "b" * 1000})
+    odd = dict(head.properties)
+
+    assert len(head.properties) == MAX_WORDS
+    assert "".join(odd.values()).isprintable()
+    long = read_head(x_title="a\x01\udcff" + "b" * 1000)
+    assert long.properties == (("x-title", "a??" + "b" * (MAX_NAME - 3)),)
+
+
+def test_our_own_headers_and_those_of_the_dialect_come_first() -> None:
+    portkey = {"x-portkey-metadata": '{"_user": "p"}', "x-portkey-request-timeout": "1000"}
+    foreign = {"helicone-user-id": "h", "x-litellm-timeout": "9", "x-litellm-tags": "b:2"}
+
+    head = read_head(**portkey, **foreign, **{"x-headrace-tags": "a=1"})
+
+    assert (head.user, head.timeout_s) == ("p", 1.0)
+    assert head.tags == (("a", "1"), ("b", "2"))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_they_count_in_every_dialect(dialect: str) -> None:
+    (method, path), _ = next(iter(DIALECTS[dialect].client.routes.items()))
+    headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else KEY
+
+    head = parse_head(method, path, headers | {"x-title": "App"}, Received("r"))
+
+    assert head.properties == (("x-title", "App"),)
+
+
+def chat(metadata: object) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": "x"}], "metadata": metadata}
+
+
+def test_tags_of_the_metadata_are_tags_and_go_to_no_upstream() -> None:
+    call = read_call(read_head(), chat({"tags": ["team:support", "beta"], "job": "7"}))
+
+    assert call.head.tags == (("team", "support"), ("beta", None))
+    assert call.body["metadata"] == {"job": "7"}
+
+
+def test_metadata_of_tags_alone_are_none() -> None:
+    assert "metadata" not in read_call(read_head(), chat({"tags": []})).body
+
+
+@pytest.mark.parametrize("metadata", [{"tags": "a"}, {"tags": [1]}, {"job": "7"}, None, {}])
+def test_other_metadata_pass_as_they_are(metadata: object) -> None:
+    call = read_call(read_head(), chat(metadata))
+
+    assert (call.head.tags, call.body["metadata"]) == ((), metadata)
+
+
+def test_too_many_tags_in_the_metadata_are_refused() -> None:
+    with pytest.raises(BadRequest) as refused:
+        read_call(read_head(), chat({"tags": ["t"] * (MAX_WORDS + 1)}))
+
+    assert refused.value.param == "metadata.tags"

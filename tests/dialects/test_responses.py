@@ -1,0 +1,339 @@
+"""Responses over sockets: both sides of it, where nothing is lost; its clients before upstreams
+that chat, and clients of chat before targets that speak nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy
+from tests.dialects.test_anthropic import events_of
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    event,
+    item_events,
+    message,
+    message_events,
+    response,
+    response_events,
+    stream,
+    text_events,
+    text_item,
+)
+
+BEARER = {"authorization": f"Bearer {KEY}"}
+ASKED: Json = {"model": "gpt-4o-mini", "input": "Name the capital of France."}
+CALLED: Json = {
+    "id": "fc_1",
+    "type": "function_call",
+    "status": "completed",
+    "call_id": "call_1",
+    "name": "look_up",
+    "arguments": '{"place": "Paris"}',
+}
+FUNCTION: Json = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
+
+
+async def ask(
+    client: aiohttp.ClientSession, to: str | None = None, **more: Any
+) -> tuple[int, bytes, dict[str, str]]:
+    headers = BEARER | ({"x-headrace-deployment": to} if to else {})
+    async with client.post("/v1/responses", headers=headers, json={**ASKED, **more}) as answered:
+        lower = {name.lower(): value for name, value in answered.headers.items()}
+        return answered.status, await answered.read(), lower
+
+
+def streamed(raw: bytes) -> list[Json]:
+    """Return the events of a stream, which is numbered without a gap."""
+    found = events_of(raw)
+    assert [data["type"] for _, data in found] == [name for name, _ in found]
+    assert [data["sequence_number"] for _, data in found] == [*range(len(found))]
+    return [data for _, data in found]
+
+
+def accumulated(raw: bytes) -> Json:
+    """Return the response that a stream ends with, which says what its events have said."""
+    events = streamed(raw)
+    items: dict[int, Json] = {}
+    texts: dict[tuple[int, int], str] = {}
+    for each in events:
+        kind, at = each["type"], int(each.get("output_index", 0))
+        numbers: list[int] = [each.get("content_index", 0), each.get("summary_index", 0)]
+        part = at, max(numbers)
+        if kind == "response.output_item.added":
+            assert at not in items
+            items[at] = {}
+        elif kind.endswith(".delta"):
+            texts[part] = texts.get(part, "") + each["delta"]
+        elif kind.endswith(("text.done", "arguments.done", "input.done")):
+            done = each.get("text", each.get("arguments", each.get("input")))
+            assert done == texts.get(part, "")
+        elif kind == "response.content_part.done":
+            assert each["part"]["text"] == texts.get(part, "")
+        elif kind == "response.output_item.done":
+            items[at] = each["item"]
+    whole: Json = events[-1]["response"]
+    assert whole["output"] == [items[at] for at in sorted(items)]
+    return whole
+
+
+WHOLE = response(text_item("Let me see."), CALLED, instructions="Be brief.", new=[1])
+STREAM = response_events(
+    item_events(0, text_item("Let me see."), "Let me ", "see."),
+    item_events(1, CALLED, '{"place":', ' "Paris"}'),
+    whole=WHOLE,
+)
+
+
+async def test_a_stream_of_the_same_form_passes_byte_by_byte(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    upstream.answer_with(stream(STREAM, done=False))
+
+    status, raw, _ = await ask(client, stream=True)
+
+    assert status == 200, raw
+    got = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
+    assert got == [event(each)[6:-2] for each in STREAM]
+    assert accumulated(raw) == WHOLE
+    [asked] = upstream.requests
+    assert asked.path == "/v1/responses"
+    assert asked.json == {**ASKED, "stream": True}
+    [record] = await proxy.sink.wait()
+    tokens = record.billing.tokens
+    assert (record.head.endpoint, tokens.input, tokens.output) == ("responses", 5, 3)
+
+
+async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    document = json.dumps(WHOLE).encode()
+    upstream.answer_with(answer(document))
+    asked: Json = {
+        "instructions": "Be brief.",
+        "include": ["reasoning.encrypted_content"],
+        "max_output_tokens": 64,
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "store": False,
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "tools": [FUNCTION, {"type": "web_search"}],
+        "truncation": "auto",
+        "unheard_of": {"a": [1]},
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbGVk"},
+            CALLED,
+            {"type": "function_call_output", "call_id": "call_1", "output": "ok"},
+        ],
+    }
+
+    status, raw, headers = await ask(client, **asked)
+
+    assert (status, raw) == (200, document)
+    assert "x-headrace-warning" not in headers
+    [sent] = upstream.requests
+    assert sent.json == {**ASKED, **asked}
+    [record] = await proxy.sink.wait()
+    assert record.billing.tokens.total == 8
+
+
+async def test_a_chats_answer_reaches_a_client_of_responses(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    upstream.answer_with(answer(chat(" Paris.")))
+
+    status, raw, _ = await ask(client, "search-answers", instructions="Be brief.")
+
+    whole = json.loads(raw)
+    assert status == 200, raw
+    assert (whole["object"], whole["status"], whole["error"]) == ("response", "completed", None)
+    [item] = whole["output"]
+    assert (item["type"], item["content"][0]["text"]) == ("message", " Paris.")
+    assert whole["instructions"] == "Be brief."
+    assert (whole["usage"]["input_tokens"], whole["usage"]["output_tokens"]) == (5, 3)
+    [asked] = upstream.requests
+    assert asked.path == "/v1/chat/completions"
+    assert asked.json["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": ASKED["input"]},
+    ]
+
+
+async def test_a_chats_stream_reaches_a_client_of_responses_item_by_item(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    events = chat_events("Let me ", "see.")
+    base = {k: v for k, v in events[0].items() if k != "choices"}
+    calls = [
+        {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}},
+        {"index": 0, "function": {"arguments": '{"a":'}},
+        {"index": 0, "function": {"arguments": "1}"}},
+        {"index": 1, "id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+    ]
+    asked = [{**base, "choices": [{"index": 0, "delta": {"tool_calls": [c]}}]} for c in calls]
+    thought = {**base, "choices": [{"index": 0, "delta": {"reasoning_content": "Hm."}}]}
+    end = {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    upstream.answer_with(stream([events[0], thought, *events[1:3], *asked, end, events[-1]]))
+
+    status, raw, _ = await ask(client, "search-answers", stream=True)
+
+    assert status == 200, raw
+    whole = accumulated(raw)
+    kinds = [item["type"] for item in whole["output"]]
+    assert kinds == ["reasoning", "message", "function_call", "function_call"]
+    assert whole["output"][1]["content"][0]["text"] == "Let me see."
+    assert [item["arguments"] for item in whole["output"][2:]] == ['{"a":1}', "{}"]
+    assert [item["call_id"] for item in whole["output"][2:]] == ["c1", "c2"]
+    assert whole["status"] == "completed"
+    assert whole["usage"]["total_tokens"] == 8
+
+
+@pytest.mark.parametrize("stream_it", [False, True])
+async def test_messages_reach_a_client_of_responses(
+    stream_it: bool, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    script = stream(message_events(text_events(0, " Par", "is.")), done=False)
+    upstream.answer_with(script if stream_it else answer(message()))
+
+    status, raw, _ = await ask(client, "via-anthropic", **({"stream": True} if stream_it else {}))
+
+    assert status == 200, raw
+    whole = accumulated(raw) if stream_it else json.loads(raw)
+    assert whole["output"][0]["content"][0]["text"] == " Paris."
+    [asked] = upstream.requests
+    assert asked.path == "/v1/messages"
+    assert asked.json["messages"] == [{"role": "user", "content": ASKED["input"]}]
+
+
+async def test_a_response_reaches_a_client_of_chat(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    usage = {**response()["usage"], "input_tokens_details": {"cached_tokens": 2}}
+    upstream.answer_with(answer({**WHOLE, "usage": usage}))
+    headers = {**BEARER, "x-headrace-deployment": "responses-only"}
+    function = {"name": "look_up", "parameters": {"type": "object"}}
+    asked: Json = {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "p"}],
+        "max_tokens": 64,
+        "tools": [{"type": "function", "function": function}],
+    }
+
+    async with client.post("/v1/chat/completions", headers=headers, json=asked) as answered:
+        completion = await answered.json()
+
+    assert answered.status == 200, completion
+    [choice] = completion["choices"]
+    assert choice["message"]["content"] == "Let me see."
+    [call] = choice["message"]["tool_calls"]
+    assert (call["id"], json.loads(call["function"]["arguments"])) == ("call_1", {"place": "Paris"})
+    assert choice["finish_reason"] == "tool_calls"
+    [sent] = upstream.requests
+    assert sent.path == "/v1/responses"
+    assert sent.json["input"] == asked["messages"]
+    assert (sent.json["max_output_tokens"], sent.json["store"]) == (64, False)
+    assert sent.json["tools"] == [{**FUNCTION, "strict": False}]
+    [record] = await proxy.sink.wait()
+    tokens = record.billing.tokens
+    assert (tokens.input, tokens.cached_input, tokens.output) == (3, 2, 3)
+
+
+@pytest.mark.parametrize("wants", [False, True])
+async def test_a_stream_of_a_response_reaches_a_client_of_chat(
+    wants: bool, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(STREAM, done=False))
+    headers = {**BEARER, "x-headrace-deployment": "responses-only"}
+    asked: Json = {"model": "m", "messages": [{"role": "user", "content": "p"}], "stream": True}
+    asked |= {"stream_options": {"include_usage": True}} if wants else {}
+
+    async with client.post("/v1/chat/completions", headers=headers, json=asked) as answered:
+        raw = await answered.text()
+
+    assert answered.status == 200, raw
+    assert raw.endswith("data: [DONE]\n\n")
+    lines = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith("data: {")]
+    choices = [each["choices"][0] for each in lines if each["choices"]]
+    deltas = [choice["delta"] for choice in choices]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Let me see."
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+    assert "".join(call["function"]["arguments"] for call in calls) == CALLED["arguments"]
+    assert [call["id"] for call in calls if "id" in call] == ["call_1"]
+    assert [each["finish_reason"] for each in choices if each["finish_reason"]] == ["tool_calls"]
+    assert [each["usage"]["total_tokens"] for each in lines if each.get("usage")] == [8] * wants
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("server_error", 502), ("rate_limit_exceeded", 429), ("invalid_image", 400)],
+)
+async def test_a_response_that_failed_is_an_error(
+    code: str, status: int, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    error = {"code": code, "message": "It went wrong."}
+    upstream.answer_with(answer(response(status="failed", error=error, output=[])))
+
+    answered, raw, _ = await ask(client)
+
+    assert answered == status, raw
+    assert json.loads(raw)["error"]["message"]
+
+
+async def test_a_failure_within_a_stream_is_an_event(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
+    upstream.answer_with(
+        stream([*STREAM[:6], {"type": "response.failed", "response": failed}], done=False)
+    )
+
+    _, raw, _ = await ask(client, stream=True)
+
+    name, data = events_of(raw)[-1]
+    assert name == data["type"] == "error"
+    assert data["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "leaning",
+    [
+        {"previous_response_id": "resp_1"},
+        {"conversation": "conv_1"},
+        {"prompt": {"id": "pmpt_1"}},
+        {"background": True},
+        {"input": [{"type": "item_reference", "id": "msg_1"}]},
+        {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
+        {"tools": [{"type": "mcp", "server_label": "a", "server_url": "https://a.test"}]},
+    ],
+)
+async def test_what_leans_on_what_a_provider_keeps_is_refused(
+    leaning: Json, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    status, raw, _ = await ask(client, **leaning)
+
+    assert status == 400, raw
+    param = json.loads(raw)["error"]["param"]
+    assert re.split(r"[.\[]", param)[0] in leaning
+    assert upstream.requests == []
+
+
+async def test_an_answer_that_is_cut_off_is_incomplete(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    cut = chat(" Par")
+    cut["choices"][0]["finish_reason"] = "length"
+    upstream.answer_with(answer(cut))
+
+    _, raw, _ = await ask(client, "search-answers")
+
+    whole = json.loads(raw)
+    assert whole["status"] == "incomplete"
+    assert whole["incomplete_details"] == {"reason": "max_output_tokens"}

@@ -1,0 +1,36 @@
+"""Members of somebody else's mapping: taken by their kind, and known where nobody took them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.migrate.config_part import ConfigPart
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "x", None, [], 1e13, float("nan")])
+def test_what_is_no_number_above_0_is_left(value: Any) -> None:
+    part = ConfigPart("at", {"n": value})
+
+    assert part.number("n") is None
+    assert list(part.left()) == ([] if value in (None, []) else ["at.n"])
+
+
+@pytest.mark.parametrize(("value", "text"), [("a", "a"), (7, "7"), (True, None), ("", None)])
+def test_text_may_be_a_number(value: Any, text: str | None) -> None:
+    assert ConfigPart("", {"t": value}).text("t") == text
+
+
+def test_a_list_of_mappings_tells_the_place_of_each() -> None:
+    parts = ConfigPart("", {"items": [{"a": 1}, 2]}).parts("items")
+
+    assert [each.place for each in parts] == ["items.0", "items.1"]
+    assert [list(each.left()) for each in parts] == [["items.0.a"], []]
+
+
+@pytest.mark.parametrize("values", [None, 1, "x", [1]])
+def test_what_is_no_mapping_has_no_members(values: Any) -> None:
+    part = ConfigPart("", values)
+
+    assert (part.names(), part.take("a"), part.parts("a"), list(part.left())) == ([], None, [], [])

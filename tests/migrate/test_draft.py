@@ -1,0 +1,66 @@
+"""A draft: names, secrets and times as policies write them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from proxy.migrate.draft import NAME, Draft, duration, secret, slug
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("gpt-4o", "gpt-4o"),
+        ("Local Llama", "local-llama"),
+        ("meta/llama:free", "meta-llama-free"),
+        ("\u00e9\u00e9", "unnamed"),
+        ("", "unnamed"),
+        ("-" * 80 + "a" * 80, "a" * 64),
+    ],
+)
+def test_a_name_is_made_of_any_text(text: str, name: str) -> None:
+    assert slug(text) == name
+    assert NAME.fullmatch(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("os.environ/KEY_1", ("${KEY_1}", False)),
+        ("${KEY}", ("${KEY}", False)),
+        ("sk-live", ("${OWN}", True)),
+        ("os.environ/KEY; x", ("${OWN}", True)),
+        (7, ("${OWN}", True)),
+        (None, ("${OWN}", False)),
+    ],
+)
+def test_a_secret_is_named_and_never_copied(value: object, expected: tuple[str, bool]) -> None:
+    assert secret(value, "OWN") == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1, "1s"), (600.0, "600s"), (1.5, "1500ms"), (0.0001, "1ms")]
+)
+def test_a_time_is_written_with_its_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_an_upstream_that_differs_gets_a_name_of_its_own() -> None:
+    draft = Draft()
+
+    names = [draft.upstream("A" * 70, {"n": number}) for number in (1, 2, 1, 3)]
+
+    assert names == ["a" * 64, "a" * 60 + "-2", "a" * 64, "a" * 60 + "-3"]
+
+
+def test_what_stands_twice_is_written_twice() -> None:
+    draft, shared = Draft(), {"targets": [{"model": "m"}]}
+    draft.deployments = {"a": shared, "b": shared}
+
+    text = draft.files()["deployments.yaml"]
+
+    assert re.findall("[&*]id", text) == []
+    assert yaml.safe_load(text) == {"deployments": draft.deployments}

@@ -1,0 +1,206 @@
+"""What the policy says of an upstream, at work: how much it takes of a field, what it is asked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.policy.store import read_folder
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.test_pipeline import BEARER, MESSAGES
+
+
+def policies(url: str) -> str:
+    return f"""
+upstreams:
+  closed: {{dialect: fireworks, base_url: '{url}'}}
+  wider:
+    dialect: fireworks
+    base_url: '{url}'
+    accepts: [guided_json, stop: 16, top_k: 500, temperature: 1.5]
+  compatible: {{dialect: openai_compatible, base_url: '{url}', include_usage: 'off'}}
+  openai: {{dialect: openai, base_url: '{url}'}}
+keys:
+  widget:
+    sha256: {hashlib.sha256(KEY.encode()).hexdigest()}
+    deployments: [closed, wider, compatible, openai]
+deployments:
+  closed: {{targets: [{{upstream: closed, model: c}}]}}
+  wider: {{targets: [{{upstream: wider, model: w}}], also_known_as: [gpt-4o, 'a/b:free']}}
+  compatible: {{targets: [{{upstream: compatible, model: m}}]}}
+  openai: {{targets: [{{upstream: openai, model: o}}], also_known_as: [c]}}
+"""
+
+
+@pytest.fixture
+async def running(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with running_proxy(tmp_path / "p", policies(upstream.url)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def caller(running: Proxy) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(base_url=running.url, headers=BEARER) as session:
+        yield session
+
+
+async def ask(caller: aiohttp.ClientSession, model: str, **more: Any) -> tuple[int, Any]:
+    body = {"model": model, **MESSAGES, **more}
+    async with caller.post("/v1/chat/completions", json=body) as response:
+        return response.status, await response.json()
+
+
+def test_a_server_that_speaks_as_openai_does_has_its_own_ranges_and_prices(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(policies("https://api.openai.com"))
+    found = read_folder(tmp_path, None).deployments
+    compatible, openai = (
+        found[name].routes.targets[0].upstream for name in ("compatible", "openai")
+    )
+
+    assert (compatible.dialect, compatible.open_ranges, compatible.provider) == (
+        "openai",
+        True,
+        None,
+    )
+    assert (openai.dialect, openai.open_ranges, openai.provider) == ("openai", False, "openai")
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "problem"),
+    [
+        ("closed", {"stop": ["a"] * 4}, None),
+        ("closed", {"stop": ["a"] * 5}, "stop: must be a string or an array of at most 4 strings"),
+        ("wider", {"stop": ["a"] * 16}, None),
+        ("wider", {"stop": "a"}, None),
+        ("wider", {"stop": ["a"] * 17}, "stop: must have at most 16 entries"),
+        ("wider", {"top_k": 500}, None),
+        ("wider", {"top_k": 501}, "top_k: must be at most 500"),
+        ("wider", {"temperature": 1.5}, None),
+        ("wider", {"temperature": 1.6}, "temperature: must be at most 1.5"),
+        ("wider", {"guided_json": {"a": "b"}}, None),
+        ("compatible", {"stop": ["a"] * 40, "temperature": 5, "top_logprobs": 90}, None),
+    ],
+    ids=str,
+)
+async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
+    model: str,
+    fields: dict[str, Any],
+    problem: str | None,
+    caller: aiohttp.ClientSession,
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.answer_with(answer(chat()))
+
+    fields |= {"logprobs": True} if "top_logprobs" in fields else {}
+    status, reply = await ask(caller, model, **fields)
+
+    if problem is None:
+        assert status == 200, reply
+        assert upstream.requests[0].json.items() >= fields.items()
+    else:
+        assert (status, reply["error"]["message"]) == (
+            400,
+            f"{problem} for the upstream of this model",
+        )
+        assert upstream.requests == []
+
+
+@pytest.mark.parametrize("asked", [None, {"include_usage": True}, {"include_usage": True, "x": 1}])
+async def test_a_server_that_refuses_to_be_asked_for_its_usage_is_not_asked(
+    asked: Any, running: Proxy, caller: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(chat_events(" Par", "is.")))
+    body = {"model": "compatible", **MESSAGES, "stream": True}
+    body |= {} if asked is None else {"stream_options": asked}
+    async with caller.post("/v1/chat/completions", json=body) as response:
+        assert b"[DONE]" in await response.read()
+        warning = response.headers.get("x-headrace-warning")
+
+    left = {} if asked is None or "x" not in asked else {"stream_options": {"x": 1}}
+    sent = upstream.requests[0].json
+    assert {name: sent[name] for name in sent if name == "stream_options"} == left
+    assert warning == (None if asked is None else "stream_options dropped")
+    [record] = await running.sink.wait()
+    assert record.billing.tokens.output > 0
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "a/b:free"])
+async def test_a_deployment_is_called_by_any_of_its_names(
+    name: str, running: Proxy, caller: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat()))
+    header = {"x-headrace-deployment": name}
+
+    assert (await ask(caller, name))[0] == 200
+    body = {"model": "whatever", **MESSAGES}
+    async with caller.post("/v1/chat/completions", json=body, headers=header) as response:
+        assert response.status == 200
+        assert response.headers["x-headrace-deployment"] == "wider"
+    async with caller.get(f"/v1/models/{name}") as response:
+        assert (await response.json())["id"] == name
+    async with caller.get("/v1/models") as response:
+        listed = [model["id"] for model in (await response.json())["data"]]
+
+    assert {asked.json["model"] for asked in upstream.requests} == {"w"}
+    assert [record.plan.deployment for record in (await running.sink.wait(4))[:2]] == ["wider"] * 2
+    assert listed == ["fireworks/c", "m", "o", "w"]
+
+
+async def test_a_name_of_a_deployment_goes_before_a_model_of_another(
+    caller: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat()))
+
+    assert (await ask(caller, "c"))[0] == 200
+    assert upstream.requests[0].json["model"] == "o"
+
+
+CLASSIC = "/openai/deployments/my%2Fgpt/chat/completions"
+AZURES = [
+    (
+        "",
+        "{api-version: 2024-10-21}",
+        "/openai/deployments/my%2Fgpt/chat/completions?api-version=2024-10-21",
+    ),
+    ("", "{}", "/openai/v1/chat/completions"),
+    ("/openai/v1/", "{api-version: preview}", "/openai/v1/chat/completions?api-version=preview"),
+]
+
+
+@pytest.mark.parametrize(("base", "query", "path"), AZURES, ids=["classic", "next", "preview"])
+async def test_azure_is_asked_at_its_own_paths_with_its_own_header(
+    base: str, query: str, path: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(chat()))
+    text = f"""
+upstreams:
+  mine:
+    dialect: azure
+    base_url: '{upstream.url}{base}'
+    query: {query}
+    api_key: '${{UPSTREAM_KEY}}'
+keys: {{widget: {{sha256: {hashlib.sha256(KEY.encode()).hexdigest()}, deployments: [one]}}}}
+deployments: {{one: {{targets: [{{upstream: mine, model: my/gpt}}]}}}}
+"""
+    async with (
+        running_proxy(tmp_path / "p", text) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as caller,
+    ):
+        for _ in range(2):
+            assert (await ask(caller, "one", temperature=1))[0] == 200
+        status, reply = await ask(caller, "one", stop=["a"] * 5)
+        async with caller.get("/v1/models") as response:
+            [model] = (await response.json())["data"]
+
+    assert (status, reply["error"]["param"]) == (400, "stop")  # its ranges are OpenAI's own
+    assert model["owned_by"] == "azure"
+    for asked in upstream.requests:
+        assert asked.path == path
+        assert asked.headers["api-key"] == "sk-upstream-secret"
+        assert "authorization" not in asked.headers

@@ -1,0 +1,224 @@
+"""Routes that answer no prompt, on every way out: one record, a refusal in the client's own form,
+one line in the log and one in the metrics. tests/test_pipeline.py has all that do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.dialects import ROUTES as SERVED
+from tests.conftest import KEY, Proxy
+from tests.doubles import (
+    PATIENCE_S,
+    Json,
+    ScriptedUpstream,
+    answer,
+    cut_before_head,
+    hang,
+    message,
+)
+from tests.edge.test_drain import connected, stoppable
+from tests.test_pipeline import BEARER, MESSAGES, PORTKEY, ROUTES, SCALE
+
+VECTORS: Json = {
+    "object": "list",
+    "model": "m",
+    "data": [{"object": "embedding", "embedding": [0.5], "index": 0}],
+    "usage": {"prompt_tokens": 5, "total_tokens": 5},
+}
+COUNTED: Json = {"input_tokens": 5}
+ANTHROPIC = {**SCALE, "anthropic-version": "2023-06-01"}
+INPUT: Json = {"model": "gpt-4o-mini", "input": "Hi"}
+TALK: Json = {"model": "via-anthropic", **MESSAGES}
+
+
+@dataclass(frozen=True)
+class OtherRoute:
+    """A route, what its clients send, and what the upstream says; nothing where policy itself is
+    the answer. ``wrong`` is a request that is refused, by a path or by a body."""
+
+    method: str
+    path: str
+    credential: dict[str, str]
+    body: Json | None = None
+    reply: Json | None = None
+    wrong: str | Json = field(default_factory=dict)
+    route: str | None = None
+
+    @property
+    def is_anthropics(self) -> bool:
+        return "x-api-key" in self.credential
+
+
+def models(prefix: str, credential: dict[str, str]) -> list[OtherRoute]:
+    """Return both routes of models below a prefix."""
+    one = f"{prefix}/models/openai/smol"
+    named = f"{prefix}/models/{{model}}"
+    missing = f"{prefix}/models/nobody-has-it"
+    return [
+        OtherRoute("GET", f"{prefix}/models", credential, wrong=missing),
+        OtherRoute("GET", one, credential, wrong=missing, route=named),
+        OtherRoute("HEAD", one, credential, wrong=missing, route=named),
+    ]
+
+
+OTHERS = [
+    *models("/v1", BEARER),
+    *models("", BEARER),
+    *models("/v1", PORTKEY),
+    *models("/inference/v1", BEARER),
+    *models("/v1", SCALE),
+    *models("", ANTHROPIC),
+    *(
+        OtherRoute("POST", f"{prefix}/embeddings", credential, INPUT, VECTORS, {**INPUT, "user": 1})
+        for prefix, credential in (
+            ("/v1", BEARER), ("", BEARER), ("/v1", PORTKEY), ("/inference/v1", BEARER)
+        )
+    ),
+    *(
+        OtherRoute("POST", path, credential, TALK, COUNTED, {**TALK, "messages": []})
+        for path in ("/v1/messages/count_tokens", "/messages/count_tokens")
+        for credential in (ANTHROPIC, SCALE)
+    ),
+    OtherRoute("POST", "/messages", ANTHROPIC, {**TALK, "max_tokens": 9}, message(), TALK),
+]  # fmt: skip
+ASKING = [each for each in OTHERS if each.reply is not None]
+
+
+def name_of(each: OtherRoute) -> str:
+    return f"{each.method}-{each.path}-{'+'.join(each.credential)}"
+
+
+every_route = pytest.mark.parametrize("other", OTHERS, ids=name_of)
+asking_route = pytest.mark.parametrize("other", ASKING, ids=name_of)
+
+
+async def send(
+    client: aiohttp.ClientSession, other: OtherRoute, **changes: Any
+) -> tuple[aiohttp.ClientResponse, Any]:
+    """Return the response and its document; that of a ``HEAD`` has none."""
+    sent = {"headers": other.credential, "json": other.body, "path": other.path, **changes}
+    async with client.request(other.method, sent.pop("path"), **sent) as response:
+        raw = await response.read()
+    return response, json.loads(raw) if raw else None
+
+
+def test_each_route_is_in_a_table_of_ways_out() -> None:
+    covered = {other.route or other.path for other in OTHERS}
+    covered |= {route.path for route in ROUTES.values()}
+    endpoints = ("completions", "chat", "embeddings", "models", "count_tokens")
+
+    assert covered == {path for (_, path), (_, kind) in SERVED.items() if kind in endpoints}
+
+
+@every_route
+async def test_an_answered_call_leaves_one_record_one_line_and_one_count(
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(answer(other.reply or {}))
+
+    response, body = await send(client, other)
+
+    assert response.status == 200, body
+    assert body is not None or other.method == "HEAD"
+    assert len(upstream.requests) == (other.reply is not None)
+    [record] = await proxy.sink.wait()
+    assert (record.outcome, record.status) == ("success", 200)
+    assert record.head.route == (other.route or other.path)
+    assert record.billing.cost in ((0, None) if other.reply in (None, COUNTED) else (750, 2550))
+    async with client.get(f"{proxy.admin}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    counts = [line for line in lines if line.startswith("headrace_requests_total{")]
+    counted = [line for line in counts if not line.endswith(" 0.0")]
+    assert len(counted) == 1
+    assert f'endpoint="{record.head.endpoint}"' in counted[0]
+
+
+@every_route
+async def test_a_stranger_is_refused_in_the_form_of_the_dialect(
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    wrong = {name: each.replace(KEY, "hr-wrong") for name, each in other.credential.items()}
+
+    response, body = await send(client, other, headers=wrong)
+
+    assert (response.status, response.headers["x-headrace-error"]) == (401, "invalid_api_key")
+    if body is not None:
+        assert (body.get("type") == "error") is other.is_anthropics
+    [record] = await proxy.sink.wait()
+    assert (record.outcome, upstream.requests) == ("client_error", [])
+
+
+@every_route
+async def test_what_is_wrong_is_refused_in_the_form_of_the_dialect(
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    change = {"path": other.wrong} if isinstance(other.wrong, str) else {"json": other.wrong}
+
+    response, body = await send(client, other, **change)
+
+    assert response.status == (404 if "path" in change else 400)
+    if body is not None:
+        assert (body.get("type") == "error") is other.is_anthropics
+    [record] = await proxy.sink.wait()
+    assert (record.outcome, upstream.requests) == ("client_error", [])
+
+
+@asking_route
+async def test_an_upstream_that_dies_before_its_head_is_a_502(
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(cut_before_head())
+
+    response, body = await send(client, other)
+
+    assert response.status == 502
+    assert response.headers["x-headrace-error"] == "upstream_unavailable"
+    assert (body.get("type") == "error") is other.is_anthropics
+    [record] = await proxy.sink.wait()
+    assert (record.outcome, record.billing.tokens.total) == ("upstream_error", 0)
+
+
+@asking_route
+async def test_a_client_that_leaves_frees_the_upstream_at_once(
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(hang())
+
+    asking = asyncio.create_task(send(client, other))
+    async with asyncio.timeout(PATIENCE_S):
+        await upstream.came.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+    [record] = await proxy.sink.wait()
+    async with asyncio.timeout(PATIENCE_S):
+        await upstream.requests[0].closed.wait()
+    assert (record.outcome, record.status) == ("client_abort", 499)
+
+
+async def test_all_are_answered_within_the_grace_of_a_stop(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with (
+        stoppable(tmp_path / "p", upstream, grace=PATIENCE_S) as (proxy, stop, _),
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        kept: list[bool] = []
+        idle = await connected(proxy)  # it stays, so that the stop is not over at once
+        stop.set()
+        await asyncio.sleep(0)  # the proxy learns of the stop before the first asks
+        for other in OTHERS:
+            upstream.answer_with(answer(other.reply or {}))
+            response, _ = await send(client, other)
+            assert response.status == 200
+            kept.append("connection" not in response.headers)
+        assert kept[-1] is False
+        idle.writer.close()

@@ -1,0 +1,168 @@
+"""What a key may use, said by policy itself: all of it, or the one model that is asked for."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy
+from tests.doubles import ScriptedUpstream, answer
+
+OTHERS = {"Authorization": "Bearer hr-search-key"}
+
+
+@pytest.mark.parametrize(
+    "name", ["smol", "search-answers", "openai/smol", "openai%2Fsmol"], ids=str
+)
+async def test_a_model_is_told_by_any_of_its_names(
+    name: str, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    async with client.get(f"{proxy.url}/v1/models/{name}", headers=OTHERS) as response:
+        body = await response.json()
+
+    assert response.status == 200
+    assert (body["id"], body["object"]) == (name.replace("%2F", "/"), "model")
+    [record] = await proxy.sink.wait()
+    assert (record.outcome, record.head.route) == ("success", "/v1/models/{model}")
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("name", ["gpt-4o-mini", "support-chat", "nobody-has-it", "a/b/c"])
+async def test_a_model_of_another_key_is_not_there_in_the_words_of_one_that_nobody_has(
+    name: str, proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    async with client.get(f"/v1/models/{name}", headers=OTHERS) as response:
+        body = await response.json()
+
+    assert response.status == 404
+    assert body["error"] == {
+        "message": f"No deployment that this key may use serves {name}.",
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "client_error"
+
+
+async def test_the_head_of_a_list_is_told_without_it(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    async with client.get("/v1/models", headers=OTHERS) as response:
+        whole = await response.read()
+    async with client.head("/v1/models", headers=OTHERS) as response:
+        assert await response.read() == b""
+
+    assert response.status == 200
+    assert int(response.headers["content-length"]) == len(whole)
+
+
+async def test_a_stranger_learns_of_no_model(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+    for name in ("smol", "nobody-has-it"):
+        async with client.get(f"/v1/models/{name}") as response:
+            body = await response.json()
+        assert (response.status, body["error"]["code"]) == (401, "invalid_api_key")
+
+
+FIRST = {"Authorization": "Bearer hr-test-key"}
+OTHER_NAMES = {"support-chat", "openai/gpt-4o-mini", "via-scale"}
+SHOWN = {"compare", "first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
+
+
+async def test_a_list_has_one_name_for_each_model_and_all_for_who_asks(
+    client: aiohttp.ClientSession,
+) -> None:
+    listed = {}
+    for query in ("", "?names=all", "?names=some"):
+        async with client.get(f"/v1/models{query}", headers=FIRST) as response:
+            listed[query] = await response.json()
+
+    names = {query: [model["id"] for model in listed[query].get("data", ())] for query in listed}
+    assert {*names[""]} > SHOWN
+    assert OTHER_NAMES.isdisjoint(names[""])
+    assert {*names["?names=all"]} > {*names[""]} | OTHER_NAMES
+    assert listed["?names=some"]["error"]["param"] == "names"
+    assert all(each["owned_by"] for each in listed["?names=all"]["data"])
+    assert [each["owned_by"] for each in listed[""]["data"] if each["id"] == "smol"] == ["openai"]
+
+
+async def test_every_name_of_a_list_is_one_that_a_call_may_say(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    async with client.get("/v1/models", headers=FIRST) as response:
+        names = [model["id"] for model in (await response.json())["data"]]
+
+    for name in names:  # whatever comes of it: it was a deployment's
+        body = {"model": name, "prompt": "Hi"}
+        async with client.post("/v1/completions", headers=FIRST, json=body) as response:
+            assert response.headers.get("x-headrace-deployment"), (name, await response.text())
+    assert {asked.json["model"] for asked in upstream.requests} >= SHOWN - {"compare"}
+
+
+ANTHROPICS = [
+    {"x-api-key": KEY},
+    {"x-api-key": KEY, "anthropic-version": "2023-06-01"},
+    {"Authorization": f"Bearer {KEY}", "anthropic-version": "2023-06-01"},
+]
+
+
+@pytest.mark.parametrize("headers", ANTHROPICS, ids="+".join)
+async def test_a_client_of_anthropics_reads_a_page_in_its_own_form(
+    headers: dict[str, str], client: aiohttp.ClientSession
+) -> None:
+    pages = []
+    for query in ("", "?limit=2", "?limit=2&after_id=compare", "?limit=2&before_id=gpt-4o-mini"):
+        async with client.get(f"/v1/models{query}", headers=headers) as response:
+            pages.append(await response.json())
+            assert response.headers["request-id"] == response.headers["x-request-id"]
+
+    whole, first, after, before = pages
+    assert whole["has_more"] is False
+    assert {"anthropic-model", *SHOWN} < {model["id"] for model in whole["data"]}
+    assert [model["id"] for model in first["data"]] == ["anthropic-model", "compare"]
+    assert (first["has_more"], first["first_id"], first["last_id"]) == (
+        True,
+        "anthropic-model",
+        "compare",
+    )
+    assert [model["id"] for model in after["data"]] == ["enkrypt-model", "fireworks-model"][:2]
+    assert [model["id"] for model in before["data"]] == ["fireworks-model", "first"]
+
+
+async def test_a_page_of_no_size_is_refused_in_the_same_form(
+    client: aiohttp.ClientSession,
+) -> None:
+    async with client.get("/v1/models?limit=0", headers=ANTHROPICS[0]) as response:
+        body = await response.json()
+
+    assert (response.status, body["type"]) == (400, "error")
+    assert body["error"]["message"] == "limit: must be a number from 1 to 1000"
+
+
+async def test_a_model_that_is_not_there_is_an_error_of_anthropics(
+    client: aiohttp.ClientSession,
+) -> None:
+    async with client.get("/v1/models/nobody-has-it", headers=ANTHROPICS[1]) as response:
+        body = await response.json()
+
+    assert (response.status, body["error"]["type"]) == (404, "not_found_error")
+    assert response.headers["x-headrace-error"] == "model_not_found"
+
+
+async def test_fireworks_clients_have_models_and_embeddings_under_their_own_address(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
+    upstream.answer_with(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
+    async with client.get("/inference/v1/models", headers=FIRST) as response:
+        names = [model["id"] for model in (await response.json())["data"]]
+    async with client.get("/inference/v1/models/fireworks/fireworks-model", headers=FIRST) as one:
+        model = await one.json()
+    body = {"model": "via-fireworks", "input": "Hi"}
+    async with client.post("/inference/v1/embeddings", headers=FIRST, json=body) as response:
+        embedded = await response.json()
+
+    assert "fireworks-model" in names
+    assert model["owned_by"] == "fireworks"
+    assert embedded["data"][0]["embedding"] == [0.5]
+    assert upstream.requests[-1].path == "/inference/v1/embeddings"
