@@ -24,7 +24,16 @@ from tests.doubles import (
     message,
 )
 from tests.edge.test_drain import connected, stoppable
-from tests.test_pipeline import BEARER, MESSAGES, PORTKEY, ROUTES, SCALE
+from tests.test_pipeline import (
+    AZURE,
+    AZURES,
+    BEARER,
+    MESSAGES,
+    PORTKEY,
+    ROUTES,
+    SCALE,
+    VERSION,
+)
 
 VECTORS: Json = {
     "object": "list",
@@ -72,19 +81,27 @@ OTHERS = [
     *models("/v1", BEARER),
     *models("", BEARER),
     *models("/v1", PORTKEY),
+    *models("/openai/v1", BEARER),
+    *models("/openai", AZURE),
     *models("/inference/v1", BEARER),
     *models("/v1", SCALE),
     *models("", ANTHROPIC),
     *(
         OtherRoute("POST", f"{prefix}/embeddings", credential, INPUT, VECTORS, {**INPUT, "user": 1})
         for prefix, credential in (
-            ("/v1", BEARER), ("", BEARER), ("/v1", PORTKEY), ("/inference/v1", BEARER)
+            ("/v1", BEARER), ("", BEARER), ("/v1", PORTKEY), ("/inference/v1", BEARER),
+            ("/openai/v1", AZURE)
         )
     ),
     *(
         OtherRoute("POST", path, credential, TALK, COUNTED, {**TALK, "messages": []})
         for path in ("/v1/messages/count_tokens", "/messages/count_tokens")
         for credential in (ANTHROPIC, SCALE)
+    ),
+    OtherRoute(
+        *("POST", f"{AZURES}/embeddings{VERSION}", AZURE, {"input": "Hi"}, VECTORS),
+        wrong={"input": "Hi", "user": 1},
+        route="/openai/deployments/{deployment}/embeddings",
     ),
     OtherRoute("POST", "/messages", ANTHROPIC, {**TALK, "max_tokens": 9}, message(), TALK),
 ]  # fmt: skip
@@ -111,7 +128,7 @@ async def send(
 
 def test_each_route_is_in_a_table_of_ways_out() -> None:
     covered = {other.route or other.path for other in OTHERS}
-    covered |= {route.path for route in ROUTES.values()}
+    covered |= {route.route for route in ROUTES.values()}
     endpoints = ("completions", "chat", "embeddings", "models", "count_tokens")
 
     assert covered == {path for (_, path), (_, kind) in SERVED.items() if kind in endpoints}

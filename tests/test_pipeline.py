@@ -45,17 +45,29 @@ class Route:
     def chat(self) -> bool:
         return "messages" in self.said
 
+    @property
+    def route(self) -> str:
+        """The path as it is served."""
+        return self.path.replace(AZURES, "/openai/deployments/{deployment}").partition("?")[0]
+
 
 BEARER = {"Authorization": f"Bearer {KEY}"}
 SCALE = {"x-api-key": KEY}
 ENKRYPT = {"apikey": KEY, "x-enkrypt-deployment": "support-chat"}
 PORTKEY = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "support-chat"}
+AZURE = {"api-key": KEY}
+AZURES = "/openai/deployments/gpt-4o-mini"
+VERSION = "?api-version=2024-10-21"
 
 ROUTES = {
     "openai": Route("/v1/completions", BEARER, PROMPT),
     "openai-bare": Route("/completions", BEARER, PROMPT),
     "openai-chat": Route("/v1/chat/completions", BEARER, MESSAGES),
     "openai-bare-chat": Route("/chat/completions", BEARER, MESSAGES),
+    "openai-azure-1": Route("/openai/v1/completions", AZURE, PROMPT),
+    "openai-azure-1-chat": Route("/openai/v1/chat/completions", AZURE, MESSAGES),
+    "openai-azure": Route(f"{AZURES}/completions{VERSION}", AZURE, PROMPT),
+    "openai-azure-chat": Route(f"{AZURES}/chat/completions{VERSION}", AZURE, MESSAGES),
     "portkey": Route("/v1/completions", PORTKEY, PROMPT),
     "portkey-chat": Route("/v1/chat/completions", PORTKEY, MESSAGES),
     "fireworks": Route("/inference/v1/completions", BEARER, PROMPT),

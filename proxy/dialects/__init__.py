@@ -87,6 +87,15 @@ def _routes() -> dict[tuple[str, str], tuple[str, Endpoint]]:
     return routes
 
 
+def _owners() -> dict[str, tuple[str, ...]]:
+    """Return who has each path, but for dialects that are told by their headers alone."""
+    owners: dict[str, tuple[str, ...]] = {}
+    for dialect in _BY_PATH:
+        for path in {path: None for _, path in dialect.client.routes}:
+            owners[path] = (*owners.get(path, ()), dialect.name)
+    return owners
+
+
 SHARING: dict[str, dict[str, Dialect]] = {
     name: _sharing(dialect) for name, dialect in DIALECTS.items()
 }
@@ -95,12 +104,7 @@ _KNOWN_BY_HEADERS = {other.name for sharing in SHARING.values() for other in sha
 _BY_PATH = [each for each in DIALECTS.values() if each.name not in _KNOWN_BY_HEADERS]
 ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = _routes()
 """All that is served: by method and path the first dialect that has it, and the endpoint."""
-OWNERS: dict[str, tuple[str, ...]] = {
-    path: tuple(
-        each.name for each in _BY_PATH if path in {known for _, known in each.client.routes}
-    )
-    for _, path in ROUTES
-}
+OWNERS: dict[str, tuple[str, ...]] = _owners()
 """By path: the names of all dialects that have it, but for those that are told by their headers
 alone. The first one is spoken there, unless a request says otherwise."""
 PLAIN_ROUTES: dict[tuple[str, str], Endpoint] = {
@@ -264,6 +268,8 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     body is estimated here, as its estimate is asked for more than once and takes long.
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
+    if head.parameters:
+        head, body = _named_by_path(head, body)
     check_body(CHECKED_FIELDS[head.dialect][endpoint], body, SPELLINGS)
     if not client.ruled.isdisjoint(body):
         for rule in client.rules.get(endpoint, ()):
@@ -279,9 +285,8 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     models = tuple(asked) if type(asked) is list else (asked,)
     hub_body = client.to_hub(endpoint, body)
     _check_names("model", *models)
-    if head.user is not None or "user" in hub_body:
+    if (head.user or head.deployment or deployment) is not None or "user" in hub_body:
         _check_names("user", hub_body.get("user"), head.user)
-    if head.deployment is not None or deployment is not None:
         _check_names("deployment", head.deployment, deployment)
     return Call(
         head=head,
@@ -297,6 +302,18 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         names=ALIKE.intersection(body),
         caller=caller,
     )
+
+
+def _named_by_path(head: RequestHead, body: Json) -> tuple[RequestHead, Json]:
+    """Return the body with the model that the path names, which counts as it does at Azure, and the
+    head with a warning where the body names another one."""
+    name = head.parameter("deployment")
+    if name is None:
+        return head, body
+    model = body.get("model")
+    if model is not None and model != name:
+        head = replace(head, warnings=(*head.warnings, "model dropped: the path names one"))
+    return head, {**body, "model": name}
 
 
 def _includes_usage(body: Json) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Collection
 
 OPENAIS = "the one for servers of OpenAI's API, with a base URL that ends in /v1"
 ELSEWHERES = (
-    ("/openai/deployments/", f"These are Azure's paths: take another client, {OPENAIS}."),
     ("/api/", f"These are Ollama's paths: choose another provider in the client, {OPENAIS}."),
     ("/v1beta/", f"These are Gemini's paths: choose another provider in the client, {OPENAIS}."),
 )

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.dialects import request_headers
-from proxy.dialects.base import Client, Dialect, ErrorResponse, Form, Server
+from proxy.dialects.base import (
+    Client,
+    Dialect,
+    ErrorResponse,
+    Form,
+    Headers,
+    Server,
+    TableCells,
+)
 from proxy.dialects.bounds import tokens, typed
 from proxy.dialects.fields import (
     Fields,
@@ -31,7 +39,7 @@ from proxy.dialects.fields import (
 from proxy.dialects.responses import events, from_chat, reading, request, writing
 from proxy.dialects.responses.words import ENDS
 from proxy.errors import BadField, GuardBlocked, MethodNotAllowed, ProxyError
-from proxy.types import Endpoint, Json
+from proxy.types import Endpoint, Json, Secret
 
 START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
 
@@ -192,8 +200,19 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/models/{model}", "models"),
 )
 
+AZURES = "/openai/deployments/{deployment}"
+AZURE_ROUTES: dict[tuple[str, str], Endpoint] = {
+    ("POST", AZURES + "/chat/completions"): "chat",
+    ("POST", AZURES + "/completions"): "completions",
+    ("POST", AZURES + "/embeddings"): "embeddings",
+    ("GET", "/openai/models"): "models",
+    ("GET", "/openai/models/{model}"): "models",
+}
+"""What Azure's clients ask for with an ``api-version``. The first route that a path fits counts:
+that of a chat stands before that of a completion, which ends in the same way."""
+
 RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = {
-    ("POST", prefix + "/responses"): "responses" for prefix in ("/v1", "")
+    ("POST", prefix + "/responses"): "responses" for prefix in ("/v1", "", "/openai/v1", "/openai")
 }
 
 PATHS: dict[Endpoint, str] = {
@@ -202,6 +221,11 @@ PATHS: dict[Endpoint, str] = {
     "responses": "/responses",
     "embeddings": "/embeddings",
 }
+
+
+def credential(headers: Headers) -> Secret | None:
+    """Read a Bearer, or the ``api-key`` that Azure's clients send in its place."""
+    return request_headers.bearer(headers) or request_headers.plain("api-key", headers)
 
 
 def authorize_bearer(key: str) -> tuple[str, str]:
@@ -255,8 +279,8 @@ OPENAI = Dialect(
     types={endpoint: typed(fields) for endpoint, fields in FIELDS.items()},
     client=with_responses(
         Client(
-            routes=routes("/v1", "") | RESPONSES_ROUTES,
-            credential=request_headers.bearer,
+            routes=routes("/v1", "", "/openai/v1") | AZURE_ROUTES | RESPONSES_ROUTES,
+            credential=credential,
             refuse=refuse,
             rules=RULES | {"responses": request.RULES},
             ruled=RULED | request.RULED,
@@ -271,5 +295,9 @@ OPENAI = Dialect(
             authorize=authorize_bearer,
             shown=("openai-processing-ms", "openai-version", "openai-model"),
         )
+    ),
+    cells=TableCells(
+        credential="`Authorization: Bearer`, or `api-key`",
+        deployment="`/openai/deployments/NAME/...`",
     ),
 )

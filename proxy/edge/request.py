@@ -30,7 +30,16 @@ from proxy.frozen import frozen
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 HOST = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 ONCE = frozenset(
-    {"apikey", "authorization", "content-encoding", "content-type", "expect", "host", "traceparent"}
+    {
+        "api-key",
+        "apikey",
+        "authorization",
+        "content-encoding",
+        "content-type",
+        "expect",
+        "host",
+        "traceparent",
+    }
     | {"x-api-key", "x-request-id"}
     | MEANINGS.keys()
 )

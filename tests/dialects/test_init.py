@@ -24,10 +24,12 @@ from proxy.types import RequestHead, Target, Upstream
 def test_every_route_is_known_by_name() -> None:
     chats = {path for (_, path), (_, endpoint) in ROUTES.items() if endpoint == "chat"}
 
-    assert len(ROUTES) == 28
+    assert len(ROUTES) == 40
     assert chats == {
         "/v1/chat/completions",
         "/chat/completions",
+        "/openai/v1/chat/completions",
+        "/openai/deployments/{deployment}/chat/completions",
         "/inference/v1/chat/completions",
         "/v4/beta/chat/completions",
         "/v5/chat/completions",
@@ -98,6 +100,36 @@ def test_what_a_path_names_is_a_parameter_and_its_route_has_the_name_alone(
 
     assert (head.endpoint, head.parameters) == ("models", (("model", model),))
     assert head.route == path[: path.index("/models/")] + "/models/{model}"
+
+
+@pytest.mark.parametrize(
+    ("path", "endpoint", "name"),
+    [
+        ("gpt/chat/completions", "chat", "gpt"),
+        ("gpt/completions", "completions", "gpt"),
+        ("gpt/embeddings", "embeddings", "gpt"),
+        ("chat/completions", "completions", "chat"),
+        ("openai/gpt/chat/completions", "chat", "openai/gpt"),
+        ("openai%2Fgpt/chat/completions", "chat", "openai/gpt"),
+    ],
+)
+def test_azures_paths_name_what_is_asked_for(path: str, endpoint: str, name: str) -> None:
+    head = parse_head("POST", f"/openai/deployments/{path}", {}, Received("req_1", query="a=b"))
+
+    assert (head.dialect, head.endpoint) == ("openai", endpoint)
+    assert head.parameters == (("deployment", name),)
+
+
+@pytest.mark.parametrize("model", [None, "gpt", "another", ["gpt"], 5])
+def test_what_a_path_names_counts_before_the_model_of_a_body(model: Any) -> None:
+    path = "/openai/deployments/gpt/chat/completions"
+    head = parse_head("POST", path, {}, Received("req_1"))
+    body = {"messages": [{"role": "user", "content": "Hi"}], **({"model": model} if model else {})}
+
+    call = read_call(head, body)
+
+    assert (call.models, call.body["model"]) == (("gpt",), "gpt")
+    assert bool(call.head.warnings) == (model not in (None, "gpt"))
 
 
 @pytest.mark.parametrize(

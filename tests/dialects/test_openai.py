@@ -33,6 +33,22 @@ def test_fields_that_fit_pass(body: dict[str, Any]) -> None:
     openai.best_of_fits(body)
 
 
+@pytest.mark.parametrize(
+    ("headers", "key"),
+    [
+        ({"authorization": "Bearer hr-1"}, "hr-1"),
+        ({"api-key": "hr-1"}, "hr-1"),
+        ({"api-key": "hr-2", "authorization": "Bearer hr-1"}, "hr-1"),
+        ({"api-key": "hr-1", "authorization": "Basic eDp5"}, "hr-1"),
+    ],
+)
+def test_a_bearer_counts_before_an_api_key(headers: dict[str, str], key: str) -> None:
+    credential = openai.credential(headers)
+
+    assert credential is not None
+    assert credential.reveal() == key
+
+
 def test_waiting_is_told_in_seconds_and_milliseconds() -> None:
     error = UpstreamUnavailable("busy", status=429)
     error.retry_after_s = 1.25

@@ -102,6 +102,33 @@ def openai_like(client: Any, step: Step) -> Step:
     raise ValueError(step["do"])
 
 
+def azure(base: str, key: str, step: Step) -> Step:
+    """``client`` may name a deployment; else the SDK names that of the step's model."""
+    from openai import AzureOpenAI
+
+    options = {"max_retries": 0, "api_version": "2024-10-21", **step.get("client", {})}
+    client = AzureOpenAI(azure_endpoint=base, api_key=key, **options)
+    if step["do"] == "respond":
+        return response(client.responses.create(**step["with"]))
+    return openai_like(client, step)
+
+
+def azure_async(base: str, key: str, step: Step) -> Step:
+    from openai import AsyncAzureOpenAI
+
+    async def run() -> Step:
+        async with AsyncAzureOpenAI(
+            azure_endpoint=base, azure_ad_token=key, api_version="2024-10-21", max_retries=0
+        ) as client:
+            made = client.chat.completions if step["do"] == "chat" else client.completions
+            answer = await made.create(**step["with"])
+            if step["with"].get("stream"):
+                return streamed([chunk async for chunk in answer])
+            return whole(answer)
+
+    return asyncio.run(run())
+
+
 def openai(base: str, key: str, step: Step) -> Step:
     from openai import OpenAI
 
@@ -319,6 +346,8 @@ DRIVERS = {
     "langchain-responses": langchain_responses,
     "openai": openai,
     "openai-async": openai_async,
+    "azure": azure,
+    "azure-async": azure_async,
     "portkey": portkey,
     "fireworks": fireworks,
     "scale": scale,
@@ -336,6 +365,8 @@ IMPORTED = {
     "langchain-responses": "langchain_openai",
     "openai": "openai",
     "openai-async": "openai",
+    "azure": "openai",
+    "azure-async": "openai",
     "portkey": "portkey_ai",
     "fireworks": "fireworks",
     "scale": "scale_gp",

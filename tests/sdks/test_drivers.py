@@ -9,13 +9,23 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy, legacy_events, stream
+from tests.doubles import (
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    legacy,
+    legacy_events,
+    response,
+    stream,
+)
 from tests.guardrails.echoes import echoing
 from tests.guardrails.test_run import guarded
 from tests.sdks.conftest import Drive
 
 MESSAGES = [{"role": "user", "content": "Name the capital of France."}]
-SDKS = ("openai", "openai-async", "portkey", "fireworks", "scale", "scale-beta")
+OPENAIS = ("openai", "openai-async", "azure", "azure-async")
+SDKS = (*OPENAIS, "portkey", "fireworks", "scale", "scale-beta")
 SCALE = ("scale", "scale-beta")
 
 
@@ -79,7 +89,7 @@ async def test_an_sdk_notices_a_stream_that_was_cut(
     assert not cut["ok"], cut
 
 
-@pytest.mark.parametrize("sdk", ["openai", "openai-async", "portkey", "fireworks"])
+@pytest.mark.parametrize("sdk", [*OPENAIS, "portkey", "fireworks"])
 async def test_usage_comes_to_whom_it_was_promised(
     sdk: str, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
@@ -119,6 +129,37 @@ async def test_the_openai_sdk_reads_embeddings_models_and_the_request_id(
     assert one["data"]["id"] == "openai/gpt-4o-mini"
     assert (missing["exception"], missing["status"]) == ("NotFoundError", 404)
     assert identified["request_id"].startswith("req_")
+
+
+async def test_azures_client_names_a_deployment_in_its_path_and_its_models_elsewhere(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
+    usage = {"usage": {"prompt_tokens": 2, "total_tokens": 2}}
+    upstream.then(answer(chat(" Paris.")), answer({**vectors, **usage}), answer(response()))
+    fixed = {"client": {"azure_deployment": "support-chat"}}
+
+    chatted, embedded, responded, listed, missing = await drive(
+        "azure",
+        {**step("chat", model="gpt-4o"), **fixed},
+        {
+            "do": "embeddings",
+            "with": {"model": "support-chat", "input": "hi", "encoding_format": "float"},
+        },
+        {"do": "respond", "with": {"model": "support-chat", "input": "hi"}, **fixed},
+        {"do": "models", "with": {}, **fixed},
+        step("chat", model="nobody-has-it"),
+    )
+
+    assert chatted["text"] == " Paris.", chatted
+    assert embedded["data"]["data"][0]["embedding"] == [0.5]
+    assert responded["ok"], responded
+    assert "gpt-4o-mini" in {model["id"] for model in listed["data"]["data"]}
+    assert (missing["exception"], missing["status"]) == ("NotFoundError", 404)
+    assert [asked.json["model"] for asked in upstream.requests] == ["gpt-4o-mini"] * 3
+    assert all("api-key" not in asked.headers for asked in upstream.requests)
+    routes = [record.head.route for record in await proxy.sink.wait(5)]
+    assert routes[0] == "/openai/deployments/{deployment}/chat/completions"
 
 
 async def test_the_openai_sdk_does_not_retry_a_refusal_and_waits_before_a_retry(
