@@ -20,7 +20,6 @@ from tests.sdks.drivers import ENDED
 
 TOP = Path(__file__).parents[2]
 PYTHON = TOP / ".venv-sdks" / "bin" / "python"
-DRIVERS = Path(__file__).with_name("drivers.py")
 LONGEST_S = 90
 
 Drive = Callable[..., Awaitable[list[dict[str, Any]]]]
@@ -51,7 +50,8 @@ class Drivers:
 
     def _start(self) -> subprocess.Popen[str]:
         self._process = subprocess.Popen(
-            [str(PYTHON), str(DRIVERS)],
+            [str(PYTHON), "-m", "tests.sdks.drivers"],
+            cwd=TOP,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -16,6 +16,8 @@ import os
 import sys
 from typing import Any
 
+from tests.sdks import frameworks
+
 Step = dict[str, Any]
 ENDED = "ended\n"
 
@@ -355,6 +357,11 @@ DRIVERS = {
     "langchain": langchain,
     "thiggle": thiggle,
     "enkrypt": enkrypt,
+    "litellm-anthropic": frameworks.litellm_anthropic,
+    "litellm-chat": frameworks.litellm_chat,
+    "openai-agents": frameworks.openai_agents,
+    "pydantic-anthropic": frameworks.pydantic_anthropic,
+    "pydantic-openai": frameworks.pydantic_openai,
 }
 
 
@@ -374,6 +381,11 @@ IMPORTED = {
     "langchain": "langchain_openai",
     "thiggle": "thiggle",
     "enkrypt": "enkryptai_sdk",
+    "litellm-anthropic": "litellm",
+    "litellm-chat": "litellm",
+    "openai-agents": "agents",
+    "pydantic-anthropic": "pydantic_ai.models.anthropic",
+    "pydantic-openai": "pydantic_ai.models.openai",
 }
 """What each driver imports."""
 
@@ -392,6 +404,7 @@ def follow(order: Step) -> None:
 
 def main() -> None:
     sys.addaudithook(stay_here)
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the internet for prices
     for line in sys.stdin:
         order = json.loads(line)
         importlib.import_module(IMPORTED[order["sdk"]])

@@ -1,0 +1,140 @@
+"""What clients are sent to do, whatever they are, and what an upstream of each API answers: the
+same text, call of a tool, document and thought in the words of a chat, Responses and Messages."""
+
+from __future__ import annotations
+
+from tests.doubles import (
+    Asked,
+    Json,
+    Script,
+    Wire,
+    answer,
+    block_events,
+    chat,
+    chat_events,
+    event,
+    head,
+    item_events,
+    message,
+    message_events,
+    piece,
+    response,
+    response_events,
+    stream,
+    text_events,
+    text_item,
+)
+
+APIS = {"search-answers": "chat", "responses-only": "responses", "via-anthropic": "messages"}
+"""The API by which the target of each deployment is asked, whatever its clients speak."""
+ARGUMENTS = '{"place": "Paris"}'
+SEALED = "c2VhbGVk"
+THOUGHT = "France, hm."
+
+
+def says(api: str, text: str, *, streamed: bool = False) -> Script:
+    """Answer with a text, streamed in two pieces."""
+    if streamed:
+        return stream(events_of(api, text[:4], text[4:]), done=api == "chat")
+    if api == "chat":
+        return answer(chat(text))
+    if api == "messages":
+        return answer(message({"type": "text", "text": text}))
+    return answer(response(text_item(text)))
+
+
+def events_of(api: str, *pieces: str) -> list[Json]:
+    """The events of a text that comes in pieces."""
+    if api == "chat":
+        return chat_events(*pieces)
+    if api == "messages":
+        return message_events(text_events(0, *pieces))
+    item = text_item("".join(pieces))
+    return response_events(item_events(0, item, *pieces), whole=response(item))
+
+
+def stays(api: str) -> Script:
+    """Stream the beginning of a text, and then nothing until the other side leaves."""
+    begun = events_of(api, *["word "] * 9)[:9]
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+        await wire.send(*(piece(event(each)) for each in begun))
+        await asked.closed.wait()
+
+    return script
+
+
+def calls(api: str, *, streamed: bool = False, thinking: bool = False) -> Script:
+    """Answer with a call of ``look_up``, after a thought where it is ``thinking``."""
+    if api == "chat":
+        return chat_calls(streamed)
+    return (messages_calls if api == "messages" else responses_calls)(streamed, thinking)
+
+
+def chat_calls(streamed: bool) -> Script:
+    call: Json = {"id": "call_1", "type": "function"}
+    call["function"] = {"name": "look_up", "arguments": ARGUMENTS}
+    if not streamed:
+        turn = {"role": "assistant", "content": None, "tool_calls": [call]}
+        return answer(chat(choices=[{"index": 0, "message": turn, "finish_reason": "tool_calls"}]))
+    begin, _, _, end, used = chat_events("", "")
+    pieces: list[Json] = [
+        {"index": 0, **call, "function": {"name": "look_up", "arguments": ""}},
+        {"index": 0, "function": {"arguments": ARGUMENTS[:9]}},
+        {"index": 0, "function": {"arguments": ARGUMENTS[9:]}},
+    ]
+    deltas = [{"index": 0, "delta": {"tool_calls": [each]}} for each in pieces]
+    end["choices"][0]["finish_reason"] = "tool_calls"
+    return stream([begin, *({**begin, "choices": [each]} for each in deltas), end, used])
+
+
+def messages_calls(streamed: bool, thinking: bool) -> Script:
+    thought = {"type": "thinking", "thinking": THOUGHT, "signature": SEALED}
+    call: Json = {"type": "tool_use", "id": "toolu_1", "name": "look_up"}
+    if not streamed:
+        blocks = [thought] * thinking + [{**call, "input": {"place": "Paris"}}]
+        return answer(message(*blocks, stop_reason="tool_use"))
+    begun = {"type": "thinking", "thinking": "", "signature": ""}
+    told = {"type": "thinking_delta", "thinking": THOUGHT}
+    signed = {"type": "signature_delta", "signature": SEALED}
+    pieces = [
+        {"type": "input_json_delta", "partial_json": each}
+        for each in (ARGUMENTS[:9], ARGUMENTS[9:])
+    ]
+    events = [block_events(0, begun, told, signed)] * thinking
+    events.append(block_events(len(events), {**call, "input": {}}, *pieces))
+    return stream(message_events(*events, reason="tool_use"), done=False)
+
+
+def responses_calls(streamed: bool, thinking: bool) -> Script:
+    summary = [{"type": "summary_text", "text": THOUGHT}]
+    thought: Json = {"type": "reasoning", "id": "rs_1", "summary": summary}
+    thought["encrypted_content"] = SEALED
+    call: Json = {"id": "fc_1", "type": "function_call", "status": "completed"}
+    call |= {"call_id": "call_1", "name": "look_up", "arguments": ARGUMENTS}
+    whole = response(*[thought] * thinking, call)
+    if not streamed:
+        return answer(whole)
+    items = [thought_events(thought)] * thinking
+    items.append(item_events(len(items), call, ARGUMENTS[:9], ARGUMENTS[9:]))
+    return stream(response_events(*items, whole=whole), done=False)
+
+
+def thought_events(item: Json) -> list[Json]:
+    """The events of a thought of which a summary is shown, the first of its response."""
+    where = {"item_id": item["id"], "output_index": 0, "summary_index": 0}
+    part = item["summary"][0]
+    kind = "response.reasoning_summary"
+    return [
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**item, "summary": []},
+        },
+        {"type": f"{kind}_part.added", **where, "part": {**part, "text": ""}},
+        {"type": f"{kind}_text.delta", **where, "delta": part["text"]},
+        {"type": f"{kind}_text.done", **where, "text": part["text"]},
+        {"type": f"{kind}_part.done", **where, "part": part},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+    ]

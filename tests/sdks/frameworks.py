@@ -1,0 +1,241 @@
+"""Drives clients that do more than one call for their caller: OpenAI's agents, pydantic-ai and
+LiteLLM's SDK. Each does the same errands (tests/sdks/errands.py) in its own way.
+
+A step says what to do, ``to`` which deployment, and how many ``retries`` its client may make;
+without ``retries`` the client is the one that the framework makes by itself, of the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Step = dict[str, Any]
+Did = Awaitable[Step]
+ASKED = "Where is it?"
+PICTURE = "iVBORw0KGgo="
+FOUND = "It is in France."
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+PLACE = {
+    "type": "object",
+    "properties": {"place": {"type": "string"}},
+    "required": ["place"],
+}
+
+
+def done(text: str, usage: tuple[int, int] | None, **more: Any) -> Step:
+    return {"ok": True, "text": text, "usage": usage, **more}
+
+
+def on_loop(did: Did) -> Step:
+    """Await on the one loop of an order: frameworks keep a client between the calls of one."""
+    try:
+        loop = asyncio.get_event_loop_policy().get_event_loop()
+    except RuntimeError:
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+    return loop.run_until_complete(did)
+
+
+def openai_agents(base: str, key: str, step: Step) -> Step:
+    """OpenAI's agents, which ask by Responses."""
+    os.environ |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_KEY": key}
+    return on_loop(agent_of_openai(base, key, step))
+
+
+async def agent_of_openai(base: str, key: str, step: Step) -> Step:
+    import agents
+    from openai import AsyncOpenAI
+    from openai.types.shared import Reasoning
+    from pydantic import BaseModel
+
+    class City(BaseModel):
+        city: str
+
+    def look_up(place: str) -> str:
+        """Look a place up."""
+        return FOUND
+
+    agents.set_tracing_disabled(True)
+    if "retries" in step:
+        client = AsyncOpenAI(base_url=f"{base}/v1", api_key=key, max_retries=step["retries"])
+        agents.set_default_openai_client(client)
+    does = step["do"]
+    settings = agents.ModelSettings()
+    if does == "think":
+        settings = agents.ModelSettings(
+            store=False,
+            reasoning=Reasoning(effort="low", summary="auto"),
+            response_include=["reasoning.encrypted_content"],
+        )
+    agent = agents.Agent(
+        name="finder",
+        instructions="Be brief.",
+        model=step["to"],
+        tools=[agents.function_tool(look_up)] if does in ("loop", "think") else [],
+        output_type=City if does == "typed" else None,
+        model_settings=settings,
+    )
+    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
+    content = [{"type": "input_text", "text": ASKED}, {**picture, "detail": "auto"}]
+    asked: Any = [{"role": "user", "content": content}] if does == "look" else ASKED
+    if step.get("stream"):
+        run = agents.Runner.run_streamed(agent, asked)
+        seen = 0
+        async for event in run.stream_events():
+            seen += event.type == "raw_response_event"
+            if seen == step.get("leave"):
+                run.cancel()
+    else:
+        run = await agents.Runner.run(agent, asked)
+    used = run.context_wrapper.usage
+    said = run.final_output
+    typed = said.model_dump() if isinstance(said, BaseModel) else None
+    return done(str(said), (used.input_tokens, used.output_tokens), typed=typed)
+
+
+def pydantic_openai(base: str, key: str, step: Step) -> Step:
+    """pydantic-ai by the name ``openai:``, which asks by Responses."""
+    os.environ |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_KEY": key}
+
+    def model() -> Any:
+        from openai import AsyncOpenAI
+        from pydantic_ai.models.openai import OpenAIResponsesModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        client = AsyncOpenAI(base_url=f"{base}/v1", api_key=key, max_retries=step.get("retries", 2))
+        can = {"openai_supports_encrypted_reasoning_content": True}
+        provider = OpenAIProvider(openai_client=client)
+        return OpenAIResponsesModel(step["to"], provider=provider, profile=can)
+
+    return on_loop(pydantic_agent("openai", model, step))
+
+
+def pydantic_anthropic(base: str, key: str, step: Step) -> Step:
+    """pydantic-ai by the name ``anthropic:``, which asks by Messages."""
+    os.environ |= {"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": key}
+
+    def model() -> Any:
+        from anthropic import AsyncAnthropic
+        from pydantic_ai.models.anthropic import AnthropicModel
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        client = AsyncAnthropic(base_url=base, api_key=key, max_retries=step.get("retries", 2))
+        can = {"supports_json_schema_output": True}
+        provider = AnthropicProvider(anthropic_client=client)
+        return AnthropicModel(step["to"], provider=provider, profile=can)
+
+    return on_loop(pydantic_agent("anthropic", model, step))
+
+
+async def pydantic_agent(provider: str, model: Callable[[], Any], step: Step) -> Step:
+    from pydantic import BaseModel
+    from pydantic_ai import Agent, BinaryContent, NativeOutput
+
+    class City(BaseModel):
+        city: str
+
+    does = step["do"]
+    thinks: dict[str, Step] = {
+        "openai": {"openai_reasoning_effort": "low", "openai_reasoning_summary": "auto"},
+        "anthropic": {"anthropic_thinking": {"type": "enabled", "budget_tokens": 1024}},
+    }
+
+    def look_up(place: str) -> str:
+        """Look a place up."""
+        return FOUND
+
+    # What a model can do it knows by the names of models, and of ours it has to be told.
+    own = "retries" in step or does in ("typed", "think")
+    agent: Any = Agent(
+        model() if own else f"{provider}:{step['to']}",
+        instructions="Be brief.",
+        tools=[look_up] if does in ("loop", "think") else [],
+        output_type=NativeOutput(City) if does == "typed" else str,
+        model_settings=thinks[provider] if does == "think" else {},
+    )
+    picture = BinaryContent(base64.b64decode(PICTURE), media_type="image/png")
+    asked = [ASKED, picture] if does == "look" else ASKED
+    if not step.get("stream"):
+        run = await agent.run(asked)
+        said = run.output
+    else:
+        async with agent.run_stream(asked) as run:
+            if step.get("leave"):
+                await anext(aiter(run.stream_text(delta=True, debounce_by=None)))
+                return done("", None)
+            said = await run.get_output()
+    used = run.usage
+    typed = said.model_dump() if isinstance(said, BaseModel) else None
+    parts = [part for turn in run.all_messages() for part in turn.parts]
+    thought = "".join(part.content for part in parts if part.part_kind == "thinking")
+    return done(str(said), (used.input_tokens, used.output_tokens), typed=typed, thought=thought)
+
+
+def litellm_chat(base: str, key: str, step: Step) -> Step:
+    """LiteLLM's SDK, whose calls are those of a chat, before an endpoint of chats."""
+    return litellm_call("openai", f"{base}/v1", key, step)
+
+
+def litellm_anthropic(base: str, key: str, step: Step) -> Step:
+    """LiteLLM's SDK, whose calls are those of a chat, which it writes as Messages."""
+    return litellm_call("anthropic", base, key, step)
+
+
+def litellm_call(provider: str, base: str, key: str, step: Step) -> Step:
+    import litellm
+
+    options: Step = {"model": f"{provider}/{step['to']}", "api_base": base, "api_key": key}
+    options |= litellm_options(step)
+    turns: list[Any] = [{"role": "user", "content": litellm_content(step["do"])}]
+    said, thought, used = "", "", (0, 0)
+    for _ in range(2 if "tools" in options else 1):
+        answer = litellm.completion(messages=turns, **options)
+        if step.get("stream"):
+            chunks = list(itertools.islice(answer, step.get("leave")))
+            if step.get("leave"):
+                return done("", None)
+            answer = litellm.stream_chunk_builder(chunks, messages=turns)
+        message = answer.choices[0].message
+        said = message.content or ""
+        thought += getattr(message, "reasoning_content", None) or ""
+        used = used[0] + answer.usage.prompt_tokens, used[1] + answer.usage.completion_tokens
+        turns.append(message)
+        calls = message.tool_calls or ()
+        turns += [{"role": "tool", "tool_call_id": call.id, "content": FOUND} for call in calls]
+    typed = json.loads(said) if step["do"] == "typed" else None
+    return done(said, used, typed=typed, thought=thought)
+
+
+def litellm_content(does: str) -> Any:
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}}
+    return [{"type": "text", "text": ASKED}, picture] if does == "look" else ASKED
+
+
+def litellm_options(step: Step) -> Step:
+    does = step["do"]
+    options: Step = {"max_retries": step["retries"]} if "retries" in step else {}
+    if does == "typed":
+        schema = {"name": "city", "schema": CITY, "strict": True}
+        options["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if does in ("loop", "think"):
+        look_up = {"name": "look_up", "description": "Look a place up.", "parameters": PLACE}
+        options["tools"] = [{"type": "function", "function": look_up}]
+    if does == "think":
+        options["thinking"] = {"type": "enabled", "budget_tokens": 1024}
+        options["allowed_openai_params"] = ["thinking"]  # it knows who thinks by names of models
+    if step.get("stream"):
+        options |= {"stream": True, "stream_options": {"include_usage": True}}
+    return options

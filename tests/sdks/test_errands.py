@@ -1,0 +1,177 @@
+"""Clients of every kind do the same errands through the proxy, each before upstreams of its own
+API and of the others: what an application has when it changes no more than its base URL."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from tests.conftest import Proxy
+from tests.doubles import PATIENCE_S, ScriptedUpstream, answer
+from tests.sdks.conftest import Drive
+from tests.sdks.errands import APIS, ARGUMENTS, SEALED, THOUGHT, calls, says, stays
+from tests.sdks.frameworks import FOUND, PICTURE
+
+CLIENTS = {
+    "openai-agents": "responses",
+    "pydantic-openai": "responses",
+    "pydantic-anthropic": "messages",
+    "litellm-chat": "chat",
+    "litellm-anthropic": "messages",
+}
+"""The API by which each asks."""
+REFUSED = ["BadRequestError", "NotFoundError", "AuthenticationError"]
+OPENAI = ["RateLimitError", "InternalServerError", *REFUSED]
+LITELLM = ["RateLimitError", "BadGatewayError", *REFUSED]
+PYDANTIC = [
+    f"Model{name}Error"
+    for name in ("RateLimit", "Server", "RequestRejected", "NotFound", "Authentication")
+]
+ERRORS = {
+    "openai-agents": OPENAI,
+    "pydantic-openai": PYDANTIC,
+    "pydantic-anthropic": PYDANTIC,
+    "litellm-chat": LITELLM,
+    "litellm-anthropic": LITELLM,
+}
+"""What each raises of 429, 502, 400, 404 and 401."""
+OWN = {api: deployment for deployment, api in APIS.items()}
+every_client = pytest.mark.parametrize("client", CLIENTS)
+every_upstream = pytest.mark.parametrize("to", APIS)
+
+
+def served(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result of a client that raised nothing."""
+    assert result["ok"], (result["exception"], result["message"])
+    return result
+
+
+def step(do: str, to: str, **more: Any) -> dict[str, Any]:
+    return {"do": do, "to": to, **more}
+
+
+@every_upstream
+@every_client
+async def test_it_reads_whole_and_streamed_answers(
+    client: str, to: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True))
+
+    whole, streamed = await drive(client, step("ask", to), step("ask", to, stream=True))
+
+    for each in map(served, (whole, streamed)):
+        assert (each["text"], each["usage"]) == (" Paris.", [5, 3])
+    records = await proxy.sink.wait(2)
+    assert [record.outcome for record in records] == ["success"] * 2
+    assert [record.billing.tokens.total for record in records] == [8, 8]
+
+
+@every_upstream
+@every_client
+async def test_it_runs_a_tool_and_is_told_what_that_found(
+    client: str, to: str, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    for streamed in (False, True):
+        upstream.then(calls(APIS[to], streamed=streamed))
+        upstream.then(says(APIS[to], " Paris.", streamed=streamed))
+
+    seen = await drive(client, step("loop", to), step("loop", to, stream=True))
+
+    for each in map(served, seen):
+        assert (each["text"], each["usage"]) == (" Paris.", [10, 6])
+    for request in upstream.requests[1::2]:
+        sent = request.body.replace(b"\\", b"").replace(b" ", b"")
+        assert ARGUMENTS.replace(" ", "").encode() in sent
+        assert FOUND.replace(" ", "").encode() in sent
+    assert len(upstream.requests) == 4
+
+
+@every_upstream
+@every_client
+async def test_it_gets_a_document_of_its_schema_and_sends_a_picture(
+    client: str, to: str, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(says(APIS[to], '{"city": "Paris"}'), says(APIS[to], " Paris."))
+
+    typed, looked = await drive(client, step("typed", to), step("look", to))
+
+    assert served(typed)["typed"] == {"city": "Paris"}
+    assert served(looked)["text"] == " Paris."
+    schema, picture = upstream.requests
+    assert b'"additionalProperties"' in schema.body
+    assert PICTURE.encode() in picture.body
+
+
+@pytest.mark.parametrize("client", [name for name, api in CLIENTS.items() if api != "chat"])
+async def test_it_gives_back_a_thought_as_it_got_it(
+    client: str, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    to = OWN[CLIENTS[client]]
+    for streamed in (False, True):
+        upstream.then(calls(APIS[to], streamed=streamed, thinking=True))
+        upstream.then(says(APIS[to], " Paris.", streamed=streamed))
+
+    seen = await drive(client, step("think", to), step("think", to, stream=True))
+
+    for each in map(served, seen):
+        assert each["text"] == " Paris."
+        assert each.get("thought", THOUGHT) == THOUGHT
+    for request in upstream.requests[1::2]:
+        assert SEALED.encode() in request.body
+        assert THOUGHT.encode() in request.body
+
+
+@every_client
+async def test_it_raises_what_is_refused_and_what_fails(
+    client: str, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    to = OWN[CLIENTS[client]]
+    upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
+    wrong = {"error": {"message": "No such place.", "type": "invalid_request_error"}}
+    upstream.then(answer(wrong, 400))
+    asked = step("ask", to, retries=0)
+
+    seen = await drive(client, asked, asked, asked, {**asked, "to": "nobody-has-it"})
+    seen += await drive(client, asked, key="hr-wrong")
+
+    assert [each["status"] for each in seen] == [429, 502, 400, 404, 401]
+    kinds = zip(seen, ERRORS[client], strict=True)
+    assert [kind in each["mro"] for each, kind in kinds] == [True] * 5, [
+        each["mro"] for each in seen
+    ]
+
+
+@pytest.mark.parametrize("client", [name for name in CLIENTS if name != "litellm-anthropic"])
+async def test_it_waits_as_it_is_told_before_it_tries_again(
+    client: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    to = OWN[CLIENTS[client]]
+    upstream.then(answer({"error": {"message": "slow down"}}, 429, "retry-after: 2"))
+    upstream.then(says(APIS[to], " Paris."))
+
+    begun = time.monotonic()
+    [done] = await drive(client, step("ask", to, retries=1))
+
+    assert served(done)["text"] == " Paris."
+    assert time.monotonic() - begun >= 2
+    outcomes = [record.outcome for record in await proxy.sink.wait(2)]
+    assert outcomes == ["upstream_error", "success"]
+
+
+@every_client
+async def test_its_upstream_is_closed_when_it_leaves(
+    client: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    to = OWN[CLIENTS[client]]
+    upstream.then(stays(APIS[to]))
+
+    [left] = await drive(client, step("ask", to, stream=True, leave=5))
+
+    served(left)
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "client_abort"
+    async with asyncio.timeout(PATIENCE_S):
+        await upstream.requests[0].closed.wait()
