@@ -129,8 +129,9 @@ def _chunk(data: Json, raw: bytes | None, leg: int, size: int, *, last: bool = F
 
 
 class StreamReader:
-    """A stream of events. It ends with ``[DONE]``, or with its bytes once a choice has finished;
-    any other end is a stream that was cut."""
+    """A stream of events. One of OpenAI's ends with ``[DONE]``, or with its bytes once a choice has
+    finished, one of another form with an event of its own, or with either of these once that has
+    finished; any other end is a stream that was cut, or of a form that nobody asked for."""
 
     __slots__ = (
         *("_documents", "_done", "_events", "_finished", "_leg", "_own", "_server", "_turn"),
@@ -162,8 +163,7 @@ class StreamReader:
         if self._done:
             return []
         if document == sse.DONE:
-            self._done = True
-            return [Chunk(None, leg=self._leg, last=True)]
+            return self._last_of_done()
         raw = document if type(document) is bytes else bytes(document)
         data = self._documents.read(raw)
         if "error" in data or self._server.failure is not None:
@@ -196,6 +196,13 @@ class StreamReader:
             self._done = True
             chunks.append(Chunk(None, None if chunks else passed, leg=self._leg, last=True))
         return chunks
+
+    def _last_of_done(self) -> list[Chunk]:
+        """Return the last chunk of a stream that says ``[DONE]``: one of chat's may say no more."""
+        self._finished = self._finished or self._events is None
+        last = self.end()
+        self._done = True
+        return last
 
     def end(self) -> list[Chunk]:
         if self._done:

@@ -10,20 +10,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.dialects.anthropic import ANTHROPIC
+from proxy.dialects.base import Server
 from proxy.dialects.documents import Documents
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.reading import StreamReader, WholeReader, turning
 from proxy.errors import UpstreamError, UpstreamInvalid
 from proxy.types import Call, Chunk, RequestHead
-from tests.doubles import chat, chat_events, event, legacy, legacy_events
+from tests.doubles import (
+    chat,
+    chat_events,
+    event,
+    legacy,
+    legacy_events,
+    message_events,
+    response_events,
+    text_events,
+)
 
 GOOD = b"".join(map(event, legacy_events(" Par", "is."))) + event(b"[DONE]")
 BROKEN = b"".join(map(event, legacy_events(" Par", "is.")[:2])) + event(b"{oops")
 
 
-def read(pieces: list[bytes]) -> tuple[list[Chunk], str | None]:
+def read(
+    pieces: list[bytes], server: Server = OPENAI.server, *, own: bool = False
+) -> tuple[list[Chunk], str | None]:
     """Give the chunks and the fault's code."""
-    reader = StreamReader(0, None, OPENAI.server, Documents())
+    reader = StreamReader(0, None, server, Documents(), own=own)
     chunks: list[Chunk] = []
     try:
         for piece in pieces:
@@ -62,6 +75,32 @@ def test_a_stream_that_never_finished_was_cut() -> None:
     _, fault = read([event(legacy_events(" Par")[0])])
 
     assert fault == "upstream_invalid_response"
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("server", [ANTHROPIC.server, OPENAI.server.endpoints["responses"]])
+def test_a_stream_in_chats_form_is_none_of_another_form_whatever_ends_it(
+    server: Server, own: bool
+) -> None:
+    wire = [*map(event, chat_events("Par", "is.")), event(b"[DONE]")]
+
+    assert read(wire, server, own=own) == ([], "upstream_invalid_response")
+
+
+@pytest.mark.parametrize(
+    ("server", "events"),
+    [
+        (ANTHROPIC.server, message_events(text_events(0, "Paris"))[:-1]),
+        (OPENAI.server.endpoints["responses"], response_events()),
+    ],
+    ids=["messages", "responses"],
+)
+def test_one_of_another_form_that_has_finished_may_say_done_as_well(
+    server: Server, events: list[Any]
+) -> None:
+    chunks, fault = read([*map(event, events), event(b"[DONE]")], server)
+
+    assert (chunks[-1].last, fault) == (True, None)
 
 
 def whole(data: Any, **options: Any) -> list[Chunk]:

@@ -1,0 +1,76 @@
+"""An upstream that answers in a form that nobody asked it for, whatever its stream ends with: that
+is its fault, said in the client's own words, and no answer without a word."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import Proxy
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    message,
+    message_events,
+    response,
+    response_events,
+    stream,
+    text_events,
+)
+from tests.test_pipeline import BEARER
+
+QUESTION = [{"role": "user", "content": "Name the capital of France."}]
+CLIENTS: dict[str, tuple[str, Json]] = {
+    "chat": ("/v1/chat/completions", {"messages": QUESTION}),
+    "responses": ("/v1/responses", {"input": QUESTION}),
+    "messages": ("/v1/messages", {"messages": QUESTION, "max_tokens": 9}),
+}
+UPSTREAMS = {"responses": "responses-only", "messages": "via-anthropic"}
+ANSWERS: dict[str, tuple[Json, list[Json]]] = {
+    "chat": (chat(), chat_events("Par", "is.")),
+    "responses": (response(), response_events()),
+    "messages": (message(), message_events(text_events(0, "Paris"))),
+}
+CROSSED = [
+    (client, asked, given, ends)
+    for client in CLIENTS
+    for asked in UPSTREAMS
+    for given in ANSWERS
+    for ends in ("done", "bytes", "whole")
+    if given != asked
+]
+PASSING = [each for each in CROSSED if each[:3] == ("responses", "responses", "messages")][:2]
+"""Events of any type pass to clients of Responses; that theirs has not ended is one as well."""
+
+
+@pytest.mark.parametrize("crossed", CROSSED)
+async def test_an_answer_of_another_form_is_the_fault_of_the_upstream(
+    crossed: tuple[str, str, str, str],
+    client: aiohttp.ClientSession,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+) -> None:
+    by, asked, given, ends = crossed
+    whole, events = ANSWERS[given]
+    upstream.answer_with(answer(whole) if ends == "whole" else stream(events, done=ends == "done"))
+    path, body = CLIENTS[by]
+    headers = BEARER | {"x-headrace-deployment": UPSTREAMS[asked]}
+    sent = {**body, "model": UPSTREAMS[asked], "stream": ends != "whole"}
+
+    async with client.post(path, headers=headers, json=sent) as response_:
+        status, raw = response_.status, await response_.read()
+
+    passes = crossed in PASSING
+    told = json.loads(raw.splitlines()[-2].removeprefix(b"data: ") if passes else raw)
+    error: Any = told["error"]
+    assert status == (200 if passes else 502)
+    assert ("type" in error, "message" in error) == (True, True)
+    assert (told.get("type") == "error") is (by == "messages" or passes)
+    [record] = await proxy.sink.wait()
+    assert (record.outcome, record.billing.tokens.output) == ("upstream_error", 0)
