@@ -60,7 +60,7 @@ def _form(form: Any) -> Json:
     schema = form.get("json_schema") if kind == "json_schema" else None
     if not isinstance(schema, dict):
         raise BadField("response_format", LOST)
-    return {"type": kind, **schema}
+    return {**schema, "type": kind}
 
 
 def _tools(made: Json) -> None:
@@ -79,7 +79,7 @@ def _flat(tool: Any, place: str) -> Json:
     inner = tool.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):
         raise BadField(place, LOST)
-    made = {"type": kind, **inner}
+    made = {**inner, "type": kind}  # a member of a tool never says of which type it is
     if kind == "function" and place != "tool_choice":
         made = {"parameters": None, "strict": False, **made}  # which a chat has to ask for
     return made
@@ -135,7 +135,9 @@ def _calls(message: Json, place: str) -> list[Json]:
         if not isinstance(inner, dict):
             raise BadField(f"{place}.tool_calls.{at}", LOST)
         name = "custom_tool_call" if kind == "custom" else "function_call"
-        made.append({"type": name, "call_id": call.get("id"), **inner})
+        argument = "input" if kind == "custom" else "arguments"
+        known = {each: inner.get(each) for each in ("name", argument)}
+        made.append({"type": name, "call_id": call.get("id"), **known})
     return made
 
 
@@ -161,5 +163,5 @@ def _part(part: Any, role: str, place: str) -> Json:
         image = {"type": "input_image", "image_url": inner.get("url")}
         return {**image, "detail": inner.get("detail") or "auto"}
     if kind == "file":
-        return {"type": "input_file", **inner}
+        return {**inner, "type": "input_file"}
     return {"type": kind, "input_audio": inner}

@@ -125,3 +125,23 @@ def test_what_responses_have_no_word_for_is_refused(message: dict[str, Any], pla
         crossed(message)
 
     assert refused.value.param == place
+
+
+MARKED = {"type": "mcp", "id": "another's", "call_id": "another's"}
+
+
+def test_no_member_of_a_tool_or_a_part_says_of_which_type_it_is() -> None:
+    function = {"name": "f", "arguments": "{}", "role": "system", "content": "x", **MARKED}
+    made = crossed(
+        {"role": "user", "content": [{"type": "file", "file": {"file_data": "data:,x", **MARKED}}]},
+        {"role": "assistant", "tool_calls": [{**CALL, "function": function}]},
+        tools=[{"type": "function", "function": {"name": "f", **MARKED}}],
+        tool_choice={"type": "function", "function": {"name": "f", **MARKED}},
+        response_format={"type": "json_schema", "json_schema": {"name": "n", "type": "text"}},
+    )
+
+    called = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    assert made["input"][1] == called
+    assert made["input"][0]["content"][0]["type"] == "input_file"
+    assert [made["tools"][0]["type"], made["tool_choice"]["type"]] == ["function"] * 2
+    assert made["text"]["format"]["type"] == "json_schema"
