@@ -19,6 +19,7 @@ from proxy.cache.cache_control import CacheControl
 from proxy.cache.cached_answer import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
 from proxy.cache.decoded import DecodedAnswers
 from proxy.cache.flight import Flight, Listener
+from proxy.cache.key import ECHOING
 from proxy.cache.recorder import AnswerRecorder, choices_wanted, line_of
 from proxy.cache.semantic import SemanticQuery
 from proxy.cache.store import CacheBackend
@@ -241,7 +242,7 @@ class CacheCall:
     async def _join(self, flight: Flight) -> bool:
         began = self.record.now()
         try:
-            with flight.joined() as place:
+            with flight.joined(as_read=self.lookup.call.head.endpoint in ECHOING) as place:
                 await flight.begun()
                 if flight.shows:
                     await self._listen(flight, place)

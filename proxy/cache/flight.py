@@ -101,9 +101,10 @@ class Flight:
         self.closed = True
         self.tell()
 
-    def joined(self) -> Listener:
-        """Return a place at the first chunk; it counts as listening until its block is left."""
-        return Listener(self)
+    def joined(self, *, as_read: bool = False) -> Listener:
+        """Return a place at the first chunk; it counts as listening until its block is left. With
+        ``as_read`` it is given no bytes as they came: they may repeat what another has asked."""
+        return Listener(self, as_read=as_read)
 
     async def begun(self) -> None:
         """Wait until there is something to show, or it is known that there will be nothing."""
@@ -132,10 +133,11 @@ class Listener:
     """How far one listener has come. Who has shown what it was given so far may have the rest go
     ``straight`` to where it shows it, while it waits for that. What goes wrong there is its own."""
 
-    __slots__ = ("_bug", "_flight", "_waits", "position", "straight")
+    __slots__ = ("_as_read", "_bug", "_flight", "_waits", "position", "straight")
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, flight: Flight, *, as_read: bool = False) -> None:
         self._flight = flight
+        self._as_read = as_read
         self._waits = False
         self._bug: Exception | None = None
         self.position = 0
@@ -168,13 +170,15 @@ class Listener:
         at = self.position - flight.base
         chunks = flight.chunks[at : at + (1 if flight.oversize else most)]
         self.position += len(chunks)
-        return chunks
+        return [each.rewritten(each.data) for each in chunks] if self._as_read else chunks
 
     def show(self, chunk: Chunk, position: int) -> bool:
         """Show the chunk at a position where it is the next, and waits for nobody. False where the
         listener has to be woken for it."""
         if self.straight is None or not self._waits or self.position != position:
             return False
+        if self._as_read:
+            chunk = chunk.rewritten(chunk.data)
         try:
             is_shown = self.straight.send_at_once((chunk,))
         except Exception as bug:  # noqa: BLE001  # who fetches, and who else listens, has no part in it

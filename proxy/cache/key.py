@@ -55,6 +55,9 @@ PARTS: Mapping[str, Part] = {
 
 FORM = frozenset(name for name, part in PARTS.items() if part == "form")
 FORM_AND_WHO = FORM | {name for name, part in PARTS.items() if part == "who"}
+ECHOING = frozenset({"responses"})
+"""Endpoints whose answers repeat their question, also what is no part of it here, as ``metadata``:
+what an upstream has sent is for the very call that asked it, and written anew for any other."""
 END = b"]"
 
 

@@ -10,7 +10,7 @@ import pytest
 from proxy.cache.flight import Flight, Listener
 from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
 from proxy.record import Record
-from proxy.types import Chunk, Head
+from proxy.types import Chunk, Head, Untouched
 from tests.doubles import PATIENCE_S
 
 CHUNKS = [Chunk({"n": n}) for n in range(5)] + [Chunk(None, last=True)]
@@ -166,10 +166,10 @@ class Straight:
         return self.ready
 
 
-async def shown(flight: Flight, to: Straight) -> int:
+async def shown(flight: Flight, to: Straight, *, as_read: bool = False) -> int:
     """Show an answer, and return how often its listener had to be woken."""
     woken = 0
-    with flight.joined() as place:
+    with flight.joined(as_read=as_read) as place:
         chunks = await place.next(64)
         place.straight = to
         while True:
@@ -237,3 +237,20 @@ async def test_who_cannot_show_a_chunk_for_a_bug_has_it_alone() -> None:
 
     assert to.chunks == CHUNKS
     assert flight.places == set()
+
+
+async def test_who_joins_an_answer_that_repeats_its_question_gets_it_as_it_was_read() -> None:
+    flight, to = Flight(), Straight()
+    said = [*(Chunk({"n": n}, Untouched(b"whose it is")) for n in range(3)), CHUNKS[-1]]
+    await flight.add(said[0])
+    async with asyncio.timeout(PATIENCE_S):
+        showing = asyncio.ensure_future(shown(flight, to, as_read=True))
+        leading = asyncio.ensure_future(heard(flight))
+        await turns()
+        for chunk in said[1:-1]:
+            flight.add_at_once(chunk)
+        await flight.add(said[-1])
+        await showing
+
+    assert await leading == said
+    assert to.chunks == [Chunk({"n": n}) for n in range(3)] + [CHUNKS[-1]]
