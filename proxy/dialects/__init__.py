@@ -250,10 +250,11 @@ def _found(method: str, path: str) -> tuple[str, Endpoint, Parameters]:
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
-    """Return the headers that carry no credential, the caller's own under no name."""
+    """Return the headers that carry no credential, the caller's own under no name. A property may
+    be called as it likes, such as ``max-tokens``."""
     kept = dict(headers)
     for name in headers.keys() - USUAL_HEADERS:
-        if _CREDENTIAL.search(name) is not None:
+        if _CREDENTIAL.search(name) is not None and not name.startswith(other_gateways.NAMED):
             del kept[name]
     own = "" if credential is None else credential.reveal()
     if own and own in "\n".join(kept.values()):

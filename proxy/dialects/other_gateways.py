@@ -62,12 +62,14 @@ _NUMBER = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,6})?")
 
 
 def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
-    """Return the head with what the headers of other gateways add to it.
+    """Return the head with what the headers of other gateways add to it. Those of the head are
+    read, of which none has the caller's key: properties are logged. ``headers`` are all that came.
 
     Raises ``BadRequest`` for a user, tags and times that cannot be read, as these decide something.
     """
-    meant = {name: MEANINGS[name] for name in headers if name in MEANINGS}
     ignored = sorted(_without_meaning(headers))
+    headers = head.headers
+    meant = {name: MEANINGS[name] for name in headers if name in MEANINGS}
     warnings = (f"ignored, as the policy decides: {listed(ignored)}",) if ignored else ()
     session = _first("session", headers, meant)
     return replace(

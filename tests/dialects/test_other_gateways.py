@@ -14,7 +14,7 @@ from proxy.types import RequestHead
 from proxy.words import MAX_NAME, MAX_WORDS
 
 PATH = "/v1/chat/completions"
-KEY = {"authorization": "Bearer k"}
+KEY = {"authorization": "Bearer hr-0123456789"}
 
 
 def read_head(path: str = PATH, **headers: str) -> RequestHead:
@@ -148,6 +148,30 @@ def test_properties_are_few_short_and_printable() -> None:
     assert "".join(odd.values()).isprintable()
     long = read_head(x_title="a\x01\udcff" + "b" * 1000)
     assert long.properties == (("x-title", "a??" + "b" * (MAX_NAME - 3)),)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("helicone-property-key", "Bearer hr-0123456789"),
+        ("x-title", "hr-0123456789"),
+        ("x-headrace-properties", "app=mobile, key=hr-0123456789"),
+        ("x-litellm-spend-logs-metadata", '{"key": "hr-0123456789"}'),
+        ("x-litellm-session-id", "hr-0123456789"),
+        ("helicone-user-id", "hr-0123456789"),
+    ],
+)
+def test_what_has_the_callers_key_in_it_is_noted_nowhere(name: str, value: str) -> None:
+    head = read_head(**{name: value})
+
+    assert (head.properties, head.session, head.user, head.warnings) == ((), None, None, ())
+
+
+def test_a_property_may_be_called_as_what_is_none() -> None:
+    head = read_head(helicone_property_max_tokens="7", helicone_auth="Bearer sk-1")
+
+    assert head.properties == (("max-tokens", "7"),)
+    assert head.warnings == ("ignored, as the policy decides: helicone-auth",)
 
 
 def test_our_own_headers_and_those_of_the_dialect_come_first() -> None:
