@@ -13,9 +13,10 @@ APPLICATION = 0x48645263  # "HdRc": tells a ledger from other SQLite files
 
 
 def _one_of(column: str, words: Any) -> str:
-    """Return the check that a column holds one of the words of a ``Literal``."""
-    listed = ", ".join(f"'{word}'" for word in get_args(words))
-    return f"CHECK ({column} IN ({listed}))"
+    """Return the check that a column holds one of the words of a ``Literal``: compared one by one,
+    as SQLite makes a table of each longer list that a row is looked up in, for every row."""
+    listed = " OR ".join(f"{column} = '{word}'" for word in get_args(words))
+    return f"CHECK ({listed})"
 
 
 CHECKS = {
@@ -27,12 +28,14 @@ CHECKS = {
 """By column the words that it may hold, taken from where the record names them. A file whose table
 was made with other words gets these when it is opened."""
 
-_CHECK = re.compile(r"CHECK \((\w+) IN \([^()]*\)\)")
+_CHECK = re.compile(r"CHECK \((\w+) (?:IN \([^()]*\)|= [^()]*)\)")
+_WORD = re.compile(r"'(\w+)'")
 
 
-def allowed_words(table: str) -> tuple[str, ...]:
-    """Return the checks of words in the statement that made a table."""
-    return tuple(found[0] for found in _CHECK.finditer(table))
+def allowed_words(table: str) -> dict[str, frozenset[str]]:
+    """Return by column the words that it may hold, from the statement that made its table: files of
+    earlier versions have lists of them."""
+    return {found[1]: frozenset(_WORD.findall(found[0])) for found in _CHECK.finditer(table)}
 
 
 def widened(table: str) -> str:

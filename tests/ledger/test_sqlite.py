@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -218,18 +219,32 @@ def test_a_lock_passes(path: Path, store: Stores) -> None:
     assert len(kept(path)) == 1
 
 
+ATTEMPTS_MADE = "SELECT sql FROM sqlite_master WHERE name = 'attempts'"
+OF_WHY = re.compile(r"CHECK \(why = .*?\)")
+WORDS_OF_WHY = ", ".join(f"'{word}'" for word in get_args(Why))
+
+
+def made_as(path: Path, check: str) -> tuple[str, str]:
+    """Have a file hold the words of a column as a version of before did, and return the statement
+    that makes its table now, and then."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        [(made,)] = file.execute(ATTEMPTS_MADE).fetchall()
+        file.execute("PRAGMA writable_schema = ON")
+        old = OF_WHY.sub(check, made)
+        file.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'attempts'", [old])
+    assert old != made
+    return made, old
+
+
+@pytest.mark.parametrize(
+    "check", ["CHECK (why = 'first' OR why = 'retry')", "CHECK (why IN ('first', 'retry'))"]
+)
 def test_a_file_made_with_fewer_words_takes_all_that_are_known_and_loses_nothing(
-    path: Path, store: Stores
+    check: str, path: Path, store: Stores
 ) -> None:
     before, _ = store(path)
     before.write(batch(1, 2), counted(2))
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        query = "SELECT sql FROM sqlite_master WHERE name = 'attempts'"
-        [(made,)] = file.execute(query).fetchall()
-        file.execute("PRAGMA writable_schema = ON")
-        old = made.replace(", 'guard'", "")
-        file.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'attempts'", [old])
-    assert old != made
+    made, _ = made_as(path, check)
     rows = kept(path, "attempts")
 
     record = finished(PRICED, PRICED)
@@ -241,7 +256,35 @@ def test_a_file_made_with_fewer_words_takes_all_that_are_known_and_loses_nothing
     assert kept(path, "attempts")[: len(rows)] == rows
     assert [row["why"] for row in kept(path, "attempts")[len(rows) :]] == ["first", "guard"]
     with closing(sqlite3.connect(path)) as file:
-        assert file.execute(query).fetchone()[0].split() == made.split()
+        assert file.execute(ATTEMPTS_MADE).fetchone()[0].split() == made.split()
+
+
+def test_a_file_that_lists_all_words_in_the_way_of_before_is_not_made_anew(
+    path: Path, store: Stores
+) -> None:
+    before, _ = store(path)
+    before.write(batch(1, 2), counted(2))
+    _, old = made_as(path, f"CHECK (why IN ({WORDS_OF_WHY}))")
+
+    after, _ = store(path)
+    after.write(batch(3), counted(3))
+
+    assert [row["seq"] for row in kept(path, "attempts")] == [1, 1, 2, 2, 3, 3]
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute(ATTEMPTS_MADE).fetchone() == (old,)
+
+
+def test_no_row_has_a_table_made_for_its_words(path: Path, store: Stores) -> None:
+    store(path)[0].open()
+    columns = ", ".join(ATTEMPT)
+    with closing(sqlite3.connect(path)) as file:
+        steps = file.execute(
+            f"EXPLAIN INSERT INTO attempts (run, {columns}) "  # noqa: S608  # our own names
+            f"VALUES (1, {', '.join('?' * len(ATTEMPT))})",
+            [None] * len(ATTEMPT),
+        ).fetchall()
+
+    assert "OpenEphemeral" not in {step[1] for step in steps}
 
 
 def test_every_word_of_a_record_may_stand_in_the_file(path: Path, store: Stores) -> None:
