@@ -14,7 +14,7 @@ import re2
 from proxy.frozen import frozen
 from proxy.guardrails.matching.hold import Holds, Shape, Shapes
 from proxy.guardrails.matching.rarest_part import rarest_part
-from proxy.guardrails.matching.re2set import PatternSet
+from proxy.guardrails.matching.re2set import PatternSet, giving_way
 from proxy.guardrails.matching.worked_out import digest, worked_out
 from proxy.types.guard import Finding
 from proxy.types.hold import Hold
@@ -106,7 +106,8 @@ class PhraseRules:
         as most never do, and all of them would take half of a second of each start."""
         compiled = self._compiled.get(pattern)
         if compiled is None:
-            compiled = self._compiled[pattern] = re2.compile(pattern, self._options)
+            with giving_way():
+                compiled = self._compiled[pattern] = re2.compile(pattern, self._options)
         return compiled
 
 

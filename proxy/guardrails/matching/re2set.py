@@ -7,8 +7,11 @@ are given back as places in the characters.
 from __future__ import annotations
 
 import re
+import threading
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from functools import partial
 
 import re2
@@ -22,6 +25,7 @@ Span = tuple[int, int]
 # What an automaton may hold; it is built as texts are read, and begins anew when full.
 ONE_BYTES = 8 << 20
 MANY_BYTES = 64 << 20
+_COMPILING = threading.Lock()  # as there is one interpreter
 
 
 def encoded(text: str) -> bytes:
@@ -29,11 +33,28 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """Compile within it. RE2 does so with the interpreter held, for which an event loop asks many
+    times a round and would wait as often: threads beside the main one compile one at a time, and
+    each lets the others run afterwards, for as long as it has worked."""
+    if threading.current_thread() is threading.main_thread():
+        yield
+        return
+    with _COMPILING:
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            time.sleep(time.thread_time() - began)
+
+
 def compiled(pattern: str) -> re2._Regexp:
     """Compile one pattern. Raise ``ValueError``, in the words of RE2, for one that it does not know
     or that takes too much memory."""
     try:
-        return re2.compile(pattern, _options(ONE_BYTES))
+        with giving_way():
+            return re2.compile(pattern, _options(ONE_BYTES))
     except re2.error as wrong:
         words = wrong.args[0] if wrong.args else ""
         text = words.decode(errors="replace") if isinstance(words, bytes) else str(words)
@@ -127,7 +148,8 @@ class PatternSet:
             self._all += 1
         try:
             made.Add(r"\z")  # matches every text: see ``hits``
-            made.Compile()  # without it, a set matches nothing, silently
+            with giving_way():
+                made.Compile()  # without it, a set matches nothing, silently
         except re2.error:
             raise ValueError("these patterns together are too large") from None
         # What the library has in C, without its wrapper that would take text, too.
