@@ -112,6 +112,15 @@ PROMPT_PARTS = (
     ("cache_write", "cache_write_tokens"),
     ("audio_input", "audio_tokens"),
 )
+CACHED_ELSEWHERE = (
+    ("cached_tokens", "prompt_cache_hit_tokens"),  # DeepSeek
+    ("cached_tokens", "cached_tokens"),  # Together, Moonshot
+    ("cached_tokens", "cache_read_input_tokens"),  # gateways before Anthropic
+    ("cache_write_tokens", "cache_creation_input_tokens"),
+)
+"""Names beside the counts under which some tell of the details of a prompt, and what each is."""
+_ELSEWHERE = frozenset(name for _, name in CACHED_ELSEWHERE)
+_ANTHROPICS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens"})
 COMPLETION_PARTS = (("reasoning", "reasoning_tokens"), ("audio_output", "audio_tokens"))
 
 
@@ -128,7 +137,11 @@ def _split(
 
 
 def read_usage(usage: Any) -> Tokens | None:
-    """Read an OpenAI-shaped ``usage``; None when it cannot be trusted. Zero is a value."""
+    """Read an OpenAI-shaped ``usage``; None when it cannot be trusted. Zero is a value.
+
+    What the total has beyond prompt and completion was written too: thoughts, which xAI and Gemini
+    leave out of the completion; or read from a cache, where that much is told beside the counts.
+    """
     if type(usage) is not dict:
         return None
     prompt = _count(usage.get("prompt_tokens"))
@@ -138,14 +151,39 @@ def read_usage(usage: Any) -> Tokens | None:
     completion = _added(usage, prompt) if completion is None else _count(completion)
     if completion is None:
         return None
+    details = usage.get("prompt_tokens_details")
     counts = {"input": prompt, "output": completion}
-    if "prompt_tokens_details" in usage:
-        _split(counts, "input", usage["prompt_tokens_details"], PROMPT_PARTS)
+    both = prompt + completion
+    if usage.get("total_tokens", both) != both or not _ELSEWHERE.isdisjoint(usage):
+        details = _details_elsewhere(usage, details)
+        _add_beyond(counts, usage, details)
+    if details is not None:
+        _split(counts, "input", details, PROMPT_PARTS)
     if "completion_tokens_details" in usage:
         _split(counts, "output", usage["completion_tokens_details"], COMPLETION_PARTS)
     if "cache_creation" in usage or "server_tool_use" in usage:
         counts |= _beside(usage, counts.get("cache_write", 0))
     return Tokens(**counts)
+
+
+def _details_elsewhere(usage: Json, details: Any) -> dict[str, int]:
+    """Return the details of a prompt, with what is told beside the counts where they lack it."""
+    given = details if type(details) is dict else {}
+    found = {name: count for _, name in PROMPT_PARTS if (count := _count(given.get(name)))}
+    for name, elsewhere in CACHED_ELSEWHERE:
+        if name not in found and (count := _count(usage.get(elsewhere))):
+            found[name] = count
+    return found
+
+
+def _add_beyond(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
+    """Add to counts what the total has beyond them: what caches were read and written, where that
+    is as much and stands in Anthropic's words, whose input leaves it out; else what was written."""
+    beyond = (_count(usage.get("total_tokens")) or 0) - counts["input"] - counts["output"]
+    if beyond > 0:
+        cached = details.get("cached_tokens", 0) + details.get("cache_write_tokens", 0)
+        is_cached = beyond == cached and not _ANTHROPICS.isdisjoint(usage)
+        counts["input" if is_cached else "output"] += beyond
 
 
 def _beside(usage: Json, written: int) -> dict[str, int]:

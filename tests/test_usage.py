@@ -198,6 +198,62 @@ MADE = {"reasoning_tokens": 4, "audio_tokens": 3}
         ),
         pytest.param({"prompt_tokens": 5, "total_tokens": 2}, Tokens(5), id="total-too-small"),
         pytest.param(
+            {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 20},
+            Tokens(5, output=15),
+            id="more-in-the-total",
+        ),
+        pytest.param(
+            {
+                **{"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 20},
+                "completion_tokens_details": {"reasoning_tokens": 8},
+            },
+            Tokens(5, output=7, reasoning=8),
+            id="thoughts-in-the-total-alone",
+        ),
+        pytest.param(
+            {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 11},
+            Tokens(5, output=7),
+            id="less-in-the-total",
+        ),
+        *(
+            pytest.param(
+                {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": wrong},
+                Tokens(5, output=7),
+                id=f"a-total-of-{wrong}",
+            )
+            for wrong in (None, "20", 20.0, MAX_TOKENS + 1, True)
+        ),
+        *(
+            pytest.param(
+                {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16, name: 4},
+                Tokens(5, 4, output=7),
+                id=name,
+            )
+            for name in ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+        ),
+        pytest.param(
+            {
+                **{"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16},
+                **{"prompt_cache_hit_tokens": 4, "cached_tokens": 4},
+                "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 1},
+            },
+            Tokens(4, 4, output=7, audio_input=1),
+            id="cached-told-thrice",
+        ),
+        pytest.param(
+            {
+                **{"prompt_tokens": 2, "completion_tokens": 7, "total_tokens": 19},
+                **{"cache_read_input_tokens": 6, "cache_creation_input_tokens": 4},
+            },
+            Tokens(2, 6, 4, 7),
+            id="cached-beside-the-prompt",
+        ),
+        pytest.param(
+            {"prompt_tokens": 9, "completion_tokens": 7, "cached_tokens": -4},
+            Tokens(9, output=7),
+            id="a-wrong-count-elsewhere",
+        ),
+        pytest.param(
             {"prompt_tokens": MAX_TOKENS, "completion_tokens": 0}, Tokens(MAX_TOKENS), id="largest"
         ),
     ],

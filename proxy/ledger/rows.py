@@ -69,6 +69,8 @@ ATTEMPT = (
     "served",
     "money",
     "loss",
+    "cache_write_1h_tokens",
+    "web_searches",
 )
 
 
@@ -142,7 +144,7 @@ def _kept_row(seq: int, facts: CallFacts, saved: Saved) -> Row:
     """The row of an answer that the cache gave: nothing was used, and this much saved."""
     number, model = len(facts.attempts) + 1, facts.asked_model
     asked = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
-    return (*asked, *_NOTHING, "none", None, saved.cost, 1, "cached", None)
+    return (*asked, *_NOTHING, "none", None, saved.cost, 1, "cached", None, None, None)
 
 
 def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
@@ -165,6 +167,8 @@ def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
         int(fate.served),
         fate.use,
         fate.loss,
+        bill.usage.tokens.cache_write_1h if bill else None,
+        bill.usage.tokens.web_searches if bill else None,
     )
 
 

@@ -198,6 +198,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE runs ADD COLUMN charges INTEGER NOT NULL DEFAULT 0",
     ),
     (CHARGED_SINCE, f"INSERT INTO charged_since {FIRST_CHARGES}"),
+    (
+        "ALTER TABLE attempts ADD COLUMN cache_write_1h_tokens INTEGER",
+        "ALTER TABLE attempts ADD COLUMN web_searches INTEGER",
+    ),
 )
 
 
@@ -234,3 +238,5 @@ def _added_since(version: int) -> Iterator[tuple[str, str]]:
                 yield table, f"{column}_micro_usd * 1000 AS {column}_nano_usd"
     if version < 5:
         yield "runs", "0 AS charges"
+    if version < 7:
+        yield "attempts", "NULL AS cache_write_1h_tokens, NULL AS web_searches"

@@ -40,6 +40,20 @@ def test_a_good_call_is_one_row_with_its_sums_and_one_for_its_attempt() -> None:
     assert (attempt["input_tokens"], attempt["output_tokens"], attempt["money"]) == (5, 3, "useful")
 
 
+def test_writes_for_an_hour_and_searches_stand_beside_the_tokens() -> None:
+    record = finished()
+    used = usage(prompt=9, completion=3)
+    used["prompt_tokens_details"] = {"cache_write_tokens": 6}
+    used["cache_creation"] = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 4}
+    used["server_tool_use"] = {"web_search_requests": 2}
+    record.attempts[0].meter.feed({"usage": used}, 0.0)
+
+    call, [attempt] = rows(record)
+
+    assert (attempt["cache_write_tokens"], attempt["cache_write_1h_tokens"]) == (6, 4)
+    assert (attempt["web_searches"], call["tokens"]) == (2, 12)
+
+
 def test_what_is_not_known_is_null_and_never_zero() -> None:
     stranger = new_record()
     stranger.ended = stranger.started

@@ -16,6 +16,7 @@ from proxy.dialects.messages.reading import BESIDE, SEAL, seal_of
 from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.pieces import dump
 from proxy.types import Call, Chunk, Json, Untouched
+from proxy.usage import read_usage
 
 STOPS: Mapping[str, str] = {
     "stop": "end_turn",
@@ -68,14 +69,15 @@ def own_usage(usage: Any) -> Json:
         return dict(NOTHING_USED)
     if "input_tokens" in usage:
         return {name: value for name, value in usage.items() if name not in CHAT_COUNTS}
-    details = _object(usage.get("prompt_tokens_details"))
-    read, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
-    made: Json = {"input_tokens": max(0, _count(usage, "prompt_tokens") - read - written)}
-    if read or written:
-        made["cache_read_input_tokens"] = read
-        made["cache_creation_input_tokens"] = written
+    tokens = read_usage(usage)
+    if tokens is None:
+        return dict(NOTHING_USED)
+    made: Json = {"input_tokens": tokens.input + tokens.audio_input}
+    if tokens.cached_input or tokens.cache_write:
+        made["cache_read_input_tokens"] = tokens.cached_input
+        made["cache_creation_input_tokens"] = tokens.cache_write
     made |= {name: usage[name] for name in BESIDE if name in usage}
-    return made | {"output_tokens": _count(usage, "completion_tokens")}
+    return made | {"output_tokens": tokens.completion_total}
 
 
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.dialects.responses.reading import member, number, objects
+from proxy.dialects.responses.reading import member, objects
 from proxy.dialects.responses.words import ECHOED
 from proxy.types import Call, Json
+from proxy.usage import read_usage
 
 REASONS: Mapping[str, str] = {
     "length": "max_output_tokens",
@@ -37,19 +38,18 @@ def own_usage(usage: Any) -> Json | None:
         return None
     if "input_tokens" in usage:
         return {name: value for name, value in usage.items() if name not in CHAT_COUNTS}
-    asked, answered = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    details = member(usage.get("prompt_tokens_details"))
-    thought = number(member(usage.get("completion_tokens_details")).get("reasoning_tokens"))
-    total = usage.get("total_tokens", number(asked) + number(answered))
+    tokens = read_usage(usage)
+    if tokens is None:
+        return None
     return {
-        "input_tokens": asked,
+        "input_tokens": tokens.prompt_total,
         "input_tokens_details": {
-            "cached_tokens": number(details.get("cached_tokens")),
-            "cache_write_tokens": number(details.get("cache_write_tokens")),
+            "cached_tokens": tokens.cached_input,
+            "cache_write_tokens": tokens.cache_write,
         },
-        "output_tokens": answered,
-        "output_tokens_details": {"reasoning_tokens": thought},
-        "total_tokens": total,
+        "output_tokens": tokens.completion_total,
+        "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
+        "total_tokens": tokens.total,
     }
 
 

@@ -1,0 +1,174 @@
+"""What calls cost: published shapes of usage, priced by hand and by the product, over each form.
+
+``published_usage`` has the shapes and the arithmetic. A client of any form asks an upstream of any,
+for a whole answer and for a stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conformance.published_usage import PUBLISHED, Published
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import (
+    Json,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    item_events,
+    message,
+    message_events,
+    response,
+    response_events,
+    stream,
+    text_events,
+    text_item,
+)
+
+ASKED = [{"role": "user", "content": "Name the capital of France."}]
+BEARER = {"authorization": f"Bearer {KEY}"}
+CLIENTS: dict[str, tuple[str, Json]] = {
+    "chat": ("/v1/chat/completions", {"messages": ASKED}),
+    "messages": ("/v1/messages", {"messages": ASKED, "max_tokens": 9000}),
+    "responses": ("/v1/responses", {"input": "Name the capital of France."}),
+}
+FORMS = {
+    "chat": "dialect: openai, base_url: '{url}/v1'",
+    "messages": "dialect: anthropic, base_url: '{url}'",
+    "responses": "dialect: openai, base_url: '{url}/v1'",
+}
+TEXT = text_item(" Paris.")
+CUT_PRICE = "{input: 2, output: 8}"
+
+
+def policies(url: str) -> str:
+    """Return a deployment for each shape, and for each form one whose streams break off."""
+    key = "api_key: '${UPSTREAM_KEY}'"
+    ups = [f"  {form}: {{{said.format(url=url)}, {key}}}" for form, said in FORMS.items()]
+    targets = [(name, each.upstream, f"{{{each.price}}}") for name, each in PUBLISHED.items()]
+    targets += [(f"cut-{form}", form, CUT_PRICE) for form in FORMS]
+    deployments = [
+        f"  {name}: {{targets: [{{upstream: {form}, model: m-{name}, price: {price}"
+        f"{'' if form == 'messages' else f', endpoint: {form}'}}}]}}"
+        for name, form, price in targets
+    ]
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    reach = ", ".join(name for name, _, _ in targets)
+    keys = f"keys: {{support-widget: {{sha256: {digest}, deployments: [{reach}]}}}}"
+    return "\n".join(["upstreams:", *ups, keys, "deployments:", *deployments])
+
+
+@pytest.fixture
+async def priced(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with running_proxy(tmp_path / "priced", policies(upstream.url)) as running:
+        yield running
+
+
+def said(each: Published, *, streamed: bool) -> Script:
+    """Return what the upstream answers: a text, with the usage of a shape."""
+    if each.upstream == "messages":
+        if not streamed:
+            return answer(message(usage=each.usage))
+        first, *rest = message_events(text_events(0, " Par", "is."), usage=each.usage)
+        first["message"]["usage"] = each.begun or {**each.usage, "output_tokens": 1}
+        return stream([first, *rest], done=False)
+    if each.upstream == "responses":
+        items = [*each.more.get("output", ()), TEXT]
+        made = response(*items, usage=each.usage)
+        texts = item_events(len(items) - 1, TEXT, " Par", "is.")
+        return stream(response_events(texts, whole=made), done=False) if streamed else answer(made)
+    if not streamed:
+        return answer(chat(" Paris.", usage=each.usage))
+    events = chat_events(" Par", "is.")
+    return stream([*events[:-1], {**events[-1], "usage": each.usage}])
+
+
+async def call(proxy: Proxy, client: str, deployment: str, **more: Any) -> bytes:
+    path, body = CLIENTS[client]
+    async with (
+        aiohttp.ClientSession(base_url=proxy.url) as session,
+        session.post(path, headers=BEARER, json={"model": deployment, **body, **more}) as response,
+    ):
+        raw = await response.read()
+        assert response.status == 200, raw
+        return raw
+
+
+def shown(client: str, raw: bytes, *, streamed: bool) -> tuple[int, int]:
+    """Return the tokens of the prompt and of the answer that a client reads at its end."""
+    documents = [raw]
+    if streamed:
+        lines = [line[6:] for line in raw.splitlines() if line.startswith(b"data: {")]
+        documents = [line for line in lines if b'"usage"' in line]
+    last = json.loads(documents[-1])
+    used = (last.get("response") or last)["usage"]
+    if client == "chat":
+        return used["prompt_tokens"], used["completion_tokens"]
+    cached = used.get("cache_read_input_tokens") or 0, used.get("cache_creation_input_tokens") or 0
+    return used["input_tokens"] + sum(cached), used["output_tokens"]
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("name", PUBLISHED)
+async def test_a_call_costs_what_it_costs_by_hand(
+    name: str, client: str, streamed: bool, priced: Proxy, upstream: ScriptedUpstream
+) -> None:
+    each = PUBLISHED[name]
+    upstream.answer_with(said(each, streamed=streamed))
+    options: Json = {"stream": True} if streamed else {}
+    if streamed and client == "chat":
+        options["stream_options"] = {"include_usage": True}
+
+    raw = await call(priced, client, name, **options)
+
+    [record] = await priced.sink.wait()
+    assert Decimal(record.billing.cost) / 10**9 == each.usd
+    assert record.billing.source == "provider"
+    tokens = record.billing.tokens
+    assert (tokens.prompt_total, tokens.completion_total) == each.shown
+    if client != each.upstream:  # one of the same form reads what the provider says, word for word
+        assert shown(client, raw, streamed=streamed) == each.shown
+
+
+CUT = {
+    "chat": (chat_events(" Paris", " is the capital."), 3),
+    "messages": (message_events(text_events(0, " Paris", " is the capital.")), 5),
+    "responses": (
+        response_events(item_events(0, TEXT, " Paris", " is the capital.")),
+        6,
+    ),
+}
+"""Streams of each form, and after how many events the connection breaks: both texts are out."""
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_stream_that_breaks_off_costs_what_was_read_and_written_until_then(
+    form: str, client: str, priced: Proxy, upstream: ScriptedUpstream
+) -> None:
+    events, after = CUT[form]
+    upstream.answer_with(stream(events, done=False, cut_after=after))
+    options = {"stream_options": {"include_usage": True}} if client == "chat" else {}
+
+    try:
+        await call(priced, client, f"cut-{form}", stream=True, **options)
+    except aiohttp.ClientPayloadError:
+        assert client == "messages"
+
+    [record] = await priced.sink.wait()
+    tokens = record.billing.tokens
+    assert (record.outcome, record.billing.source) == ("upstream_error", "partial_estimate")
+    assert record.billing.cost == 2000 * tokens.prompt_total + 8000 * tokens.completion_total
+    assert tokens.prompt_total >= 5  # 27 characters of a question
+    assert 5 <= tokens.completion_total <= 12  # 22 characters of an answer
