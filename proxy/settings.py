@@ -30,6 +30,7 @@ VARIABLES = (
     *("HEADRACE_ADMIN_HOSTS", "HEADRACE_ADMIN_TOKEN"),
     *("HEADRACE_CACHE_BYTES", "HEADRACE_CACHE_FILE", "HEADRACE_CACHE_SECRET"),
     *("HEADRACE_DECISION_LOG", "HEADRACE_DRAIN_GRACE_SECONDS", "HEADRACE_DRAIN_SECONDS"),
+    *("HEADRACE_ID_SECRET", "HEADRACE_ID_SECRET_OLD"),
     *("HEADRACE_LEDGER", "HEADRACE_LEDGER_KEEP"),
     *("HEADRACE_LOG_LEVEL", "HEADRACE_LOG_RATIO", "HEADRACE_LOG_SCHEMA"),
     *("HEADRACE_MAX_ANSWERS_BYTES", "HEADRACE_MAX_BODIES_BYTES"),
@@ -111,8 +112,9 @@ class Settings:
     ``upstream_connections`` bounds those to all upstreams together.
     ``cache_bytes`` bounds each store of the cache; one in a file or in Redis needs
     ``cache_secret``, by which its questions are named. ``replicas`` processes share ``redis``:
-    each keeps to its share of limits while that is away. ``settle_seconds`` is how long a folder
-    of policies that has changed must be still before it is read.
+    each keeps to its share of limits while that is away. ``id_secrets`` open the ids of what
+    providers keep, and the first one seals them. ``settle_seconds`` is how long a folder of
+    policies that has changed must be still before it is read.
     """
 
     policies: Path
@@ -136,6 +138,7 @@ class Settings:
     cache_file: Path | None = None
     redis: RedisAt | None = None
     cache_secret: str | None = field(default=None, repr=False)
+    id_secrets: tuple[str, ...] = field(default=(), repr=False)
     replicas: int = 1
     ledger: LedgerAt | None = None
     log: LogAs = LogAs()  # it is frozen
@@ -245,6 +248,7 @@ def from_environment(
         cache_file=Path(file) if file else None,
         redis=redis_at(redis) if redis else None,
         cache_secret=secret or None,
+        id_secrets=_id_secrets(environ),
         replicas=_whole(environ, "HEADRACE_REPLICAS", defaults.replicas, low=1),
         ledger=_ledger(
             environ.get("HEADRACE_LEDGER") or "off", environ.get("HEADRACE_LEDGER_KEEP") or ""
@@ -294,6 +298,21 @@ def _admin_token(admin: Address, token: str | None) -> str | None:
     if token is not None and len(token) < SECRET_LENGTH:
         raise BadSetting(f"HEADRACE_ADMIN_TOKEN must be {SECRET_LENGTH} characters or more")
     return token
+
+
+def _id_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secret of ids, and those of before. Raises ``BadSetting`` without a word of
+    them."""
+    current, old = (environ.get(f"HEADRACE_ID_SECRET{end}", "") for end in ("", "_OLD"))
+    secrets = tuple(each for each in (current, *old.split(",")) if each)
+    if secrets and not current:
+        raise BadSetting("HEADRACE_ID_SECRET_OLD is for what HEADRACE_ID_SECRET was before it")
+    if any(len(each) < SECRET_LENGTH for each in secrets):
+        raise BadSetting(
+            f"HEADRACE_ID_SECRET must be {SECRET_LENGTH} characters or more, and so must each of"
+            " HEADRACE_ID_SECRET_OLD"
+        )
+    return secrets
 
 
 def _ledger(text: str, keep: str) -> LedgerAt | None:

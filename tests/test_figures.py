@@ -35,7 +35,7 @@ from proxy.policy.schema import patterns
 from proxy.policy.schema.cache import CacheConfig, SemanticConfig
 from proxy.prices import checking
 from proxy.types import limit
-from proxy.upstream import client, forwarded, health
+from proxy.upstream import answer_reader, client, health
 from proxy.upstream.wire import names
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -111,8 +111,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "first_byte: 10m,", 10 * MINUTE, TIMEOUTS.first_byte),
     ("policies.md", "idle: 10m,", 10 * MINUTE, TIMEOUTS.idle),
     ("policies.md", "total: 10m}", 10 * MINUTE, TIMEOUTS.total),
-    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, forwarded.ANSWER_BYTES),
-    ("policies.md", "of embeddings 256MiB", 256 * MIB, forwarded.VECTORS_BYTES),
+    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, answer_reader.ANSWER_BYTES),
+    ("policies.md", "of embeddings 256MiB", 256 * MIB, answer_reader.VECTORS_BYTES),
     ("policies.md", "max_answer_values: 100000", 100_000, UPSTREAM["max_answer_values"].default),
     ("policies.md", "event of more than 8 MiB", 8 * MIB, answers.MAX_EVENT_BYTES),
     ("policies.md", "deeper than 246", 246, pieces.MOST_DEPTH - len(documents.DEEPER)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,33 @@ def test_openssl_finds_no_certificates_meanwhile_and_those_of_before_afterwards(
     assert meanwhile == 0
     assert {name: os.environ.get(name) for name in names} == environ
     assert trusted().verify_mode is ssl.CERT_REQUIRED
+
+
+def test_the_secret_of_ids_comes_before_those_of_before() -> None:
+    environ = {
+        "HEADRACE_ID_SECRET": "0123456789abcdef",
+        "HEADRACE_ID_SECRET_OLD": "the-secret-before,the-one-before-that",
+    }
+
+    found = from_environment(Path("p"), HERE, HERE, environ)
+
+    assert found.id_secrets == ("0123456789abcdef", "the-secret-before", "the-one-before-that")
+    assert "0123456789abcdef" not in repr(replace(found, environ={}))
+    assert from_environment(Path("p"), HERE, HERE, {}).id_secrets == ()
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"HEADRACE_ID_SECRET": "too short"}, "16 characters"),
+        ({"HEADRACE_ID_SECRET": "0123456789abcdef", "HEADRACE_ID_SECRET_OLD": "x"}, "OLD"),
+        ({"HEADRACE_ID_SECRET_OLD": "0123456789abcdef"}, "HEADRACE_ID_SECRET_OLD is for"),
+    ],
+)
+def test_a_secret_of_ids_that_is_none_is_refused_without_a_word_of_it(
+    environ: dict[str, str], named: str
+) -> None:
+    with pytest.raises(BadSetting, match=named) as refused:
+        from_environment(Path("p"), HERE, HERE, environ)
+
+    assert not any(value in str(refused.value) for value in environ.values() if len(value) > 1)

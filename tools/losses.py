@@ -14,9 +14,11 @@ import orjson
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.base import Dialect, Form
 from proxy.dialects.fields import Field
+from proxy.dialects.responses.sealing import ResponseIds, pinned
+from proxy.dialects.responses.words import PREVIOUS
 from proxy.dialects.translation import KEPT
 from proxy.dialects.upstream_request import build_request
-from proxy.errors import BadField
+from proxy.errors import BadField, NotFound
 from proxy.types import Endpoint, RequestHead, Target, Upstream
 from proxy.types.way import TargetEndpoint
 
@@ -127,6 +129,7 @@ OWN: dict[Form | None, dict[str, Any]] = {
     "messages": OF_MESSAGES,
     "responses": OF_RESPONSES,
 }
+IDS = ResponseIds.of(["of no tenant"])
 PLAIN: tuple[Any, ...] = ("x", 2, 0.5, True, False, {"a": "b"}, ["a"])
 """Values of the usual types, for a field whose value is of no matter."""
 EACH: dict[str, tuple[Any, ...]] = {
@@ -195,9 +198,15 @@ class Arrived:
 
 
 def sent(sample: Sample, body: dict[str, Any], target: Target) -> Arrived:
-    """Return what would be sent. Raises ``BadField``."""
+    """Return what would be sent. Raises ``BadField``, and ``NotFound`` for an id of what the target
+    does not keep."""
     upstream = DIALECTS[target.upstream.dialect]
-    call = read_call(RequestHead(sample.dialect.name, sample.endpoint, "/", "r"), body)
+    head = RequestHead(sample.dialect.name, sample.endpoint, "/", "r")
+    if PREVIOUS in body:
+        sealed = IDS.seal("", "d", target.title, body[PREVIOUS])
+        call = pinned(read_call(head, {**body, PREVIOUS: sealed}), IDS)
+    else:
+        call = read_call(head, body)
     question = build_request(call, target, sample.dialect, upstream)
     return Arrived(orjson.loads(question.body), (*call.warnings, *question.dropped))
 
@@ -206,7 +215,7 @@ def fate(sample: Sample, target: Target) -> Fate:
     """Return what happens to a field. Raises ``ValueError`` where it vanishes without a word."""
     try:
         arrived = sent(sample, sample.body, target)
-    except BadField:
+    except (BadField, NotFound):
         return "refused"
     without = sent(sample, sample.without, target)
     return judge(sample, target, arrived, without)

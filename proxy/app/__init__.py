@@ -140,7 +140,8 @@ async def running(
         rooms = await _rooms(context, http, store, via, emitters, offload := _offload(context))
         calls, readiness = Calls(), Readiness()
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
-        port = edge.DataPort(via, new_request_id, _bounds(context, offload), calls, keyless)
+        bounds, ids = _bounds(context, offload), stores.ids(context)
+        port = edge.DataPort(via, new_request_id, bounds, calls, keyless, ids)
         pipeline = assembled(store, rooms, emitters)
         front = edge.data_handler(pipeline, port, telemetry.bug(context))
         sources = _admin_sources(context, rooms, emitters, past, candidate)
@@ -221,6 +222,7 @@ async def _rooms(
         health=health,
         offload=offload,
         share=partial(BodyShare, answers),
+        ids=stores.ids(context),
     )
     most_texts = context.settings.body_values
     bare = Rooms(

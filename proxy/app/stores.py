@@ -45,6 +45,7 @@ from proxy.types.limit import Claim
 from proxy.usage import NANO
 
 if TYPE_CHECKING:
+    from proxy.dialects.responses.sealing import ResponseIds
     from proxy.redis import RedisServer
 
 
@@ -53,6 +54,15 @@ def other_words(context: Context) -> SemanticIndex:
     held = partial(context.metrics.held, "other_words")
     index = WordIndex(context.settings.cache_bytes // 2, since_epoch, held)
     return SemanticIndex(words=index, on_lookup=context.metrics.looked, now=since_epoch)
+
+
+def ids(context: Context) -> ResponseIds | None:
+    """Return what seals and opens the ids of what providers keep; None without a secret."""
+    if not context.settings.id_secrets:
+        return None
+    from proxy.dialects.responses.sealing import ResponseIds  # noqa: PLC0415  # with one alone
+
+    return ResponseIds.of(context.settings.id_secrets)
 
 
 async def counters(context: Context) -> CounterStore:

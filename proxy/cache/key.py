@@ -13,6 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from proxy.dialects.pieces import write_pieces
+from proxy.dialects.responses.words import PREVIOUS
 from proxy.offload import LARGE_BYTES
 from proxy.types import CacheRule, Call, Changes, Json, ModelCall, Plan, Target
 from proxy.types.target import NOT_THE_CLIENTS
@@ -76,6 +77,8 @@ def digest(
     """
     frame = _frame(scope, plan, call, rule, namespace)
     question = _question(call.body, by_user=rule.by_user)
+    if call.pin is not None:  # what the provider keeps is a part of the question
+        question = [*question, PREVIOUS, call.pin.sealed]
     if call.size <= LARGE_BYTES:
         whole = frame + orjson.dumps(question) + END
         return hashlib.blake2b(whole, digest_size=BYTES, key=secret).digest()

@@ -124,6 +124,8 @@ QUERIES: dict[Endpoint, frozenset[str]] = {
 """What a query may say, by endpoint; all else in it is left unread, as it may be a secret."""
 BODILESS: frozenset[Endpoint] = frozenset({"models"})
 """Endpoints whose requests say nothing in a body."""
+LEANING: frozenset[Endpoint] = frozenset({"responses"})
+"""Endpoints whose calls may lean on what a provider keeps."""
 UNSTREAMED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 _CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
 USUAL_HEADERS = frozenset(

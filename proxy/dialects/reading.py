@@ -10,6 +10,7 @@ from proxy.dialects.base import Client, Dialect, Server
 from proxy.dialects.documents import Documents
 from proxy.dialects.logprobs import LegacyLogprobs
 from proxy.dialects.messages.writing import TurnMarks
+from proxy.dialects.pieces import dump
 from proxy.dialects.statuses import ErrorBody, meaning_of_event, parse_error
 from proxy.errors import (
     AnswerTooLarge,
@@ -28,6 +29,8 @@ from proxy.types import Call, Chunk, Endpoint, Json, Untouched
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 Document = bytes | bytearray
 Turn = Callable[[Json], Json | None]
+Seal = Callable[[Json], Json | None]
+"""Returns a document with the ids that its client gets; None where it has none of them."""
 IN_CHAT: Mapping[Endpoint, Endpoint] = {"responses": "chat"}
 """Endpoints whose answers are read as those of another."""
 
@@ -128,14 +131,20 @@ def _chunk(data: Json, raw: bytes | None, leg: int, size: int, *, last: bool = F
     return Chunk(data, raw, leg=leg, last=last, size=size, quarters=quarters)
 
 
+def _sealed(seal: Seal | None, data: Json, raw: bytes) -> tuple[Json, bytes]:
+    """Return a document, and how it is written, with the ids that its client gets."""
+    sealed = None if seal is None else seal(data)
+    return (data, raw) if sealed is None else (sealed, dump(sealed, len(raw)))
+
+
 class StreamReader:
     """A stream of events. One of OpenAI's ends with ``[DONE]``, or with its bytes once a choice has
     finished, one of another form with an event of its own, or with either of these once that has
     finished; any other end is a stream that was cut, or of a form that nobody asked for."""
 
     __slots__ = (
-        *("_documents", "_done", "_events", "_finished", "_leg", "_own", "_server", "_turn"),
-        *("close", "feed"),
+        *("_documents", "_done", "_events", "_finished", "_leg", "_own", "_seal", "_server"),
+        *("_turn", "close", "feed"),
     )
     holds: ClassVar[bool] = False
 
@@ -147,8 +156,10 @@ class StreamReader:
         documents: Documents,
         *,
         own: bool = False,
+        seal: Seal | None = None,
     ) -> None:
         self._own = own  # for a client that reads the upstream's own form
+        self._seal = seal
         self._events = None if server.events is None else server.events(own)
         events = sse.EventReader(MAX_EVENT_BYTES)
         self.feed, self.close = events.feed, events.close
@@ -169,7 +180,7 @@ class StreamReader:
         if "error" in data or self._server.failure is not None:
             _check(data, self._server)
         if self._events is not None:
-            return self._read_event(data, raw)
+            return self._read_event(*_sealed(self._seal, data, raw))
         if not self._finished:
             self._finished = hub.finishes(data)
         if self._turn is None and len(raw) <= LARGE_BYTES:
@@ -253,7 +264,9 @@ class WholeReader:
     bounds its bytes.
     """
 
-    __slots__ = ("_documents", "_left", "_leg", "_own", "_raw", "_server", "_stream", "_turn")
+    __slots__ = (
+        *("_documents", "_left", "_leg", "_own", "_raw", "_seal", "_server", "_stream", "_turn"),
+    )
     holds: ClassVar[bool] = True
 
     def __init__(  # noqa: PLR0913  # what it reads, how, and for whom
@@ -266,8 +279,10 @@ class WholeReader:
         stream: bool,
         limit: int,
         own: bool = False,
+        seal: Seal | None = None,
     ) -> None:
         self._own = own
+        self._seal = seal
         self._leg = leg
         self._turn = turn
         self._server = server
@@ -295,6 +310,7 @@ class WholeReader:
         wanted = "data" if self._documents.vectors else self._server.answers
         if wanted not in data or type(data[wanted]) is not list:
             raise UpstreamInvalid(f"The upstream sent an answer without {wanted}.")
+        data, whole = _sealed(self._seal, data, whole)
         to_hub = self._server.own_to_hub if self._own else self._server.to_hub
         hubbed = data if to_hub is None else to_hub(data)
         turned = hubbed if self._turn is None else self._turn(hubbed) or hubbed

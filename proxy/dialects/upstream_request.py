@@ -11,12 +11,13 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.parameters import added_by, apply_parameters
 from proxy.dialects.pieces import MOST_DEPTH, check_pieces, dump_pieces
+from proxy.dialects.responses.words import PREVIOUS
 from proxy.dialects.translation import blamed, names_of, translate
 from proxy.dialects.ways import changed_fields, passed_on, target_endpoint, way_of
 from proxy.errors import BadField
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
-from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Translated, Way
+from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Pin, Target, Translated, Way
 
 MODEL = "{model}"  # its place in an address
 _WORDS = re.compile(r"[A-Za-z0-9._-]{1,64}(?:, ?[A-Za-z0-9._-]{1,64}){0,31}")
@@ -116,6 +117,8 @@ def build_request(
         body = {**body, "stream_options": options}
     elif not target.upstream.asks_usage and "stream_options" in body:
         body, dropped = _without_usage(body), (*dropped, "stream_options")
+    if call.pin is not None:
+        body = _leaning(body, call.pin, way)
     try:
         written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
     except TypeError:
@@ -128,6 +131,17 @@ def build_request(
         dropped=_by_client(call, dropped) if dropped else (),
         most_answered=fit_for.most_answered,
     )
+
+
+def _leaning(body: Json, pin: Pin, way: Way) -> Json:
+    """Return a body that leans on what its upstream keeps. Raises ``NotFound`` for a target that
+    speaks no Responses any more. The policy has not looked at this name: the id is one that was
+    given for this target."""
+    if way.endpoint != "responses":
+        from proxy.dialects.responses.sealing import unknown_id  # noqa: PLC0415  # few calls lean
+
+        raise unknown_id(pin.sealed)
+    return {**body, PREVIOUS: pin.id}
 
 
 def _without_usage(body: Json) -> Json:

@@ -6,6 +6,7 @@ Nothing of a request is ever echoed into a log or an error page.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -21,17 +22,22 @@ from proxy.edge.server import WeakParser as WeakParser
 from proxy.frozen import frozen
 from proxy.pipeline import Pipeline
 
+if TYPE_CHECKING:
+    from proxy.dialects.responses.sealing import ResponseIds
+
 
 @frozen
 class DataPort:
     """What all requests of the data port share. ``via`` is this process's mark against loops,
-    ``new_id`` draws the id of a request; ``keyless`` answers what is no call."""
+    ``new_id`` draws the id of a request; ``keyless`` answers what is no call; ``ids`` opens those
+    of what providers keep."""
 
     via: str
     new_id: Callable[[], str]
     bounds: Bounds
     calls: Calls
     keyless: Keyless = Keyless()  # it is frozen
+    ids: ResponseIds | None = None
 
 
 def data_handler(
@@ -42,6 +48,7 @@ def data_handler(
     is a call of a route.
     """
     via, new_id, bounds, calls = port.via, port.new_id, port.bounds, port.calls
+    ids = port.ids
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if not isinstance(request, PlainRequest):
@@ -51,7 +58,7 @@ def data_handler(
         task = calls.begin(request.protocol._task_handler)
         share = BodyShare(bounds.bodies)
         try:
-            exchange = HttpExchange(request, new_id(), via, bounds, share)
+            exchange = HttpExchange(request, new_id(), via, bounds, share, ids)
             if exchange.origin is not None:
                 exchange.shown_to = port.keyless.cross_origin.headers(exchange.origin)
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 import orjson
 from aiohttp import web
@@ -12,6 +13,7 @@ from aiohttp import web
 from proxy import dialects
 from proxy.dialects import writing
 from proxy.dialects.base import AnswerWriter
+from proxy.dialects.responses.words import PREVIOUS
 from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
@@ -21,6 +23,9 @@ from proxy.errors import ClientGone, LoopDetected, ProxyError
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, RequestHead
+
+if TYPE_CHECKING:
+    from proxy.dialects.responses.sealing import ResponseIds
 
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 FEW = 8  # chunks that are written at once
@@ -35,6 +40,7 @@ class HttpExchange:
         "_call",
         "_client",
         "_head",
+        "_ids",
         "_incoming",
         "_nonce",
         "_offload",
@@ -57,9 +63,16 @@ class HttpExchange:
     _call: Call
 
     def __init__(
-        self, request: web.BaseRequest, request_id: str, via: str, bounds: Bounds, share: BodyShare
+        self,
+        request: web.BaseRequest,
+        request_id: str,
+        via: str,
+        bounds: Bounds,
+        share: BodyShare,
+        ids: ResponseIds | None = None,
     ) -> None:
         self._request = request
+        self._ids = ids
         self._incoming = incoming = Incoming(request, bounds, share)
         self._share = share
         self._parsing = bounds.parsing
@@ -120,7 +133,17 @@ class HttpExchange:
             else:
                 make = partial(dialects.read_call, head, size=size, caller=caller)
                 self._call = await self._parsing.read(raw, make, caller, share.take_read)
+        if head.endpoint in dialects.LEANING:
+            self._call = self._pinned(self._call)
         return self._call
+
+    def _pinned(self, call: Call) -> Call:
+        """Return a call with the place of what it leans on, if it does. Raises ``Refused``."""
+        if call.body.get(PREVIOUS) is None:
+            return call
+        from proxy.dialects.responses.sealing import pinned  # noqa: PLC0415  # few calls lean
+
+        return pinned(call, self._ids)
 
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head

@@ -38,7 +38,7 @@ from proxy.offload import LARGE_BYTES
 from proxy.ports import Gate, Watch
 from proxy.record import Record
 from proxy.turn import LoopTurn
-from proxy.types import Call, Chunk, Json, Plan
+from proxy.types import Call, Chunk, Json, Pin, Plan
 from proxy.types.guard import Capture, GuardResult, GuardRule, Stage, StageRules
 
 UNREADABLE = "The request holds content that no guard can read."
@@ -132,7 +132,7 @@ class CallGate:
             safe = replace(call, body=without_broken(call.body, body), quarters={})
         if inspector.routed is not None:
             self.record.decided = self.plan
-            self.plan = self.record.plan = _elsewhere(self.plan, inspector.routed)
+            self.plan = self.record.plan = _elsewhere(self.plan, inspector.routed, call.pin)
         return self.plan, safe
 
     async def review(self, error: ProxyError) -> None:
@@ -225,13 +225,14 @@ class CapturedAnswer:
         return safe
 
 
-def _elsewhere(plan: Plan, by: GuardRule) -> Plan:
+def _elsewhere(plan: Plan, by: GuardRule, pin: Pin | None) -> Plan:
     """Return a plan whose legs all go to the targets of a guard. Raises ``GuardBlocked`` if it has
-    none that may be asked."""
-    if not by.to:
+    none that may be asked: of a call that leans on what one target keeps, only that one may be."""
+    to = tuple(each for each in by.to if pin is None or each.title == pin.target)
+    if not to:
         raise GuardBlocked(by.message, guard=by.name, kind="could_not_route")
     return replace(
-        plan, model_calls=tuple(replace(leg, targets=by.to, pool=1) for leg in plan.model_calls)
+        plan, model_calls=tuple(replace(leg, targets=to, pool=1) for leg in plan.model_calls)
     )
 
 

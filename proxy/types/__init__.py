@@ -15,6 +15,7 @@ from proxy.types.guard import UNGUARDED, Guarding
 from proxy.types.limit import ClaimTemplate, Limit
 from proxy.types.listed_model import ListedModel
 from proxy.types.target import Breaker as Breaker
+from proxy.types.target import Pin as Pin
 from proxy.types.target import Secret as Secret
 from proxy.types.target import Target as Target
 from proxy.types.target import Timeouts as Timeouts
@@ -95,7 +96,8 @@ class Call:
     wrote fields that have several. ``size`` is that of the body as it came, in bytes; of a large
     one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``. ``caller``
     says in whose turns it is served: those of its key, whichever text that has; of a guard and the
-    key for which it asks, of a guard's call. ``translations`` are a memo of what it became for a
+    key for which it asks, of a guard's call. ``pin`` is where the state is kept that it leans on:
+    no other target may be asked. ``translations`` are a memo of what it became for a
     target: its limits count by that, and then it is sent.
     """
 
@@ -111,6 +113,7 @@ class Call:
     size: int = 0
     quarters: Mapping[str, int] = field(default_factory=dict)
     caller: str = ""
+    pin: Pin | None = None
     translations: list[tuple[Target, Changes, Translated]] = memo(list)
 
 

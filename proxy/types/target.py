@@ -249,6 +249,17 @@ class Target:
         return min((lack(price, embeds) or "" for price in prices), default=NO_PRICE) or None
 
 
+@frozen
+class Pin:
+    """Where the state is kept that a call leans on: in a deployment the target of a title, which
+    knows it by ``id``. The client knows it as ``sealed``."""
+
+    sealed: str
+    deployment: str
+    target: str
+    id: str = field(repr=False)
+
+
 def titles(targets: Iterable[Target]) -> str:
     return ", ".join([target.title for target in targets])
 

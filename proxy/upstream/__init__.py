@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from proxy.attempts import Why
 from proxy.dialects import DIALECTS
@@ -32,11 +32,12 @@ from proxy.ports import Answer, Review
 from proxy.record import Record
 from proxy.turn import LoopTurns
 from proxy.types import Call, Head, Plan, Target, Upstream
+from proxy.upstream.answer_reader import reader_of, shown_of
 from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.counted import ESTIMATED, CountedHere, is_counted_here
 from proxy.upstream.failures import most_useful
 from proxy.upstream.fan_out import FanOut
-from proxy.upstream.forwarded import Forwarded, OpenAttempt, reader_of, shown_of
+from proxy.upstream.forwarded import Forwarded, OpenAttempt
 from proxy.upstream.health import Health
 from proxy.upstream.hedge import HedgedRequest
 from proxy.upstream.model_list import ModelList
@@ -44,6 +45,9 @@ from proxy.upstream.ratelimit import remaining
 from proxy.upstream.refusal import refusal
 from proxy.upstream.reply import Http, MemoryShare, Reply, Unbounded
 from proxy.upstream.retry import next_delay
+
+if TYPE_CHECKING:
+    from proxy.dialects.responses.sealing import ResponseIds
 
 
 @frozen
@@ -53,7 +57,7 @@ class Upstreams:
     ``via`` marks requests against loops. ``draw`` returns a number from 0 up to 1. ``offload``
     is where large requests are written, and large answers read. ``share`` returns the share of
     memory of an answer that is held as a whole. Who has read much of a stream rests among
-    ``turns``.
+    ``turns``. ``ids`` seals those of what providers keep.
     """
 
     http: Http
@@ -65,6 +69,7 @@ class Upstreams:
     offload: Offload = Offload()  # it is frozen
     share: Callable[[], MemoryShare] = Unbounded
     turns: LoopTurns = field(default_factory=LoopTurns)
+    ids: ResponseIds | None = None
 
     def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Awaitable[Answer]:
         if len(plan.model_calls) == 1 and call.head.endpoint != "count_tokens":
@@ -224,7 +229,7 @@ class Upstreams:
         if meaning not in ("answer", "flagged"):
             return None
         flagged, shown = meaning == "flagged", shown_of(asked, reply)
-        reader = reader_of(asked, reply)
+        reader = reader_of(asked, reply, self.ids)
         share = None
         if reader.holds or context.plan.guards.keeps_answers:
             share = self.share()

@@ -10,15 +10,13 @@ from types import TracebackType
 from typing import Literal, Self
 
 from proxy.attempts import Attempt
-from proxy.dialects import DIALECTS, reading
-from proxy.dialects.documents import Documents
+from proxy.dialects import DIALECTS
 from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
-from proxy.dialects.reading import AnswerReader, Document, StreamReader, WholeReader, turning
+from proxy.dialects.reading import AnswerReader, Document
 from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import (
     ProxyError,
     RequestTimeout,
-    UpstreamInvalid,
     UpstreamStale,
     UpstreamTimeout,
 )
@@ -31,20 +29,10 @@ from proxy.types import Call, Chunk, Head, Target
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
 from proxy.upstream.reply import MemoryShare, Reply
-from proxy.words import MAX_WORD, few
 
-MIB = 1024 * 1024
-ANSWER_BYTES = 64 * MIB  # of an answer, where the policy does not say it
-VECTORS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take 195 MB as some upstreams write them
-MAX_SHOWN = 128  # characters of a header
 BURST = 16 * 1024  # bytes of events that have come at once
-JSON, EVENTS = "application/json", "text/event-stream"
 TOGETHER = 64  # events that are read in one go
 KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
-SHOWN_BEGINS = {
-    name: tuple([shown for shown in dialect.server.shown if shown.endswith("-")])
-    for name, dialect in DIALECTS.items()
-}
 
 
 @frozen
@@ -75,6 +63,9 @@ class OpenAttempt:
             return error
         if isinstance(error, ProxyError):
             conceal(error, self.target.upstream)
+            pin = self.call.pin
+            if pin is not None:  # the client knows the provider's id by another name
+                error.message = error.message.replace(pin.id, pin.sealed)
             self.attempt.error = error.code
             self.attempt.findings = error.findings or self.attempt.findings
         else:
@@ -346,50 +337,3 @@ class Forwarded:
             self.asked.leave()
         self._give_back()
         self.reply.leave()
-
-
-def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
-    """Choose by what came, not by what was asked; an answer of no known kind is refused."""
-    headers = reply.headers
-    if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
-        raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
-    call, leg, endpoint = asked.call, asked.attempt.leg, asked.request.endpoint
-    media_type = headers.get("content-type", "")
-    if media_type not in (JSON, EVENTS):
-        media_type = media_type.partition(";")[0].strip().lower()
-    upstream = asked.target.upstream
-    spoken = DIALECTS[upstream.dialect]
-    server = spoken.server.endpoints.get(endpoint, spoken.server)
-    asks = DIALECTS[call.head.dialect]
-    turn = turning(call, endpoint, asks, spoken)
-    form = asks.forms.get(call.head.endpoint)
-    own = form is not None and form == spoken.forms.get(endpoint)
-    documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
-    if media_type == EVENTS and call.stream:
-        return StreamReader(leg, turn, server, documents, own=own)
-    if media_type != JSON:
-        raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
-    if endpoint == "count_tokens":
-        return reading.CountReader(leg, documents)
-    limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
-    return WholeReader(leg, turn, server, documents, stream=call.stream, limit=limit, own=own)
-
-
-def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
-    """By allow-list, and only to a client that speaks the upstream's own dialect."""
-    shown = DIALECTS[asked.target.upstream.dialect].server.shown
-    if not shown or asked.target.upstream.dialect != asked.call.head.dialect:
-        return ()
-    headers = reply.headers
-    begins = SHOWN_BEGINS[asked.target.upstream.dialect]
-    names = [name for name in shown if name in headers]
-    if begins:
-        names = [name for name in headers if name in shown or name.startswith(begins)]
-    if not names:
-        return ()
-    allowed = [
-        (name, headers[name])
-        for name in names
-        if len(name) <= MAX_WORD and len(headers[name]) <= MAX_SHOWN and " " not in headers[name]
-    ]
-    return tuple(few(allowed))

@@ -53,7 +53,7 @@ RESPONSES: Fields = {
     "metadata": mapping(),
     "moderation": mapping(),
     "parallel_tool_calls": boolean(default=True),
-    "previous_response_id": unserved(string(), KEPT_THERE),
+    "previous_response_id": string(),
     "prompt": unserved(mapping(), KEPT_THERE),
     "prompt_cache_key": string(),
     "prompt_cache_options": mapping(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+PREVIOUS = "previous_response_id"
 LOST = "cannot be expressed to the upstream of this model"
 
 
@@ -58,7 +59,7 @@ ECHOED: Mapping[str, object] = {
     "conversation": None,
     "instructions": None,
     "metadata": {},
-    "previous_response_id": None,
+    PREVIOUS: None,
     "prompt": None,
     "prompt_cache_key": None,
     "safety_identifier": None,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.dialects.responses.reading import member, objects
-from proxy.dialects.responses.words import ECHOED
+from proxy.dialects.responses.words import ECHOED, PREVIOUS
 from proxy.types import Call, Json
 from proxy.usage import read_usage
 
@@ -56,7 +56,10 @@ def own_usage(usage: Any) -> Json | None:
 def echoed(call: Call | None) -> Json:
     """Return what a response repeats of its question: as the client has said it."""
     body = {} if call is None else call.body
-    return {name: body.get(name, usual) for name, usual in ECHOED.items()}
+    made = {name: body.get(name, usual) for name, usual in ECHOED.items()}
+    if call is not None and call.pin is not None:
+        made[PREVIOUS] = call.pin.sealed
+    return made
 
 
 def repeated(call: Call | None) -> Json:

@@ -16,7 +16,7 @@ from proxy.policy.decide.parts import bounds_of, guards_of
 from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, unlike
 from proxy.policy.decide.snapshot import Credential, Reach, Snapshot, VirtualKey
-from proxy.types import Call, ModelCall, Plan, RequestHead
+from proxy.types import Call, ModelCall, Pin, Plan, RequestHead
 from proxy.types.listed_model import ListedModel
 from proxy.words import ascii_word, listed
 
@@ -61,6 +61,8 @@ class KeyCaller:
     def decide(self, call: Call) -> Plan:
         """Return the plan for a call, as ``decide`` does: the very one of an earlier call that came
         the same way, where nothing else in a call counts for it."""
+        if call.pin is not None:
+            return self._decide_pinned(call, call.pin)
         head = call.head
         asked = call.models, call.deployment, call.stream, head.deployment
         way = self.key, *asked, head.dialect, head.endpoint, head.at.date()
@@ -74,6 +76,13 @@ class KeyCaller:
                 plans.clear()
             plans[way] = plan.without_basis()
         return plan
+
+    def _decide_pinned(self, call: Call, pin: Pin) -> Plan:
+        """Return the plan for a call that leans on what one target keeps."""
+        from proxy.policy.decide.pins import check_pin, pinned_plan  # noqa: PLC0415  # few do
+
+        check_pin(self.known, call, pin)
+        return pinned_plan(decide(self.snapshot, self.known, call), pin)
 
 
 def _is_kept(plan: DecidedPlan, head: RequestHead) -> bool:

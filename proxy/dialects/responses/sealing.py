@@ -1,0 +1,174 @@
+"""The ids of responses as clients get them: sealed, so that an id leads back to the target that
+keeps the state, from any replica that has the secret, and for the key that got it alone.
+
+Nothing is kept here. What is sealed is the key, the deployment, the target and the provider's own
+id: a keyed hash of them is both the proof and the nonce of the stream that hides them, so one id
+has one form.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from proxy.dialects.responses.words import PREVIOUS
+from proxy.errors import BadField, NotFound
+from proxy.frozen import frozen
+from proxy.types import Call, Json, Pin
+from proxy.words import ascii_word
+
+PREFIX = "resp_"
+PROOF_BYTES = 16
+BLOCK_BYTES = 64
+MOST_SEALED = 4096  # characters of an id that a client may send
+NOT_SEALED = "needs HEADRACE_ID_SECRET, which is not set: no id leads back to what a provider keeps"
+
+_SEALED = re.compile(r"resp_[A-Za-z0-9_-]{24,}")
+_OF_PROVIDERS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,1023}")
+"""The ids that are sealed. Any other passes as it came, and nothing can lean on it."""
+
+
+@frozen
+class SealSecret:
+    """One secret: what proves by it, and what hides by it, have keys of their own."""
+
+    proves: bytes
+    hides: bytes
+
+    @classmethod
+    def of(cls, text: str) -> SealSecret:
+        """Make it out of a configured text of any length."""
+        made = [
+            blake2b(text.encode("utf-8", "surrogateescape"), digest_size=32, person=use).digest()
+            for use in (b"headrace id mac", b"headrace id hide")
+        ]
+        return cls(*made)
+
+    def seal(self, plain: bytes) -> bytes:
+        proof = self._proof(plain)
+        return proof + self._hidden(proof, plain)
+
+    def open(self, sealed: bytes) -> bytes | None:
+        """Return what was sealed; None for anything that was not sealed by this secret."""
+        proof = sealed[:PROOF_BYTES]
+        plain = self._hidden(proof, sealed[PROOF_BYTES:])
+        return plain if hmac.compare_digest(proof, self._proof(plain)) else None
+
+    def _proof(self, plain: bytes) -> bytes:
+        return blake2b(plain, digest_size=PROOF_BYTES, key=self.proves).digest()
+
+    def _hidden(self, nonce: bytes, text: bytes) -> bytes:
+        """Return a text hidden by the stream of a nonce, or a hidden one as it was."""
+        blocks = [
+            blake2b(nonce + at.to_bytes(4), digest_size=BLOCK_BYTES, key=self.hides).digest()
+            for at in range(-(-len(text) // BLOCK_BYTES))
+        ]
+        stream = int.from_bytes(b"".join(blocks)[: len(text)])
+        return (int.from_bytes(text) ^ stream).to_bytes(len(text))
+
+
+@frozen
+class ResponseIds:
+    """Seals and opens ids by ``secrets``: the first one seals, all of them open."""
+
+    secrets: tuple[SealSecret, ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> ResponseIds:
+        """Return what seals by the first of some secrets."""
+        return cls(tuple(map(SealSecret.of, texts)))
+
+    def seal(self, key: str, deployment: str, target: str, own: str) -> str:
+        """Return a provider's id as the client of a key gets it."""
+        if not _OF_PROVIDERS.fullmatch(own):
+            return own
+        sealed = self.secrets[0].seal(orjson.dumps([key, deployment, target, own]))
+        text = PREFIX + urlsafe_b64encode(sealed).decode().rstrip("=")
+        return text if len(text) <= MOST_SEALED else own
+
+    def open(self, text: str, key: str) -> Pin | None:
+        """Return what an id of a key leads to; None for one that was not given to this key."""
+        if len(text) > MOST_SEALED or not _SEALED.fullmatch(text):
+            return None
+        sealed = _decoded(text.removeprefix(PREFIX))
+        if sealed is None:
+            return None
+        for secret in self.secrets:
+            plain = secret.open(sealed)
+            if plain is not None:
+                owner, deployment, target, own = orjson.loads(plain)
+                if owner != key:
+                    return None
+                return Pin(sealed=text, deployment=deployment, target=target, id=own)
+        return None
+
+
+def _decoded(text: str) -> bytes | None:
+    """Return the bytes of base64 without its padding; None where others spell the same bytes."""
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (Error, ValueError):
+        return None
+    return raw if urlsafe_b64encode(raw).decode().rstrip("=") == text else None
+
+
+@frozen
+class AnswerIds:
+    """Puts sealed ids into the answers of one target to one key. ``pin`` is that of the call: its
+    id keeps the form in which the client has it."""
+
+    ids: ResponseIds
+    key: str
+    deployment: str
+    target: str
+    pin: Pin | None = None
+
+    def sealed(self, document: Json) -> Json | None:
+        """Return a document, or an event, with sealed ids; None where no id stands in it."""
+        response = document.get("response")
+        if isinstance(response, dict):
+            made = self._of(response)
+            return None if made is None else {**document, "response": made}
+        is_answer = "output" in document or "deleted" in document
+        return self._of(document) if is_answer else None
+
+    def _of(self, response: Json) -> Json | None:
+        found = {name: response.get(name) for name in ("id", PREVIOUS)}
+        made = {name: self._form(own) for name, own in found.items() if isinstance(own, str)}
+        return {**response, **made} if made else None
+
+    def _form(self, own: str) -> str:
+        if self.pin is not None and own == self.pin.id:
+            return self.pin.sealed
+        return self.ids.seal(self.key, self.deployment, self.target, own)
+
+
+def pinned(call: Call, ids: ResponseIds | None) -> Call:
+    """Return a call with the place of the state that it leans on, in place of the id in its body.
+    Raises ``BadField`` without a secret, and ``NotFound`` for an id that was not given to the very
+    key that calls."""
+    given: Any = call.body[PREVIOUS]
+    if ids is None:
+        raise BadField(PREVIOUS, NOT_SEALED)
+    pin = ids.open(given, call.caller)
+    if pin is None:
+        raise unknown_id(given)
+    named = call.head.deployment or call.deployment
+    body = {name: value for name, value in call.body.items() if name != PREVIOUS}
+    return replace(
+        call, body=body, pin=pin, deployment=call.deployment if named else pin.deployment
+    )
+
+
+def unknown_id(text: str) -> NotFound:
+    """Return the error for an id that leads nowhere: the same words whatever the reason."""
+    message = f"Previous response with id '{ascii_word(text)}' not found."
+    return NotFound(message, param=PREVIOUS)

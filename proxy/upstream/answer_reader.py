@@ -1,0 +1,93 @@
+"""What reads an upstream's answer, by what it is: chosen once its head is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proxy.dialects import DIALECTS, reading
+from proxy.dialects.documents import Documents
+from proxy.dialects.reading import AnswerReader, Seal, StreamReader, WholeReader, turning
+from proxy.errors import UpstreamInvalid
+from proxy.upstream.forwarded import OpenAttempt
+from proxy.upstream.reply import Reply
+from proxy.words import MAX_WORD, few
+
+if TYPE_CHECKING:
+    from proxy.dialects.responses.sealing import ResponseIds
+
+MIB = 1024 * 1024
+ANSWER_BYTES = 64 * MIB  # of an answer, where the policy does not say it
+VECTORS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take 195 MB as some upstreams write them
+MAX_SHOWN = 128  # characters of a header
+JSON, EVENTS = "application/json", "text/event-stream"
+SHOWN_BEGINS = {
+    name: tuple([shown for shown in dialect.server.shown if shown.endswith("-")])
+    for name, dialect in DIALECTS.items()
+}
+
+
+def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) -> AnswerReader:
+    """Choose by what came, not by what was asked; an answer of no known kind is refused. The ids of
+    what its provider keeps are sealed by ``ids``."""
+    headers = reply.headers
+    if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
+        raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
+    call, leg, endpoint = asked.call, asked.attempt.leg, asked.request.endpoint
+    media_type = headers.get("content-type", "")
+    if media_type not in (JSON, EVENTS):
+        media_type = media_type.partition(";")[0].strip().lower()
+    upstream = asked.target.upstream
+    spoken = DIALECTS[upstream.dialect]
+    server = spoken.server.endpoints.get(endpoint, spoken.server)
+    asks = DIALECTS[call.head.dialect]
+    turn = turning(call, endpoint, asks, spoken)
+    form = asks.forms.get(call.head.endpoint)
+    own = form is not None and form == spoken.forms.get(endpoint)
+    seal = None if ids is None or form != "responses" or not own else _seal_of(asked, ids)
+    documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
+    if media_type == EVENTS and call.stream:
+        return StreamReader(leg, turn, server, documents, own=own, seal=seal)
+    if media_type != JSON:
+        raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
+    if endpoint == "count_tokens":
+        return reading.CountReader(leg, documents)
+    limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
+    return WholeReader(
+        leg, turn, server, documents, stream=call.stream, limit=limit, own=own, seal=seal
+    )
+
+
+def _seal_of(asked: OpenAttempt, ids: ResponseIds) -> Seal:
+    """Return what seals the ids of an answer for the key that gets it."""
+    from proxy.dialects.responses.sealing import AnswerIds  # noqa: PLC0415  # with a secret alone
+
+    record = asked.record
+    deployment = record.plan.deployment if record.plan is not None else None
+    made = AnswerIds(
+        ids=ids,
+        key=record.key or "",
+        deployment=deployment or "",
+        target=asked.target.title,
+        pin=asked.call.pin,
+    )
+    return made.sealed
+
+
+def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
+    """By allow-list, and only to a client that speaks the upstream's own dialect."""
+    shown = DIALECTS[asked.target.upstream.dialect].server.shown
+    if not shown or asked.target.upstream.dialect != asked.call.head.dialect:
+        return ()
+    headers = reply.headers
+    begins = SHOWN_BEGINS[asked.target.upstream.dialect]
+    names = [name for name in shown if name in headers]
+    if begins:
+        names = [name for name in headers if name in shown or name.startswith(begins)]
+    if not names:
+        return ()
+    allowed = [
+        (name, headers[name])
+        for name in names
+        if len(name) <= MAX_WORD and len(headers[name]) <= MAX_SHOWN and " " not in headers[name]
+    ]
+    return tuple(few(allowed))

@@ -1,0 +1,166 @@
+"""Ids are sealed for one key, deployment and target: one form each, and nothing forged opens."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.responses.sealing import MOST_SEALED, AnswerIds, ResponseIds, pinned
+from proxy.errors import BadField, NotFound
+from proxy.types import Call, Pin, RequestHead
+from tests.doubles import Json, response
+
+NEW, OLD = "a secret of replicas", "the secret of before"
+IDS = ResponseIds.of([NEW])
+KEPT_AT = ("support-chat", "openai/gpt-4o-mini")
+PLACE = ("support-widget", *KEPT_AT)
+SEALED = IDS.seal(*PLACE, "resp_1")
+HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
+
+
+def asking(previous: object, ids: ResponseIds | None = IDS, key: str = PLACE[0]) -> Call:
+    body: Json = {"model": "m", "previous_response_id": previous}
+    return pinned(Call(HEAD, body, models=("m",), caller=key), ids)
+
+
+@given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,300}", fullmatch=True), st.text(max_size=99))
+def test_what_is_sealed_opens_for_its_key_alone(own: str, key: str) -> None:
+    sealed = IDS.seal(key, *KEPT_AT, own)
+
+    assert sealed.startswith("resp_")
+    assert sealed == IDS.seal(key, *KEPT_AT, own)
+    assert IDS.open(sealed, key) == Pin(sealed, *KEPT_AT, own)
+    assert IDS.open(sealed, key + "x") is None
+
+
+def test_each_part_of_the_place_gives_another_id_that_shows_none() -> None:
+    key, deployment, target = PLACE
+    other = [("other", deployment, target), (key, "other", target), (key, deployment, "other")]
+    made = {IDS.seal(*place, own) for place in (PLACE, *other) for own in ("resp_1", "resp_2")}
+
+    assert len(made) == 8
+    assert not any(one[5:21] == two[5:21] for one in made for two in made - {one})
+    for each in made:
+        raw = urlsafe_b64decode(each[5:] + "==")
+        assert not any(word.encode() in raw for word in (*PLACE, "resp_1"))
+
+
+@given(st.data())
+def test_no_other_character_opens(data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(SEALED) - 1))
+    other = data.draw(st.characters(codec="utf-8").filter(lambda c: c != SEALED[at]))
+
+    assert IDS.open(SEALED[:at] + other + SEALED[at + 1 :], PLACE[0]) is None
+    assert IDS.open(SEALED[:at], PLACE[0]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "resp_", "resp_1", "resp_" + "A" * 24, "resp_" + "A" * 60_000, "msg_" + SEALED[5:]]
+    + [SEALED + end for end in ("=", "==", "A", "\n", " ")]
+    + ["resp_\ud800" + "A" * 40, "resp_" + "é" * 40, SEALED.upper()],
+)
+def test_nothing_else_opens(text: str) -> None:
+    assert IDS.open(text, PLACE[0]) is None
+
+
+def test_other_spellings_of_the_same_bytes_do_not_open() -> None:
+    places = [(*PLACE[:2], "t" * size) for size in range(3)]
+    for sealed in [IDS.seal(*place, "resp_1") for place in places]:
+        raw = urlsafe_b64decode(sealed[5:] + "=" * (-(len(sealed) - 5) % 4))
+        letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+        others = [sealed[:-1] + each for each in letters if sealed[-1] != each]
+        alike = [
+            each
+            for each in others
+            if urlsafe_b64decode(each[5:] + "=" * (-(len(each) - 5) % 4)) == raw
+        ]
+        assert len(raw) % 3 == 0 or alike
+        assert [each for each in alike if IDS.open(each, PLACE[0])] == []
+
+
+def test_an_old_secret_opens_and_seals_no_more() -> None:
+    both, before = ResponseIds.of([NEW, OLD]), ResponseIds.of([OLD])
+    given_before = before.seal(*PLACE, "resp_1")
+
+    opened = both.open(given_before, PLACE[0])
+
+    assert opened == Pin(given_before, *KEPT_AT, "resp_1")
+    assert both.seal(*PLACE, "resp_1") == SEALED
+    assert IDS.open(given_before, PLACE[0]) is None
+
+
+@pytest.mark.parametrize("own", ["", ".", "..", "../x", "a/b", "a b", "é", "x" * 2000, "a\n"])
+def test_what_is_no_id_of_a_provider_passes_as_it_came(own: str) -> None:
+    assert IDS.seal(*PLACE, own) == own
+
+
+def test_an_id_of_a_place_of_long_names_is_left_as_it_came() -> None:
+    assert IDS.seal("k", "d", "t" * MOST_SEALED, "resp_1") == "resp_1"
+
+
+def test_the_secret_and_the_providers_id_show_nowhere() -> None:
+    pin = IDS.open(SEALED, PLACE[0])
+
+    assert NEW not in repr(IDS)
+    assert "resp_1" not in repr(pin)
+
+
+def test_documents_and_events_get_sealed_ids() -> None:
+    place = AnswerIds(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
+    whole = response(previous_response_id="resp_0", conversation=None)
+
+    made = place.sealed(whole)
+
+    sealed = {"id": SEALED, "previous_response_id": IDS.seal(*PLACE, "resp_0")}
+    assert made == {**whole, **sealed}
+    event = {"type": "response.completed", "response": whole}
+    assert place.sealed(event) == {**event, "response": made}
+    delta = {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "resp_1"}
+    assert place.sealed(delta) is None
+    odd = {"output": [], "id": 7, "previous_response_id": None}
+    assert place.sealed(odd) is None
+
+
+def test_the_id_that_a_call_leans_on_keeps_the_form_that_its_client_has() -> None:
+    old = ResponseIds.of([OLD]).seal(*PLACE, "resp_0")
+    both = ResponseIds.of([NEW, OLD])
+    pin = both.open(old, PLACE[0])
+    place = AnswerIds(ids=both, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], pin=pin)
+
+    made = place.sealed(response(previous_response_id="resp_0"))
+
+    assert made is not None
+    assert (made["id"], made["previous_response_id"]) == (SEALED, old)
+
+
+def test_a_call_is_pinned_where_its_id_leads() -> None:
+    call = asking(SEALED)
+
+    assert call.pin == Pin(SEALED, *KEPT_AT, "resp_1")
+    assert call.deployment == "support-chat"
+    assert call.body == {"model": "m"}
+
+
+def test_without_a_secret_the_setting_is_named() -> None:
+    with pytest.raises(BadField, match="HEADRACE_ID_SECRET") as refused:
+        asking(SEALED, None)
+    assert refused.value.param == "previous_response_id"
+
+
+@pytest.mark.parametrize("text", ["", "resp_1", SEALED[:-1], "x" * 100_000])
+def test_an_unknown_id_is_not_found(text: str) -> None:
+    with pytest.raises(NotFound, match=r"Previous response with id '.{0,64}' not found") as refused:
+        asking(text)
+    assert refused.value.param == "previous_response_id"
+
+
+def test_another_keys_id_is_not_found_in_the_same_words() -> None:
+    with pytest.raises(NotFound) as forged:
+        asking(SEALED[:-1] + ("A" if SEALED[-1] != "A" else "B"))
+    with pytest.raises(NotFound) as others:
+        asking(SEALED, key="search-box")
+    assert str(others.value) == str(forged.value)

@@ -1,0 +1,408 @@
+"""Calls that lean on what a provider keeps, over sockets: with guards and cache, retries and
+fallbacks, after a restart, on another replica, for other keys and with ids that were tampered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.dialects.test_anthropic import events_of
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    chat,
+    item_events,
+    response,
+    response_events,
+    stream,
+    text_item,
+)
+
+SECRET, OLD = "a secret of replicas", "the secret of before"
+OTHER = "hr-other-key"
+TURNED = "hr-key-after-rotation"
+
+
+def policy(upstream: str, extra: str = "", targets: str = "") -> str:
+    """Two keys, and deployments with every way in which a call may go elsewhere."""
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in (KEY, OTHER, TURNED)}
+    price = "price: {input: 1, output: 2}"
+    first = targets or f"{{upstream: openai, model: gpt-4o-mini, {price}}}"
+    return f"""
+upstreams:
+  openai: {{dialect: openai, base_url: '{upstream}/v1', api_key: '${{UPSTREAM_KEY}}'}}
+  spare: {{dialect: openai, base_url: '{upstream}/spare/v1', api_key: '${{UPSTREAM_KEY}}'}}
+keys:
+  support-widget:
+    sha256: [{digests[KEY]}, {digests[TURNED]}]
+    deployments: [support-chat, resilient, kept, guarded, chatting]
+  search-box: {{sha256: {digests[OTHER]}, deployments: [support-chat]}}
+deployments:
+  support-chat:
+    targets: [{first}]
+    fallback: [{{upstream: spare, model: other, {price}}}]
+  resilient:
+    targets: [{{upstream: openai, model: primary, {price}}}]
+    fallback: [{{upstream: spare, model: backup, {price}}}]
+    retry: {{times: 1, on: [503], wait: 1ms}}
+    hedge: {{after: 1ms}}
+  kept:
+    targets: [{{upstream: openai, model: keeper, {price}}}]
+    cache: {{ttl: 1m}}
+  guarded:
+    targets: [{{upstream: openai, model: watched, {price}}}]
+    policy: guarding
+  chatting:
+    targets: [{{upstream: openai, model: chatter, endpoint: chat, {price}}}]
+policies:
+  guarding:
+    input: [{{guard: keywords, words: [forbidden], action: block}}]
+    output: [{{guard: pii, action: mask}}]
+{extra}"""
+
+
+@dataclass
+class House:
+    """A proxy with a secret for ids, and its client."""
+
+    proxy: Proxy
+    session: aiohttp.ClientSession
+    upstream: ScriptedUpstream
+
+    async def ask(self, key: str = KEY, **body: Any) -> tuple[int, Json]:
+        headers = {"authorization": f"Bearer {key}"}
+        asked = {"model": "gpt-4o-mini", "input": "Go on.", **body}
+        async with self.session.post("/v1/responses", headers=headers, json=asked) as got:
+            raw = await got.read()
+        if body.get("stream") and got.status == 200:
+            return got.status, {"events": [data for _, data in events_of(raw)]}
+        return got.status, json.loads(raw)
+
+    async def id_of(self, **body: Any) -> str:
+        status, whole = await self.ask(**body)
+        assert status == 200, whole
+        return str(whole["id"])
+
+    @property
+    def last(self) -> Any:
+        return self.upstream.requests[-1]
+
+
+@asynccontextmanager
+async def house(
+    folder: Path, upstream: ScriptedUpstream, policies: str | None = None, **settings: Any
+) -> AsyncIterator[House]:
+    settings = {"id_secrets": (SECRET,), **settings}
+    async with (
+        running_proxy(folder, policies or policy(upstream.url), **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as session,
+    ):
+        yield House(proxy, session, upstream)
+
+
+@pytest.fixture
+async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    upstream.answer_with(answer(response()))
+    async with house(tmp_path / "policies", upstream) as running:
+        yield running
+
+
+def is_unknown(status: int, body: Json, given: str) -> bool:
+    words = f"Previous response with id '{given[:64]}' not found."
+    error = body["error"]
+    return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
+
+
+async def test_a_client_leans_on_what_it_got(there: House) -> None:
+    first = await there.id_of()
+    status, second = await there.ask(previous_response_id=first)
+
+    assert first.startswith("resp_")
+    assert "resp_1" not in first
+    assert status == 200
+    assert second["id"] == first
+    assert there.last.json == {
+        "model": "gpt-4o-mini",
+        "input": "Go on.",
+        "previous_response_id": "resp_1",
+    }
+    records = await there.proxy.sink.wait(2)
+    assert {record.outcome for record in records} == {"success"}
+    assert [record.billing.cost for record in records] == [11_000, 11_000]
+
+
+async def test_each_event_has_the_sealed_id_and_no_other(there: House) -> None:
+    whole = response(text_item("Paris."), previous_response_id="resp_1")
+    events = response_events(item_events(0, text_item("Paris."), "Pa", "ris."), whole=whole)
+    first = await there.id_of()
+    there.upstream.answer_with(stream(events, done=False))
+
+    status, streamed = await there.ask(stream=True, previous_response_id=first)
+
+    assert status == 200
+    seen = streamed["events"]
+    assert [each["type"] for each in seen] == [each["type"] for each in events]
+    told = [each["response"] for each in seen if "response" in each]
+    assert {each["id"] for each in told} == {first}
+    assert {each["previous_response_id"] for each in told} == {first}
+    assert "resp_1" not in json.dumps(seen).replace(first, "")
+    for got, sent in zip(seen, events, strict=True):
+        if "response" not in sent:
+            assert got == sent
+
+
+@pytest.mark.parametrize("stream_it", [False, True])
+async def test_what_guards_write_anew_has_sealed_ids_too(stream_it: bool, there: House) -> None:
+    item = text_item("Write to ann@example.com.")
+    whole = response(item, previous_response_id="resp_1")
+    events = response_events(item_events(0, item, "Write to ann@", "example.com."), whole=whole)
+    first = await there.id_of(model="guarded")
+    script = stream(events, done=False) if stream_it else answer(whole)
+    there.upstream.answer_with(script)
+
+    status, body = await there.ask(model="guarded", previous_response_id=first, stream=stream_it)
+
+    shown = json.dumps(body)
+    assert status == 200
+    assert "ann@example.com" not in shown
+    last = body["events"][-1]["response"] if stream_it else body
+    assert (last["id"], last["previous_response_id"]) == (first, first)
+    assert "resp_1" not in shown.replace(first, "")
+
+
+async def test_guards_of_questions_read_what_leans(there: House) -> None:
+    first = await there.id_of(model="guarded")
+
+    status, body = await there.ask(model="guarded", previous_response_id=first, input="forbidden")
+
+    assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
+    assert len(there.upstream.requests) == 1
+
+
+@pytest.mark.parametrize("stream_it", [False, True])
+async def test_what_is_kept_is_kept_by_what_it_leans_on(stream_it: bool, there: House) -> None:
+    ids = []
+    for name in ("resp_1", "resp_2"):
+        there.upstream.answer_with(answer(response(id=name)))
+        ids.append(await there.id_of(model="kept", input=name))
+    whole = response(text_item("x"), id="resp_3")
+    events = response_events(item_events(0, text_item("x"), "x"), whole=whole)
+    there.upstream.answer_with(stream(events, done=False) if stream_it else answer(whole))
+
+    asked: list[tuple[int, Json]] = []
+    for previous in (ids[0], ids[0], ids[1], None):
+        more = {"previous_response_id": previous} if previous else {}
+        asked.append(await there.ask(model="kept", input="Go on.", stream=stream_it, **more))
+
+    sent = [each.json.get("previous_response_id") for each in there.upstream.requests[2:]]
+    assert sent == ["resp_1", "resp_2", None]
+    first, again = [body["events"][-1]["response"] if stream_it else body for _, body in asked[:2]]
+    assert (first["id"], first["output"]) == (again["id"], again["output"])
+    assert again["previous_response_id"] == ids[0]
+    records = await there.proxy.sink.wait(6)
+    assert [record.cache for record in records[2:]] == ["miss", "hit", "miss", "miss"]
+
+
+@pytest.mark.parametrize("key", [KEY, TURNED])
+async def test_any_text_of_the_same_key_may_lean(key: str, there: House) -> None:
+    first = await there.id_of()
+
+    status, _ = await there.ask(key=key, previous_response_id=first)
+
+    assert status == 200
+
+
+async def test_another_key_finds_nothing_and_the_upstream_hears_nothing(there: House) -> None:
+    first = await there.id_of()
+
+    assert is_unknown(*await there.ask(key=OTHER, previous_response_id=first), first)
+    [_, record] = await there.proxy.sink.wait(2)
+    assert (record.outcome, record.error.code) == ("client_error", "not_found")
+    assert record.billing.cost in (None, 0)
+    assert len(there.upstream.requests) == 1
+
+
+@pytest.mark.parametrize("stream_it", [False, True])
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        lambda first: first[:-1] + ("A" if first[-1] != "A" else "B"),
+        lambda first: first[:5] + ("A" if first[5] != "A" else "B") + first[6:],
+        lambda first: first[:-1],
+        lambda first: first + "A",
+        lambda first: "resp_1",
+        lambda first: "",
+        lambda first: first + "=",
+        lambda first: "resp_" + "A" * 200_000,
+        lambda first: "é" * 300,
+    ],
+    ids=["last", "proof", "shorter", "longer", "raw", "empty", "padded", "huge", "letters"],
+)
+async def test_a_tampered_id_is_unknown(tamper: Any, stream_it: bool, there: House) -> None:
+    given = tamper(await there.id_of())
+
+    status, body = await there.ask(previous_response_id=given, stream=stream_it)
+
+    assert is_unknown(status, body, given.replace("é", "?"))
+    assert len(there.upstream.requests) == 1
+
+
+async def test_an_id_of_another_type_is_a_wrong_field(there: House) -> None:
+    status, body = await there.ask(previous_response_id=7)
+
+    assert (status, body["error"]["param"]) == (400, "previous_response_id")
+
+
+async def test_null_leans_on_nothing(there: House) -> None:
+    status, _ = await there.ask(previous_response_id=None)
+
+    assert status == 200
+    assert there.last.json.get("previous_response_id") is None
+
+
+async def test_a_failing_target_is_tried_again_and_no_other_is_asked(there: House) -> None:
+    first = await there.id_of(model="resilient")
+    asked = len(there.upstream.requests)
+    there.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
+
+    status, body = await there.ask(model="resilient", previous_response_id=first)
+
+    assert status == 503, body
+    later = there.upstream.requests[asked:]
+    assert [each.path for each in later] == ["/v1/responses"] * 2
+    assert {each.json["previous_response_id"] for each in later} == {"resp_1"}
+    assert {each.json["model"] for each in later} == {"primary"}
+
+
+async def test_an_answer_of_a_fallback_is_found_there(there: House) -> None:
+    there.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(response()))
+    first = await there.id_of(model="support-chat")
+
+    status, _ = await there.ask(model="support-chat", previous_response_id=first)
+
+    assert status == 200
+    assert (there.last.path, there.last.json["model"]) == ("/spare/v1/responses", "other")
+
+
+async def test_a_chat_keeps_nothing_to_lean_on(there: House) -> None:
+    there.upstream.answer_with(answer(chat(" Paris.")))
+    first = await there.id_of(model="chatting")
+
+    status, body = await there.ask(model="chatting", previous_response_id=first)
+
+    assert is_unknown(status, body, first)
+
+
+async def test_the_upstreams_own_words_name_the_id_that_its_client_knows(there: House) -> None:
+    first = await there.id_of()
+    words = "Previous response with id 'resp_1' not found."
+    error = {"message": words, "param": "previous_response_id", "type": "invalid_request_error"}
+    there.upstream.answer_with(answer({"error": error}, 404))
+
+    status, body = await there.ask(previous_response_id=first)
+
+    assert status == 404
+    assert body["error"]["message"] == words.replace("resp_1", first)
+
+
+async def test_another_model_of_the_deployment_does_not_have_it(there: House) -> None:
+    first = await there.id_of()
+
+    for model in ("kept", "resilient", "unheard-of"):
+        assert is_unknown(*await there.ask(model=model, previous_response_id=first), first)
+    assert len(there.upstream.requests) == 1
+
+
+async def test_ids_open_on_another_replica_and_after_a_restart(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(response()))
+    async with house(tmp_path / "one", upstream) as first:
+        sealed = await first.id_of()
+        async with house(tmp_path / "two", upstream) as replica:
+            assert (await replica.ask(previous_response_id=sealed))[0] == 200
+            assert await replica.id_of() == sealed
+    async with house(tmp_path / "one", upstream) as again:
+        assert (await again.ask(previous_response_id=sealed))[0] == 200
+
+
+async def test_a_rotated_secret_opens_as_long_as_it_stands_beside_the_new_one(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(response(previous_response_id="resp_1")))
+    async with house(tmp_path / "one", upstream, id_secrets=(OLD,)) as before:
+        sealed = await before.id_of()
+    async with house(tmp_path / "one", upstream, id_secrets=(SECRET, OLD)) as between:
+        status, body = await between.ask(previous_response_id=sealed)
+        assert (status, body["previous_response_id"]) == (200, sealed)
+        new = await between.id_of()
+        assert new != sealed
+        assert (await between.ask(previous_response_id=new))[0] == 200
+    async with house(tmp_path / "one", upstream) as after:
+        assert is_unknown(*await after.ask(previous_response_id=sealed), sealed)
+        assert (await after.ask(previous_response_id=new))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        "{upstream: openai, model: another}",
+        "{upstream: spare, model: gpt-4o-mini}",
+        "{upstream: openai, model: gpt-4o-mini, endpoint: chat}",
+    ],
+)
+async def test_a_target_that_policy_has_no_more_is_not_asked(
+    now: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(response()))
+    async with house(tmp_path / "one", upstream) as before:
+        sealed = await before.id_of(model="support-chat")
+    asked = len(upstream.requests)
+    async with house(tmp_path / "one", upstream, policy(upstream.url, targets=now)) as after:
+        status, body = await after.ask(model="support-chat", previous_response_id=sealed)
+
+    assert is_unknown(status, body, sealed)
+    assert len(upstream.requests) == asked
+
+
+async def test_a_guard_that_leads_elsewhere_stops_what_cannot_go(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    away = "{name: away, guard: keywords, words: [private], action: route"
+    policies = policy(upstream.url).replace(
+        "{guard: keywords, words: [forbidden], action: block}",
+        f"{away}, to: [{{upstream: spare, model: local}}]}}",
+    )
+    upstream.answer_with(answer(response()))
+    async with house(tmp_path / "one", upstream, policies) as running:
+        first = await running.id_of(model="guarded")
+        aside = await running.id_of(model="guarded", input="private")
+        asked = len(upstream.requests)
+        status, body = await running.ask(
+            model="guarded", input="private", previous_response_id=first
+        )
+        assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
+        assert len(upstream.requests) == asked
+        assert is_unknown(*await running.ask(model="guarded", previous_response_id=aside), aside)
+
+
+async def test_without_a_secret_ids_pass_and_nothing_leans(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(response()))
+    async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
+        assert await bare.id_of() == "resp_1"
+        status, body = await bare.ask(previous_response_id="resp_1")
+
+    assert (status, body["error"]["param"]) == (400, "previous_response_id")
+    assert "HEADRACE_ID_SECRET" in body["error"]["message"]

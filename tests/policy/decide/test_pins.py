@@ -1,0 +1,108 @@
+"""A call that leans on what a provider keeps goes to the target that has it, or nowhere."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import NotFound, ProxyError
+from proxy.policy.decide import InForce
+from proxy.policy.store import read_folder
+from proxy.types import Call, Pin, Plan, RequestHead, Secret
+
+KEY = "hr-a"
+POLICY = f"""
+upstreams: {{openai: {{dialect: openai, base_url: 'http://127.0.0.1:9/v1'}}}}
+keys:
+  support-widget:
+    sha256: {hashlib.sha256(KEY.encode()).hexdigest()}
+    deployments: [support-chat, weighted, ruled]
+deployments:
+  support-chat:
+    targets: [{{upstream: openai, model: first}}, {{upstream: openai, model: second}}]
+    fallback: [{{upstream: openai, model: spare}}]
+    hedge: {{after: 1s}}
+  weighted:
+    targets:
+      - {{upstream: openai, model: light, weight: 1}}
+      - {{upstream: openai, model: heavy, weight: 99}}
+  ruled:
+    policy: elsewhere
+    targets: [{{upstream: openai, model: near}}]
+policies:
+  elsewhere:
+    rules:
+      - name: away
+        when: {{endpoint: responses}}
+        targets: [{{upstream: openai, model: far}}]
+"""
+
+
+def decided(folder: Path, model: str, pin: Pin, header: str | None = None) -> Plan:
+    folder.mkdir(exist_ok=True)
+    (folder / "policies.yaml").write_text(POLICY)
+    head = RequestHead(
+        "openai", "responses", "/", "r", digest=Secret(KEY).digest, deployment=header
+    )
+    own = pin.deployment if header is None else None
+    call = Call(head, {}, models=(model,), deployment=own, pin=pin)
+    return InForce(read_folder(folder, {})).identify(head).decide(call)
+
+
+@pytest.mark.parametrize(
+    ("model", "deployment", "target"),
+    [
+        ("first", "support-chat", "openai/first"),
+        ("support-chat", "support-chat", "openai/first"),
+        ("support-chat", "support-chat", "openai/spare"),
+        ("second", "support-chat", "openai/second"),
+        ("weighted", "weighted", "openai/light"),
+        ("weighted", "weighted", "openai/heavy"),
+        ("near", "ruled", "openai/far"),
+    ],
+)
+def test_it_goes_to_its_target_alone(
+    model: str, deployment: str, target: str, tmp_path: Path
+) -> None:
+    plan = decided(tmp_path, model, Pin("resp_s", deployment, target, "resp_1"))
+
+    [model_call] = plan.model_calls
+    assert plan.deployment == deployment
+    assert [each.title for each in model_call.targets] == [target]
+    assert (model_call.pool, plan.hedge_after) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "deployment", "target", "header"),
+    [
+        ("first", "support-chat", "openai/gone", None),
+        ("first", "gone", "openai/first", None),
+        ("first", "support-chat", "openai/second", None),  # another model was asked for
+        ("light", "support-chat", "openai/first", None),
+        ("unknown", "support-chat", "openai/first", None),
+        ("first", "support-chat", "openai/first", "weighted"),
+        ("near", "ruled", "openai/near", None),  # a rule leads such calls elsewhere now
+    ],
+)
+def test_it_is_not_found_where_policy_does_not_send_it_there(
+    model: str, deployment: str, target: str, header: str | None, tmp_path: Path
+) -> None:
+    with pytest.raises(NotFound) as refused:
+        decided(tmp_path, model, Pin("resp_s", deployment, target, "resp_1"), header)
+
+    assert str(refused.value) == "Previous response with id 'resp_s' not found."
+
+
+def test_a_header_may_name_the_very_deployment(tmp_path: Path) -> None:
+    pin = Pin("resp_s", "support-chat", "openai/first", "resp_1")
+
+    plan = decided(tmp_path, "first", pin, "support-chat")
+
+    assert plan.model_calls[0].targets[0].title == "openai/first"
+
+
+def test_a_header_that_names_nothing_is_refused_as_ever(tmp_path: Path) -> None:
+    with pytest.raises(ProxyError, match="deployment nothing"):
+        decided(tmp_path, "first", Pin("resp_s", "support-chat", "openai/first", "i"), "nothing")
