@@ -337,7 +337,7 @@ def _policies(
     reading = partial(_read, folder, context.settings.environ)
     tell = telemetry.policies(context, decisions)
     store = PolicyStore(reading, time.monotonic, asyncio.sleep, context.log, tell)
-    known |= look_at(store.current.secret_files)
+    known |= look_at(store.secret_files)
     return store, _watch(context, folder, known, store)
 
 
@@ -357,8 +357,8 @@ def _watch(context: Context, folder: Path, known: Look, store: PolicyStore) -> F
 
 
 def _look(folder: Path, store: PolicyStore) -> Look:
-    """Look at a folder, and at the files of secrets that what is in force refers to."""
-    return look(folder) | look_at(store.current.secret_files)
+    """Look at a folder, and at the files of secrets that it refers to."""
+    return look(folder) | look_at(store.secret_files)
 
 
 async def _candidate(context: Context) -> Candidate | None:

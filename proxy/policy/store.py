@@ -37,7 +37,8 @@ def read_folder(folder: Path, environ: Mapping[str, str] | None) -> Snapshot:
 class PolicyStore:
     """Keeps the snapshot in force and re-reads its folder when a call may ask for it.
 
-    Calls that run keep the snapshot they began with. At most one reading a second.
+    Calls that run keep the snapshot they began with. At most one reading a second. A change of one
+    of the ``secret_files`` asks for another: they are those of what was read last, in force or not.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class PolicyStore:
         self._tell = tell
         self._reading = asyncio.Lock()
         self.current = read()
+        self.secret_files = self.current.secret_files
         self._in_force = InForce(self.current)
         self._kept = OrderedDict({self.current.revision: self.current})
         self._began = self._seen = self._revoked_at = now() - SECONDS_BETWEEN
@@ -103,7 +105,9 @@ class PolicyStore:
                 fresh = await asyncio.to_thread(self._read)
                 await asyncio.to_thread(fresh.prepare)
                 self._take(fresh)
+                self.secret_files = self.current.secret_files | fresh.secret_files
             except PolicyError as error:
+                self.secret_files = self.current.secret_files | error.secret_files
                 self._revoke(error.revoked)
                 self._reject([str(problem) for problem in error.problems])
             except Exception as bug:  # noqa: BLE001  # reading must never take traffic down

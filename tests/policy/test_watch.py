@@ -16,6 +16,7 @@ import pytest
 
 from proxy.background import running_beside
 from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, FolderWatch, Look, Stillness, look
+from tests.cache.stores import until
 from tests.cli.test_init import Served, serving
 from tests.conftest import running_proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
@@ -277,3 +278,30 @@ async def test_a_secret_in_a_file_counts_anew_when_the_file_has_changed(
                     assert response.status == 200
 
     assert upstream.requests[0].headers["authorization"] == "Bearer sk-first"
+
+
+async def test_a_folder_whose_secret_is_missing_is_in_force_once_its_file_is_there(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    secret, body = tmp_path / "secret", ROUTE.body(streamed=False)
+    text = world(upstream.url)
+    async with (
+        running_proxy(tmp_path / "p", text) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as caller,
+    ):
+
+        async def rejected() -> bool:
+            async with caller.get(f"{proxy.admin}/metrics") as response:
+                told = await response.text()
+            return 'reloads_total{result="rejected"} 0.0' not in told
+
+        async def known() -> bool:
+            async with caller.post(ROUTE.path, json=body) as response:
+                assert response.status == 200
+            return upstream.requests[-1].headers["authorization"] == "Bearer sk-later"
+
+        changed = text.replace("'${UPSTREAM_KEY}'", f"'file:{secret}'")
+        (proxy.policies / "policies.yaml").write_text(changed)
+        await until(rejected)
+        secret.write_text("sk-later")
+        await until(known)

@@ -51,7 +51,7 @@ def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snaps
     work = _Compiler(loaded, environ)
     snapshot = work.snapshot(loaded.revision)
     if loaded.document.problems:
-        raise PolicyError(loaded.document.problems, snapshot.revoked)
+        raise PolicyError(loaded.document.problems, snapshot.revoked, snapshot.secret_files)
     return snapshot.without(snapshot.revoked)
 
 
