@@ -45,7 +45,7 @@ class ConfigPart:
         """Take a member that is a number above 0; another one is left."""
         try:
             value = float(self._values[name])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, OverflowError, TypeError, ValueError):
             return None
         if isinstance(self._values[name], bool) or not 0 < value < 1e12:
             return None

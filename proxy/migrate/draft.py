@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
@@ -26,8 +27,9 @@ class Draft:
         self.notes: list[str] = []
 
     def note(self, place: str, why: str) -> None:
-        """Note what of a configuration does not come over as it was, and what to do."""
-        self.notes.append(f"{word(place, 200)}: {why}")
+        """Note what of a configuration does not come over as it was, and what to do; on one line,
+        as it stands in a comment of a policy too."""
+        self.notes.append(f"{word(place, 200)}: {word(why, 500)}")
 
     def note_left(self, parts: Iterable[ConfigPart], why: str = "is not carried over") -> None:
         """Note what nobody took of parts of the configuration."""
@@ -43,6 +45,16 @@ class Draft:
             own = f"{slug(name)[:60]}-{number}"
         self.upstreams.setdefault(own, dict(wanted))
         return own
+
+    def also_called(self, deployment: dict[str, Any], name: str) -> bool:
+        """Let calls say a deployment by another name. False where another one is called so."""
+        for own, each in self.deployments.items():
+            if each is not deployment and name in (own, *each.get("also_known_as", ())):
+                return False
+        names = deployment.setdefault("also_known_as", [])
+        if name not in names:
+            names.append(name)
+        return True
 
     def files(self) -> dict[str, str]:
         """Return the text of each file by its name, with the notes where an operator reads on."""
@@ -81,6 +93,18 @@ def secret(value: object, variable: str) -> tuple[str, bool]:
     if match is None:
         return f"${{{variable}}}", value is not None
     return f"${{{match[1] or match[2]}}}", False
+
+
+def address(text: str) -> tuple[str, bool]:
+    """Return an address without credentials, query and fragment, which policies refuse, and whether
+    it had any."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "", True
+    host = parts.netloc.rpartition("@")[2]
+    bare = urlunsplit((parts.scheme, host, parts.path, "", ""))
+    return bare, host != parts.netloc or bool(parts.query or parts.fragment)
 
 
 def duration(seconds: float) -> str:

@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from proxy.migrate.config_part import ConfigPart
-from proxy.migrate.draft import Draft, duration, secret, slug
+from proxy.migrate.draft import Draft, address, duration, secret, slug
 from proxy.migrate.providers import PROVIDERS, Provider
+from proxy.words import MAX_NAME
 
 A_MILLION = 1_000_000
+MOST_FAILURES, MOST_WEIGHT = 10_000, 1_000_000  # as policies have them
 CANARY = "see docs/policies.md, a canary of another model"
 PRICES = {
     "input": "input_cost_per_token",
@@ -70,7 +72,7 @@ def _of_all(
         upstream["timeouts"] = allowed
     failures, rest = router.number("allowed_fails"), router.number("cooldown_time")
     breaker = {
-        **({"failures": max(1, int(failures))} if failures else {}),
+        **({"failures": min(MOST_FAILURES, max(1, int(failures)))} if failures else {}),
         **({"rest": duration(rest)} if rest else {}),
     }
     if breaker:
@@ -111,9 +113,9 @@ def _add_model(
     if target is None:
         return
     own = slug(called)
-    if own != called:
-        draft.note(item.at("model_name"), f"{called} is called as {own} here")
     found = draft.deployments.setdefault(own, {"targets": [], **deployment})
+    if own != called and not draft.also_called(found, called[:MAX_NAME]):
+        draft.note(item.at("model_name"), f"{called} is called as {own} here")
     target["model"] = rest if slash and model.startswith(f"{word}/") else model
     _add_target(draft, params, found, target)
     draft.note_left((item, params, info))
@@ -123,11 +125,11 @@ def _target(
     draft: Draft, params: ConfigPart, word: str, provider: Provider, upstream: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Return the target without its model; None where it is nowhere."""
-    address = _address(draft, params, word, provider)
-    if address is None:
+    base_url = _base_url(draft, params, word, provider)
+    if base_url is None:
         draft.note(params.at("api_base"), "must say the address itself: this target is left out")
         return None
-    made: dict[str, Any] = {"dialect": provider.dialect, "base_url": address}
+    made: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
     given = params.take("api_key")
     if given is not None or provider.variable:
         reference, copied = secret(given, provider.variable or f"{slug(word).upper()}_API_KEY")
@@ -144,16 +146,20 @@ def _target(
     return {"upstream": draft.upstream(word.replace("_", "-"), made)}
 
 
-def _address(draft: Draft, params: ConfigPart, word: str, provider: Provider) -> str | None:
+def _base_url(draft: Draft, params: ConfigPart, word: str, provider: Provider) -> str | None:
     """Return where a target is; None where that is known to a variable or a customer alone."""
-    address = params.text("api_base") or params.text("base_url")
-    if address is None or address.startswith("os.environ/"):
-        address = provider.base_url
-    if word == "azure" and address is not None:
-        address = address.rstrip("/").removesuffix("/openai/v1") + "/openai/v1"
+    given = params.text("api_base") or params.text("base_url")
+    if given is None or given.startswith("os.environ/"):
+        found = provider.base_url
+    else:
+        found, is_cut = address(given)
+        if is_cut:
+            draft.note(params.at("api_base"), "has more than an address, which is written nowhere")
+    if word == "azure" and found is not None:
+        found = found.rstrip("/").removesuffix("/openai/v1") + "/openai/v1"
         if params.text("api_version") is not None:
             draft.note(params.at("api_version"), "is not needed: Azure is called by /openai/v1")
-    return address
+    return found
 
 
 def _add_target(
@@ -175,7 +181,8 @@ def _add_target(
         return
     weight = params.number("weight")
     if weight is not None and "balance" not in found:
-        target["weight"] = max(1, round(weight if weight >= 1 else weight * 100))
+        shares = round(weight if weight >= 1 else weight * 100)
+        target["weight"] = min(MOST_WEIGHT, max(1, shares))
     found["targets"].append(target)
     _share_out(found)
 
@@ -223,13 +230,15 @@ def _unweighted(targets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _add_aliases(draft: Draft, part: ConfigPart) -> None:
-    """Add a deployment for each other name of one."""
+    """Add other names of deployments."""
     for alias in part.names():
-        found = draft.deployments.get(slug(str(part.take(alias))))
+        called = part.take(alias)
+        called = called.get("model") if isinstance(called, dict) else called
+        found = draft.deployments.get(slug(str(called)))
         if found is None:
             draft.note(part.at(alias), "is another name of what is not in the model list")
-        else:
-            draft.deployments.setdefault(slug(alias), found)
+        elif not draft.also_called(found, alias[:MAX_NAME]):
+            draft.note(part.at(alias), "is the name of another model as well, which gets its calls")
 
 
 def _add_policy(draft: Draft, litellm: ConfigPart) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.migrate.config_part import ConfigPart
-from proxy.migrate.draft import Draft, duration, secret, slug
+from proxy.migrate.draft import Draft, address, duration, secret, slug
 from proxy.migrate.providers import PROVIDERS
 
 WORDS = {"together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-ai": "mistral"}
 WORDS |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
 """Portkey's words for providers that others write in another way."""
 CAUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-THOUSANDTHS = 1000  # weights are whole numbers here
+THOUSANDTHS, MOST_WEIGHT = 1000, 1_000_000  # weights are whole numbers here
 
 
 def draft_of(config: Any, name: str) -> Draft:
@@ -56,21 +56,24 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         given, _, model = model[1:].partition("/")
     called = given.removeprefix("@")
     word = _provider(called)
-    address = part.text("custom_host") or (PROVIDERS[word].base_url if word else None)
-    if word is None or address is None or not model:
+    base_url = part.text("custom_host") or (PROVIDERS[word].base_url if word else None)
+    if word is None or base_url is None or not model:
         draft.note(part.place or "config", "names no provider with an address, and a model there")
         return None
+    base_url, is_cut = address(base_url)
+    if is_cut:
+        draft.note(part.at("custom_host"), "has more than an address, which is written nowhere")
     weight = part.number("weight")
     known = PROVIDERS[word]
     reference, copied = secret(part.take("api_key"), known.variable or "UPSTREAM_API_KEY")
     if copied:
         draft.note(part.at("api_key"), f"is written nowhere: set {reference[2:-1]} to it")
-    made: dict[str, Any] = {"dialect": known.dialect, "base_url": address, "api_key": reference}
+    made: dict[str, Any] = {"dialect": known.dialect, "base_url": base_url, "api_key": reference}
     if known.provider is not None:
         made["provider"] = known.provider
     target: dict[str, Any] = {"upstream": draft.upstream(called, made), "model": model}
     if weight is not None:
-        target["weight"] = max(1, round(weight * THOUSANDTHS))
+        target["weight"] = min(MOST_WEIGHT, max(1, round(weight * THOUSANDTHS)))
     if part.place:
         draft.note_left((part,))
     draft.note_left((changed,), "is not carried over: a rule may `set:` it, see docs/policies.md")

@@ -9,7 +9,7 @@ import pytest
 from proxy.migrate.config_part import ConfigPart
 
 
-@pytest.mark.parametrize("value", [0, -1, True, "x", None, [], 1e13, float("nan")])
+@pytest.mark.parametrize("value", [0, -1, True, "x", None, [], 1e13, 10**400, float("nan")])
 def test_what_is_no_number_above_0_is_left(value: Any) -> None:
     part = ConfigPart("at", {"n": value})
 

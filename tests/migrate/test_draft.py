@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from proxy.migrate.draft import NAME, Draft, duration, secret, slug
+from proxy.migrate.draft import NAME, Draft, address, duration, secret, slug
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,37 @@ def test_what_stands_twice_is_written_twice() -> None:
 
     assert re.findall("[&*]id", text) == []
     assert yaml.safe_load(text) == {"deployments": draft.deployments}
+
+
+def test_a_note_is_one_line_whatever_it_is_about() -> None:
+    draft = Draft()
+    draft.note("a\nb", "c\nkeys: {}\x85d\u2028e")
+
+    assert draft.files()["deployments.yaml"].splitlines()[1:] == [
+        "# - a?b: c?keys: {}?d?e",
+        "deployments: {}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("https://a.test:8443/v1", ("https://a.test:8443/v1", False)),
+        ("https://user:sk-live@a.test/v1", ("https://a.test/v1", True)),
+        ("https://a.test/v1?key=sk-live#part", ("https://a.test/v1", True)),
+        ("https://[a.test/v1", ("", True)),
+    ],
+)
+def test_an_address_has_no_secret(text: str, bare: tuple[str, bool]) -> None:
+    assert address(text) == bare
+
+
+def test_a_deployment_has_other_names_that_no_other_one_has() -> None:
+    draft = Draft()
+    one, other = draft.deployments.setdefault("one", {}), draft.deployments.setdefault("other", {})
+
+    taken = [draft.also_called(one, name) for name in ("A", "A", "other")]
+
+    assert taken == [True, True, False]
+    assert not draft.also_called(other, "A")
+    assert one == {"also_known_as": ["A"]}

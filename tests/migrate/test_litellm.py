@@ -65,3 +65,31 @@ def test_prices_are_of_a_million_tokens() -> None:
 )
 def test_a_configuration_of_odd_shapes_makes_no_target_and_no_bug(config: Any) -> None:
     assert draft_of(config, "config").deployments == {}
+
+
+def test_other_names_of_a_model_are_names_of_its_deployment() -> None:
+    items = [
+        {"model_name": name, "litellm_params": {"model": "openai/a"}} for name in ("Big One", "b")
+    ]
+    aliases = {"gpt-4": "b", "four": {"model": "b"}, "Big One": "b", "none": "c"}
+
+    made = draft_of({"model_list": items, "router_settings": {"model_group_alias": aliases}}, "c")
+
+    names = {name: each.get("also_known_as") for name, each in made.deployments.items()}
+    assert names == {"big-one": ["Big One"], "b": ["gpt-4", "four"]}
+    assert [note.partition(":")[0] for note in made.notes] == [
+        "router_settings.model_group_alias.Big One",
+        "router_settings.model_group_alias.none",
+    ]
+
+
+def test_what_is_more_than_a_policy_takes_is_as_much_as_it_takes() -> None:
+    made = draft(
+        {"model": "openai/a", "weight": 1e9, "api_base": "https://me:sk-1@a.test/v1?key=sk-2"},
+        router_settings={"allowed_fails": 1e9},
+    )
+
+    [upstream] = made.upstreams.values()
+    assert (upstream["base_url"], upstream["breaker"]["failures"]) == ("https://a.test/v1", 10_000)
+    assert made.deployments["m"]["targets"][0]["weight"] == 1_000_000
+    assert any("api_base" in note for note in made.notes)
