@@ -222,8 +222,8 @@ class Upstreams:
     def _answer(
         self, context: AttemptContext, asked: OpenAttempt, reply: Reply
     ) -> Forwarded | None:
-        """Return the answer that a reply is, None where it is a refusal. One that is whole, or is
-        kept to its end, has a share of the memory for answers."""
+        """Return the answer that a reply is, None where it is a refusal. One that is whole, is kept
+        to its end, or is said again there, has a share of the memory for answers."""
         upstream, streamed = asked.target.upstream, asked.call.stream
         meaning = meaning_of(DIALECTS[upstream.dialect].server.statuses, reply.status)
         if meaning not in ("answer", "flagged"):
@@ -231,7 +231,8 @@ class Upstreams:
         flagged, shown = meaning == "flagged", shown_of(asked, reply)
         reader = reader_of(asked, reply, self.ids)
         share = None
-        if reader.holds or context.plan.guards.keeps_answers:
+        is_repeated = asked.call.head.endpoint == "responses"
+        if reader.holds or is_repeated or context.plan.guards.keeps_answers:
             share = self.share()
             share.charge_to(asked.call.caller)
         return Forwarded(

@@ -4,16 +4,29 @@ every way out; what streams through has none."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, ScriptedUpstream, Wire, chat_events, event, head
+from tests.doubles import (
+    Asked,
+    Json,
+    ScriptedUpstream,
+    Wire,
+    chat_events,
+    event,
+    head,
+    item_events,
+    response_events,
+    text_item,
+)
 from tests.test_pipeline import BEARER
 
 SIZE = 100_000
+EVENTS = chat_events("x" * SIZE)
 
 
 def under(guard: str) -> str:
@@ -37,26 +50,33 @@ async def held(proxy: Proxy, client: aiohttp.ClientSession) -> float:
     return float(line.split()[1])
 
 
-async def status_of(proxy: Proxy, client: aiohttp.ClientSession, *, stream: bool) -> int:
-    body = {
-        "model": "support-chat",
-        "messages": [{"role": "user", "content": "Hi"}],
-        "stream": stream,
-    }
-    url = f"{proxy.url}/v1/chat/completions"
-    async with client.post(url, headers=BEARER, json=body) as response:
+CHAT = "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}
+RESPONSES = "/v1/responses", {"input": "Hi"}
+
+
+async def status_of(
+    proxy: Proxy,
+    client: aiohttp.ClientSession,
+    *,
+    stream: bool,
+    asked: tuple[str, Json] = CHAT,
+    model: str = "support-chat",
+) -> int:
+    path, question = asked
+    body = {**question, "model": model, "stream": stream}
+    async with client.post(f"{proxy.url}{path}", headers=BEARER, json=body) as response:
         if response.status == 503:
             assert (await response.json())["error"]["code"] == "overloaded"
         await response.read()
         return response.status
 
 
-def unfinished(go_on: asyncio.Event, *, stream: bool) -> object:
+def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = EVENTS) -> object:
     """Answer with most of an answer, and with its end once that is wanted."""
 
     async def script(asked: Asked, wire: Wire) -> None:
         if stream:
-            first, last = b"".join(map(event, chat_events("x" * SIZE))), event(b"[DONE]")
+            first, last = b"".join(map(event, events[:-1])), event(events[-1]) + event(b"[DONE]")
             kind = "text/event-stream"
         else:
             first = b'{"choices":[{"index":0,"message":{"content":"' + b"x" * SIZE
@@ -105,3 +125,36 @@ async def test_answers_that_are_held_have_one_bound(
     refused = [record for record in records if record.status == 503]
     assert all(record.outcome == "proxy_error" and not record.bug for record in refused)
     assert all(fate.loss for record in refused for _, fate, bill in record.billing.attempts if bill)
+
+
+SAID = response_events(item_events(0, text_item("x"), "x" * SIZE))
+
+
+@pytest.mark.parametrize(
+    ("model", "events"), [("support-chat", SAID), ("search-answers", EVENTS)], ids=["own", "chat"]
+)
+async def test_a_stream_that_ends_with_all_it_has_said_is_held_till_then(
+    model: str, events: Sequence[Json], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    go_on = asyncio.Event()
+    upstream.answer_with(unfinished(go_on, stream=True, events=events))  # type: ignore[arg-type]
+    policies = tmp_path / "p", world(upstream.url)
+    async with (
+        running_proxy(*policies, answers_bytes=6 * SIZE) as proxy,
+        aiohttp.ClientSession() as client,
+    ):
+        calls = [
+            asyncio.ensure_future(
+                status_of(proxy, client, stream=True, asked=RESPONSES, model=model)
+            )
+            for _ in range(4)
+        ]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert 0 < await held(proxy, client) <= 3 * SIZE
+        go_on.set()
+        statuses = sorted(await asyncio.gather(*calls))
+        await proxy.sink.wait(4)
+
+        assert await held(proxy, client) == 0
+    assert statuses[0] == 200
+    assert statuses[-1] == 503
