@@ -178,13 +178,13 @@ def _pairs(parts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _metadata(text: str) -> Iterator[Property]:
-    """Yield the members of a JSON object that are no lists and no objects; nothing of what is no
-    JSON object, as it only informs."""
+    """Yield the members of a JSON object that have a name, and are no lists and no objects; nothing
+    of what is no JSON object, as it only informs."""
     try:
         members = orjson.loads(text)
     except orjson.JSONDecodeError:
         return
     for name, value in few(members.items() if isinstance(members, dict) else ()):
-        if isinstance(value, (str, int, float)):
+        if name.strip() and isinstance(value, (str, int, float)):
             shown = value if isinstance(value, str) else orjson.dumps(value).decode()
             yield ascii_word(name, MAX_WORD), word(shown, MAX_NAME)

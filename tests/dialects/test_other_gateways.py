@@ -39,7 +39,7 @@ HONOURED: dict[str, tuple[str, str, object]] = {
     "helicone-session-path": ("/a/b", "properties", (("session-path", "/a/b"),)),
     "helicone-property-app": ("mobile", "properties", (("app", "mobile"),)),
     "cf-aig-metadata": (
-        '{"team": "a", "paid": true, "n": 1.5, "deep": {}}',
+        '{"team": "a", "paid": true, "n": 1.5, "deep": {}, "": "x", " ": "x"}',
         "properties",
         (("team", "a"), ("paid", "true"), ("n", "1.5")),
     ),
