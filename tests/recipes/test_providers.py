@@ -1,10 +1,16 @@
-"""The recipe for each provider: where a chat goes, with which credential, at whose prices."""
+"""The recipe for each provider: where a chat goes, with which credential, at whose prices; and what
+becomes of the answers that it gives in its own words."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from proxy.dialects import DIALECTS
@@ -12,6 +18,10 @@ from proxy.dialects.ways import beside
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Target
+from proxy.usage import TOKEN_TYPES, in_force
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import ScriptedUpstream, answer
+from tests.recipes.provider_answers import ANSWERS, THOUGHT, streamed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text()
 BEDROCK = "https://bedrock-runtime.eu-central-1.amazonaws.com/openai/v1"
@@ -34,10 +44,15 @@ BASES = {
 AT_HOME = ("sglang", "llamacpp", "ollama")
 
 
-@pytest.fixture(scope="module")
-def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+def recipe() -> str:
     section = PAGE.partition("## Other providers\n")[2].partition("\n## ")[0]
     [text] = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    return str(text)
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    text = recipe()
     folder = tmp_path_factory.mktemp("providers")
     (folder / "policies.yaml").write_text(text)
     return read_folder(folder, dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "sk-1"))
@@ -69,3 +84,100 @@ def test_a_chat_goes_to_its_address_with_its_credential(
 @pytest.mark.parametrize("name", BASES)
 def test_what_its_tokens_cost_is_known(name: str, targets: dict[str, Target]) -> None:
     assert targets[name].lack_of_price() is None
+
+
+def at(url: str) -> str:
+    """Return the recipe with all its providers at one address, below the paths that it says."""
+    text = re.sub(r"https?://[a-z0-9.:-]+", url, recipe())
+    digest = sha256(KEY.encode()).hexdigest()
+    text = re.sub(r"sha256: [0-9a-f]{64}", f"sha256: {digest}", text)
+    return re.sub(r"\$\{\w+\}", "${UPSTREAM_KEY}", text)
+
+
+@pytest.fixture
+async def serving(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with running_proxy(tmp_path / "served", at(upstream.url)) as running:
+        yield running
+
+
+def test_each_provider_of_the_page_has_an_answer_here() -> None:
+    assert ANSWERS.keys() == BASES.keys()
+
+
+def text_of(raw: bytes, member: str, *, whole: bool) -> str:
+    """Return what a client of OpenAI's reads of a chat under a member of its messages."""
+    if whole:
+        return json.loads(raw)["choices"][0]["message"].get(member) or ""
+    lines = [line[6:] for line in raw.splitlines() if line.startswith(b"data: {")]
+    choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+    return "".join(choice["delta"].get(member) or "" for choice in choices)
+
+
+async def ask(proxy: Proxy, target: Target, path: str, **more: Any) -> bytes:
+    body = {"model": target.model, "messages": [{"role": "user", "content": "France?"}], **more}
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with (
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(path, headers=headers, json=body) as response,
+    ):
+        raw = await response.read()
+        assert response.status == 200, raw
+        return raw
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", BASES)
+async def test_its_answers_are_read_counted_and_priced(
+    name: str,
+    whole: bool,
+    serving: Proxy,
+    targets: dict[str, Target],
+    upstream: ScriptedUpstream,
+) -> None:
+    each, target = ANSWERS[name], targets[name]
+    upstream.answer_with(answer(each.whole) if whole else streamed(each))
+
+    raw = await ask(serving, target, "/v1/chat/completions", stream=not whole)
+
+    assert text_of(raw, "content", whole=whole) == " Paris."
+    assert text_of(raw, "reasoning_content", whole=whole) == (THOUGHT if each.thought else "")
+    [asked] = upstream.requests
+    assert asked.path == f"/{BASES[name][0].split('/', 3)[3]}/chat/completions"
+    [record] = await serving.sink.wait()
+    assert record.head is not None
+    assert (record.outcome, record.billing.source) == ("success", "provider")
+    assert record.billing.tokens == each.tokens
+    rates = dict(zip(TOKEN_TYPES, each.tokens.counts(), strict=True))
+    price = in_force(target.prices, record.head.at.date())
+    assert price is not None
+    micro = sum(count * (price.rate(kind) or 0) for kind, count in rates.items())
+    assert record.billing.cost == round(micro * 1000)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", BASES)
+async def test_a_client_of_messages_reads_its_answers(
+    name: str,
+    whole: bool,
+    serving: Proxy,
+    targets: dict[str, Target],
+    upstream: ScriptedUpstream,
+) -> None:
+    each = ANSWERS[name]
+    upstream.answer_with(answer(each.whole) if whole else streamed(each))
+
+    raw = await ask(serving, targets[name], "/v1/messages", stream=not whole, max_tokens=99)
+
+    if whole:
+        message = json.loads(raw)
+        texts = [block["text"] for block in message["content"] if block["type"] == "text"]
+    else:
+        events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: ")]
+        assert events[-1] == {"type": "message_stop"}
+        message = events[-2]
+        texts = [event["delta"]["text"] for event in events if "text" in event.get("delta", {})]
+    assert "".join(texts) == " Paris."
+    used = message["usage"]
+    counts = [used["input_tokens"], used.get("cache_read_input_tokens", 0), used["output_tokens"]]
+    tokens = each.tokens
+    assert counts == [tokens.input, tokens.cached_input, tokens.completion_total]
