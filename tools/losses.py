@@ -104,6 +104,7 @@ OF_MESSAGES: dict[str, Any] = {
     "metadata": {"user_id": "u"},
     "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
     "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "thread": {"type": "create"},
     "tool_choice": {"type": "any"},
     "tools": [{"name": "f", "input_schema": {"type": "object"}}],
 }

@@ -48,7 +48,7 @@ PARTS: Mapping[str, Part] = {
     **_all("question", "cache_control", "container", "context_management", "diagnostics"),
     **_all("question", "inference_geo", "mcp_servers", "output_config", "speed", "system"),
     **_all("question", "thinking", "access_programs", "background", "conversation", "image"),
-    **_all("question", "include", "instructions", "max_output_tokens", "max_tool_calls"),
+    **_all("question", "thread", "include", "instructions", "max_output_tokens", "max_tool_calls"),
     **_all("question", "moderation", "previous_response_id", "prompt_cache_options"),
     **_all("question", "prompt_cache_retention", "reasoning", "text", "truncation"),
     **_all("question", "inference_extra_headers", "inference_extra_params"),

@@ -12,6 +12,7 @@ from proxy.dialects import openai, request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Headers, Server, TableCells
 from proxy.dialects.bounds import tokens, typed
 from proxy.dialects.fields import (
+    KEPT_THERE,
     Fields,
     array,
     boolean,
@@ -22,6 +23,7 @@ from proxy.dialects.fields import (
     number,
     required,
     string,
+    unserved,
 )
 from proxy.dialects.messages import from_chat, reading, writing
 from proxy.dialects.messages.checking import check_blocks
@@ -41,6 +43,8 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/models/{model}", "models"),
 )
 VERSION = "2023-06-01"
+UNTHREADED = {"error_code": "thread_unsupported_request"}
+"""What has a client that began a thread send its whole conversation with each request instead."""
 BUSY = 529  # its status where a service has too much to do
 REQUEST_ID = "request-id"
 
@@ -63,6 +67,7 @@ MESSAGES: Fields = {
     "system": either(string(), array(dict, "an array of objects")),
     "temperature": number(0, 1, default=1),
     "thinking": mapping(),
+    "thread": unserved(mapping(), KEPT_THERE),
     "tool_choice": mapping(),
     "tools": array(dict, "an array of objects"),
     "top_k": integer(0),
@@ -133,7 +138,9 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     is in a header of every refusal."""
     status = _status(error)
     kind = ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    inner = {"type": kind, "message": error.message}
+    inner: Json = {"type": kind, "message": error.message}
+    if isinstance(error, BadField) and error.param == "thread":
+        inner["details"] = UNTHREADED
     body = {"type": "error", "error": inner, "request_id": request_id}
     headers = ((REQUEST_ID, request_id), *openai.retry_headers(error))
     return ErrorResponse(status, body, headers)

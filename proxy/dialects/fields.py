@@ -42,6 +42,7 @@ class Field:
 
 
 Fields = Mapping[str, Field]
+KEPT_THERE = "is kept by the provider, where no guard has read it"
 NO_SPELLINGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -157,6 +158,16 @@ def string() -> Field:
 
 def mapping() -> Field:
     return _typed("an object", dict)
+
+
+def unserved(field: Field, problem: str) -> Field:
+    """Return a field that may only say what its absence says, as it leans on what a provider
+    keeps."""
+
+    def check(value: Any) -> str | None:
+        return field.check(value) or (problem if value else None)
+
+    return replace(field, check=check, good=None)
 
 
 def choice(*words: str, default: str | None = None) -> Field:

@@ -114,7 +114,7 @@ UNREAD = frozenset(
     | {"custom_logit_processor", "custom_prompt_dict", "guardrail_config", "guardrail_identifier"}
     | {"guardrails", "input_embeds", "inputs_embeds", "logits_processors", "mock_response"}
     | {"mock_timeout", "mock_tool_calls", "previous_response_id", "prompt_embeds", "prompt_id"}
-    | {"session_params"}
+    | {"session_params", "thread"}
 )
 """What brings a text that no guard has read, runs what the client says, or turns a guard off."""
 

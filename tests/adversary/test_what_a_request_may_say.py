@@ -259,7 +259,7 @@ CHOOSING = (
     "auto_max_new_tokens", "compound_custom", "context_window_fallback_dict",
     "default_fallbacks", "safety_model", "guardrail_config", "guardrail_identifier", "config_id",
     "config_ids", "mock_tool_calls", "inputs_embeds", "previous_response_id", "conversation",
-    "custom_prompt_dict", "hf_model_name",
+    "thread", "custom_prompt_dict", "hf_model_name",
 )  # fmt: skip
 """By hand: what LiteLLM, OpenRouter, Groq, Together, NeMo Guardrails, vLLM, SGLang, LoRAX,
 llama.cpp, Azure, Gemini and text-generation-webui obey."""

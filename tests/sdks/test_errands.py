@@ -21,6 +21,11 @@ CLIENTS = {
     "pydantic-anthropic": "messages",
     "litellm-chat": "chat",
     "litellm-anthropic": "messages",
+    "node-openai-chat": "chat",
+    "node-openai-responses": "responses",
+    "node-anthropic": "messages",
+    "ai-sdk-openai": "responses",
+    "ai-sdk-anthropic": "messages",
 }
 """The API by which each asks."""
 REFUSED = ["BadRequestError", "NotFoundError", "AuthenticationError"]
@@ -36,6 +41,11 @@ ERRORS = {
     "pydantic-anthropic": PYDANTIC,
     "litellm-chat": LITELLM,
     "litellm-anthropic": LITELLM,
+    "node-openai-chat": OPENAI,
+    "node-openai-responses": OPENAI,
+    "node-anthropic": OPENAI,
+    "ai-sdk-openai": ["APICallError"] * 5,
+    "ai-sdk-anthropic": ["APICallError"] * 5,
 }
 """What each raises of 429, 502, 400, 404 and 401."""
 OWN = {api: deployment for deployment, api in APIS.items()}

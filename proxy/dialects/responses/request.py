@@ -5,12 +5,11 @@ Source: the typed models of OpenAI's Python SDK, 3.52.0, for ``POST /v1/response
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from proxy.dialects.bounds import tokens
 from proxy.dialects.fields import (
-    Field,
+    KEPT_THERE,
     Fields,
     array,
     boolean,
@@ -20,23 +19,12 @@ from proxy.dialects.fields import (
     number,
     required,
     string,
+    unserved,
 )
 from proxy.errors import BadField
 from proxy.types import Json
 
-KEPT_THERE = "is kept by the provider, where no guard has read it"
 NOT_LATER = "is not served: an answer comes with its call"
-
-
-def unserved(field: Field, problem: str) -> Field:
-    """Return a field that may only say what its absence says, as it leans on what a provider
-    keeps."""
-
-    def check(value: Any) -> str | None:
-        return field.check(value) or (problem if value else None)
-
-    return replace(field, check=check, good=None)
-
 
 RESPONSES: Fields = {
     "model": required(string()),
