@@ -138,7 +138,8 @@ class CacheLookup:
 
     def store(self, keep: AnswerRecorder, bill: Bill | None) -> None:
         """Keep a small answer that is whole, with the bill of it."""
-        self._put(dump(self.key, self._about(bill), keep.lines))
+        short_as_is = self.backend.is_own
+        self._put(dump(self.key, self._about(bill), keep.lines, short_as_is=short_as_is))
 
     async def store_large(self, keep: AnswerRecorder, bill: Bill | None) -> None:
         """Keep a large one."""

@@ -1,9 +1,10 @@
 """A kept answer: what a client was shown, in OpenAI's form, and the bytes it is stored as.
 
 The bytes are a version, the key they belong to, and compressed lines of JSON: one that says what
-the answer is, then one for each of its chunks. They are read as data, never as code, and only under
-the key that they were stored under: a store that mixes its replies up causes misses, no more. So
-does a value that is well formed and no answer.
+the answer is, then one for each of its chunks. Those of a short answer that nobody else can read
+are not compressed. They are read as data, never as code, and only under the key that they were
+stored under: a store that mixes its replies up causes misses, no more. So does a value that is well
+formed and no answer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from proxy.frozen import frozen
 from proxy.types import Chunk, Json
 from proxy.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 
-VERSION = b"\x01"
+VERSION, PLAIN_VERSION = b"\x01", b"\x03"
+SHORT_BYTES = 2048  # to compress so much takes as long as three of a call's spans, and saves 1 KB
 RATIO = 16  # what is stored becomes hardly more than so many times as long, or is made in no time
 NO_BOUND = 10**9  # of values: there was one when the answer came
 LEVEL = 1  # half the size of level 6 costs three times the time on the loop
@@ -80,13 +82,18 @@ class CachedAnswer:
         yield Chunk(None, last=True)
 
 
-def dump(key: bytes, about: AnswerMetadata, lines: Sequence[bytes]) -> bytes:
-    """Return the bytes to store. No line may hold a line end, which JSON need not."""
+def dump(
+    key: bytes, about: AnswerMetadata, lines: Sequence[bytes], *, short_as_is: bool = False
+) -> bytes:
+    """Return the bytes to store, a short answer without compression where that is wanted. No line
+    may hold a line end, which JSON need not."""
     every = zip(TOKEN_TYPES, about.tokens.counts(), strict=True)
     counts = {name: count for name, count in every if count}
     counts |= about.tokens.beside()
     first = [about.at, about.streamed, about.upstream, about.model, counts]
     text = b"\n".join((orjson.dumps(first), *lines))
+    if short_as_is and len(text) <= SHORT_BYTES:
+        return b"".join((PLAIN_VERSION, key, text))
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
     return b"".join((VERSION, key, packer.compress(text), packer.flush()))
 
@@ -95,8 +102,10 @@ def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
     """Return the lines of what was stored; None for another version, another key, or more than
     ``max_bytes`` of answer."""
     prefix = VERSION + key
-    if not value.startswith(prefix) or len(key) != BYTES:
+    if len(key) != BYTES or not value.startswith((prefix, PLAIN_VERSION + key)):
         return None
+    if value.startswith(PLAIN_VERSION):
+        return value[len(prefix) :] if len(value) <= len(prefix) + SHORT_BYTES else None
     reading = zlib.decompressobj()
     try:
         text = reading.decompress(memoryview(value)[len(prefix) :], max_bytes + ABOUT_BYTES)

@@ -60,6 +60,11 @@ class CacheBackend:
     secret: bytes = field(repr=False)
     changed: Callable[[], None] | None = None
 
+    @property
+    def is_own(self) -> bool:
+        """True if nobody else can read or write what is kept."""
+        return self.changed is None
+
     async def get(self, key: bytes) -> bytes | None:
         """Return the value that was put, as it was put; None for any other."""
         value = await self.store.get(key)

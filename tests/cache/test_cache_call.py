@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -426,6 +426,7 @@ class Order:
 
     def __init__(self, bug: Exception | None = None) -> None:
         self.seen: list[str] = []
+        self.values: list[bytes] = []
         self._bug = bug
 
     async def begin(self, head: Head, record: Record) -> None: ...
@@ -442,6 +443,7 @@ class Order:
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         self.seen.append("kept")
+        self.values.append(value)
         if self._bug is not None:
             raise self._bug
 
@@ -461,10 +463,15 @@ async def asked(cached: Cached, upstream: ScriptedUpstream) -> tuple[Plan, Call]
     return record.plan, record.call
 
 
-async def served(cached: Cached, upstream: ScriptedUpstream, order: Order) -> None:
+async def served(
+    cached: Cached,
+    upstream: ScriptedUpstream,
+    order: Order,
+    changed: Callable[[], None] | None = None,
+) -> None:
     """Serve a call that leads, whose answer has one chunk."""
     plan, call = await asked(cached, upstream)
-    cache = AnswerCache({"memory": CacheBackend(order, b"s" * 32)}, cached.clock)
+    cache = AnswerCache({"memory": CacheBackend(order, b"s" * 32, changed)}, cached.clock)
     choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
 
     async def forward(to: Shown) -> None:
@@ -483,6 +490,17 @@ async def test_an_answer_is_shown_first_and_kept_before_anything_is_read(
     await asyncio.sleep(0)
 
     assert order.seen == ["shown", "kept", "over"]
+
+
+@pytest.mark.parametrize("changed", [None, lambda: None], ids=["own", "where-others-read"])
+async def test_an_answer_can_be_read_only_where_nobody_else_reads(
+    changed: Callable[[], None] | None, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    order = Order()
+
+    await served(cached, upstream, order, changed)
+
+    assert [b"Hello." in value for value in order.values] == [changed is None]
 
 
 async def test_a_bug_in_keeping_an_answer_is_that_of_the_call_that_fetched_it(

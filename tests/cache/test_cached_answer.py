@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cache.cached_answer import (
+    PLAIN_VERSION,
+    SHORT_BYTES,
     VERSION,
     AnswerMetadata,
     CachedAnswer,
@@ -207,3 +209,26 @@ def test_no_text_is_readable_in_what_is_stored() -> None:
     data: Any = legacy("a secret answer, a secret answer")
 
     assert b"secret answer" not in dump(KEY, ABOUT, [orjson.dumps(data)])
+
+
+def test_a_short_answer_that_nobody_else_can_read_is_stored_as_it_is() -> None:
+    value = dump(KEY, ABOUT, LINES, short_as_is=True)
+
+    assert value.endswith(b"\n".join(LINES))
+    assert read(value) == STREAM
+    assert inflate(OTHER, value, ROOM) is None
+
+
+@pytest.mark.parametrize("length", [SHORT_BYTES // 2, SHORT_BYTES, 3 * SHORT_BYTES])
+def test_a_long_answer_is_compressed_wherever_it_is_stored(length: int) -> None:
+    line = orjson.dumps(legacy("a" * length))
+    value = dump(KEY, ABOUT, [line], short_as_is=True)
+
+    is_short = length < SHORT_BYTES
+    assert value.startswith(PLAIN_VERSION if is_short else VERSION)
+    assert inflate(KEY, value, ROOM) == inflate(KEY, dump(KEY, ABOUT, [line]), ROOM)
+
+
+def test_what_is_as_it_is_and_not_short_is_none() -> None:
+    assert inflate(KEY, PLAIN_VERSION + KEY + b"0" * SHORT_BYTES, ROOM) is not None
+    assert inflate(KEY, PLAIN_VERSION + KEY + b"0" * (SHORT_BYTES + 1), ROOM) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from proxy.cache.store import CacheBackend
@@ -63,3 +65,8 @@ async def test_what_ends_with_its_process_has_no_tag() -> None:
 
     assert store.values == {KEY: b"an answer"}
     assert (await backend.get(KEY), await backend.get(OTHER)) == (b"an answer", None)
+
+
+@pytest.mark.parametrize("changed", [None, lambda: None], ids=["own", "where-others-write"])
+def test_what_nobody_else_can_read_is_the_process_own(changed: Callable[[], None] | None) -> None:
+    assert CacheBackend(Open(), SECRET, changed).is_own == (changed is None)
