@@ -49,6 +49,11 @@ NEXT = 64  # characters in which a number of a list has its neighbours
 ALIKE_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]{11,20}[,;|\t ]{1,3}){1,2}$")
 ALIKE_AFTER = re.compile(r"(?:[,;|\t ]{1,3}[0-9]{11,20}(?![0-9/])){1,2}")
 LEAST_ALIKE = 2
+# So are groups of digits among numbers of about their length that spaces set apart: one on each
+# side, two before or three behind, where a card's month with its year may stand, and its code.
+GROUPS_BEFORE = re.compile(r"(?:(?<!\S)[0-9]{3,5} ){1,4}$")
+GROUPS_AFTER = re.compile(r"(?: [0-9]{3,5}(?!\S)){1,4}")
+MOST_BEFORE, MOST_AFTER = 1, 2
 LISTED_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]+, ){3}$")
 LISTED_AFTER = re.compile(r"(?:, [0-9]+(?![0-9/])){3}")
 SURE = 0.5  # beyond it, a brand tells a card
@@ -106,7 +111,19 @@ def _is_grouped(part: DigitRun, groups: tuple[int, ...], before: str, after: str
     one_sign = len({*BETWEEN.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(before), FOURS_AFTER.match(after)))]
     in_row = any(_is_other("".join(GROUP.findall(each[0]))) for each in row)
-    return groups in GROUPS and one_sign and not in_row
+    return groups in GROUPS and one_sign and not in_row and not _is_among(before, after)
+
+
+def _is_among(before: str, after: str) -> bool:
+    """True if what stands beside groups of digits makes them some of a row of numbers."""
+    ahead, behind = _beside(GROUPS_BEFORE.search(before)), _beside(GROUPS_AFTER.match(after))
+    return bool(ahead and behind) or ahead > MOST_BEFORE or behind > MOST_AFTER
+
+
+def _beside(found: re.Match[str] | None) -> int:
+    """Return how many numbers stand there, if they are no card together."""
+    groups = [] if found is None else GROUP.findall(found[0])
+    return len(groups) if _is_other("".join(groups)) else 0
 
 
 def _is_listed(digits: str, before: str, after: str) -> bool:

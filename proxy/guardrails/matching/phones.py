@@ -41,6 +41,8 @@ ROW_AFTER = re.compile(r"(?: (?:0(?![0-9])|[1-9][0-9]*)){4}")
 SPACED = re.compile(r"[1-9][0-9]*(?: [0-9]+)+")
 NEXT_BEFORE = re.compile(r"(?<![^ ])[0-9]+ $")
 NEXT_AFTER = re.compile(r" [0-9]+(?![^ ])")
+# How phones of many groups are written without a 0 before them: any four numbers are no phone.
+FOUR_GROUPS = {(3, 2, 2, 2), (3, 3, 2, 2), (2, 3, 2, 2), (1, 3, 3, 4)}
 ROW = 64  # characters in which a row of numbers shows
 EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
 
@@ -151,12 +153,17 @@ def _usual(part: DigitRun) -> bool:
 
 
 def _is_in_row(part: DigitRun) -> bool:
-    """True if four more numbers stand beside it, each after a space, or one beside one that has no
-    other sign either and begins as any number does: no phone is written so."""
+    """True if four more numbers stand beside it, each after a space; or, of one that has no other
+    sign either and begins as any number does, if one more does or if its groups are those of no
+    phone."""
     before = part.text[max(0, part.start - ROW) : part.start]
     after = part.text[part.end : part.end + ROW]
-    if SPACED.fullmatch(part.raw) and (NEXT_AFTER.match(after) or NEXT_BEFORE.search(before)):
-        return True
+    if SPACED.fullmatch(part.raw):
+        groups = tuple(len(group) for group in GROUP.findall(part.raw))
+        if len(groups) > 3 and groups not in FOUR_GROUPS:
+            return True
+        if NEXT_AFTER.match(after) or NEXT_BEFORE.search(before):
+            return True
     return bool(ROW_AFTER.match(after) or ROW_BEFORE.search(before))
 
 

@@ -49,6 +49,22 @@ def test_a_card_in_a_long_run_is_found_by_its_grouping() -> None:
     assert [value for value, _ in found(text)] == ["4111 1111 1111 1111", "3782 822463 10005"]
 
 
+@pytest.mark.parametrize(
+    ("text", "is_card"),
+    [
+        ("4100 8821 4402 7275 226 405 5609 12", False),
+        ("182 5763 6665 8574 8019 5496 3154 557", False),
+        ("566 5763 4111 1111 1111 1111", False),
+        ("4111 1111 1111 1111 1227 123", True),  # the month and the year, and the code
+        ("2041 4111 1111 1111 1111", True),  # a number of the row's
+        ("12 27 4111 1111 1111 1111", True),
+        ("4111 1111 1111 1111 5555 5555 5555 4444 4012 8888 8888 1881", True),
+    ],
+)
+def test_groups_among_numbers_of_their_length_are_of_a_row(text: str, is_card: bool) -> None:
+    assert bool(found(text)) == is_card
+
+
 def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
     assert found("500000000009") == []
     assert found("676770000005") == [("676770000005", 0.3)]

@@ -100,6 +100,8 @@ def test_a_row_of_phones_is_found_one_by_one() -> None:
         ("612-34-56-78 12 times", True),
         ("0176 12345678 12 times", True),
         ("612 34 56 78, 12 times", True),
+        ("331 970 154 404", False),  # the groups of no phone
+        ("347 123 45 67", True),
     ],
 )
 def test_groups_beside_another_number_are_a_row(text: str, is_phone: bool) -> None:
