@@ -81,6 +81,10 @@ OTHERS = [
     *models("/v1", BEARER),
     *models("", BEARER),
     *models("/v1", PORTKEY),
+    *(
+        OtherRoute("GET", path, BEARER, wrong="/model/info/all")
+        for path in ("/model/info", "/v1/model/info")
+    ),
     *models("/openai/v1", BEARER),
     *models("/openai", AZURE),
     *models("/inference/v1", BEARER),

@@ -72,6 +72,8 @@ def explain_command(
     """Show what would become of a call, and why: which rules apply, and why others do not.
 
     REQUEST_FILE holds the body, - for standard input; a greeting where it is left out.
+
+    Exits 0 for a call that a rule refuses, too, and 1 where there is nothing to explain.
     """
     headers = dict(_header(each) for each in options["headers"])
     if deployment is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proxy.dialects import request_headers
+from proxy.dialects import other_gateways, request_headers
 from proxy.dialects.base import (
     Client,
     Dialect,
@@ -215,6 +215,10 @@ RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = {
     ("POST", prefix + "/responses"): "responses" for prefix in ("/v1", "", "/openai/v1", "/openai")
 }
 
+INFO_ROUTES: dict[tuple[str, str], Endpoint] = {
+    ("GET", path): "models" for path in other_gateways.INFO_PATHS
+}
+
 PATHS: dict[Endpoint, str] = {
     "completions": "/completions",
     "chat": "/chat/completions",
@@ -232,8 +236,9 @@ def authorize_bearer(key: str) -> tuple[str, str]:
     return ("authorization", f"Bearer {key}")
 
 
-def with_responses(client: Client) -> Client:
-    """Return clients that are answered in the form of Responses at its endpoint."""
+def with_endpoints(client: Client) -> Client:
+    """Return clients that are answered in the form of Responses at its endpoint, and of models in
+    LiteLLM's on its paths."""
     there = replace(
         client,
         whole=writing.whole,
@@ -242,7 +247,8 @@ def with_responses(client: Client) -> Client:
         done=False,
         reads_error_events=True,
     )
-    return replace(client, endpoints={"responses": there})
+    models = replace(client, whole=other_gateways.model_info)
+    return replace(client, endpoints={"responses": there, "models": models})
 
 
 def responding(server: Server) -> Server:
@@ -277,9 +283,9 @@ OPENAI = Dialect(
     provider="openai",
     fields=FIELDS,
     types={endpoint: typed(fields) for endpoint, fields in FIELDS.items()},
-    client=with_responses(
+    client=with_endpoints(
         Client(
-            routes=routes("/v1", "", "/openai/v1") | AZURE_ROUTES | RESPONSES_ROUTES,
+            routes=routes("/v1", "", "/openai/v1") | AZURE_ROUTES | INFO_ROUTES | RESPONSES_ROUTES,
             credential=credential,
             refuse=refuse,
             rules=RULES | {"responses": request.RULES},

@@ -4,13 +4,17 @@ A header with a meaning here is obeyed, ours before theirs; what only describes 
 property, which stands in its log line and on its span and decides nothing. Of all others the
 client is told once that they are ignored: they never choose an upstream, a price or a retry.
 
-Sources: the pages on request headers of LiteLLM, Helicone, OpenRouter and Cloudflare's AI Gateway.
+``GET /model/info`` is the list of models as LiteLLM's clients read it: where a model is asked for,
+under which name there and for how much is the policy's to know.
+
+Sources: LiteLLM's page on models; the pages on request headers of LiteLLM, Helicone, OpenRouter and
+Cloudflare's AI Gateway.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -19,7 +23,7 @@ import orjson
 from proxy.dialects.base import Headers
 from proxy.dialects.request_headers import Tag, checked_tags
 from proxy.errors import BadRequest
-from proxy.types import Json, RequestHead
+from proxy.types import Call, Json, RequestHead
 from proxy.words import MAX_ID, MAX_NAME, MAX_WORD, Word, ascii_word, few, listed, word
 
 Meaning = Literal["user", "session", "tags", "seconds", "milliseconds", "metadata", "cache"]
@@ -56,6 +60,7 @@ PREFIXES = ("x-litellm-", "helicone-", "cf-aig-")
 """Of which headers a client is told where they mean nothing here."""
 MARKS = re.compile("\n(?:" + "|".join((*PREFIXES, *PROPERTIES, OWN)) + ")")
 """What is in the joined names of headers if any of them is of another gateway."""
+INFO_PATHS = ("/model/info", "/v1/model/info")
 MOST_MS = 86_400_000  # a day
 _SIGN = re.compile("[=:]")
 _NUMBER = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,6})?")
@@ -188,3 +193,17 @@ def _metadata(text: str) -> Iterator[Property]:
         if name.strip() and isinstance(value, (str, int, float)):
             shown = value if isinstance(value, str) else orjson.dumps(value).decode()
             yield ascii_word(name, MAX_WORD), word(shown, MAX_NAME)
+
+
+def model_info(call: Call, parts: Mapping[int, Json]) -> Json:
+    """Return a list of models as these paths have it; on any other it stays as it is."""
+    data = parts[0]
+    if call.head.route not in INFO_PATHS:
+        return data
+    return {"data": [_info(each) for each in data["data"]]}
+
+
+def _info(model: Json) -> Json:
+    name = model["id"]
+    info = {"id": name, "db_model": False, "litellm_provider": model["owned_by"]}
+    return {"model_name": name, "litellm_params": {"model": name}, "model_info": info}

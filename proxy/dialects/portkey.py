@@ -1,13 +1,16 @@
 """Portkey: OpenAI's bodies, everything else in ``x-portkey-*`` headers.
 
 Sources: Portkey's API reference for ``POST /completions`` and the headers that its SDK sends. A
-saved config or virtual key names a deployment. An inline config, a custom host or a provider key
-would let a client choose where a call goes, which is the policy's to say.
+saved config or virtual key names a deployment. An inline config may share calls out among several:
+each is one that the key may use. A custom host or a provider key would let a client choose where a
+call goes, and a fallback what limits and guards it has: both are the policy's to say.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import sha256
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -38,6 +41,8 @@ _CACHE_STATUS = {
     "miss": "MISS",
     "refresh": "REFRESH",
 }
+CONFIG = "x-portkey-config"
+MAX_TARGETS, MAX_WEIGHT = 32, 1_000_000
 _IGNORED = ("x-portkey-forward-headers", "x-portkey-provider")
 
 
@@ -60,14 +65,18 @@ def _object(name: str, headers: Headers) -> dict[str, Any]:
     return value
 
 
-def _saved_config(headers: Headers) -> tuple[str | None, str | None]:
-    """Return the id of a saved config, or of the one target of an inline one; and a warning for
-    what an inline one says that the policy decides."""
-    name = "x-portkey-config"
+def _saved_config(headers: Headers, nonce: str) -> tuple[tuple[str, ...], str | None]:
+    """Return the id of a saved config, or of the target of an inline one, and those of the targets
+    that were not drawn; and a warning for what an inline one says that the policy decides."""
+    name = CONFIG
     text = headers.get(name, "").strip()
     if not text.startswith("{"):
-        return text or None, None
-    config = _only_target(_object(name, headers))
+        return ((text,) if text else ()), None
+    config = _object(name, headers)
+    targets = config.get("targets")
+    if isinstance(targets, list) and len(targets) > 1:
+        return _drawn(config, targets, nonce), _warning(config)
+    config = _only_target(config)
     beyond = sorted(config.keys() - _HARMLESS - {"virtual_key"})
     if beyond:
         message = f"{name} must name a saved config; one that is inline may not set "
@@ -75,8 +84,53 @@ def _saved_config(headers: Headers) -> tuple[str | None, str | None]:
     target = config.get("virtual_key")
     if target is not None and not isinstance(target, str):
         raise BadRequest(f"{name} must name its virtual_key as a string.", param=name)
-    warning = f"{name} ignored: the policy decides on cache, retry and timeout"
-    return target or None, warning if config.keys() & _HARMLESS else None
+    return ((target,) if target else ()), _warning(config)
+
+
+def _warning(config: dict[str, Any]) -> str | None:
+    if config.keys().isdisjoint(_HARMLESS):
+        return None
+    return f"{CONFIG} ignored: the policy decides on cache, retry and timeout"
+
+
+def _drawn(config: dict[str, Any], targets: list[Any], nonce: str) -> tuple[str, ...]:
+    """Return the deployments that targets name, the one that is drawn by their weights first: a
+    call's ``nonce`` decides. Raises ``BadRequest`` for what is no load balance of deployments."""
+    strategy = config.get("strategy")
+    mode = strategy.get("mode") if isinstance(strategy, dict) else None
+    if mode != "loadbalance":
+        message = f"{CONFIG} may name several targets only with strategy.mode loadbalance: whom"
+        message += " to ask next the policy says, as the fallback of a deployment."
+        raise BadRequest(message, param=CONFIG)
+    beyond = sorted(config.keys() - _HARMLESS - {"strategy", "targets"})
+    if beyond:
+        message = f"{CONFIG} may not set {', '.join(beyond)[:200]} beside its targets."
+        raise BadRequest(message, param=CONFIG)
+    if len(targets) > MAX_TARGETS:
+        raise BadRequest(f"{CONFIG} names more than {MAX_TARGETS} targets.", param=CONFIG)
+    weights = [_weight(number, target) for number, target in enumerate(targets)]
+    names = [str(target["virtual_key"]) for target in targets]
+    share = int.from_bytes(sha256(nonce.encode()).digest()[:7]) / 2**56 * sum(weights)
+    for number, upto in enumerate(accumulate(weights)):
+        if share < upto:
+            return (names[number], *names[:number], *names[number + 1 :])
+    raise BadRequest(f"{CONFIG} needs a target with a weight above 0.", param=CONFIG)
+
+
+def _weight(number: int, target: Any) -> float:
+    """Return the share of a target. Raises ``BadRequest`` for one that says more than that and the
+    deployment it means."""
+    place = f"targets[{number}] of {CONFIG}"
+    if not isinstance(target, dict) or not isinstance(target.get("virtual_key"), str):
+        raise BadRequest(f"{place} must name a deployment as its virtual_key.", param=CONFIG)
+    beyond = sorted(target.keys() - {"virtual_key", "weight"})
+    if beyond:
+        raise BadRequest(f"{place} may not set {', '.join(beyond)[:200]}.", param=CONFIG)
+    weight = target.get("weight", 1)
+    if type(weight) not in (int, float) or not 0 <= weight <= MAX_WEIGHT:
+        message = f"The weight of {place} must be a number from 0 to {MAX_WEIGHT}."
+        raise BadRequest(message, param=CONFIG)
+    return float(weight)
 
 
 def _only_target(config: dict[str, Any]) -> dict[str, Any]:
@@ -121,7 +175,7 @@ def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
             "x-portkey-custom-host is not allowed: the policy chooses the upstream.",
             param="x-portkey-custom-host",
         )
-    config, warning = _saved_config(headers)
+    configs, warning = _saved_config(headers, head.nonce)
     user, tags = _metadata(headers)
     given = headers.get("x-portkey-trace-id", "")[:256]
     trace = given if given.isascii() and given.isprintable() and given else head.request_id
@@ -129,9 +183,10 @@ def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
     return replace(
         head,
         deployment=head.deployment
-        or config
+        or next(iter(configs), None)
         or headers.get("x-portkey-virtual-key", "").strip()
         or None,
+        alternatives=configs[1:],
         tags=head.tags + tags,
         user=user,
         timeout_s=_timeout_s(headers),
@@ -171,7 +226,7 @@ PORTKEY = Dialect(
     name="portkey",
     fields=openai.OPENAI.fields,
     forms=openai.FORMS,
-    client=openai.with_responses(
+    client=openai.with_endpoints(
         Client(
             routes=openai.OPENAI.client.routes,
             credential=credential,

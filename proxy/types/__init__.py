@@ -56,7 +56,8 @@ class RequestHead:
     guard that asks, where it is the proxy itself that calls. ``session`` is what the call is one
     of; ``properties`` describe it in its log line and on its span, and decide nothing.
     ``parameters`` are what its path and its query name, as far as the route knows them; ``route``
-    has the names alone.
+    has the names alone. ``alternatives`` are deployments that were not drawn, as ``deployment``
+    was: the key must be allowed to use them, too.
     """
 
     dialect: str
@@ -80,6 +81,7 @@ class RequestHead:
     session: str | None = None
     properties: tuple[tuple[Word, Word], ...] = ()
     parameters: tuple[tuple[str, str], ...] = ()
+    alternatives: tuple[str, ...] = ()
 
     def parameter(self, name: str) -> str | None:
         """Return what the path or the query says under a name; None where they do not."""

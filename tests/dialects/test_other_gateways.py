@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
-from proxy.dialects.other_gateways import MEANINGS, PROPERTIES
+from proxy.dialects.other_gateways import INFO_PATHS, MEANINGS, PROPERTIES, model_info
 from proxy.errors import BadRequest
-from proxy.types import RequestHead
+from proxy.types import Call, RequestHead
 from proxy.words import MAX_NAME, MAX_WORDS
+from tests.conftest import KEY as OWN
 
 PATH = "/v1/chat/completions"
 KEY = {"authorization": "Bearer hr-0123456789"}
@@ -221,3 +223,37 @@ def test_too_many_tags_in_the_metadata_are_refused() -> None:
         read_call(read_head(), chat({"tags": ["t"] * (MAX_WORDS + 1)}))
 
     assert refused.value.param == "metadata.tags"
+
+
+MODEL = {"id": "gpt-4o", "object": "model", "created": 0, "owned_by": "openai"}
+
+
+@pytest.mark.parametrize("route", INFO_PATHS)
+def test_a_model_is_its_name_and_whose_it_is(route: str) -> None:
+    call = Call(RequestHead("openai", "models", route, "req_1"), {})
+
+    answer = model_info(call, {0: {"object": "list", "data": [MODEL]}})
+
+    info = {"id": "gpt-4o", "db_model": False, "litellm_provider": "openai"}
+    model = {"model_name": "gpt-4o", "litellm_params": {"model": "gpt-4o"}, "model_info": info}
+    assert answer == {"data": [model]}
+
+
+@pytest.mark.parametrize("parts", [{"object": "list", "data": [MODEL]}, MODEL])
+def test_on_any_other_path_models_stay_as_they_are(parts: dict[str, object]) -> None:
+    call = Call(RequestHead("openai", "models", "/v1/models", "req_1"), {})
+
+    assert model_info(call, {0: parts}) is parts
+
+
+@pytest.mark.parametrize("path", INFO_PATHS)
+async def test_a_key_is_told_of_what_it_may_use(path: str, client: aiohttp.ClientSession) -> None:
+    headers = {"authorization": f"Bearer {OWN}"}
+    async with client.get(path, headers=headers) as response:
+        told = await response.json()
+    async with client.get("/v1/models", headers=headers) as response:
+        listed = await response.json()
+
+    names = [each["model_name"] for each in told["data"]]
+    assert names == [each["id"] for each in listed["data"]] != []
+    assert "127.0.0.1" not in str(told)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from hashlib import sha256
+from json import dumps
 
+import aiohttp
 import pytest
 
 from proxy.dialects import Received, dialect_of, parse_head
 from proxy.errors import BadRequest
 from proxy.types import RequestHead
+from tests.conftest import KEY as OWN
+from tests.doubles import ScriptedUpstream, answer, chat
 
 KEY = {"x-portkey-api-key": "pk"}
+BOTH = [{"virtual_key": "a"}, {"virtual_key": "b"}]
 
 
 def read_head(**headers: str) -> RequestHead:
@@ -57,6 +63,21 @@ def test_an_inline_config_may_name_one_deployment(config: str) -> None:
     assert (head.deployment, head.warnings) == ("vk", ())
 
 
+def test_a_load_balance_shares_calls_out_by_weight_and_names_all_it_may_reach() -> None:
+    targets = [{"virtual_key": "a", "weight": 0.25}, {"virtual_key": "b", "weight": 0.75}]
+    config = dumps({"strategy": {"mode": "loadbalance"}, "targets": targets})
+    drawn: Counter[str | None] = Counter()
+
+    for number in range(400):
+        received = Received("req_1", nonce=f"n-{number}")
+        headers = {**KEY, "x-portkey-config": config}
+        head = parse_head("POST", "/v1/completions", headers, received)
+        assert {head.deployment, *head.alternatives} == {"a", "b"}
+        drawn[head.deployment] += 1
+
+    assert 70 <= drawn["a"] <= 130
+
+
 def test_a_bearer_counts_where_there_is_no_key_of_portkey() -> None:
     headers = {"authorization": "Bearer own", "x-portkey-provider": "openai"}
 
@@ -83,6 +104,23 @@ def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
         {"x_portkey_metadata": '{"a": null}'},
         {"x_portkey_config": '{"virtual_key": 1}'},
         {"x_portkey_config": '{"targets": [{"virtual_key": "a"}, {"virtual_key": "b"}]}'},
+        *(
+            {"x_portkey_config": dumps({"strategy": {"mode": mode}, "targets": targets, **more})}
+            for mode, targets, more in (
+                ("fallback", BOTH, {}),
+                ("conditional", BOTH, {}),
+                ("loadbalance", BOTH, {"api_key": "sk"}),
+                ("loadbalance", [{"virtual_key": "a"}, {"provider": "openai"}], {}),
+                ("loadbalance", [{"virtual_key": "a"}, "b"], {}),
+                ("loadbalance", [*BOTH, {"virtual_key": "c", "custom_host": "http://x"}], {}),
+                ("loadbalance", [{"virtual_key": "a", "weight": 0}] * 2, {}),
+                ("loadbalance", [{"virtual_key": "a", "weight": -1}, BOTH[1]], {}),
+                ("loadbalance", [{"virtual_key": "a", "weight": True}, BOTH[1]], {}),
+                ("loadbalance", [{"virtual_key": "a", "weight": "1"}, BOTH[1]], {}),
+                ("loadbalance", [BOTH[0]] * 33, {}),
+            )
+        ),
+        {"x_portkey_config": '{"strategy": 1, "targets": [{"virtual_key": "a"}, {}]}'},
         {"x_portkey_config": '{"targets": [{"virtual_key": "a", "api_key": "sk"}]}'},
         {"x_portkey_config": '{"targets": [{"custom_host": "http://10.0.0.1"}]}'},
         {"x_portkey_request_timeout": "soon"},
@@ -115,3 +153,33 @@ def test_a_trace_id_is_always_answered(given: str, echoed: str) -> None:
 
 def test_the_time_it_allows_is_milliseconds() -> None:
     assert read_head(x_portkey_request_timeout="1500").timeout_s == 1.5
+
+
+@pytest.mark.parametrize(
+    ("targets", "status"),
+    [
+        (("support-chat", "search-answers"), 200),
+        (("support-chat", "nobody-has-it"), 400),
+        (("nobody-has-it", "support-chat"), 400),
+    ],
+)
+async def test_a_key_must_be_allowed_to_use_all_that_a_load_balance_names(
+    targets: tuple[str, ...],
+    status: int,
+    client: aiohttp.ClientSession,
+    upstream: ScriptedUpstream,
+) -> None:
+    weights = [{"virtual_key": name, "weight": 1 - at} for at, name in enumerate(targets)]
+    config = dumps({"strategy": {"mode": "loadbalance"}, "targets": weights})
+    headers = {"x-portkey-api-key": OWN, "x-portkey-config": config}
+    upstream.answer_with(answer(chat()))
+    body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Hi"}]}
+
+    async with client.post("/v1/chat/completions", headers=headers, json=body) as response:
+        told = await response.json()
+
+    if status == 200:
+        assert response.headers["x-headrace-deployment"] == "support-chat"
+    else:
+        assert (response.status, told["error"]["param"]) == (status, "deployment")
+        assert "nobody-has-it" in told["error"]["message"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 
-from proxy.errors import BadField, ModelNotFound, NotFound, Unauthorized
+from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound, Unauthorized
 from proxy.frozen import frozen, memo
 from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import facts_of
@@ -67,7 +67,8 @@ class KeyCaller:
         asked = call.models, call.deployment, call.stream, head.deployment
         way = self.key, *asked, head.dialect, head.endpoint, head.at.date()
         plans = self.snapshot.plans
-        kept = None if head.tags or head.refresh else plans.get(way)
+        anew = head.tags or head.refresh or head.alternatives
+        kept = None if anew else plans.get(way)
         if kept is not None:
             return kept
         plan = decide(self.snapshot, self.known, call)
@@ -219,6 +220,8 @@ def _together(reach: Reach, effects_list: Sequence[Effects]) -> Effects:
 def _find(key: VirtualKey, call: Call) -> Reach:
     """The one that the call names, else the only one of the key that serves all its models."""
     asked = call.head.deployment or call.deployment
+    if asked is not None and call.head.alternatives:
+        _check_drawn(key, asked, *call.head.alternatives)
     if asked is not None:
         found = key.deployments.get(asked) or key.known_as(asked)
         if found is None:
@@ -240,6 +243,15 @@ def _find(key: VirtualKey, call: Call) -> Reach:
         raise ModelNotFound(message, param="model")
     names = ", ".join(sorted(each.deployment.name for each in candidates))
     raise BadField("model", f"{models} is served by {names}; name one in x-headrace-deployment")
+
+
+def _check_drawn(key: VirtualKey, *names: str) -> None:
+    """Raise ``BadRequest`` where a key may not use all deployments among which one was drawn: else
+    only some of its calls were refused."""
+    for name in names:
+        if name not in key.deployments and key.known_as(name) is None:
+            message = f"{ascii_word(name)} does not exist, or this key may not use it."
+            raise BadRequest(f"The deployment {message}", param="deployment")
 
 
 def _join_tags(

@@ -255,6 +255,13 @@ def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
     assert "max_tokens: 100 (asked for: 999)" in text
 
 
+def test_a_call_that_a_rule_refuses_is_explained_and_so_no_failure(folder: Path) -> None:
+    code, text = run(folder, "-", body=b'{"model": "support-chat", "prompt": "Hi", "stream": true}')
+
+    assert code == 0
+    assert "refused with 403 by public/never" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "body", "words"),
     [
