@@ -16,7 +16,7 @@ from proxy.words import MAX_NAME, MAX_WORDS
 from tests.conftest import KEY as OWN
 
 PATH = "/v1/chat/completions"
-KEY = {"authorization": "Bearer hr-0123456789"}
+KEY = {"authorization": "Bearer hr-key-of-the-caller"}
 
 
 def read_head(path: str = PATH, **headers: str) -> RequestHead:
@@ -155,12 +155,12 @@ def test_properties_are_few_short_and_printable() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("helicone-property-key", "Bearer hr-0123456789"),
-        ("x-title", "hr-0123456789"),
-        ("x-headrace-properties", "app=mobile, key=hr-0123456789"),
-        ("x-litellm-spend-logs-metadata", '{"key": "hr-0123456789"}'),
-        ("x-litellm-session-id", "hr-0123456789"),
-        ("helicone-user-id", "hr-0123456789"),
+        ("helicone-property-key", "Bearer hr-key-of-the-caller"),
+        ("x-title", "hr-key-of-the-caller"),
+        ("x-headrace-properties", "app=mobile, key=hr-key-of-the-caller"),
+        ("x-litellm-spend-logs-metadata", '{"key": "hr-key-of-the-caller"}'),
+        ("x-litellm-session-id", "hr-key-of-the-caller"),
+        ("helicone-user-id", "hr-key-of-the-caller"),
     ],
 )
 def test_what_has_the_callers_key_in_it_is_noted_nowhere(name: str, value: str) -> None:
