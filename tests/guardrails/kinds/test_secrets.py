@@ -218,6 +218,7 @@ def test_names_that_are_given_to_names_are_left_alone(secrets: Secrets, given: s
 # Passwords of tests about passwords, in addresses and log lines; the token says sub: 1234567890.
 EXAMPLES = frozenset(
     {
+        "hr-key-of-the-caller", "sk-1", "sk-live",
         "hr-word", "hr-" + "6IOu4npcbFjtfGGwcslCmxsfETiM3D2HjJ0mfCRTs7g",
         "AKIA" + "Q3EGRTZ7LB5XK2WN",
         "sk-proj-" + "Zx9Yw8Vu7Ts6Rq5Po4Nm3Lk2Ji1Hg0Fe9Dc8Ba7",
