@@ -111,7 +111,8 @@ def bill(
     """Return the bill of an attempt, at the prices of a moment: of what was reported, else
     estimated.
 
-    ``hidden_tokens`` returns those that a model may have written without showing any.
+    ``hidden_tokens`` returns those that a model may have written without showing any. What says
+    nothing of usage costs nothing, priced or not.
     """
     usage = attempt.meter.settle(
         lambda: body_quarters(call.body, call.quarters) if call else 0,
@@ -121,7 +122,7 @@ def bill(
     prices = attempt.target.prices
     undated = len(prices) == 1 and prices[0].since is None
     price = prices[0] if undated else in_force(prices, moment.date())
-    cost = price.cost(usage.tokens) if price else None
+    cost = price.cost(usage.tokens) if price else 0 if usage.source == "none" else None
     if cost is not None and cost > MAX_COST:
         cost = None
     return Bill(target=attempt.target, usage=usage, cost=cost, price=price)

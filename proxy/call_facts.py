@@ -39,6 +39,7 @@ class Failure(NamedTuple):
 class CallFacts(NamedTuple):
     """What is told of a call. Unknown is None, never zero.
 
+    ``method`` is that of a call that is passed on.
     ``asked_model`` is the model of the first target. ``served`` is the attempt whose answer was
     used, else the last one. ``limits`` are those that it was counted by, each with whether it
     refused, or in shadow would have. ``ttft_s`` are the seconds to the first text of any leg,
@@ -68,6 +69,7 @@ class CallFacts(NamedTuple):
     dialect: str | None
     endpoint: str | None
     route: str | None
+    method: str | None
     is_stream: bool | None
     models: list[Word] | None
     asked_model: str

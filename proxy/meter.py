@@ -56,10 +56,12 @@ class Meter:
     """Counts one leg's answer while it passes. Moments are monotonic seconds.
 
     ``usage`` in streams is cumulative, so the last valid one counts and none are added up. One that
-    more text follows is not the last word.
+    more text follows is not the last word. Of an answer in a form that is not known here ``find``
+    returns the usage, if it says any: what it says besides is not estimated.
     """
 
     __slots__ = (
+        "_find",
         "answer_id",
         "answer_model",
         "finish_reasons",
@@ -71,7 +73,8 @@ class Meter:
         "reported_quarters",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, find: Callable[[Json], Tokens | None] | None = None) -> None:
+        self._find = find
         self.answer_id: Word | None = None
         self.answer_model: Word | None = None
         self.first_token_at: float | None = None
@@ -90,6 +93,9 @@ class Meter:
         if self.answer_id is None:
             self.answer_id = word_of(data.get("id"), MAX_ID)
             self.answer_model = word_of(data.get("model"), MAX_ID)
+        if self._find is not None:
+            self.reported = self._find(data) or self.reported
+            return
         if "choices" in data and type(data["choices"]) is list:
             size = self._choices(data["choices"], quarters)
             if size:
@@ -98,11 +104,13 @@ class Meter:
                 if self.first_token_at is None:
                     self.first_token_at = now
         if "usage" in data and data["usage"] is not None:
-            tokens = read_usage(data["usage"])
-            if tokens is None:
-                self.invalid_usage += 1
-            else:
-                self.reported, self.reported_quarters = tokens, self.output_quarters
+            self._report(read_usage(data["usage"]))
+
+    def _report(self, tokens: Tokens | None) -> None:
+        if tokens is None:
+            self.invalid_usage += 1
+        else:
+            self.reported, self.reported_quarters = tokens, self.output_quarters
 
     def _choices(self, choices: list[Any], known: int | None) -> int:
         """Note how choices finished, of many whose estimate is ``known`` only the first. Return the
@@ -139,6 +147,8 @@ class Meter:
         more text came is no more than a lower bound either; its 0 for the prompt is no report.
         """
         reported = self.reported
+        if self._find is not None and finished:
+            return Usage(reported or Tokens(), "none" if reported is None else "provider")
         if finished and reported is not None and self.reported_quarters >= self.output_quarters:
             return Usage(reported, "provider")
         completion = whole_tokens(self.output_quarters)

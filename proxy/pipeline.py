@@ -90,7 +90,7 @@ class Pipeline:
         while again:
             try:
                 async with await self.upstreams.open(plan, call, record, gate.review) as answer:
-                    watch = gate.watch(call)
+                    watch = gate.watch(call, answer.head)
                     await to.begin(answer.head, record)  # leaves with the first chunk
                     await relay(answer, watch, record, to, self.turns)
             except ProxyError as error:

@@ -158,8 +158,9 @@ class Gate(Protocol):
         """Take out of an error what the guards of answers do not let pass of an upstream's words,
         which may quote the question."""
 
-    def watch(self, call: Call) -> Watch:
-        """Start watching one answer to the call, as its upstream got it."""
+    def watch(self, call: Call, head: Head) -> Watch:
+        """Start watching one answer to the call, as its upstream got it. Raise ``GuardBlocked`` for
+        one that no guard can read, where policy does not let that pass."""
 
 
 class Guards(Protocol):

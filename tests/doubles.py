@@ -14,7 +14,7 @@ from proxy.errors import ProxyError
 from proxy.limits import Admission
 from proxy.limits.stores.memory import MemoryStore
 from proxy.record import Record
-from proxy.types import Call, Chunk, Plan
+from proxy.types import Call, Chunk, Head, Plan
 from proxy.upstream.wire.dialing import trusted
 from proxy.usage import Price, in_force, listed
 
@@ -284,7 +284,7 @@ class Open:
     async def review(self, error: ProxyError) -> None:
         return None
 
-    def watch(self, call: Call) -> Any:
+    def watch(self, call: Call, head: Head) -> Any:
         return self.guards.watch()
 
 

@@ -140,8 +140,8 @@ async def running(
         rooms = await _rooms(context, http, store, via, emitters, offload := _offload(context))
         calls, readiness = Calls(), Readiness()
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
-        bounds, ids = _bounds(context, offload), stores.ids(context)
-        port = edge.DataPort(via, new_request_id, bounds, calls, keyless, ids)
+        bounds, ids, passed = _bounds(context, offload), stores.ids(context), store.passed
+        port = edge.DataPort(via, new_request_id, bounds, calls, keyless, ids, passed)
         pipeline = assembled(store, rooms, emitters)
         front = edge.data_handler(pipeline, port, telemetry.bug(context))
         sources = _admin_sources(context, rooms, emitters, past, candidate)

@@ -6,9 +6,10 @@ Nothing in this room reads or writes a socket.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proxy.dialects import (
     anthropic,
@@ -41,6 +42,9 @@ from proxy.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.target import CREDENTIAL_WORDS
 from proxy.words import MAX_NAME
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPaths
 
 DIALECTS: dict[str, Dialect] = {
     "openai": openai.OPENAI,
@@ -186,16 +190,21 @@ def _spoken(name: str, names: str) -> Dialect:
     return DIALECTS[name]
 
 
+def nothing_passed() -> None:
+    """Return the paths that are passed on where there are none."""
+
+
 @frozen
 class Received:
-    """What we note of a request ourselves: see ``RequestHead``; its ``query`` as it was sent; and
-    what ``spoken_by`` has found, where it was asked before."""
+    """What we note of a request ourselves: see ``RequestHead``; its ``query`` as it was sent; what
+    ``spoken_by`` has found, where it was asked before; and which paths policy has ``passed``."""
 
     request_id: str
     nonce: str = ""
     at: datetime = EPOCH
     query: str = ""
     spoken: tuple[Dialect, str] | None = None
+    passed: Callable[[], PassedPaths | None] = nothing_passed
 
 
 def parse_head(method: str, path: str, headers: Headers, received: Received) -> RequestHead:
@@ -205,7 +214,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     if (method, path) in PLAIN_ROUTES:
         endpoint = PLAIN_ROUTES[method, path]
     else:
-        route, endpoint, parameters = _found(method, path)
+        route, endpoint, parameters = _found(method, path, received.passed)
     if received.query:
         parameters += query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
     dialect, names = received.spoken or spoken_by(path, headers)
@@ -222,6 +231,10 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         digest=None if credential is None else credential.digest,
         parameters=parameters,
     )
+    if endpoint == "passthrough":
+        from proxy.types.passthrough import PassedRequest  # noqa: PLC0415  # few calls are such
+
+        head = replace(head, passed=PassedRequest(method, path, received.query))
     if request_headers.PREFIX in names or "traceparent" in headers:
         head = request_headers.common(headers, head)
     if client.read_headers is not None:
@@ -231,10 +244,12 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     return head
 
 
-def _found(method: str, path: str) -> tuple[str, Endpoint, Parameters]:
+def _found(
+    asked: str, path: str, passed: Callable[[], PassedPaths | None]
+) -> tuple[str, Endpoint, Parameters]:
     """Return the route of a request that is none of the plain ones, and what its path names. Raises
     a ``Refused`` where there is none. ``HEAD`` asks what ``GET`` does."""
-    method = "GET" if method == "HEAD" else method
+    method = "GET" if asked == "HEAD" else asked
     if (method, path) in PLAIN_ROUTES:
         return path, PLAIN_ROUTES[method, path], ()
     allowed = {verb for verb, known in PLAIN_ROUTES if known == path}
@@ -248,6 +263,18 @@ def _found(method: str, path: str) -> tuple[str, Endpoint, Parameters]:
         allowed.add("HEAD")
     if allowed:
         raise MethodNotAllowed(", ".join(sorted(allowed)))
+    return _passed_on(asked, path, passed()), "passthrough", ()
+
+
+def _passed_on(method: str, path: str, listed: PassedPaths | None) -> str:
+    """Return the listed path that a request fits, which is none of the routes. Raises ``NotFound``
+    or ``MethodNotAllowed``."""
+    if listed is not None:
+        found = listed.find(method, path)
+        if found is not None:
+            return found.route
+        if allowed := listed.methods(path):
+            raise MethodNotAllowed(", ".join(allowed))
     raise NotFound(not_served(path, {known for _, known in PLAIN_ROUTES}))
 
 

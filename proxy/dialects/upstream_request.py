@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import orjson
@@ -19,6 +20,9 @@ from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Pin, Target, Translated, Way
 
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedOn
+
 MODEL = "{model}"  # its place in an address
 _WORDS = re.compile(r"[A-Za-z0-9._-]{1,64}(?:, ?[A-Za-z0-9._-]{1,64}){0,31}")
 """What a header of a client that is passed on may say: short words."""
@@ -28,7 +32,8 @@ _WORDS = re.compile(r"[A-Za-z0-9._-]{1,64}(?:, ?[A-Za-z0-9._-]{1,64}){0,31}")
 class UpstreamRequest:
     """One request as an upstream of its dialect wants it. ``endpoint`` is the target's, ``headers``
     are those of all requests that go this way, which nobody changes;
-    ``most_answered`` are the tokens that all answers to it may have."""
+    ``most_answered`` are the tokens that all answers to it may have. One that is ``passed`` on is
+    sent in a way of its own."""
 
     url: str
     headers: dict[str, str]
@@ -36,6 +41,7 @@ class UpstreamRequest:
     endpoint: Endpoint
     dropped: tuple[str, ...]
     most_answered: int
+    passed: PassedOn | None = None
 
 
 def translated(

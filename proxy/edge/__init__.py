@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from proxy.dialects import nothing_passed
 from proxy.edge.bodies import BodyShare
 from proxy.edge.calls import Calls
 from proxy.edge.exchange import HttpExchange
@@ -24,13 +25,14 @@ from proxy.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
+    from proxy.types.passthrough import PassedPaths
 
 
 @frozen
 class DataPort:
     """What all requests of the data port share. ``via`` is this process's mark against loops,
     ``new_id`` draws the id of a request; ``keyless`` answers what is no call; ``ids`` opens those
-    of what providers keep."""
+    of what providers keep, and ``passed`` returns the paths that policy has passed on."""
 
     via: str
     new_id: Callable[[], str]
@@ -38,6 +40,7 @@ class DataPort:
     calls: Calls
     keyless: Keyless = Keyless()  # it is frozen
     ids: ResponseIds | None = None
+    passed: Callable[[], PassedPaths | None] = nothing_passed
 
 
 def data_handler(
@@ -49,6 +52,7 @@ def data_handler(
     """
     via, new_id, bounds, calls = port.via, port.new_id, port.bounds, port.calls
     ids = port.ids
+    passed = port.passed
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if not isinstance(request, PlainRequest):
@@ -59,6 +63,7 @@ def data_handler(
         share = BodyShare(bounds.bodies)
         try:
             exchange = HttpExchange(request, new_id(), via, bounds, share, ids)
+            exchange.passed = passed
             if exchange.origin is not None:
                 exchange.shown_to = port.keyless.cross_origin.headers(exchange.origin)
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from proxy.types import Call, Chunk, Head, RequestHead
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
+    from proxy.types.passthrough import PassedPaths
 
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 FEW = 8  # chunks that are written at once
@@ -34,7 +35,8 @@ MAX_HOPS = 8
 
 class HttpExchange:
     """Reads one call and writes one answer. ``origin`` is that of the page that asks, if one does,
-    and ``shown_to`` are headers that let a browser show it the answer."""
+    and ``shown_to`` are headers that let a browser show it the answer; ``passed`` returns the paths
+    that policy has passed on."""
 
     __slots__ = (
         "_call",
@@ -53,6 +55,7 @@ class HttpExchange:
         "_via",
         "_writer",
         "origin",
+        "passed",
         "request_id",
         "shown_to",
     )
@@ -79,6 +82,7 @@ class HttpExchange:
         self._offload = bounds.parsing.offload
         self._out = ResponseWriter(request, bounds.stall_s)
         self._via = via
+        self.passed: Callable[[], PassedPaths | None] = dialects.nothing_passed
         self._spoken = spoken = dialects.spoken_by(incoming.path, incoming.headers)
         self._client = spoken[0].client
         self._nonce = request_id
@@ -110,6 +114,7 @@ class HttpExchange:
             at=datetime.now(UTC),
             query=incoming.query,
             spoken=self._spoken,
+            passed=self.passed,
         )
         head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
         self._client = self._client.endpoints.get(head.endpoint, self._client)
@@ -120,6 +125,11 @@ class HttpExchange:
     async def read_call(self, head: RequestHead, caller: str) -> Call:
         if head.endpoint in dialects.BODILESS:
             self._call = Call(head, {})
+        elif head.passed is not None:
+            from proxy.edge.passed import read_passed_call  # noqa: PLC0415  # few calls are such
+
+            self._share.caller = caller
+            self._call = await read_passed_call(head, self._incoming, self._share, caller)
         else:
             share, incoming = self._share, self._incoming
             share.caller = caller
@@ -148,6 +158,11 @@ class HttpExchange:
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
         self._record = record
+        if head.passed is not None:
+            from proxy.dialects.passed_answer import PassedWriter  # noqa: PLC0415  # as above
+
+            self._writer = PassedWriter(head.passed)
+            return
         self._writer = (
             event_writer(
                 self._client,
@@ -200,7 +215,11 @@ class HttpExchange:
         """Make the head of an answer, of a stream without a length."""
         record, head, client = self._record, self._head, self._client
         flagged, shown = head.flagged, chunk.data
-        status = writing.answer_status(client, record.verdicts(), flagged=flagged, data=shown)
+        if head.passed is None:
+            status = writing.answer_status(client, record.verdicts(), flagged=flagged, data=shown)
+        else:
+            status = head.passed.status
+            length = head.passed.length if head.streamed else length
         data = None if length is None else shown
         fields = headers.of_answer(record, head, client, self._writer.media_type, data)
         self._begin_with(status, fields, length)
@@ -230,7 +249,7 @@ class HttpExchange:
             fields = headers.of_refusal(record, error) | dict(refusal.headers)
             self._begin_with(refusal.status, fields, len(body))
             await out.write(body, last=True)
-        elif not self._head.streamed:
+        elif not self._head.streamed or self._head.passed is not None:
             out.cut()
         elif self._client.reads_error_events:
             await out.write(self._client.error_event(body), last=True)

@@ -136,6 +136,44 @@ class Incoming:
             name = "transfer-encoding"
             raise BadRequest("HTTP/1.0 knows no transfer codings.", param=name)
 
+    @property
+    def media_type(self) -> str:
+        """The type of the body, as it was sent."""
+        return self.headers.get("content-type", "")
+
+    def length(self) -> int | None:
+        """Return the bytes of the body, as its head says; None of one in chunks. Raise ``Refused``
+        for one that is encoded."""
+        self._check_encoding()
+        if "transfer-encoding" in self.headers:
+            return None
+        return int(self.headers.get("content-length", 0))
+
+    def is_beyond(self, length: int | None) -> bool:
+        """True if a body of so many bytes is larger than one that is read may be."""
+        return length is not None and length > self._bounds.body_bytes
+
+    def upload(self, length: int | None) -> RequestUpload:
+        """Return the body as it comes, which nobody has begun to read."""
+        return RequestUpload(self, length)
+
+    async def next_piece(self, *, is_first: bool) -> bytes:
+        """Return the next bytes of the body, none at its end. Raise ``Refused`` for one that is
+        late, or that is broken."""
+        if is_first and "expect" in self.headers:
+            await self._continue(self.headers["expect"])
+        try:
+            async with asyncio.timeout(self._bounds.body_s):
+                return await self._request.content.readany()
+        except TimeoutError:
+            raise RequestTimeout("The body did not go on in time.") from None
+        except Unframed:
+            raise _unframed() from None
+
+    @property
+    def parsing(self) -> Parsing:
+        return self._bounds.parsing
+
     def body_at_once(self) -> bytes | None:
         """Return the body if it came with its head, None where there is to be waited for it. Raises
         ``Refused`` for one that is too large, or no plain JSON."""
@@ -169,14 +207,17 @@ class Incoming:
 
     def _check_kind(self) -> None:
         headers = self.headers
-        if "content-type" in headers and headers["content-type"] != JSON:
-            kind = headers["content-type"].partition(";")[0]
-            if kind.strip().lower() != JSON:
-                raise UnsupportedMedia(f"The body must be {JSON}.")
-        if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
-            raise UnsupportedMedia("The body must not be encoded.")
+        kind = headers.get("content-type", JSON)
+        if kind != JSON and not is_json(kind):
+            raise UnsupportedMedia(f"The body must be {JSON}.")
+        if "content-encoding" in headers:
+            self._check_encoding()
         if "content-length" in headers and int(headers["content-length"]) > self._bounds.body_bytes:
             raise self._too_large()
+
+    def _check_encoding(self) -> None:
+        if self.headers.get("content-encoding", "identity").lower() != "identity":
+            raise UnsupportedMedia("The body must not be encoded.")
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body must not exceed {self._bounds.body_bytes} bytes.")
@@ -199,6 +240,27 @@ class Incoming:
                 raise self._too_large()
             self._share.take(len(piece))
         return bytes(whole)
+
+
+class RequestUpload:
+    """The body of a request as it comes. What its client sends faster than it is read waits in the
+    connection."""
+
+    __slots__ = ("_incoming", "begun", "length")
+
+    def __init__(self, incoming: Incoming, length: int | None) -> None:
+        self._incoming = incoming
+        self.length = length
+        self.begun = False
+
+    async def read(self) -> bytes:
+        is_first, self.begun = not self.begun, True
+        return await self._incoming.next_piece(is_first=is_first)
+
+
+def is_json(media_type: str) -> bool:
+    """True if a body of that type is read here."""
+    return media_type.partition(";")[0].strip().lower() == JSON
 
 
 def _is_unsupported(request: web.BaseRequest) -> bool:

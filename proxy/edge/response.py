@@ -22,6 +22,7 @@ LINES = {
 }
 CONTROLS = bytes([*range(9), *range(10, 32), 127])  # of which no header may hold one
 LAST_CHUNK = b"0\r\n\r\n"
+BARE = frozenset({204, 205, 304})  # statuses of answers that have no body
 
 
 class Answered(web.StreamResponse):
@@ -87,7 +88,9 @@ class ResponseWriter:
         request = self._request
         keep_alive = request.keep_alive
         is_old = request.version == HttpVersion10
-        if length is not None:
+        if status in BARE:
+            self._bodiless = True
+        elif length is not None:
             headers["Content-Length"] = str(length)
         elif is_old:
             keep_alive = False

@@ -18,13 +18,21 @@ from proxy.guardrails.context import bind, bound, split_services
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
 from proxy.guardrails.findings.mask import Replace, named
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.signed import without_broken
 from proxy.guardrails.text.usual import usual_answer, usual_request
-from proxy.guardrails.text.walk import Found, Texts, answer_walk, request_walk
+from proxy.guardrails.text.walk import (
+    Found,
+    Opaque,
+    Texts,
+    answer_walk,
+    request_walk,
+)
 from proxy.guardrails.text.weight import EACH
-from proxy.guardrails.unguarded import OpenGate
+from proxy.guardrails.unguarded import OPEN, OpenGate
 from proxy.guardrails.watch import (
     AnswerWatch,
     Look,
@@ -38,12 +46,14 @@ from proxy.offload import LARGE_BYTES
 from proxy.ports import Gate, Watch
 from proxy.record import Record
 from proxy.turn import LoopTurn
-from proxy.types import Call, Chunk, Json, Pin, Plan
+from proxy.types import Call, Chunk, Head, Json, Pin, Plan
 from proxy.types.guard import Capture, GuardResult, GuardRule, Stage, StageRules
 
 UNREADABLE = "The request holds content that no guard can read."
+UNREADABLE_ANSWER = "The answer is content that no guard can read."
 NONCE_LENGTH = 8
 LOADING_S = 10.0
+Walk = Callable[[Json], Iterator[Found]]
 Known = Sequence[GuardResult | None]
 """The result of each rule at a glance; None where it has to look."""
 NOTHING_KNOWN: Known = ()
@@ -102,6 +112,8 @@ class CallGate:
         rules = guards.of_input
         if not rules.every:
             return self.plan, call
+        if call.head.passed is not None:
+            return await self._inspect_passed(rules)
         engine, known = self.engine, NOTHING_KNOWN
         read = usual_request(call.body) if rules.alone and call.size <= LARGE_BYTES else None
         if read is not None:
@@ -111,6 +123,22 @@ class CallGate:
                 return self.plan, call
         else:
             read = await engine.read(request_walk, call.body, call.size, self.record.key)
+        return await self._enforce(rules, request_walk, read, known)
+
+    async def _inspect_passed(self, rules: StageRules) -> tuple[Plan, Call]:
+        """Inspect a call that is passed on: its body, or that there is one that nobody reads."""
+        call, walk = self.call, passed_request_walk
+        read = Texts((), (Opaque((), "file"),))
+        if call.upload is None:
+            read = await self.engine.read(walk, call.body, call.size, self.record.key)
+        return await self._enforce(rules, walk, read, NOTHING_KNOWN)
+
+    async def _enforce(
+        self, rules: StageRules, walk: Walk, read: Texts, known: Known
+    ) -> tuple[Plan, Call]:
+        """Return the plan and the call as the rules leave them, whose texts are read. Raise
+        ``GuardBlocked``."""
+        call, guards, engine = self.call, self.plan.guards, self.engine
         opaque = read.opaque
         if opaque and not guards.opaque and rules.enforces:
             raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
@@ -122,7 +150,7 @@ class CallGate:
             engine=engine,
             record=self.record,
             stage="input",
-            walk=request_walk,
+            walk=walk,
             replacement=replacement,
             size=call.size,
         )
@@ -149,10 +177,12 @@ class CallGate:
         else:
             rewrite(error, looked.changes)
 
-    def watch(self, call: Call) -> Watch:
+    def watch(self, call: Call, head: Head) -> Watch:
         """Start watching one answer. ``call`` is as its upstream got it. The second time guards
         that want another answer have had it: they block."""
         rules = self.plan.guards.of_output
+        if head.passed is not None and head.streamed:
+            return self._unread(rules)
         holds = rules.retries
         if self._watch is not None:
             rules = StageRules.of(
@@ -174,6 +204,17 @@ class CallGate:
         )
         return self._watch
 
+    def _unread(self, rules: StageRules) -> Watch:
+        """Return the watch of an answer that nobody reads. Raise ``GuardBlocked`` while a guard
+        acts on answers, unless policy lets that pass."""
+        if rules.enforces and not self.plan.guards.opaque:
+            raise GuardBlocked(UNREADABLE_ANSWER, guard="opaque", kind="file")
+        clock = self.engine.clock
+        self.record.guarded(
+            "output", [RuleTally(rule, clock, opaque=True).result() for rule in rules.every]
+        )
+        return OPEN
+
     def _back(self, call: Call, masks: Masks) -> ValueRestorer:
         return ValueRestorer(masks, self.engine, self.record.key, streamed=call.stream)
 
@@ -194,6 +235,8 @@ class CallGate:
             answer = WholeAnswer(
                 engine=self.engine, record=self.record, rules=rules, asked=call.body
             )
+            if call.head.passed is not None:
+                answer.walk = passed_answer_walk
             return answer.feed, answer.feed_at_once
         inquiry = partial(self.engine.inquiry, call.body, self.record)
         bound_rules = bind(rules.every, call.body) if rules.contextual else rules.every
@@ -244,7 +287,7 @@ class WholeInspector:
     engine: Engine
     record: Record
     stage: Stage
-    walk: Callable[[Json], Iterator[Found]]
+    walk: Walk
     replacement: Replace = named
     size: int = 0
     routed: GuardRule | None = None
@@ -300,6 +343,7 @@ class WholeAnswer:
     record: Record
     rules: StageRules
     asked: Json
+    walk: Walk = answer_walk
     _seen: tuple[Json, Texts, Known] | None = None  # a document that was not clean at a glance
 
     def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
@@ -324,7 +368,7 @@ class WholeAnswer:
         seen, self._seen = self._seen, None
         _, read, known = seen if seen and seen[0] is chunk.data else NOTHING_SEEN
         inspector = WholeInspector(
-            engine=self.engine, record=self.record, stage="output", walk=answer_walk
+            engine=self.engine, record=self.record, stage="output", walk=self.walk
         )
         data = await inspector.inspect(self.rules, chunk.data, self.asked, read=read, known=known)
         return (chunk,) if data is chunk.data else (chunk.rewritten(data),)

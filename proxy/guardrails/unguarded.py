@@ -9,7 +9,7 @@ from proxy.errors import ProxyError
 from proxy.frozen import frozen
 from proxy.ports import Gate, Guards, Watch
 from proxy.record import Record
-from proxy.types import Call, Chunk, Plan
+from proxy.types import Call, Chunk, Head, Plan
 
 
 @frozen
@@ -25,7 +25,7 @@ class OpenGate:
     async def review(self, error: ProxyError) -> None:
         """An upstream's words stay as they are."""
 
-    def watch(self, call: Call) -> Watch:
+    def watch(self, call: Call, head: Head) -> Watch:
         return OPEN
 
 

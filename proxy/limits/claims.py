@@ -148,6 +148,9 @@ def _sent(call: Call, target: Target, changes: Changes) -> Translated | None:
 def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
     if call.head.endpoint == "count_tokens":  # it costs nothing, and no model reads it
         return CallSize(target, prompt=0, answers=0, body={})
+    if call.head.passed is not None:  # as none at all it would fit what is spent
+        prompt = min(whole_tokens(body_quarters(call.body, call.quarters)), MOST)
+        return CallSize(target, prompt=max(1, prompt), answers=0, body=call.body)
     sent = _sent(call, target, changes)
     if sent is None:
         return None
@@ -167,6 +170,8 @@ def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
     """Return the tokens that a model may have written for an attempt without showing any: for one
     that reasons all that the call claims; for a whole answer that was given up, by its client or as
     its time was over, as many as are written in that time; else none."""
+    if call.head.passed is not None:
+        return 0
     leg, reported = plan.model_calls[attempt.leg], attempt.meter.reported
     changes = leg.changes_for(attempt.target)
     body = parameters(call, attempt.target, changes)

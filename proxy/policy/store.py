@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from proxy.errors import Unauthorized
 from proxy.policy.compile.compiler import compile_policies
@@ -16,6 +16,9 @@ from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
 from proxy.ports import EventLog
 from proxy.types import RequestHead
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPaths
 
 SECONDS_BETWEEN = 1.0
 REVISIONS_KEPT = 8
@@ -82,6 +85,10 @@ class PolicyStore:
         if self._in_force.snapshot is not self.current:
             self._in_force = InForce(self.current)
         return self._in_force
+
+    def passed(self) -> PassedPaths | None:
+        """Return the paths that what is in force passes on."""
+        return self.current.passthrough
 
     def _may_refresh(self, head: RequestHead) -> bool:
         try:

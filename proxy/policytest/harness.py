@@ -42,6 +42,7 @@ from proxy.record import Record, TraceIds
 from proxy.types import Call, Chunk, Head, Json, Plan, RequestHead, Timeouts
 from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
+from proxy.types.passthrough import PassedOn
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
 from proxy.upstream.reply import Take, nothing
@@ -262,6 +263,27 @@ class _Http:
         on_sent: Callable[[], None] = nothing,
         *,
         fresh: bool = False,
+    ) -> _Reply:
+        return await self._answered(url, headers, body, timeouts, on_sent)
+
+    async def pass_on(
+        self,
+        passed: PassedOn,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Timeouts,
+        on_sent: Callable[[], None] = nothing,
+    ) -> _Reply:
+        return await self._answered(url, headers, body or b"{}", timeouts, on_sent)
+
+    async def _answered(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Timeouts,
+        on_sent: Callable[[], None],
     ) -> _Reply:
         says = self.answers.pop(0) if self.answers else DEFAULT
         question = orjson.loads(body)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proxy.errors import RefusedByRule
 from proxy.frozen import frozen, memo
@@ -24,6 +24,9 @@ from proxy.types.way import AskedNumbers, ChangedFields
 from proxy.types.way import Endpoint as Endpoint
 from proxy.types.way import Way as Way
 from proxy.words import Word
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPath, PassedRequest, Upload
 
 Json = dict[str, Any]
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -57,7 +60,8 @@ class RequestHead:
     of; ``properties`` describe it in its log line and on its span, and decide nothing.
     ``parameters`` are what its path and its query name, as far as the route knows them; ``route``
     has the names alone. ``alternatives`` are deployments that were not drawn, as ``deployment``
-    was: the key must be allowed to use them, too.
+    was: the key must be allowed to use them, too. ``passed`` is what a request for a path that is
+    passed on says beside.
     """
 
     dialect: str
@@ -82,6 +86,7 @@ class RequestHead:
     properties: tuple[tuple[Word, Word], ...] = ()
     parameters: tuple[tuple[str, str], ...] = ()
     alternatives: tuple[str, ...] = ()
+    passed: PassedRequest | None = None
 
     def parameter(self, name: str) -> str | None:
         """Return what the path or the query says under a name; None where they do not."""
@@ -99,7 +104,8 @@ class Call:
     one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``. ``caller``
     says in whose turns it is served: those of its key, whichever text that has; of a guard and the
     key for which it asks, of a guard's call. ``pin`` is where the state is kept that it leans on:
-    no other target may be asked. ``translations`` are a memo of what it became for a
+    no other target may be asked. ``upload`` is a body that nobody here reads, of a path that is
+    passed on; ``body`` has nothing then. ``translations`` are a memo of what it became for a
     target: its limits count by that, and then it is sent.
     """
 
@@ -116,6 +122,7 @@ class Call:
     quarters: Mapping[str, int] = field(default_factory=dict)
     caller: str = ""
     pin: Pin | None = None
+    upload: Upload | None = None
     translations: list[tuple[Target, Changes, Translated]] = memo(list)
 
 
@@ -259,7 +266,7 @@ class Plan:
     ``question_frames`` are what of a question's key is the same for all calls that share the plan,
     by dialect and endpoint, and ``claim_templates`` what of their claims: each is made with the
     first of them. ``rules`` are those that apply to any model, and ``shadow_rules`` those in shadow
-    that hold for any, once each.
+    that hold for any, once each. ``passed`` is the path of a call that is passed on.
     """
 
     revision: str
@@ -278,6 +285,7 @@ class Plan:
     may_refresh: bool = False
     guards: Guarding = UNGUARDED
     by: Mapping[str, str] = field(default_factory=dict)
+    passed: PassedPath | None = None
     rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
     shadow_rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
     question_frames: dict[tuple[str, str], bytes] = memo(dict)
@@ -301,16 +309,29 @@ def _once(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 @frozen
+class PassedHead:
+    """The head of an answer that is passed on. ``length`` is that of its body in bytes, None where
+    its upstream does not say it; ``read`` is true of JSON, which is one whole document."""
+
+    status: int
+    media_type: str
+    length: int | None
+    read: bool
+
+
+@frozen
 class Head:
     """What an answer is, before its first chunk: a stream of events or one whole document.
 
     ``headers`` are those of the upstream that its dialect allows a client to see; ``flagged`` says
-    that a guard of the upstream found fault with it, and let it pass.
+    that a guard of the upstream found fault with it, and let it pass. One that is ``passed`` on has
+    a head of its own; of what nobody reads the chunks have bytes, and no data.
     """
 
     streamed: bool
     headers: tuple[tuple[str, str], ...] = ()
     flagged: bool = False
+    passed: PassedHead | None = None
 
 
 class Untouched(bytes):

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Endpoint = Literal["completions", "chat", "responses", "embeddings", "models", "count_tokens"]
+Endpoint = Literal[
+    "completions", "chat", "responses", "embeddings", "models", "count_tokens", "passthrough"
+]
 TargetEndpoint = Literal["completions", "chat", "responses"]
 """What a target may speak alone."""
 

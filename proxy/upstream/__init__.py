@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -138,13 +138,17 @@ class Upstreams:
             at, why, tries, fresh = at + 1, "fallback", 1, False
             if failures[-1].final or context.time_left() <= 0 or at == len(targets):
                 raise most_useful(failures)
+            if not _is_safe_again(context, failures[-1]):
+                raise most_useful(failures)
 
     def _delay(
         self, context: AttemptContext, target: Target, failure: ProxyError, tries: int
     ) -> float | None:
         """Return the seconds after which a target is asked again, None where it is not."""
         seconds = next_delay(context.plan.retry, failure, tries, self.draw)
-        if seconds is None or seconds >= context.time_left():
+        if seconds is None or not _is_safe_again(context, failure):
+            return None
+        if seconds >= context.time_left():
             return None
         return seconds if self.health.may_retry(target.upstream) else None
 
@@ -162,17 +166,9 @@ class Upstreams:
             context.record.warn([f"{name} dropped" for name in request.dropped])
         asked = self._take_place(context, target, request, why)
         attempt = asked.attempt
-        streamed = call.stream and DIALECTS[upstream.dialect].server.streams
         reply: Reply | None = None
         try:
-            reply = await self.http.post(
-                request.url,
-                self._headers(asked),
-                request.body,
-                upstream.timeouts.within(context.time_left(), streamed=streamed),
-                asked.sent,
-                fresh=fresh,
-            )
+            reply = await self._send(asked, context.time_left(), fresh=fresh)
             attempt.status = reply.status
             attempt.left = remaining(reply.headers)
             answer = self._answer(context, asked, reply)
@@ -204,9 +200,25 @@ class Upstreams:
             raise
         attempt = record.attempt(target, context.leg, self.new_span_id(), why)
         attempt.most_answered = request.most_answered
+        if request.passed is not None:
+            from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
+
+            attempt.meter = passed.new_meter()
         return OpenAttempt(
             call=call, target=target, request=request, attempt=attempt, record=record, slot=slot
         )
+
+    def _send(self, asked: OpenAttempt, time_left: float, *, fresh: bool) -> Awaitable[Reply]:
+        """Send a request; return its reply once the head of that is there."""
+        request, upstream, on_sent = asked.request, asked.target.upstream, asked.sent
+        headers = self._headers(asked)
+        if request.passed is not None:
+            timeouts, how = upstream.timeouts.within(time_left, streamed=True), request.passed
+            how = replace(how, fresh=True) if fresh else how
+            return self.http.pass_on(how, request.url, headers, request.body, timeouts, on_sent)
+        streamed = asked.call.stream and DIALECTS[upstream.dialect].server.streams
+        timeouts = upstream.timeouts.within(time_left, streamed=streamed)
+        return self.http.post(request.url, headers, request.body, timeouts, on_sent, fresh=fresh)
 
     def _headers(self, asked: OpenAttempt) -> dict[str, str]:
         via = asked.call.head.via
@@ -225,6 +237,8 @@ class Upstreams:
         """Return the answer that a reply is, None where it is a refusal. One that is whole, is kept
         to its end, or is said again there, has a share of the memory for answers."""
         upstream, streamed = asked.target.upstream, asked.call.stream
+        if asked.request.passed is not None:
+            return self._passed_on(asked, reply)
         meaning = meaning_of(DIALECTS[upstream.dialect].server.statuses, reply.status)
         if meaning not in ("answer", "flagged"):
             return None
@@ -245,15 +259,50 @@ class Upstreams:
             turns=self.turns,
         )
 
+    def _passed_on(self, asked: OpenAttempt, reply: Reply) -> Forwarded | None:
+        """Return the answer to a call that is passed on, None where a reply is a refusal. What is
+        not read passes piece by piece, and takes no memory that is to be shared."""
+        from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
+
+        head = passed.head_of(asked, reply)
+        if head is None:
+            return None
+        reader, share = passed.reader_of(asked, head), None
+        if reader.holds:
+            share = self.share()
+            share.charge_to(asked.call.caller)
+        return Forwarded(
+            head=head,
+            reply=reply,
+            reader=reader,
+            asked=asked,
+            offload=self.offload,
+            share=share,
+            turns=self.turns,
+        )
+
 
 async def _refuse(reply: Reply, upstream: Upstream) -> NoReturn:
     """Raise the error for a reply that is no answer."""
     raise await refusal(reply, upstream)
 
 
+def _is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:
+    """True if a call that has failed may be sent once more, as all may that only ask."""
+    if context.plan.passed is None:
+        return True
+    from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
+
+    return passed.is_safe_again(context, failure)
+
+
 def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
     """Return the call as a target wants it. Raise ``BadField``."""
     call = context.call
+    if call.head.passed is not None:
+        from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
+
+        return passed.request_of(context, target)
     asks, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     return build_request(call, target, asks, spoken, context.model_leg.changes_for(target))
 

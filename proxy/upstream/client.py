@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from proxy.errors import UpstreamStale, UpstreamTimeout, UpstreamUnavailable
@@ -21,6 +21,9 @@ from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, Trust
 from proxy.upstream.wire.names import LookUp, Names, Resolver
 from proxy.upstream.wire.pool import LINGER_S, Pool
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedOn
 
 MAX_PLACES = 1024
 
@@ -33,14 +36,14 @@ class RequestTarget(NamedTuple):
     host: str
 
 
-def place_of(url: str) -> RequestTarget:
+def place_of(url: str, method: str = "POST") -> RequestTarget:
     parts = urlsplit(url)
     tls = parts.scheme == "https"
     usual = 443 if tls else 80
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host = parts.netloc.removesuffix(f":{usual}")
     origin = Origin(parts.hostname or "", parts.port or usual, tls)
-    return RequestTarget(origin, f"POST {target} HTTP/1.1\r\n", host)
+    return RequestTarget(origin, f"{method} {target} HTTP/1.1\r\n", host)
 
 
 def written(place: RequestTarget, headers: Mapping[str, str]) -> bytes:
@@ -55,6 +58,18 @@ def written(place: RequestTarget, headers: Mapping[str, str]) -> bytes:
     if text.count("\r") != lines or text.count("\n") != lines or "\0" in text or not text.isascii():
         raise UpstreamUnavailable("The upstream cannot be asked: a header is not plain text.")
     return text.encode("ascii")
+
+
+def _framing(passed: PassedOn, body: bytes) -> bytes:
+    """Return the last field of a head, which says where the body ends; a request by ``GET`` has
+    none."""
+    upload = passed.upload
+    if upload is not None and upload.length is None:
+        return b"transfer-encoding: chunked\r\n\r\n"
+    length = len(body) if upload is None else upload.length or 0
+    if not length and passed.method in ("DELETE", "GET"):
+        return b"\r\n"
+    return b"content-length: %d\r\n\r\n" % length
 
 
 @dataclass(slots=True)
@@ -205,6 +220,55 @@ class HttpClient:
             _timeouts=timeouts,
             _pool=self._pool,
             _origin=origin,
+            _connection=connection,
+        )
+
+    async def pass_on(
+        self,
+        passed: PassedOn,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Timeouts,
+        on_sent: Callable[[], None] = nothing,
+    ) -> HttpReply:
+        """Send a request by any method, its body as it comes where that is an upload: as fast as
+        the upstream takes it. Its URL is no place that is kept, as its client has named parts of
+        it. Raises ``UpstreamError``, and ``Refused`` where the upload does."""
+        place, upload = place_of(url, passed.method), passed.upload
+        head = written(place, headers) + _framing(passed, body)
+        until = self._now() + timeouts.total
+        fresh = passed.fresh
+        connection = None if fresh else self._pool.take_rested(place.origin)
+        if connection is None:
+            connection = await self._connected(place.origin, timeouts, until, fresh=fresh)
+        try:
+            if upload is None:
+                connection.send(head, body, until, on_sent)
+            else:
+                from proxy.upstream.wire.sending import Sending  # noqa: PLC0415  # few calls are such
+
+                connection.send(head, b"", until, nothing)
+                sending = Sending(
+                    connection=connection,
+                    most_bytes=passed.most_bytes,
+                    idle=timeouts.idle,
+                    until=until,
+                )
+                await sending.run(upload, on_sent)
+            answer = await connection.head(timeouts.first_byte)
+        except BaseException as error:
+            stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
+            self._pool.give_back(place.origin, connection)
+            if stale:
+                raise UpstreamStale from None
+            raise
+        return HttpReply(
+            status=answer.status,
+            headers=answer.headers,
+            _timeouts=timeouts,
+            _pool=self._pool,
+            _origin=place.origin,
             _connection=connection,
         )
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from proxy.types import Timeouts
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedOn
 
 Take = Callable[[bytes], bool]
 """Takes bytes of a body as they come. False if who waits for them has to be woken all the same."""
@@ -101,3 +104,14 @@ class Http(Protocol):
         *,
         fresh: bool = False,
     ) -> Reply: ...
+
+    async def pass_on(
+        self,
+        passed: PassedOn,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Timeouts,
+        on_sent: Callable[[], None] = nothing,
+    ) -> Reply:
+        """Send a request by any method, its body as it comes where that is an upload."""

@@ -13,7 +13,7 @@ from proxy.errors import GuardUnavailable
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import CallGate, PolicyGuards
 from proxy.guardrails.unguarded import GuardsOnDemand, OpenGate
-from proxy.types import Call, Chunk, Plan, RequestHead
+from proxy.types import Call, Chunk, Head, Plan, RequestHead
 from proxy.types.guard import Capture, Finding, Guarding, GuardRule
 from tests.guardrails.doubles import Ticks, rule
 
@@ -45,7 +45,7 @@ def test_guards_are_made_once_a_call_has_some() -> None:
 async def test_what_no_guard_looks_at_passes_as_it_is() -> None:
     plan, chunk = planned(Guarding()), Chunk({"choices": []}, raw=b'{"choices": []}')
     gate = GUARDS.gate(plan, CALL, new_record())
-    watch = gate.watch(CALL)
+    watch = gate.watch(CALL, Head(streamed=False))
 
     assert isinstance(gate, OpenGate)
     assert await gate.inspect() == (plan, CALL)

@@ -10,6 +10,7 @@ from typing import Any
 
 from proxy.guardrails.text.frame import NUMBERS, is_silent_choice, is_silent_head
 from proxy.guardrails.text.opaque import OPAQUE
+from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
 from proxy.guardrails.text.walk import (
     KNOWN,
     REQUEST,
@@ -127,8 +128,14 @@ def _read_answer(form: str, message: Any, texts: list[Text]) -> bool:
     return True
 
 
+def not_usual(body: Json) -> None:
+    """Return None: a body may have any shape."""
+
+
 USUAL: Mapping[Callable[[Json], Iterator[Found]], Callable[[Json], Texts | None]] = {
     request_walk: usual_request,
     answer_walk: usual_answer,
+    passed_request_walk: not_usual,
+    passed_answer_walk: not_usual,
 }
 """The short way in the place of each walk."""

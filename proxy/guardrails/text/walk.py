@@ -198,32 +198,33 @@ async def in_steps(walk: Iterator[Found], most: int = MOST_TEXTS) -> Texts:
     return gathering.texts
 
 
-def request_walk(body: Json) -> Iterator[Found]:
-    """Walk over a request, value by value, in the order in which they stand."""
-    return _walk(_fields(body), answer=False, cut=False)
+def request_walk(body: Json, unknown: str = "other", whose: str | None = None) -> Iterator[Found]:
+    """Walk over a request, value by value, in the order in which they stand. A field that is not
+    known is of the kind ``unknown``, and says what somebody of the role ``whose`` does."""
+    return _walk(_fields(body, unknown, whose), answer=False, cut=False)
 
 
-def answer_walk(data: Json, *, cut: bool = False) -> Iterator[Found]:
+def answer_walk(data: Json, *, cut: bool = False, unknown: str = "other") -> Iterator[Found]:
     """Walk over an answer, or with ``cut`` over one chunk of a stream."""
-    return _walk(_members_of(data), answer=True, cut=cut)
+    return _walk(_members_of(data, unknown), answer=True, cut=cut)
 
 
-def _members_of(data: Json) -> Iterator[_Node]:
+def _members_of(data: Json, unknown: str) -> Iterator[_Node]:
     for name, value in data.items():
         if is_silent((), name, value):
             continue
-        kind = "content" if name == "choices" else "other"
+        kind = "content" if name == "choices" else unknown
         if name not in KNOWN:
             yield _Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
         yield _Node(path=(name,), value=value, kind=kind, role="assistant")
 
 
-def _fields(body: Json) -> Iterator[_Node | Opaque]:
+def _fields(body: Json, unknown: str, whose: str | None) -> Iterator[_Node | Opaque]:
     plain = says_text(body, None)
     for name, value in body.items():
         if name in SILENT:
             continue
-        kind, role = REQUEST.get(name, "other"), ROLE_OF.get(name)
+        kind, role = REQUEST.get(name, unknown), ROLE_OF.get(name, whose)
         sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
         if sealed and value:  # ``audio`` is how an answer is to sound
             yield Opaque((name,), kind_of(name))

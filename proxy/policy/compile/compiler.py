@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -37,6 +37,9 @@ from proxy.policy.schema import patterns
 from proxy.policy.schema.plugged import AnyGuard
 from proxy.types import Retry, ScopedLimit, Secret, Target, Upstream
 from proxy.types.guard import UNGUARDED
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPaths
 
 Weighed = tuple[Target, int | None]
 FILE = "file:"
@@ -104,6 +107,7 @@ class _Compiler:
             revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
             unprepared=tuple(self.guard_compiler.unprepared),
             prices_as_of=self.as_of(),
+            passthrough=_all_paths(deployments.values()),
         )
 
     def as_of(self) -> date | None:
@@ -155,7 +159,17 @@ class _Compiler:
             refuse_unpriced=config.unpriced == "refuse",
             max_models=config.max_models,
             aliases=tuple(config.also_known_as),
+            passthrough=self.passed_paths((*path, "passthrough"), config.passthrough),
         )
+
+    def passed_paths(
+        self, path: Path_, configs: list[schema.PassedPathConfig]
+    ) -> PassedPaths | None:
+        if not configs:
+            return None
+        from proxy.policy.compile.passthrough import passed_paths  # noqa: PLC0415  # few have any
+
+        return passed_paths(path, configs, self.complain)
 
     def aliases(self) -> None:
         """Complain of a name that two deployments have."""
@@ -302,6 +316,12 @@ class _Compiler:
         known = self.document.data.get(section, {})
         if name not in known and not self.document.may_name(section, name):
             self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
+
+
+def _all_paths(deployments: Iterable[Deployment]) -> PassedPaths | None:
+    """Return the paths that any deployment passes on; None where none does."""
+    found = [each.passthrough for each in deployments if each.passthrough is not None]
+    return found[0].with_those(found[1:]) if found else None
 
 
 def _rule(tag: schema.Tag) -> TagRule:

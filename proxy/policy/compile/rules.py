@@ -21,7 +21,7 @@ from proxy.types import UNCHANGED, Changes, Refusal, ScopedLimit
 from proxy.types.guard import Capture, Guarding
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-ENDPOINTS = ("chat", "completions", "responses", "embeddings", "count_tokens")
+ENDPOINTS = ("chat", "completions", "responses", "embeddings", "count_tokens", "passthrough")
 
 
 class RuleCompiler:

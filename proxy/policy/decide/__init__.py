@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound, Unauthorized
 from proxy.frozen import frozen, memo
@@ -16,9 +17,12 @@ from proxy.policy.decide.parts import bounds_of, guards_of
 from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, unlike
 from proxy.policy.decide.snapshot import Credential, Reach, Snapshot, VirtualKey
-from proxy.types import Call, ModelCall, Pin, Plan, RequestHead
+from proxy.types import UNCHANGED, Call, ModelCall, Pin, Plan, RequestHead
 from proxy.types.listed_model import ListedModel
 from proxy.words import ascii_word, listed
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPath
 
 PLANS_KEPT = 4096  # of all keys together
 
@@ -92,6 +96,8 @@ def _is_kept(plan: DecidedPlan, head: RequestHead) -> bool:
     _, key, reach, call, _, _ = plan.basis
     if head.tags or head.refresh or len(call.models) != 1 or call.models[0] not in key.named:
         return False
+    if head.passed is not None:
+        return False
     return not reach.deployment.routes.drawn and (reach.chain is None or reach.chain.steady)
 
 
@@ -135,7 +141,13 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
             listing=_listed(key, head),
             warnings=warnings,
         )
-    reach = _find(key, call)
+    path = None
+    if head.passed is None:
+        reach = _find(key, call)
+    else:
+        from proxy.policy.decide.passed import find_passage  # noqa: PLC0415  # few calls are such
+
+        reach, path = find_passage(key, call, head.passed)
     tags = reach.tags
     dropped: tuple[str, ...] = ()
     if head.tags:
@@ -143,9 +155,17 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         warnings += tuple(f"tag {ascii_word(tag)} dropped" for tag in dropped)
     _check_number(call.models, reach.deployment.max_models)
     facts = facts_of(key.name, call, tags)
-    ruled = [rule_model_call(reach, call, facts, model) for model in call.models]
+    models = call.models or (reach.deployment.name,)
+    ruled = [rule_model_call(reach, call, facts, model) for model in models]
     basis = Basis(snapshot=snapshot, key=key, reach=reach, call=call, dropped=dropped, ruled=ruled)
-    return _plan(basis, tags, warnings)
+    plan = _plan(basis, tags, warnings)
+    return plan if path is None else _passed_on(plan, path)
+
+
+def _passed_on(plan: DecidedPlan, path: PassedPath) -> DecidedPlan:
+    """Return the plan of a call that is passed on: each is asked once, and nothing is kept."""
+    model_calls = tuple(replace(each, changes=UNCHANGED, others={}) for each in plan.model_calls)
+    return replace(plan, model_calls=model_calls, passed=path, hedge_after=None, cache=None)
 
 
 def _listed(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:

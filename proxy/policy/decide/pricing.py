@@ -12,6 +12,8 @@ from proxy.types.target import lack
 from proxy.usage import in_force
 
 RULE = "unpriced"
+ASK_ALONE = frozenset({"embeddings", "passthrough"})
+"""Endpoints whose answers may cost nothing by themselves."""
 
 
 def is_priced(target: Target, call: Call) -> bool:
@@ -19,7 +21,7 @@ def is_priced(target: Target, call: Call) -> bool:
     if target.always_priced or call.head.endpoint == "count_tokens":
         return True
     price = in_force(target.prices, call.head.at.date())
-    return price is not None and lack(price, call.head.endpoint == "embeddings") is None
+    return price is not None and lack(price, call.head.endpoint in ASK_ALONE) is None
 
 
 def unpriced_by(deployment: Deployment, bounds: Sequence[ScopedLimit]) -> str | None:

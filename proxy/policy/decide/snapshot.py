@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from datetime import UTC, date, datetime
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from proxy.frozen import frozen, memo
 from proxy.policy.decide.conditions import KnownFacts, reads_key
@@ -17,6 +18,9 @@ from proxy.policy.schema.patterns import TagPattern
 from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
 from proxy.types.guard import UNGUARDED, Guarding, Preparable
 from proxy.types.listed_model import ListedModel
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPaths
 
 
 @frozen
@@ -54,6 +58,7 @@ class Deployment:
     refuse_unpriced: bool = False
     max_models: int = 32
     aliases: tuple[str, ...] = ()
+    passthrough: PassedPaths | None = None
 
     @property
     def rules(self) -> Iterator[Rule]:
@@ -151,6 +156,7 @@ class Snapshot:
     far that others share, by the way that these come: see ``KeyCaller``. ``unprepared`` are
     detectors that have more to load, which ``prepare`` does. ``origins`` are those of pages that
     may call, ``*`` stands for all; ``secret_files`` are the paths of secrets that stand in files.
+    ``passthrough`` are the paths that any deployment passes on.
     """
 
     revision: str
@@ -169,6 +175,7 @@ class Snapshot:
     origins: frozenset[str] = frozenset()
     secret_files: frozenset[str] = frozenset()
     unprepared: tuple[Preparable, ...] = field(default=(), repr=False)
+    passthrough: PassedPaths | None = None
     plans: dict[Hashable, Plan] = memo(dict)
     _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)
 

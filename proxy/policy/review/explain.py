@@ -7,6 +7,7 @@ code gives the call. Header values are not shown.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, Unauthorized
@@ -21,6 +22,9 @@ from proxy.types.guard import GuardRule
 from proxy.types.target import titles
 from proxy.usage import Price, in_force, usd_text
 from proxy.words import MAX_LISTED
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPath, PassedRequest
 
 
 def explain(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
@@ -52,6 +56,9 @@ def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call) -> Iterator[Reason
         origin = plan.origin_of_deployment()
         yield Reason(about="deployment", decided=str(plan.deployment), why=origin.why, at=origin.at)
         yield _tags(plan)
+        if plan.passed is not None and call.head.passed is not None:
+            text = f"{call.head.passed.method} {plan.passed.route}"
+            yield Reason("passed on", text, _once_only(plan.passed, call.head.passed))
         for index in range(len(plan.model_calls[:MAX_LISTED])):
             yield from _model_call(plan, index, call)
         if left := plan.model_calls[MAX_LISTED:]:
@@ -132,6 +139,12 @@ def _targets(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
         yield Reason(about="target", decided=target.title, why=f"{why}; {price}", at=at)
     for target, reason in plan.left_out(index):
         yield Reason("target", f"{target.title} left out", reason)
+
+
+def _once_only(path: PassedPath, passed: PassedRequest) -> str:
+    if path.may_repeat(passed.method):
+        return "it may be sent again after a failure"
+    return "it is sent once: another try follows only where nothing was taken"
 
 
 def _left_out(rule: GuardRule) -> str | None:

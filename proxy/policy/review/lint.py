@@ -14,7 +14,7 @@ from proxy.policy.compile.limits import written
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import Finding, Path_, Problem
-from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_rules
+from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_passed, lint_rules
 
 ROUTES = sorted(
     {path for each in DIALECTS.values() for path in each.server.paths.values()},
@@ -92,6 +92,7 @@ def _deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
         yield from _hidden((*path, "targets"), deployment)
         yield from _split((*path, "targets"), deployment)
         yield from _hedged((*path, "hedge"), deployment)
+        yield from lint_passed.findings((*path, "passthrough"), deployment, snapshot)
         if (rule := lint_rules.overridden(deployment)) is not None:
             yield (*path, "targets"), f"are never used: {rule} picks those of every call"
 

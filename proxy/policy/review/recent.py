@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from proxy import summary
 from proxy.attempts import Attempt
@@ -31,6 +31,9 @@ from proxy.types.limit import Limit
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.usage import usd_text
 from proxy.words import MAX_NAME, MAX_WORDS, few
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedRequest
 
 Name = tuple[str, str | None]  # the request id, and the name of the key that has used it
 CountedLimit = tuple[Limit, int, int, bool]
@@ -72,7 +75,8 @@ class GuardFound(NamedTuple):
 
 class AskedFacts(NamedTuple):
     """A call as the facts that policy decides by: no prompt, no credential, no header but those
-    that a rule looks at."""
+    that a rule looks at. Of one that is passed on there is the ``method``, and of its path the
+    route alone."""
 
     dialect: str
     endpoint: Endpoint
@@ -89,6 +93,7 @@ class AskedFacts(NamedTuple):
     models: tuple[str, ...]
     deployment: str | None
     stream: bool
+    method: str | None = None
 
     def call(self) -> Call:
         """Return them as a call that can be decided again."""
@@ -104,6 +109,7 @@ class AskedFacts(NamedTuple):
             refresh=self.refresh,
             headers=self.headers,
             at=self.at,
+            passed=None if self.method is None else self._passed(self.method),
         )
         return Call(
             head=head,
@@ -112,6 +118,11 @@ class AskedFacts(NamedTuple):
             deployment=self.deployment,
             stream=self.stream,
         )
+
+    def _passed(self, method: str) -> PassedRequest:
+        from proxy.types.passthrough import sample_request  # noqa: PLC0415  # few calls are such
+
+        return sample_request(method, self.route)
 
 
 class PastCall(NamedTuple):
@@ -279,6 +290,7 @@ def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
         models=call.models,
         deployment=call.deployment,
         stream=call.stream,
+        method=head.passed.method if head.passed else None,
     )
 
 

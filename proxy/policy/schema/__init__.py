@@ -18,6 +18,7 @@ from proxy.policy.schema.cors import CorsConfig
 from proxy.policy.schema.deployments import (
     DeploymentConfig,
     HedgeConfig,
+    PassedPathConfig,
     RetryConfig,
     StickyConfig,
     TargetConfig,
@@ -51,6 +52,7 @@ __all__ = [
     "KeyConfig",
     "LimitConfig",
     "Match",
+    "PassedPathConfig",
     "PoliciesConfig",
     "PolicyConfig",
     "PriceConfig",

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from proxy.config.scalars import Duration, HeaderName, Model, Name, Section, TagKey
+from proxy.config.scalars import (
+    CREDENTIAL,
+    Duration,
+    HeaderName,
+    Model,
+    Name,
+    Section,
+    Size,
+    TagKey,
+    any_case,
+    text,
+)
 from proxy.config.shapes import (
     JsonSchema,
     Requirement,
@@ -17,11 +29,15 @@ from proxy.config.shapes import (
     one,
     some,
 )
+from proxy.dialects import PATTERNS, PLAIN_ROUTES
 from proxy.policy.schema.cache import CacheConfig
 from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.prices import PriceConfig
 from proxy.types.way import TargetEndpoint
 from proxy.words import MAX_MODELS
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPath
 
 
 def _dated(value: Any) -> Any:
@@ -120,6 +136,77 @@ class StickyConfig(Section):
         return {"by": value} if isinstance(value, str) else value
 
 
+MIB = 1024 * 1024
+_WORD = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]{1,64}"
+_NAME = r"\{[a-z][a-z_]{0,31}\}"
+_ROUTE = rf"(?:/{_WORD})(?:/(?:{_WORD}|{_NAME})){{0,15}}"
+Route = Annotated[
+    str,
+    *text(
+        _ROUTE,
+        "must be a path of plain words, the first not in braces, such as /v1/files/{id}",
+        "/v1/rerank",
+    ),
+]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+QueryName = Annotated[
+    str,
+    *text(
+        rf"(?!(?:.*(?:{CREDENTIAL}|{any_case('key')})))[A-Za-z0-9_.\[\]-]{{1,64}}",
+        "must be a plain word, and no secret's name",
+        "limit",
+    ),
+]
+OWN_PATHS = ("/health",)
+"""What the data port answers beside the routes of dialects."""
+USUAL_QUERIES = ("after", "before", "include[]", "limit", "order", "purpose")
+
+
+def _is_served(path: PassedPath) -> bool:
+    """True if the product itself serves a path of this form, whatever the method."""
+    if any(path.fits(known) for known in (*OWN_PATHS, *(known for _, known in PLAIN_ROUTES))):
+        return True
+    return any(pattern.fullmatch(path.sample) for pattern in PATTERNS.values())
+
+
+def _not_served(route: str) -> str:
+    if len(set(re.findall(_NAME, route))) < len(re.findall(_NAME, route)):
+        raise ValueError("must say each name in braces once")
+    from proxy.types.passthrough import PassedPath  # noqa: PLC0415  # for who lists some
+
+    if _is_served(PassedPath(route)):
+        raise ValueError("is served by the proxy itself, with all that it knows of such a call")
+    return route
+
+
+class PassedPathConfig(Section):
+    """A path that calls may take to the upstream of the deployment as they are."""
+
+    path: Annotated[Route, AfterValidator(_not_served)]
+    """The path as clients ask for it; `{id}` stands for one part that a client names."""
+    methods: Annotated[list[Method], Field(min_length=1)] = Field(default=["POST"])
+    """The methods that may be asked with; POST when it is not said."""
+    to: Route | None = None
+    """The path at the upstream's host, with the same names in braces; else the path that clients
+    ask for, whose `/v1` is what the upstream's `base_url` ends with."""
+    query: Annotated[list[QueryName], Field(max_length=64)] = Field(
+        default_factory=lambda: list(USUAL_QUERIES)
+    )
+    """What may be said in the query; the rest is left out, with a warning to the client."""
+    max_bytes: Size = 512 * MIB
+    """The largest body that is passed on without being read; 512MiB. JSON is read, and bounded as
+    that of any call."""
+    idempotent: bool = False
+    """Whether a POST or a PATCH may be sent again after a failure, as it changes nothing."""
+
+    SHORT_FORMS = ({"type": "string", "pattern": f"^(?:{_ROUTE})$"},)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+
 class DeploymentConfig(Section):
     """The saved name that an application calls."""
 
@@ -160,5 +247,9 @@ class DeploymentConfig(Section):
     """How many models a call for a list of them may name, each of which is asked; 32."""
     unpriced: Literal["warn", "refuse"] = "warn"
     """Whether a call is served, and counted, when no price of a target is known, or refused."""
+    passthrough: Annotated[list[PassedPathConfig], Field(max_length=100)] = Field(
+        default_factory=list
+    )
+    """Other paths that its calls may take to the upstream as they are; none that is not here."""
     policy: Name | None = None
     """The policy whose rules it follows; the one named `default` where none is said."""

@@ -6,29 +6,24 @@ It holds no more of an answer than a bound; beyond it the upstream has to wait.
 from __future__ import annotations
 
 import asyncio
-import os
 import select
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout
 from proxy.upstream.reply import Take
 from proxy.upstream.wire.alarm import SLACK_S, Alarm
-from proxy.upstream.wire.head import ResponseHead, protocol_error
+from proxy.upstream.wire.head import ResponseHead, closed_connection, protocol_error
 from proxy.upstream.wire.response import Response
+
+if TYPE_CHECKING:
+    from proxy.upstream.wire.spare import SpareSocket
 
 MAX_HELD_BYTES = 64 * 1024
 WRITE_BYTES = 256 * 1024
-STALE_S = 0.05
-"""How soon after a request its connection must end to show that it had been closed before: about
-the time that the news takes to come here. Who ends it later may have been at work."""
+STALE_S = 0.05  # what ends so soon after a request was closed before: later, it may be at work
 Phase = Literal["first_byte", "idle", "total"]
 _NOTHING = memoryview(b"")
-
-
-def _closed() -> UpstreamUnavailable:
-    return UpstreamUnavailable("The upstream closed the connection.")
 
 
 class Connection(asyncio.Protocol):
@@ -41,7 +36,7 @@ class Connection(asyncio.Protocol):
         *("_alarm", "_begun", "_cut_short", "_fault", "_held", "_held_bytes", "_idle"),
         *("_is_taken", "_loop", "_on_close", "_on_sent", "_phase", "_poll", "_reading"),
         *("_response", "_sent_at", "_spare", "_take", "_taken_at", "_to_write", "_total_at"),
-        *("_transport", "_waiter", "_writing", "answered", "served"),
+        *("_room", "_transport", "_waiter", "_writing", "answered", "served"),
     )
 
     _transport: asyncio.Transport
@@ -57,10 +52,11 @@ class Connection(asyncio.Protocol):
         self._held_bytes = 0
         self._fault: UpstreamError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._room = asyncio.Event()  # in which to write more
         self._to_write = _NOTHING
         self._on_sent: Callable[[], None] | None = None
         self._sent_at = 0.0
-        self._spare: int | None = None
+        self._spare: SpareSocket | None = None
         self._reading = self._writing = True
         self._begun = self._cut_short = self._is_taken = False
         self._take: Take | None = None
@@ -83,14 +79,12 @@ class Connection(asyncio.Protocol):
         self.served += 1
         self._sent_at = self._loop.time()
         if self._transport.is_closing():
-            raise _closed()
+            raise closed_connection()
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
             on_sent()
         else:
-            if self._transport.get_extra_info("ssl_object") is None:
-                with suppress(OSError):  # without one left an early refusal may go unread, no more
-                    self._spare = os.dup(self._transport.get_extra_info("socket").fileno())
+            self._keep_spare()
             self._transport.write(head)
             self._to_write, self._on_sent = memoryview(body), on_sent
             self._write_on()
@@ -112,25 +106,39 @@ class Connection(asyncio.Protocol):
             self._on_sent()
             self._on_sent = None
 
+    async def write(self, piece: bytes) -> bool:
+        """Write more of a request, once there is room. False where it has ended, or is answered."""
+        self._keep_spare()
+        if self._reading and self._poll.poll(0):  # maybe a refusal, which is to be read first
+            await asyncio.sleep(0)
+        while not self._writing and not self.takes_no_more:
+            await self._room.wait()
+        if self.takes_no_more:
+            self._cut_short = True
+            return False
+        self._transport.write(piece)
+        return True
+
+    @property
+    def takes_no_more(self) -> bool:
+        is_answered = self._response is not None and self._response.head is not None
+        return is_answered or self._fault is not None or self._transport.is_closing()
+
     def _stop_writing(self) -> None:
         """Write no more of a request that is answered before it is whole. What would follow on the
         connection is no begin of another."""
         self._to_write, self._on_sent = _NOTHING, None
         self._cut_short = True
+        self._room.set()
 
-    def _read_rest(self) -> None:
-        """Read what had come when a write failed: the loop ends the connection without doing so.
-        The socket's second descriptor, which there is while a large body goes out, still can."""
-        with suppress(OSError):
-            while self._spare is not None and not self.ended and self._fault is None:
-                data = os.read(self._spare, MAX_HELD_BYTES)
-                if not data or self._held_bytes > MAX_HELD_BYTES:
-                    return
-                self.data_received(data)
+    def _keep_spare(self) -> None:
+        from proxy.upstream.wire.spare import SpareSocket  # noqa: PLC0415  # for large bodies
+
+        self._spare = self._spare or SpareSocket(self._transport)
 
     def _close_spare(self) -> None:
         if self._spare is not None:
-            os.close(self._spare)
+            self._spare.close()
             self._spare = None
 
     @property
@@ -281,7 +289,7 @@ class Connection(asyncio.Protocol):
             return
         if body is None:
             return
-        if self._to_write:
+        if self._to_write or not self._writing:
             self._stop_writing()
         if self._held:
             if self._take is not None and not body.ended and self._give(self._take):
@@ -322,8 +330,11 @@ class Connection(asyncio.Protocol):
         self._over(orderly=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is not None and self._fault is None:
-            self._read_rest()
+        while exc is not None and self._spare is not None and not self.ended and not self._fault:
+            data = self._spare.read(MAX_HELD_BYTES)  # what had come when a write failed
+            if not data or self._held_bytes > MAX_HELD_BYTES:
+                break
+            self.data_received(data)
         self._close_spare()
         self._over(orderly=exc is None)
         self._alarm.end()
@@ -337,19 +348,22 @@ class Connection(asyncio.Protocol):
         if orderly and response.close():
             self._wake()
         elif response.head is None:
-            self._fail(_closed())
+            self._fail(closed_connection())
         else:
             self._fail(protocol_error())
 
     def pause_writing(self) -> None:
         self._writing = False
+        self._room.clear()
 
     def resume_writing(self) -> None:
         self._writing = True
+        self._room.set()
         self._write_on()
 
     def _fail(self, fault: UpstreamError) -> None:
         self._fault = fault
+        self._room.set()
         self.abort()
         self._wake()
 

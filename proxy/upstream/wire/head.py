@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from proxy.errors import UpstreamInvalid
+from proxy.errors import UpstreamInvalid, UpstreamUnavailable
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 16 * 1024
@@ -26,6 +26,11 @@ _FIELD = re.compile(
 def protocol_error() -> UpstreamInvalid:
     """Return the error for bytes that are no answer, or not all of one."""
     return UpstreamInvalid("The upstream broke its answer off or garbled it.")
+
+
+def closed_connection() -> UpstreamUnavailable:
+    """Return the error for a connection that has ended without an answer."""
+    return UpstreamUnavailable("The upstream closed the connection.")
 
 
 class ResponseHead(NamedTuple):

@@ -20,7 +20,7 @@ from proxy.guardrails.run import PolicyGuards
 from proxy.guardrails.services.stage import NoEgress
 from proxy.ports import Watch
 from proxy.record import Record
-from proxy.types import Call, Chunk, Json, Plan, RequestHead
+from proxy.types import Call, Chunk, Head, Json, Plan, RequestHead
 from proxy.types.guard import (
     Finding,
     GuardEgress,
@@ -75,7 +75,7 @@ async def inspected(record: Record, body: Json, *rules: GuardRule) -> Json:
 
 def watching(rules: Sequence[GuardRule], record: Record, *, stream: bool = False) -> Watch:
     call = asking({"prompt": "Hi"}, stream=stream)
-    return guards().gate(plan(*rules), call, record).watch(call)
+    return guards().gate(plan(*rules), call, record).watch(call, Head(streamed=call.stream))
 
 
 async def streamed(

@@ -1,0 +1,150 @@
+"""Calls for paths that are passed on: what is read of them, and what is sent to an upstream.
+
+JSON is read as that of any call: strictly, for guards, which may change it. Everything else is
+bytes that nobody here reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from proxy.dialects.base import Dialect
+from proxy.dialects.permitted import permitted
+from proxy.dialects.pieces import dump
+from proxy.dialects.upstream_request import MODEL, UpstreamRequest
+from proxy.dialects.ways import beside
+from proxy.errors import BadField, BadRequest
+from proxy.estimate import field_quarters
+from proxy.offload import LARGE_BYTES
+from proxy.types import Call, Json, RequestHead, Target, Upstream
+from proxy.types.passthrough import (
+    MOST_VALUE,
+    PassedOn,
+    PassedPath,
+    PassedRequest,
+    Upload,
+    filled,
+)
+from proxy.words import MAX_NAME
+
+MOST_PAIRS = 64  # of one query
+JSON = "application/json"
+CLIENTS_PREFIX = "/v1"
+PASSED_HEADERS: Mapping[str, str] = {"openai-beta": ""}
+"""Headers of a client that every upstream gets, if they are short words."""
+_MEDIA_TYPE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?")
+_SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
+
+
+def read_passed(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
+    """Return the call whose body is read. Raise ``BadField``."""
+    model, user = body.get("model"), body.get("user")
+    for name, value in (("model", model), ("user", user), ("deployment", head.deployment)):
+        if value is not None and not (type(value) is str and len(value) <= MAX_NAME):
+            raise BadField(name, f"must be a string of at most {MAX_NAME} characters")
+    return Call(
+        head=head,
+        body=body,
+        models=() if model is None else (model,),
+        timeout_s=head.timeout_s,
+        size=size,
+        quarters=field_quarters(body) if size > LARGE_BYTES else {},
+        caller=caller,
+    )
+
+
+def unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
+    """Return the call whose body nobody reads here."""
+    return Call(head=head, body={}, timeout_s=head.timeout_s, caller=caller, upload=upload)
+
+
+def media_type_of(given: str) -> str:
+    """Return the type of a body as it is passed on. Raise ``BadField`` for what is none."""
+    if _MEDIA_TYPE.fullmatch(given) is None:
+        raise BadField("content-type", "must be a media type of at most 256 characters")
+    return given
+
+
+def build_passed(
+    call: Call, passed: PassedRequest, path: PassedPath, target: Target, dialect: Dialect
+) -> UpstreamRequest:
+    """Write a call for a target, whose dialect that is. Raise ``BadField`` for what no client may
+    say, and ``BadRequest`` for a query that cannot be read."""
+    upstream, upload = target.upstream, call.upload
+    query, left_out = _query(passed.query, path)
+    url, headers = _place(passed, path, upstream, dialect)
+    if MODEL in url:
+        url = url.replace(MODEL, quote(target.model, ""))
+    if query:
+        url += ("&" if "?" in url else "?") + query
+    body, dropped, media_type = b"", list[str](), ""
+    if upload is not None:
+        media_type = passed.media_type
+    elif call.size:
+        body, dropped = _body(call, target)
+        media_type = JSON
+    is_repeatable = path.may_repeat(passed.method) and upload is None
+    return UpstreamRequest(
+        url=url,
+        headers=_headers(headers, call.head.headers, dialect, media_type),
+        body=body,
+        endpoint="passthrough",
+        dropped=(*dropped, *(["some of the query"] if left_out else [])),
+        most_answered=0,
+        passed=PassedOn(passed.method, upload, path.most_bytes, fresh=not is_repeatable),
+    )
+
+
+def _body(call: Call, target: Target) -> tuple[bytes, list[str]]:
+    """Return the body as JSON, with the name of the target's model, and what policy drops of it."""
+    body, dropped = permitted(call.body, target.upstream)
+    if "model" in body:
+        body["model"] = target.model
+    return dump(body, call.size), dropped
+
+
+def _query(query: str, path: PassedPath) -> tuple[str, bool]:
+    """Return what of a query passes, and whether anything does not."""
+    if not query:
+        return "", False
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_PAIRS, errors="strict")
+    except ValueError:
+        raise BadRequest("The query cannot be read.", param="query") from None
+    for name, value in pairs:
+        if name in path.queries and len(value) > MOST_VALUE:
+            raise BadField(name, f"must have at most {MOST_VALUE} characters")
+    kept = [(name, value) for name, value in pairs if name in path.queries]
+    return urlencode(kept), len(kept) < len(pairs)
+
+
+def _place(
+    passed: PassedRequest, path: PassedPath, upstream: Upstream, dialect: Dialect
+) -> tuple[str, dict[str, str]]:
+    """Return the URL of a request, without what its client asks in a query, and the headers that
+    each request to the upstream has."""
+    asked = passed.path
+    if path.there is None and asked.startswith(CLIENTS_PREFIX + "/"):
+        return beside(upstream, dialect, asked.removeprefix(CLIENTS_PREFIX))
+    _, headers = beside(upstream, dialect, "")
+    base, query = upstream.base_url.rstrip("/"), f"?{upstream.query}" if upstream.query else ""
+    if path.there is not None:
+        parts = urlsplit(base)
+        match = path.fits(asked)
+        values = match.groupdict() if match is not None else {}
+        base, asked = f"{parts.scheme}://{parts.netloc}", filled(path.there, values)
+    return base + asked + query, headers
+
+
+def _headers(
+    ours: dict[str, str], given: Mapping[str, str], dialect: Dialect, media_type: str
+) -> dict[str, str]:
+    """Return the headers of a request: ours and the policy's, and the few of a client that pass."""
+    passed = {**dialect.server.passed_headers, **PASSED_HEADERS}
+    good = {name: given[name] for name in passed if _SETTINGS.fullmatch(given.get(name, ""))}
+    usual = {name: value for name, value in passed.items() if value}
+    headers = {**usual, **good, **ours, "accept": "*/*"}
+    del headers["content-type"]
+    return headers | ({"content-type": media_type} if media_type else {})

@@ -1,0 +1,173 @@
+"""An upstream's answer to a call that is passed on: JSON is read as a whole, and all else passes as
+it comes, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import orjson
+
+from proxy.dialects import sse
+from proxy.dialects.documents import Documents
+from proxy.dialects.pieces import dump
+from proxy.dialects.reading import MAX_EVENT_BYTES, Document
+from proxy.errors import AnswerTooLarge
+from proxy.offload import LARGE_BYTES
+from proxy.types import Chunk, Json, PassedHead
+
+PIECE = 64 * 1024  # bytes of one chunk
+NO_OBJECT = ""
+"""The name under which stands what is JSON and no object, so that guards read it all the same."""
+EVENTS = "text/event-stream"
+UNNAMED = "application/octet-stream"
+MOST_HEADER = 256  # characters of a header of an upstream
+_USAGE = b'"usage"'
+
+
+def is_json(media_type: str) -> bool:
+    """True if a body of a type, which has no parameters, is JSON."""
+    return media_type == "application/json" or (
+        media_type.startswith("application/") and media_type.endswith("+json")
+    )
+
+
+def passed_head(status: int, headers: Mapping[str, str], most_bytes: int) -> PassedHead:
+    """Return the head of an answer as a client gets it. JSON of more than ``most_bytes`` is not
+    read, if its head says so."""
+    given = headers.get("content-type", "")
+    is_good = given.isascii() and given.isprintable() and len(given) <= MOST_HEADER
+    media_type = given.partition(";")[0].strip().lower()
+    size = headers.get("content-length", "")
+    length = int(size) if size.isdecimal() else None
+    read = is_json(media_type) and (length is None or length <= most_bytes) and status != 204
+    return PassedHead(
+        status=status,
+        media_type=given if is_good and given else UNNAMED,
+        length=length,
+        read=read,
+    )
+
+
+def shown_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the headers of an answer that a client sees: how a file is called, and that no browser
+    may take it for anything else than it says."""
+    name = headers.get("content-disposition", "")
+    nosniff = ("x-content-type-options", "nosniff")
+    if not name or len(name) > MOST_HEADER or not (name.isascii() and name.isprintable()):
+        return (nosniff,)
+    return (nosniff, ("content-disposition", name))
+
+
+class PassedBytes:
+    """Bytes that nobody reads. Of a stream of events it is noted what they say of usage."""
+
+    __slots__ = ("_events", "_leg")
+    holds: ClassVar[bool] = False
+
+    def __init__(self, leg: int, media_type: str) -> None:
+        self._leg = leg
+        is_stream = media_type.partition(";")[0].strip().lower() == EVENTS
+        self._events = sse.EventReader(MAX_EVENT_BYTES) if is_stream else None
+
+    def feed(self, piece: bytes) -> Sequence[Document]:
+        if len(piece) <= PIECE:
+            return (piece,)
+        return [piece[at : at + PIECE] for at in range(0, len(piece), PIECE)]
+
+    def close(self) -> Sequence[Document]:
+        return ()
+
+    def read(self, document: Document) -> list[Chunk]:
+        piece = bytes(document)
+        return [Chunk(self._usage_in(piece), piece, self._leg)]
+
+    def end(self) -> list[Chunk]:
+        return [Chunk(None, leg=self._leg, last=True)]
+
+    def _usage_in(self, piece: bytes) -> Json:
+        """Return what the events that a piece completes say of usage, the last word of it."""
+        if self._events is None:
+            return {}
+        try:
+            events = self._events.feed(piece)
+        except AnswerTooLarge:
+            self._events = None  # it passes all the same
+            return {}
+        usage: Json = {}
+        for event in events:
+            if _USAGE in event:
+                usage = _usage(event) or usage
+        return usage
+
+
+def _usage(event: bytes) -> Json:
+    """Return what an event says of usage, by itself or in the response that it tells of."""
+    try:
+        data = orjson.loads(event)
+    except ValueError:
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    inner = data.get("response")
+    found = data.get("usage") or (inner.get("usage") if isinstance(inner, dict) else None)
+    return {"usage": found} if isinstance(found, dict) else {}
+
+
+class PassedDocument:
+    """One document of JSON. ``limit`` bounds its bytes."""
+
+    __slots__ = ("_documents", "_left", "_leg", "_raw")
+    holds: ClassVar[bool] = True
+
+    def __init__(self, leg: int, documents: Documents, limit: int) -> None:
+        self._leg = leg
+        self._documents = documents
+        self._left = limit
+        self._raw = bytearray()
+
+    def feed(self, piece: bytes) -> Sequence[Document]:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise AnswerTooLarge("The upstream sent an answer that is too large.")
+        self._raw += piece
+        return ()
+
+    def close(self) -> list[bytearray]:
+        return [self._raw]
+
+    def read(self, document: Document) -> list[Chunk]:
+        whole = bytes(document)
+        self._raw.clear()
+        begin = whole[:LARGE_BYTES].lstrip()[:1]
+        if not begin:
+            return [Chunk(None, leg=self._leg, last=True)]
+        read = whole if begin == b"{" else b'{"%b":%b}' % (NO_OBJECT.encode(), whole)
+        size = len(whole) if len(whole) > LARGE_BYTES else 0
+        data = self._documents.read(read)
+        return [Chunk(data, whole, self._leg, last=True, size=size, quarters=0 if size else None)]
+
+    def end(self) -> list[Chunk]:
+        return []
+
+
+class PassedWriter:
+    """Writes an answer that is passed on: as it came, or as guards have left it."""
+
+    __slots__ = ("media_type",)
+
+    def __init__(self, head: PassedHead) -> None:
+        self.media_type = head.media_type
+
+    def weight(self, chunk: Chunk) -> int:
+        return chunk.size if chunk.raw is None else 0
+
+    def feed(self, chunk: Chunk) -> bytes:
+        if chunk.raw is not None:
+            return chunk.raw
+        if chunk.data is None:
+            return b""
+        value: Any = chunk.data
+        if list(value) == [NO_OBJECT]:
+            value = value[NO_OBJECT]
+        return dump(value, chunk.size)

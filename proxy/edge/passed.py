@@ -1,0 +1,42 @@
+"""The body of a call that is passed on: read where it is JSON, else left where it is until an
+upstream takes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from proxy.dialects.passed import media_type_of, read_passed, unread_call
+from proxy.edge.bodies import BodyShare
+from proxy.edge.request import Incoming, is_json
+from proxy.errors import BadRequest
+from proxy.types import Call, RequestHead
+
+BODILESS = "GET"
+
+
+async def read_passed_call(
+    head: RequestHead, incoming: Incoming, share: BodyShare, caller: str
+) -> Call:
+    """Return the call. Raise ``Refused`` for JSON that cannot be read, and for a body that can not
+    be passed on. JSON that its head says to be larger than any that is read is not read."""
+    length = incoming.length()
+    if length == 0:
+        return read_passed(head, {}, caller=caller)
+    if head.passed is None or head.passed.method == BODILESS:
+        raise BadRequest("A GET has no body.")
+    if is_json(incoming.media_type) and not incoming.is_beyond(length):
+        return await _read(head, incoming, share, caller)
+    media_type = media_type_of(incoming.media_type)
+    head = replace(head, passed=replace(head.passed, media_type=media_type))
+    return unread_call(head, incoming.upload(length), caller)
+
+
+async def _read(head: RequestHead, incoming: Incoming, share: BodyShare, caller: str) -> Call:
+    raw = incoming.body_at_once()
+    if raw is None:
+        raw = await incoming.awaited_body()
+    make = partial(read_passed, head, size=len(raw), caller=caller)
+    if not raw:
+        return make({})
+    return await incoming.parsing.read(raw, make, caller, share.take_read)

@@ -1,0 +1,39 @@
+"""The paths that deployments pass on, from what is written to what calls are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from proxy.policy.files.source import Path_
+from proxy.policy.schema.deployments import PassedPathConfig
+from proxy.types.passthrough import PassedPath, PassedPaths
+
+Complain = Callable[[Path_, str], None]
+
+
+def passed_paths(
+    path: Path_, configs: Sequence[PassedPathConfig], complain: Complain
+) -> PassedPaths:
+    """Return the paths of a deployment, and ``complain`` of those that two calls could not tell
+    apart."""
+    made = [_passed_path(each) for each in configs]
+    taken: dict[tuple[str, str], int] = {}
+    for index, each in enumerate(made):
+        if each.there is not None and not set(PassedPath(each.there).names) <= set(each.names):
+            complain((*path, index, "to"), "has a name in braces that path has not")
+        for method in sorted(each.methods):
+            first = taken.setdefault((method, each.sample), index)
+            if first != index:
+                complain((*path, index), f"lists {method} {made[first].route} once more")
+    return PassedPaths.of(made)
+
+
+def _passed_path(config: PassedPathConfig) -> PassedPath:
+    return PassedPath(
+        route=config.path,
+        methods=frozenset(config.methods),
+        there=config.to,
+        queries=frozenset(config.query),
+        most_bytes=config.max_bytes,
+        repeatable=config.idempotent,
+    )

@@ -1,0 +1,74 @@
+"""Which deployment serves a call for a path that is passed on, and what of a plan holds for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound, TooLarge
+from proxy.policy.decide.snapshot import Reach, VirtualKey
+from proxy.types import Call
+from proxy.types.passthrough import MOST_QUERY, PassedPath, PassedRequest
+from proxy.words import ascii_word, listed
+
+
+class Passage(NamedTuple):
+    """A deployment as a key reaches it, and the path of it that a call takes."""
+
+    reach: Reach
+    path: PassedPath
+
+
+def find_passage(key: VirtualKey, call: Call, passed: PassedRequest) -> Passage:
+    """Return the deployment that the call names, else the only one of the key that lists its path
+    and serves its model, if it says one. Raise ``Refused``."""
+    found = _listing(key, passed)
+    asked = call.head.deployment
+    if asked is not None:
+        reach = key.deployments.get(asked) or key.known_as(asked)
+        name = reach.deployment.name if reach is not None else ""
+        if name not in found:
+            message = f"No deployment {ascii_word(asked)} that this key may use lists this path."
+            raise NotFound(message, param="deployment")
+        return _checked(found[name], call, passed)
+    if not found:
+        raise NotFound("No deployment that this key may use lists this path.")
+    fitting = _serving(key, call, found)
+    if len(fitting) > 1:
+        names = ", ".join(sorted(fitting))
+        raise BadField("deployment", f"is one of {names}; name it in x-headrace-deployment")
+    return _checked(next(iter(fitting.values())), call, passed)
+
+
+def _listing(key: VirtualKey, passed: PassedRequest) -> dict[str, Passage]:
+    """Return the deployments of a key that list what is asked for, by name."""
+    found: dict[str, Passage] = {}
+    for name, reach in key.deployments.items():
+        paths = reach.deployment.passthrough
+        path = None if paths is None else paths.find(passed.method, passed.path)
+        if path is not None:
+            found[name] = Passage(reach, path)
+    return found
+
+
+def _serving(key: VirtualKey, call: Call, found: Mapping[str, Passage]) -> Mapping[str, Passage]:
+    """Return those that serve the model of a call; all for a call without one."""
+    if not call.models:
+        return found
+    names = {reach.deployment.name for reach in key.named.get(call.models[0], ())}
+    fitting = {name: passage for name, passage in found.items() if name in names}
+    if not fitting:
+        models = listed(call.models)
+        message = f"No deployment that this key may use serves {models} at this path."
+        raise ModelNotFound(message, param="model")
+    return fitting
+
+
+def _checked(passage: Passage, call: Call, passed: PassedRequest) -> Passage:
+    """Return a passage. Raise ``TooLarge``, or ``BadRequest`` for too long a query."""
+    most, upload = passage.path.most_bytes, call.upload
+    if upload is not None and upload.length is not None and upload.length > most:
+        raise TooLarge(f"The body must not exceed {most} bytes.")
+    if len(passed.query) > MOST_QUERY:
+        raise BadRequest(f"The query must not exceed {MOST_QUERY} characters.")
+    return passage

@@ -1,0 +1,60 @@
+"""What is doubtful about the paths that deployments pass on: what several keys share without being
+told, and what no guard reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proxy.policy.decide.snapshot import Deployment, Snapshot
+from proxy.policy.files.source import Finding, Path_
+from proxy.types.passthrough import PassedPath
+
+STORED = frozenset(
+    {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}
+    | {"responses", "skills", "threads", "uploads", "vector_stores", "videos"}
+)
+"""Parts of paths under which providers keep what they are sent."""
+
+
+def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield what is doubtful about the paths of one deployment."""
+    if deployment.passthrough is None:
+        return
+    stored = [each for each in deployment.passthrough.every if is_stored(each)]
+    keys = sharing(deployment, snapshot)
+    if stored and len(keys) > 1:
+        routes = ", ".join(dict.fromkeys(each.route for each in stored))
+        yield (
+            path,
+            f"what is stored at {routes} is the account's: {len(keys)} keys can see, use and "
+            "delete what any of them has stored there; give each tenant an upstream with a "
+            "credential of its own (docs/policies.md, Other paths)",
+        )
+    rules = deployment.guards
+    acts = any(rule.enforces for rule in (*rules.input, *rules.output))
+    if acts and not rules.opaque:
+        yield (
+            path,
+            "refuses each body and answer that is no JSON, as guards act and cannot read it: "
+            "opaque: allow in the policy lets it pass unread",
+        )
+
+
+def is_stored(path: PassedPath) -> bool:
+    """True if a path leads to what a provider keeps."""
+    return bool(path.names) or not STORED.isdisjoint(path.route.split("/"))
+
+
+def sharing(deployment: Deployment, snapshot: Snapshot) -> list[str]:
+    """Return the keys that reach the same upstreams by paths that lead to what is kept."""
+    upstreams = {target.upstream.name for _, target in deployment.targets}
+    found: list[str] = []
+    for key in snapshot.keys.values():
+        for reach in key.deployments.values():
+            paths = reach.deployment.passthrough
+            if paths is None or not any(map(is_stored, paths.every)):
+                continue
+            if upstreams & {target.upstream.name for _, target in reach.deployment.targets}:
+                found.append(key.name)
+                break
+    return found

@@ -1,0 +1,74 @@
+"""What is other about calls that are passed on: how they are sent, when they may be sent again, and
+how their answers are read."""
+
+from __future__ import annotations
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.documents import Documents
+from proxy.dialects.passed import build_passed
+from proxy.dialects.passed_answer import (
+    PassedBytes,
+    PassedDocument,
+    passed_head,
+    shown_headers,
+)
+from proxy.dialects.reading import AnswerReader
+from proxy.dialects.upstream_request import UpstreamRequest
+from proxy.errors import BadField, CircuitOpen, ProxyError, UpstreamBusy, UpstreamInvalid
+from proxy.meter import Meter
+from proxy.passed_usage import passed_tokens
+from proxy.types import Head, Target
+from proxy.upstream.answer_reader import ANSWER_BYTES, shown_of
+from proxy.upstream.attempt_context import AttemptContext
+from proxy.upstream.forwarded import OpenAttempt
+from proxy.upstream.reply import Reply
+
+NOT_ASKED = (BadField, CircuitOpen, UpstreamBusy)
+
+
+def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
+    """Return the request of a call that is passed on, for a target. Raise ``BadRequest``."""
+    passed, path = context.call.head.passed, context.plan.passed
+    if passed is None or path is None:
+        raise RuntimeError("the call is not passed on")
+    spoken = DIALECTS[target.upstream.dialect]
+    return build_passed(context.call, passed, path, target, spoken)
+
+
+def new_meter() -> Meter:
+    """Return what finds the usage that an answer says in whatever words."""
+    return Meter(passed_tokens)
+
+
+def is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:
+    """True if a call that has failed may be sent once more, there or elsewhere: nobody can have
+    taken it, or it changes nothing."""
+    passed, path, upload = context.call.head.passed, context.plan.passed, context.call.upload
+    if passed is None or path is None:
+        return True
+    if upload is not None and upload.begun:
+        return False
+    if isinstance(failure, NOT_ASKED) or path.may_repeat(passed.method):
+        return True
+    return context.record.attempts[-1].sent is None
+
+
+def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:
+    """Return the head of an answer that is passed on; None where a reply is none."""
+    if not 200 <= reply.status < 300:
+        return None
+    if reply.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
+    most = asked.target.upstream.max_answer_bytes or ANSWER_BYTES
+    passed = passed_head(reply.status, reply.headers, most)
+    shown = (*shown_of(asked, reply), *shown_headers(reply.headers))
+    return Head(streamed=not passed.read, headers=shown, passed=passed)
+
+
+def reader_of(asked: OpenAttempt, head: Head) -> AnswerReader:
+    """Return what reads an answer, or passes its bytes."""
+    leg, upstream = asked.attempt.leg, asked.target.upstream
+    if head.passed is None or head.streamed:
+        return PassedBytes(leg, "" if head.passed is None else head.passed.media_type)
+    documents = Documents(upstream.max_answer_values)
+    return PassedDocument(leg, documents, upstream.max_answer_bytes or ANSWER_BYTES)

@@ -1,0 +1,112 @@
+"""Answers that are passed on: what of their head a client sees, and what is read of their body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from proxy.dialects.documents import Documents
+from proxy.dialects.passed_answer import (
+    PassedBytes,
+    PassedDocument,
+    PassedWriter,
+    passed_head,
+    shown_headers,
+)
+from proxy.errors import AnswerTooLarge, UpstreamInvalid
+
+LIMIT = 1000
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "media_type", "read"),
+    [
+        ({"content-type": "application/json"}, 200, "application/json", True),
+        ({"content-type": "application/problem+json; a=b"}, 201, None, True),
+        ({"content-type": "application/json", "content-length": "1001"}, 200, None, False),
+        ({"content-type": "application/json"}, 204, "application/json", False),
+        ({"content-type": "application/jsonl"}, 200, "application/jsonl", False),
+        ({"content-type": "text/event-stream"}, 200, "text/event-stream", False),
+        ({"content-type": "text/\xff"}, 200, "application/octet-stream", False),
+        ({"content-type": "a" * 300}, 200, "application/octet-stream", False),
+        ({}, 200, "application/octet-stream", False),
+    ],
+)
+def test_json_alone_is_read(
+    headers: Mapping[str, str], status: int, media_type: str | None, read: bool
+) -> None:
+    head = passed_head(status, headers, LIMIT)
+
+    assert (head.status, head.read) == (status, read)
+    assert head.media_type == (media_type or headers["content-type"])
+
+
+def test_a_client_sees_how_a_file_is_called() -> None:
+    nosniff = ("x-content-type-options", "nosniff")
+
+    assert shown_headers({"set-cookie": "a"}) == (nosniff,)
+    assert shown_headers({"content-disposition": "attachment"})[1:] == (
+        ("content-disposition", "attachment"),
+    )
+    for odd in ("a" * 257, "\xff"):
+        assert shown_headers({"content-disposition": odd}) == (nosniff,)
+
+
+def document(raw: bytes) -> PassedDocument:
+    reader = PassedDocument(0, Documents(), LIMIT)
+    reader.feed(raw)
+    return reader
+
+
+@pytest.mark.parametrize("raw", [b'{"a": [1]}', b' [1, "b"]', b'"text"', b"true"])
+def test_a_document_leaves_as_it_came_or_as_it_was_changed(raw: bytes) -> None:
+    reader = document(raw)
+    [chunk] = reader.read(reader.close()[0])
+    writer = PassedWriter(passed_head(200, {}, LIMIT))
+
+    assert writer.feed(chunk) == raw
+    assert json.loads(writer.feed(chunk.rewritten(chunk.data))) == json.loads(raw)
+
+
+def test_no_document_is_no_answer_of_one() -> None:
+    reader = document(b"")
+    [chunk] = reader.read(reader.close()[0])
+
+    assert PassedWriter(passed_head(200, {}, LIMIT)).feed(chunk) == b""
+    broken = document(b'{"a"')
+    with pytest.raises(UpstreamInvalid):
+        broken.read(broken.close()[0])
+    with pytest.raises(AnswerTooLarge):
+        document(b"a" * 1001)
+
+
+def test_bytes_pass_in_pieces_that_hold_up_nobody() -> None:
+    reader = PassedBytes(0, "audio/mpeg")
+
+    pieces = reader.feed(b"a" * 200_000)
+
+    assert [len(piece) for piece in pieces] == [65536, 65536, 65536, 3392]
+    assert reader.read(b"\x00")[0].raw == b"\x00"
+    assert reader.end()[0].last
+
+
+def test_events_pass_as_they_come_and_tell_their_usage() -> None:
+    reader = PassedBytes(0, "text/event-stream; charset=utf-8")
+    done = b'event: done\ndata: {"type":"done","usage":{"total_tokens":7}}\n\n'
+
+    chunks = [reader.read(done[at : at + 10])[0] for at in range(0, len(done), 10)]
+
+    assert b"".join(chunk.raw or b"" for chunk in chunks) == done
+    assert [chunk.data for chunk in chunks if chunk.data] == [{"usage": {"total_tokens": 7}}]
+    inner = b'data: {"response":{"usage":{"input_tokens":1}}}\n\n'
+    assert reader.read(inner)[0].data == {"usage": {"input_tokens": 1}}
+    for odd in (b'data: "usage"\n\n', b'data: {"usage"\n\n', b'data: {"usage":[1]}\n\n'):
+        assert reader.read(odd)[0].data == {}
+
+
+def test_an_event_that_is_too_large_passes_unread() -> None:
+    reader = PassedBytes(0, "text/event-stream")
+    for _ in range(200):
+        assert reader.read(b"data: " + b"a" * 65530)[0].data == {}

@@ -1,0 +1,74 @@
+"""A proxy whose deployments pass paths on, and what its tests have in common."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import KEY, Proxy, running_proxy
+
+SEARCH_KEY = "hr-search-key"
+BEARER = {"authorization": f"Bearer {KEY}"}
+POLICY = "{limits: [{name: plenty, requests: 1000 per minute, per: key}]}"
+RERANK = {"model": "rerank-1", "query": "capital of France", "documents": ["Paris", "Lyon"]}
+RANKED = {
+    "model": "rerank-1",
+    "results": [{"index": 0, "relevance_score": 0.9}],
+    "usage": {"total_tokens": 7},
+}
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def policies(upstream: str, *, policy: str = POLICY, retry: str = "", timeouts: str = "60s") -> str:
+    """Return policies with two deployments that pass paths on, and one that does not. ``policy`` is
+    what they follow, ``retry`` is how the first one tries again."""
+    again = f"\n    retry: {retry}" if retry else ""
+    every = ", ".join(f"{each}: {timeouts}" for each in ("connect", "first_byte", "idle", "total"))
+    return f"""
+upstreams:
+  openai:
+    dialect: openai
+    base_url: '{upstream}/v1'
+    api_key: '${{UPSTREAM_KEY}}'
+    timeouts: {{{every}}}
+tags:
+  feature: {{pattern: '[a-z-]+', caller: true}}
+keys:
+  support-widget:
+    sha256: {digest(KEY)}
+    deployments: [support-chat, search-answers, support-files]
+  search-box: {{sha256: {digest(SEARCH_KEY)}, deployments: [support-chat]}}
+deployments:
+  support-chat:
+    targets: [{{upstream: openai, model: gpt-4o-mini, price: {{input: 1, output: 2}}}}]
+  search-answers:
+    policy: here{again}
+    targets: [{{upstream: openai, model: rerank-1, price: {{input: 3}}}}]
+    passthrough:
+      - {{path: /v1/rerank, idempotent: true}}
+      - {{path: /v1/moderations, methods: [POST]}}
+      - {{path: /rank, to: /v2/rank}}
+  support-files:
+    policy: here
+    targets: [{{upstream: openai, model: files}}]
+    passthrough:
+      - {{path: /v1/files, methods: [GET, POST], max_bytes: 100MiB}}
+      - {{path: '/v1/files/{{id}}', methods: [GET, DELETE]}}
+      - {{path: '/v1/files/{{id}}/content', methods: [GET]}}
+      - /v1/audio/speech
+      - {{path: '/v1/batches/{{id}}/cancel', methods: [POST]}}
+policies:
+  here: {policy}
+"""
+
+
+@asynccontextmanager
+async def running(folder: Path, upstream: str, **how: Any) -> AsyncIterator[Proxy]:
+    async with running_proxy(folder / "policies", policies(upstream, **how)) as proxy:
+        yield proxy

@@ -1,0 +1,79 @@
+"""What a deployment lists: what is refused when a folder is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.files.load import read
+from proxy.policy.files.source import PolicyError
+
+POLICIES = """
+upstreams:
+  openai: {dialect: openai, base_url: 'https://api.openai.com/v1'}
+deployments:
+  support-files:
+    targets: [{upstream: openai, model: files}]
+    passthrough: [%s]
+"""
+
+
+def compiled(folder: Path, listed: str) -> list[str]:
+    """Return what a deployment passes on, or what is wrong with it."""
+    (folder / "policies.yaml").write_text(POLICIES % listed)
+    try:
+        snapshot = compile_policies(read(folder), None)
+    except PolicyError as error:
+        return [problem.message for problem in error.problems]
+    paths = snapshot.deployments["support-files"].passthrough
+    assert paths == snapshot.passthrough
+    return [] if paths is None else [each.route for each in paths.every]
+
+
+def test_a_path_may_stand_alone(tmp_path: Path) -> None:
+    listed = "/v1/rerank, {path: '/v1/files/{id}', methods: [GET, DELETE]}"
+
+    assert compiled(tmp_path, listed) == ["/v1/rerank", "/v1/files/{id}"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("v1/rerank", "/", "/v1/", "/v1//x", "/v1/../x", "/v1/./x", "/v1/%2e", "/v1/a b"),
+        *("/{id}", "/v1/{Id}", "/v1/{id}x", "/v1/{id", "/v1/x?y", "/v1/*", "https://x/y"),
+    ],
+)
+def test_only_a_plain_path_is_listed(path: str, tmp_path: Path) -> None:
+    [problem] = compiled(tmp_path, f"'{path}'")
+
+    assert "must be a path of plain words" in problem
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/chat/completions", "/v1/messages", "/v1/models", "/v1/models/{id}", "/health"),
+        *("/v1/{name}", "/v1/chat/{name}", "/v1/responses", "/v1/{a}/{b}"),
+    ],
+)
+def test_what_the_proxy_serves_itself_is_not_listed(path: str, tmp_path: Path) -> None:
+    [problem] = compiled(tmp_path, f"'{path}'")
+
+    assert "is served by the proxy itself" in problem
+
+
+@pytest.mark.parametrize(
+    ("listed", "problem"),
+    [
+        ("/v1/a, {path: /v1/a, methods: [GET, POST]}", "lists POST /v1/a once more"),
+        ("'/v1/a/{id}', '/v1/a/{file}'", "lists POST /v1/a/{id} once more"),
+        ("{path: '/v1/a/{id}', to: '/b/{other}'}", "has a name in braces that path has not"),
+        ("'/v1/a/{id}/{id}'", "must say each name in braces once"),
+        ("{path: /v1/a, methods: [HEAD]}", "must be"),
+        ("{path: /v1/a, query: [api_key]}", "must be a plain word"),
+    ],
+)
+def test_what_contradicts_itself_is_told(listed: str, problem: str, tmp_path: Path) -> None:
+    assert any(problem in each for each in compiled(tmp_path, listed))

@@ -1,0 +1,138 @@
+"""Which deployment serves a call that is passed on, and what of its plan holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.errors import BadField, BadRequest, NotFound, TooLarge
+from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.decide import decide
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.load import read
+from proxy.policy.review.explain import explain
+from proxy.types import UNCHANGED, Call, Plan, RequestHead
+from proxy.types.passthrough import PassedRequest
+
+POLICIES = """
+upstreams:
+  openai: {dialect: openai, base_url: 'https://api.openai.com/v1'}
+keys:
+  support-widget: {sha256: '%s', deployments: [one, two, chat]}
+deployments:
+  one:
+    policy: here
+    hedge: {after: 1s}
+    cache: {ttl: 1h}
+    targets: [{upstream: openai, model: rerank-1}, {upstream: openai, model: spare}]
+    passthrough: [{path: /v1/rerank, max_bytes: 1kB}, /v1/moderations]
+  two:
+    targets: [{upstream: openai, model: rerank-2}]
+    passthrough: [/v1/rerank, {path: '/v1/files/{id}', methods: [GET]}]
+  chat:
+    targets: [{upstream: openai, model: gpt-4o-mini}]
+policies:
+  here:
+    rules:
+      - {name: only-here, when: {endpoint: passthrough}, set: {temperature: 0}}
+""" % ("a" * 64)
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Snapshot:
+    (tmp_path / "policies.yaml").write_text(POLICIES)
+    return compile_policies(read(tmp_path), None)
+
+
+def call(path: str = "/v1/rerank", method: str = "POST", **more: Any) -> Call:
+    query = more.pop("query", "")
+    head = RequestHead(
+        dialect="openai",
+        endpoint="passthrough",
+        route=path,
+        request_id="r",
+        deployment=more.pop("deployment", None),
+        passed=PassedRequest(method, path, query),
+    )
+    return Call(head=head, body={}, **more)
+
+
+def planned(snapshot: Snapshot, asked: Call) -> Plan:
+    return decide(snapshot, snapshot.keys["support-widget"], asked)
+
+
+def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
+    plan = planned(snapshot, call(models=("one",)))
+
+    assert plan.deployment == "one"
+    assert plan.passed is not None
+    assert plan.passed.route == "/v1/rerank"
+    assert (plan.hedge_after, plan.cache) == (None, None)
+    assert plan.model_calls[0].changes == UNCHANGED
+    assert plan.rules == ("here/only-here",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "deployment"),
+    [
+        (call("/v1/moderations"), "one"),
+        (call("/v1/files/a", "GET"), "two"),
+        (call(models=("rerank-2",)), "two"),
+        (call(models=("openai/rerank-1",)), "one"),
+        (call(deployment="two"), "two"),
+        (call(deployment="two", models=("rerank-1",)), "two"),
+    ],
+)
+def test_one_deployment_serves_it(asked: Call, deployment: str, snapshot: Snapshot) -> None:
+    assert planned(snapshot, asked).deployment == deployment
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        (call(), BadField),
+        (call("/v1/files/a"), NotFound),
+        (call("/v1/other"), NotFound),
+        (call(models=("gpt-4o-mini",)), NotFound),
+        (call(models=("unknown",)), NotFound),
+        (call(deployment="chat"), NotFound),
+        (call(deployment="nobody"), NotFound),
+        (call("/v1/moderations", query="a" * 2049), BadRequest),
+    ],
+)
+def test_others_are_refused(asked: Call, error: type[Exception], snapshot: Snapshot) -> None:
+    with pytest.raises(error):
+        planned(snapshot, asked)
+
+
+class Upload:
+    """A body of which only the length is known."""
+
+    def __init__(self, length: int | None) -> None:
+        self.length, self.begun = length, False
+
+    async def read(self) -> bytes:
+        return b""
+
+
+def test_an_upload_is_refused_before_anything_is_asked(snapshot: Snapshot) -> None:
+    for length, good in ((1000, True), (None, True), (1001, False)):
+        asked = replace(call(deployment="one"), upload=Upload(length))
+        if good:
+            assert planned(snapshot, asked).passed is not None
+        else:
+            with pytest.raises(TooLarge):
+                planned(snapshot, asked)
+
+
+def test_it_is_explained(snapshot: Snapshot) -> None:
+    key = snapshot.keys["support-widget"]
+
+    reasons = {each.about: each for each in explain(snapshot, key, call("/v1/moderations")).reasons}
+
+    assert reasons["passed on"].decided == "POST /v1/moderations"
+    assert "sent once" in str(reasons["passed on"].why)
+    assert reasons["decided"].decided == "goes to openai/rerank-1"

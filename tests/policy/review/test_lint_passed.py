@@ -1,0 +1,59 @@
+"""Warnings about paths that are passed on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.review.check_report import check
+
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+POLICIES = """\
+upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
+deployments:
+  one: {targets: [{upstream: up, model: m, price: {input: 1, output: 2}}], passthrough: [%s]}
+  other: {targets: [{upstream: up, model: m2, price: {input: 1, output: 2}}], passthrough: [%s]}
+keys:
+  mine: {sha256: %s, deployments: [one]}
+  yours: {sha256: %s, deployments: [other]}
+policies:
+  default: {%s}
+"""
+SHARED = "2 keys can see, use and delete what any of them has stored there"
+UNREAD = "refuses each body and answer that is no JSON"
+QUIET = "match: all, limits: [{name: l, requests: 10 per minute}]"
+FILES, ITEM, RERANK = "/v1/files", "'/v1/things/{id}'", "/v1/rerank"
+
+
+def warned(folder: Path, one: str, other: str, policy: str = QUIET) -> list[str]:
+    text = POLICIES % (one, other, "1" * 64, "2" * 64, policy)
+    (folder / "p.yaml").write_text(text)
+    found = check(folder, {}, NOW)
+    assert not found.errors
+    return [problem.message for problem in found.warnings if "passthrough" in problem.path]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "times"),
+    [
+        (FILES, ITEM, 2),
+        (FILES, RERANK, 0),
+        (RERANK, RERANK, 0),
+        (f"{FILES}, {ITEM}", FILES, 2),
+    ],
+)
+def test_what_several_keys_share_is_told(one: str, other: str, times: int, tmp_path: Path) -> None:
+    messages = warned(tmp_path, one, other)
+
+    assert len(messages) == times
+    assert all(SHARED in message for message in messages)
+
+
+def test_what_no_guard_can_read_is_told(tmp_path: Path) -> None:
+    acting = "match: all, output: [{guard: keywords, words: [a]}]"
+
+    assert all(UNREAD in each for each in warned(tmp_path, RERANK, RERANK, acting))
+    assert len(warned(tmp_path, RERANK, RERANK, acting)) == 2
+    assert warned(tmp_path, RERANK, RERANK, f"{acting}, opaque: allow") == []

@@ -1,0 +1,45 @@
+"""The usage that answers of other APIs say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.passed_usage import passed_tokens
+from proxy.usage import Tokens
+
+PICTURE = {
+    "input_tokens": 50,
+    "input_tokens_details": {"image_tokens": 40, "text_tokens": 10, "cached_tokens": 8},
+    "output_tokens": 4160,
+    "total_tokens": 4210,
+}
+SPEECH = {
+    "type": "tokens",
+    "input_tokens": 14,
+    "input_token_details": {"text_tokens": 4, "audio_tokens": 10},
+    "output_tokens": 45,
+    "total_tokens": 59,
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "tokens"),
+    [
+        ({"usage": {"total_tokens": 7}}, Tokens(input=7)),
+        ({"usage": {"prompt_tokens": 5, "completion_tokens": 3}}, Tokens(input=5, output=3)),
+        ({"usage": PICTURE}, Tokens(input=42, cached_input=8, output=4160)),
+        ({"usage": SPEECH}, Tokens(input=4, audio_input=10, output=45)),
+        ({"meta": {"billed_units": {"input_tokens": 9, "output_tokens": 2}}}, Tokens(9, output=2)),
+        ({"meta": {"billed_units": {"search_units": 1}}}, None),
+        ({"usage": {"type": "duration", "seconds": 3}}, None),
+        ({"usage": {"total_tokens": -1}}, None),
+        ({"usage": {"input_tokens": "7"}}, None),
+        ({"usage": [7]}, None),
+        ({"usage": 7, "meta": 7}, None),
+        ({}, None),
+    ],
+)
+def test_usage_is_read_in_whatever_words(data: dict[str, Any], tokens: Tokens | None) -> None:
+    assert passed_tokens(data) == tokens

@@ -1,0 +1,60 @@
+"""Paths that are passed on: which requests they fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.types.passthrough import PassedPath, PassedPaths, filled, sample_request
+
+FILES = PassedPath("/v1/files/{id}", frozenset({"GET", "DELETE"}))
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/files/file-1", "/v1/files/ft:gpt-4o:org::a1", "/v1/files/a.b~c_d=e@f+g"]
+)
+def test_an_id_of_any_provider_fits(path: str) -> None:
+    assert FILES.fits(path) is not None
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", ".", "..", "../x", "a/b", "a%2Fb", "%61", "a b", "a?b", "a#b", "a\\b", "-a", "a\n", "é"],
+)
+def test_what_might_lead_elsewhere_does_not_fit(value: str) -> None:
+    assert FILES.fits(f"/v1/files/{value}") is None
+
+
+def test_letters_that_mean_something_to_patterns_are_letters() -> None:
+    assert PassedPath("/v1/a.b").fits("/v1/axb") is None
+
+
+def test_a_word_goes_before_a_name() -> None:
+    named = PassedPath("/v1/files/{id}", frozenset({"GET"}))
+    word = PassedPath("/v1/files/list", frozenset({"GET"}))
+
+    paths = PassedPaths.of([named, word])
+
+    assert paths.find("GET", "/v1/files/list") == word
+    assert paths.find("GET", "/v1/files/other") == named
+    assert paths.find("POST", "/v1/files/other") is None
+    assert paths.methods("/v1/files/other") == ["GET"]
+    assert PassedPaths.of([named]).with_those([paths]).every == paths.every
+
+
+def test_values_go_where_their_names_stand() -> None:
+    match = FILES.fits("/v1/files/a")
+
+    assert match is not None
+    assert filled("/v2/{id}/content", match.groupdict()) == "/v2/a/content"
+    assert sample_request("GET", "/v1/files/{id}").path == FILES.sample == "/v1/files/x"
+
+
+def test_only_what_changes_nothing_may_be_repeated() -> None:
+    assert [FILES.may_repeat(method) for method in ("GET", "DELETE", "PUT", "POST", "PATCH")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert PassedPath("/v1/rerank", repeatable=True).may_repeat("POST")

@@ -1,0 +1,273 @@
+"""Calls of JSON for paths that a deployment lists: the whole way, from socket to socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import Proxy
+from tests.doubles import ScriptedUpstream, answer, cut_before_head
+from tests.passthrough.world import BEARER, RANKED, RERANK, SEARCH_KEY, running
+
+MODERATION = {"model": "rerank-1", "input": "a kind word"}
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with running(tmp_path, upstream.url) as proxy:
+        yield proxy
+
+
+async def test_a_listed_path_is_passed_on_with_our_credential_and_the_targets_model(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(answer(RANKED))
+
+    async with client.post(
+        "/v1/rerank", headers=BEARER, json={**RERANK, "model": "search-answers"}
+    ) as response:
+        assert response.status == 200
+        assert await response.json() == RANKED
+        assert response.headers["x-headrace-deployment"] == "search-answers"
+        assert response.headers["x-headrace-cost-usd"] == "0.000021"
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+    [asked] = upstream.requests
+    assert (asked.method, asked.path) == ("POST", "/v1/rerank")
+    assert asked.json == RERANK
+    assert asked.headers["authorization"] == "Bearer sk-upstream-secret"
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "success"
+    assert record.head.route == "/v1/rerank"
+    assert record.head.endpoint == "passthrough"
+    assert record.billing.tokens.input == 7
+    assert record.billing.cost == 21_000
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status"),
+    [
+        pytest.param("/v1/assistants", "POST", 404, id="no deployment lists it"),
+        pytest.param("/v1/rerank/", "POST", 404, id="a slash more"),
+        pytest.param("/v1/Rerank", "POST", 404, id="another case"),
+        pytest.param("//v1/rerank", "POST", 404, id="a slash before"),
+        pytest.param("/v1/x/../rerank", "POST", 404, id="a way around"),
+        pytest.param("/v1/%72erank", "POST", 404, id="an escape"),
+        pytest.param("/v1/files/..", "GET", 404, id="up by an id"),
+        pytest.param("/v1/files/%2e%2e", "GET", 404, id="up by an escaped id"),
+        pytest.param("/v1/files/a%2Fb", "GET", 404, id="an escaped slash"),
+        pytest.param("/v1/files/.env", "GET", 404, id="a hidden file"),
+        pytest.param("/v1/files/a\\..\\b", "GET", 404, id="a backslash"),
+        pytest.param("/v1/files/a;b", "GET", 404, id="a parameter"),
+        pytest.param("/v1/files/" + "a" * 257, "GET", 404, id="a long id"),
+        pytest.param("/v1/files/a/content/", "GET", 404, id="an empty part"),
+        pytest.param("/v1/rerank", "GET", 405, id="another method"),
+        pytest.param("/v1/rerank", "HEAD", 405, id="a head"),
+        pytest.param("/v1/rerank", "TRACE", 405, id="an odd method"),
+        pytest.param("/v1/files/a", "POST", 405, id="another method of an id"),
+    ],
+)
+async def test_nothing_passes_that_is_not_listed(
+    path: str,
+    method: str,
+    status: int,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    reader, writer = await _raw(proxy)
+    body = b"{}" if method == "POST" else b""
+    writer.write(
+        f"{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: {BEARER['authorization']}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        "connection: close\r\n\r\n".encode()
+        + body
+    )
+    raw = await reader.read()
+    writer.close()
+
+    assert int(raw.split(b" ")[1]) == status
+    assert upstream.requests == []
+
+
+async def _raw(proxy: Proxy) -> Any:
+    host, _, port = proxy.url.removeprefix("http://").partition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def test_a_key_without_the_deployment_learns_nothing_of_the_path(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    search = {"authorization": f"Bearer {SEARCH_KEY}"}
+
+    async with client.post("/v1/rerank", headers=search, json=RERANK) as response:
+        assert response.status == 404
+    async with client.post("/v1/rerank", json=RERANK) as response:
+        assert response.status == 401
+    assert upstream.requests == []
+
+
+async def test_a_deployment_is_named_by_header_by_model_or_by_being_the_only_one(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(answer({}))
+    named = {**BEARER, "x-headrace-deployment": "search-answers"}
+
+    for headers, body in (
+        (named, {**RERANK, "model": "anything"}),
+        (BEARER, RERANK),
+        (BEARER, {"query": "q", "documents": []}),
+    ):
+        async with client.post("/v1/rerank", headers=headers, json=body) as response:
+            assert response.status == 200
+            assert response.headers["x-headrace-deployment"] == "search-answers"
+    for headers, body, status in (
+        ({**BEARER, "x-headrace-deployment": "support-chat"}, RERANK, 404),
+        ({**BEARER, "x-headrace-deployment": "nobody"}, RERANK, 404),
+        (BEARER, {**RERANK, "model": "gpt-4o-mini"}, 404),
+        (BEARER, {**RERANK, "model": ["rerank-1"]}, 400),
+    ):
+        async with client.post("/v1/rerank", headers=headers, json=body) as response:
+            assert response.status == status, await response.text()
+    assert [asked.json.get("model") for asked in upstream.requests] == ["rerank-1"] * 2 + [None]
+
+
+async def test_what_is_at_another_path_of_the_host_is_asked_there(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(answer([{"index": 0, "score": 0.5}]))
+
+    async with client.post("/rank", headers=BEARER, json={"query": "q"}) as response:
+        assert await response.json() == [{"index": 0, "score": 0.5}]
+
+    assert [asked.path for asked in upstream.requests] == ["/v2/rank"]
+
+
+async def test_a_query_passes_by_its_names(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(answer({"object": "list", "data": []}))
+
+    path = "/v1/files?limit=2&api_key=sk-x&purpose=batch%20%26&after=a"
+    async with client.get(path, headers=BEARER) as response:
+        assert response.status == 200
+        assert response.headers["x-headrace-warning"] == "some of the query dropped"
+        assert response.headers["x-headrace-cost-usd"] == "0"
+    async with client.get(f"/v1/files?after={'a' * 300}", headers=BEARER) as response:
+        assert response.status == 400
+
+    [asked] = upstream.requests
+    assert (asked.method, asked.body) == ("GET", b"")
+    assert asked.path == "/v1/files?limit=2&purpose=batch+%26&after=a"
+    assert "content-type" not in asked.headers
+    assert "content-length" not in asked.headers
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+async def test_a_status_of_success_passes(
+    status: int, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(answer(b"" if status == 204 else {"deleted": True}, status))
+
+    async with client.delete("/v1/files/file-1", headers=BEARER) as response:
+        raw = await response.read()
+
+    assert response.status == status
+    assert raw == (b"" if status == 204 else b'{"deleted": true}')
+    assert upstream.requests[0].method == "DELETE"
+
+
+@pytest.mark.parametrize(
+    ("upstream_status", "status", "code"),
+    [
+        (302, 502, "upstream_invalid_response"),
+        (400, 400, "upstream_refused"),
+        (401, 502, "upstream_rejected_key"),
+        (404, 404, "upstream_refused"),
+        (429, 429, "upstream_unavailable"),
+        (500, 502, "upstream_unavailable"),
+        (503, 503, "upstream_unavailable"),
+    ],
+)
+async def test_a_refusal_is_told_in_our_own_form(
+    upstream_status: int,
+    status: int,
+    code: str,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    said = {"error": {"message": "No such file sk-upstream-secret", "type": "oops"}}
+    upstream.answer_with(answer(said, upstream_status, "location: http://127.0.0.1:1/"))
+
+    async with client.get("/v1/files/file-1", headers=BEARER) as response:
+        body = await response.json()
+
+    assert response.status == status
+    assert response.headers["x-headrace-error"] == code
+    assert "sk-upstream" not in json.dumps(body)
+    [record] = await proxy.sink.wait()
+    assert record.billing.cost == 0
+
+
+async def test_what_no_client_may_say_is_refused_here_too(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    for name in ("api_base", "api_key", "fallbacks"):
+        async with client.post("/v1/rerank", headers=BEARER, json={**RERANK, name: "x"}) as said:
+            assert said.status == 400
+            assert (await said.json())["error"]["param"] == name
+    for raw in (b'{"a": 1, "a": 2}', b"[1]", b"{", b"\xff"):
+        headers = {**BEARER, "content-type": "application/json"}
+        async with client.post("/v1/rerank", headers=headers, data=raw) as said:
+            assert said.status == 400
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    ("path", "times"), [("/v1/rerank", 2), ("/v1/moderations", 1)], ids=["idempotent", "not"]
+)
+async def test_only_what_changes_nothing_is_sent_again(
+    path: str,
+    times: int,
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+) -> None:
+    upstream.answer_with(answer({}))
+    upstream.then(cut_before_head())
+    async with (
+        running(tmp_path, upstream.url, retry="{times: 2, wait: 1ms}") as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(path, headers=BEARER, json=MODERATION) as response,
+    ):
+        assert response.status == (200 if times == 2 else 502)
+        [record] = await proxy.sink.wait()
+    assert len(record.attempts) == times
+    assert len(upstream.requests) == times
+
+
+async def test_a_post_without_a_body_is_passed_on_without_one(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(answer({"id": "batch_1", "status": "cancelling"}))
+
+    async with client.post("/v1/batches/batch_1/cancel", headers=BEARER) as response:
+        assert response.status == 200
+
+    [asked] = upstream.requests
+    assert (asked.path, asked.body) == ("/v1/batches/batch_1/cancel", b"")
+    assert asked.headers["content-length"] == "0"
+
+
+async def test_a_get_has_no_body(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    async with client.request("GET", "/v1/files", headers=BEARER, json={"a": 1}) as response:
+        assert response.status == 400
+    assert upstream.requests == []

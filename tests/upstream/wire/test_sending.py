@@ -1,0 +1,238 @@
+"""Bodies and answers that nobody reads: passed on piece by piece, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import resource
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from pytest_aiohttp.plugin import AiohttpRawServer
+
+from tests.conftest import Proxy
+from tests.passthrough.world import BEARER, running
+from tests.servers import eventually
+
+MIB = 1024 * 1024
+SIZE = 64 * MIB
+PIECE = b"0123456789abcdef" * 4096
+
+
+async def pieces(size: int) -> AsyncIterator[bytes]:
+    for _ in range(size // len(PIECE)):
+        yield PIECE
+
+
+class Store:
+    """A provider of files: keeps how long each is, and its digest."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, int, str, bool]] = []
+        self.gone = 0
+        self.read = 0
+        self.refuse_at: int | None = None
+        self.cut_at: int | None = None
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "GET":
+            return await self._download(request)
+        digest, size = hashlib.sha256(), 0
+        kind = request.headers.get("content-type", "")
+        try:
+            async for piece in request.content.iter_any():
+                digest.update(piece)
+                size += len(piece)
+                self.read = size
+                if self.refuse_at is not None and size >= self.refuse_at:
+                    error = {"error": {"message": "too large", "type": "invalid_request_error"}}
+                    return web.json_response(error, status=413)
+        except BaseException:
+            self.gone += 1
+            raise
+        chunked = request.headers.get("transfer-encoding") == "chunked"
+        self.seen.append((request.path, kind, size, digest.hexdigest(), chunked))
+        return web.json_response({"id": "file-1", "bytes": size})
+
+    async def _download(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={
+                "content-type": "application/octet-stream",
+                "content-disposition": 'attachment; filename="a.bin"',
+                "content-length": str(SIZE),
+                "set-cookie": "a=b",
+                "x-secret": "no",
+            }
+        )
+        await response.prepare(request)
+        sent = 0
+        try:
+            async for piece in pieces(SIZE):
+                if self.cut_at is not None and sent >= self.cut_at:
+                    assert request.transport is not None
+                    request.transport.abort()
+                    break
+                await response.write(piece)
+                sent += len(piece)
+                self.read = sent
+        except (ConnectionError, asyncio.CancelledError):
+            self.gone += 1
+            raise
+        return response
+
+
+@asynccontextmanager
+async def stored(
+    folder: Path, aiohttp_raw_server: AiohttpRawServer, **how: Any
+) -> AsyncIterator[tuple[Store, Proxy, aiohttp.ClientSession]]:
+    store = Store()
+    server = await aiohttp_raw_server(store.handle)
+    url = str(server.make_url("")).rstrip("/")
+    async with (
+        running(folder, url, **how) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield store, proxy, client
+
+
+def resident() -> int:
+    """Return the most memory that this process has had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_large_upload_passes_in_bounded_memory(
+    chunked: bool, tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
+    expected = hashlib.sha256(PIECE * (SIZE // len(PIECE))).hexdigest()
+    async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
+        before = resident()
+        headers = {**BEARER, "content-type": "application/octet-stream"}
+        if not chunked:
+            headers["content-length"] = str(SIZE)
+        async with client.post("/v1/files", headers=headers, data=pieces(SIZE)) as response:
+            assert response.status == 200, await response.text()
+            assert await response.json() == {"id": "file-1", "bytes": SIZE}
+        assert resident() - before < 24 * MIB
+        [record] = await proxy.sink.wait()
+
+    kind = "application/octet-stream"
+    assert store.seen == [("/v1/files", kind, SIZE, expected, chunked)]
+    assert record.outcome == "success"
+    assert record.billing.cost == 0
+
+
+async def test_a_large_download_passes_in_bounded_memory(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
+    async with stored(tmp_path, aiohttp_raw_server) as (_, proxy, client):
+        before, size = resident(), 0
+        async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
+            assert response.status == 200
+            assert response.headers["content-length"] == str(SIZE)
+            assert response.headers["content-type"] == "application/octet-stream"
+            assert response.headers["content-disposition"] == 'attachment; filename="a.bin"'
+            assert "x-secret" not in response.headers
+            assert "set-cookie" not in response.headers
+            async for piece in response.content.iter_any():
+                size += len(piece)
+        assert size == SIZE
+        assert resident() - before < 24 * MIB
+        [record] = await proxy.sink.wait()
+    assert record.outcome == "success"
+
+
+async def test_a_client_that_reads_slowly_holds_the_upstream_back(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
+    async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
+        async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
+            await response.content.readany()
+            before = -1
+            while store.read != before:  # until nothing moves any more
+                before = store.read
+                await asyncio.sleep(0.2)
+            assert store.read < SIZE // 2
+        [record] = await proxy.sink.wait()
+        await eventually(lambda: store.gone == 1)
+    assert record.outcome == "client_abort"
+
+
+async def test_a_client_that_leaves_amid_its_upload_ends_it(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
+    async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, _):
+        host, _, port = proxy.url.removeprefix("http://").partition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            f"POST /v1/files HTTP/1.1\r\nhost: x\r\nauthorization: {BEARER['authorization']}\r\n"
+            f"content-type: application/pdf\r\ncontent-length: {MIB}\r\n\r\n".encode()
+            + PIECE
+        )
+        await eventually(lambda: store.read == len(PIECE))
+        writer.transport.abort()
+        [record] = await proxy.sink.wait()
+        await eventually(lambda: store.gone == 1)
+    assert record.outcome == "client_abort"
+    assert store.seen == []
+
+
+async def test_an_upload_that_is_refused_early_is_told_so(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
+    async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
+        store.refuse_at = MIB
+        headers = {**BEARER, "content-type": "application/pdf"}
+        async with client.post("/v1/files", headers=headers, data=pieces(4 * MIB)) as response:
+            assert response.status == 413
+            assert (await response.json())["error"]["message"] == "too large"
+        [record] = await proxy.sink.wait()
+    assert record.error.code == "upstream_refused"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_an_upload_is_bounded_by_what_is_listed(
+    chunked: bool, tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
+    async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
+        headers = {**BEARER, "content-type": "application/pdf"}
+        if not chunked:
+            headers["content-length"] = str(101 * MIB)
+        try:
+            async with client.post(
+                "/v1/files", headers=headers, data=pieces(101 * MIB)
+            ) as response:
+                assert response.status == 413
+        except aiohttp.ClientConnectionError:
+            assert not chunked  # it was cut off while it sent what nobody reads
+        [record] = await proxy.sink.wait()
+    assert record.error.code == "request_too_large"
+    assert store.seen == []
+
+
+async def test_an_answer_that_breaks_off_breaks_off(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
+    async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
+        store.cut_at = MIB
+        async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
+            assert response.status == 200
+            with pytest.raises(aiohttp.ClientError):
+                await response.read()
+        [record] = await proxy.sink.wait()
+    assert record.outcome == "upstream_error"
+
+
+async def test_a_large_document_of_json_is_passed_on_unread(
+    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
+) -> None:
+    async with stored(tmp_path, aiohttp_raw_server) as (store, _, client):
+        headers = {**BEARER, "content-type": "application/json", "content-length": str(SIZE)}
+        async with client.post("/v1/files", headers=headers, data=pieces(SIZE)) as response:
+            assert response.status == 200
+    assert store.seen[0][1:3] == ("application/json", SIZE)
