@@ -114,9 +114,9 @@ SPAN, EVENT = MessageTags(field_tag(5), field_tag(9)), MessageTags(field_tag(2),
 
 def encode_attributes(tags: MessageTags, attributes: Attributes) -> bytes:
     """Return attributes as fields of a message; those that are None are left out."""
-    tag, parts = tags.attribute, list[bytes]()
-    for name in attributes:
-        value = attributes[name]
+    tag = tags.attribute
+    parts: list[bytes] = []
+    for name, value in attributes.items():
         if value is None:
             continue
         if type(value) is int and 0 <= value < _SMALL:

@@ -95,7 +95,8 @@ class MemoryStore:
 
     def _look(self, claims: Sequence[Claim], now: int, wall: int) -> tuple[bool, list[Looked]]:
         """Return whether all claims fit, and for each its counter and how long it has to wait."""
-        admitted, counters, looked = True, self._counters, list[Looked]()
+        admitted, counters = True, self._counters
+        looked: list[Looked] = []
         for claim in claims:
             limit = claim.limit
             name = (limit.key, claim.scope)
