@@ -15,7 +15,7 @@ from math import lcm
 from operator import add
 from typing import Any, Literal
 
-from proxy.frozen import frozen
+from proxy.frozen import frozen, memo
 
 NANO = 1_000_000_000  # in a USD
 Json = Mapping[str, Any]
@@ -232,7 +232,8 @@ class Price:
 
     ``rates`` are what one of each in ``PAID`` costs, tiers aside, in whole numbers of which
     ``unit`` are a nano-USD. ``steps`` are the prices for prompts of more than so many tokens,
-    those for the longest first.
+    those for the longest first. ``highest`` are those of a token of the prompt and of the answer
+    whose types are not known, by which they may be.
     """
 
     input: Decimal | None
@@ -249,6 +250,7 @@ class Price:
     rates: tuple[int | None, ...] = field(init=False, repr=False, compare=False)
     unit: int = field(init=False, repr=False, compare=False)
     steps: tuple[tuple[int, Price], ...] = field(init=False, repr=False, compare=False)
+    highest: dict[tuple[bool, ...], tuple[int | None, int | None]] = memo(dict)
 
     def __post_init__(self) -> None:
         """Work out once what the tokens of each answer are multiplied by."""
@@ -281,7 +283,8 @@ class Price:
 
     def parts(self, tokens: Tokens) -> dict[str, int]:
         """Return the cost in nano-USD by what it is for, of tokens whose cost is known."""
-        price, parts = self._for(tokens) if self.steps else self, dict[str, int]()
+        price = self._for(tokens) if self.steps else self
+        parts: dict[str, int] = {}
         before = total = 0
         beside = tokens.cache_write_1h or tokens.web_searches
         counts = tokens.paid() if beside else tokens.counts()

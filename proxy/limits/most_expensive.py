@@ -47,21 +47,28 @@ def most_cost(
     spoken = price.audio_output is not None and _wants_audio(body)
     for_an_hour = price.cache_write_1h is not None and _is_kept_an_hour(body)
     most = 0
+    types = heard, thought, spoken, for_an_hour
     for each in (price, *steps):
-        text, cached, written, output, reasoning, audio_in, audio_out, hourly, _ = each.rates
-        prompts = text, cached, hourly if for_an_hour else written, audio_in if heard else text
-        answers = output, reasoning if thought else output, audio_out if spoken else output
-        asked, answered = _highest(prompts, prompt), _highest(answers, answer)
-        if asked is not None and answered is not None:
-            most = max(most, _nano(asked + answered, each.unit))
+        if types not in each.highest:
+            each.highest[types] = _highest(each, *types)
+        asked, answered = each.highest[types]
+        if (asked is not None or not prompt) and (answered is not None or not answer):
+            most = max(most, _nano(prompt * (asked or 0) + answer * (answered or 0), each.unit))
     return most
 
 
-def _highest(rates: Sequence[int | None], count: int) -> int | None:
-    """Return what so many tokens cost at most, of types that cost so much each; None where none of
-    these has a price."""
-    known = [rate for rate in rates if rate is not None]
-    return count * max(known) if known else None if count else 0
+def _highest(
+    price: Price, heard: bool, thought: bool, spoken: bool, for_an_hour: bool
+) -> tuple[int | None, int | None]:
+    """Return what a token of the prompt and one of the answer cost at most, of the types that they
+    may be; None where none of these has a price."""
+    text, cached, written, output, reasoning, audio_in, audio_out, hourly, _ = price.rates
+    prompts = text, cached, hourly if for_an_hour else written, audio_in if heard else text
+    answers = output, reasoning if thought else output, audio_out if spoken else output
+    return (
+        max([rate for rate in prompts if rate is not None], default=None),
+        max([rate for rate in answers if rate is not None], default=None),
+    )
 
 
 def _nano(total: int, unit: int) -> int:
