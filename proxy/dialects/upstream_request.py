@@ -88,6 +88,9 @@ def parameters(call: Call, target: Target, changes: Changes) -> Json:
     """Return a call's body as rules have changed it for a target, in OpenAI's form."""
     if not (changes.set or changes.cap):
         return call.body
+    for made_for, made_by, made in call.translations:
+        if made_for is target and made_by is changes and made.changed is not None:
+            return {**call.body, **made.changed}
     way = target.upstream.ways.get((call.head.dialect, call.head.endpoint, target.endpoint))
     if way is not None:
         found = changed_fields(way, call.body, target.model, changes)

@@ -109,6 +109,7 @@ def passed_on(
         obeyed=way.obeyed,
         takes_zero=way.takes_zero,
         most_answered=most,
+        changed=None if way.takes_zero and 0 in found.fields.values() else found.fields,
     )
 
 

@@ -153,7 +153,8 @@ class Translated:
 
     ``obeyed`` are the fields that the upstream is known to take. With ``takes_zero`` it is known to
     answer nothing where a bound is 0; some others answer without end. ``most_answered`` are the
-    tokens that all answers to it may have.
+    tokens that all answers to it may have. ``changed`` are the fields that rules have set, where
+    the body in OpenAI's form differs in nothing else; None where that takes a closer look.
     """
 
     body: Json
@@ -161,6 +162,7 @@ class Translated:
     obeyed: Collection[str]
     takes_zero: bool
     most_answered: int
+    changed: Mapping[str, Any] | None = None
 
 
 @frozen

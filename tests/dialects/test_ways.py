@@ -13,7 +13,7 @@ from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.translation import translate
-from proxy.dialects.upstream_request import parameters
+from proxy.dialects.upstream_request import parameters, translated
 from proxy.dialects.ways import MOST_KEPT, passed_on, target_endpoint, way_of
 from proxy.errors import BadField, Refused
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, RequestHead, Target, Upstream
@@ -112,15 +112,18 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     st.sampled_from(UPSTREAMS),
     st.sampled_from(["gpt-4o", "o3-mini"]),
     st.sampled_from(CHANGES),
+    st.booleans(),
 )
 def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it(
-    call: Call, there: Upstream, model: str, changes: Changes
+    call: Call, there: Upstream, model: str, changes: Changes, is_sent: bool
 ) -> None:
     target, spoken = Target(there, model), DIALECTS[there.dialect]
     endpoint = target_endpoint(call.head.endpoint, target, spoken)
     known = spoken.fields.get(endpoint, {}).keys() | there.accepts
     with suppress(BadField):  # what was sent before is known already
         way_of(call.head.endpoint, DIALECTS[call.head.dialect], target, spoken)
+        if is_sent:
+            translated(call, target, DIALECTS[call.head.dialect], spoken, changes)
 
     made = parameters(call, target, changes)
 
