@@ -27,7 +27,7 @@ from proxy.policy.schema.rules import Cap, Set
 from proxy.record import Record
 from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.guard import Verdicts
-from proxy.types.limit import Limit
+from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.usage import usd_text
 from proxy.words import MAX_NAME, MAX_WORDS, few
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassedRequest
 
 Name = tuple[str, str | None]  # the request id, and the name of the key that has used it
+ClaimedLimit = tuple[Limit, int]
+"""A limit, and what the call claimed of it."""
 CountedLimit = tuple[Limit, int, int, bool]
 """A limit: what the call claimed of it, what of it was used then, and whether it refused."""
 MAX_CALLS = 1000
@@ -140,7 +142,8 @@ class PastCall(NamedTuple):
     cost: int | None
     attempts: Sequence[Tried]
     skips: Sequence[Skipped]
-    limits: Sequence[CountedLimit]
+    limits: Sequence[ClaimedLimit]
+    readings: Sequence[int]
     guards: Sequence[GuardFound]
 
 
@@ -244,6 +247,7 @@ def _error_text(error: ProxyError) -> str:
 
 def _kept(record: Record, headers: frozenset[str]) -> PastCall:
     facts, call, attempts = record.facts or summary.facts_of(record), record.call, record.attempts
+    claims = record.admission.claims[:MAX_WORDS] if record.admission is not None else ()
     asked = None if call is None else facts_of(call, headers)
     too_large = asked is not None and _may_be_large(asked) and _size(asked) > MAX_BYTES
     return PastCall(
@@ -260,7 +264,8 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
         skips=[Skipped(each.target.title, each.reason) for each in record.skips[:MAX_WORDS]]
         if record.skips
         else (),
-        limits=_counted(record.admission) if record.admission is not None else (),
+        limits=[(claim.limit, claim.amount) for claim in claims],
+        readings=record.admission.readings if record.admission is not None else (),
         guards=few(_found(facts.each_verdict)) if facts.each_verdict else (),
     )
 
@@ -319,11 +324,12 @@ def _tried(attempt: Attempt) -> Tried:
     )
 
 
-def _counted(admission: Outcome) -> list[CountedLimit]:
-    used, waits = admission.used(), admission.readings[WAIT::READING]
+def _counted(kept: PastCall) -> list[CountedLimit]:
+    claims = [Claim(limit, "", amount) for limit, amount in kept.limits]
+    used, waits = Outcome(True, claims, kept.readings).used(), kept.readings[WAIT::READING]
     return [
         (claim.limit, claim.amount, used[index], waits[index] != 0)
-        for index, claim in enumerate(admission.claims[:MAX_WORDS])
+        for index, claim in enumerate(claims)
     ]
 
 
@@ -347,7 +353,7 @@ def _happened(kept: PastCall) -> Reason:
     guards = (
         Reason("guard", f"{name}: {verdict}", detail) for name, verdict, detail in kept.guards
     )
-    parts = (*_limits(kept.limits), *guards, *_attempts(kept.attempts), *_skips(kept.skips))
+    parts = (*_limits(_counted(kept)), *guards, *_attempts(kept.attempts), *_skips(kept.skips))
     cost = None if kept.cost is None else f"{usd_text(kept.cost)} USD"
     why = ", ".join(text for text in (kept.error, cost) if text) or None
     return Reason("happened", f"{kept.outcome}, status {kept.status}", why, parts=parts)
