@@ -162,6 +162,8 @@ def _crossed(
         return body, ()
     lost: Collection[str] = ()
     if asked is not None:
+        if body.get("n") not in (None, 1):  # a chat has it, and would be paid for all of them
+            raise BadField("n", "is not served: such an answer is one")
         body, lost = INTO_CHAT[asked](body)
     body = _turned(*endpoints, body)
     if wanted == "messages":

@@ -171,3 +171,29 @@ def test_log_probabilities_that_an_upstream_cannot_give_are_named_however_they_a
     )
 
     assert fitted.dropped == ("logprobs",)
+
+
+ONE_ANSWER: list[tuple[str, Any, dict[str, Any]]] = [
+    (
+        "anthropic",
+        "chat",
+        {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "p"}]},
+    ),
+    ("openai", "responses", {"model": "m", "input": "p"}),
+]
+
+
+@pytest.mark.parametrize(("came", "endpoint", "body"), ONE_ANSWER)
+def test_a_form_of_one_answer_asks_no_chat_for_several(
+    came: str, endpoint: Any, body: dict[str, Any]
+) -> None:
+    def asked(number: int | None) -> Any:
+        ends: Any = endpoint, "chat"
+        said = {**body, "n": number}
+        return translate(DIALECTS[came], DIALECTS["openai"], ends, said, target("openai"))
+
+    for number in (None, 1):
+        assert asked(number).body["model"] == "m"
+    with pytest.raises(BadField) as refused:
+        asked(2)
+    assert refused.value.param == "n"
