@@ -22,6 +22,7 @@ from tests.doubles import (
     cut_before_head,
     hang,
     message,
+    response,
 )
 from tests.edge.test_drain import connected, stoppable
 from tests.test_pipeline import (
@@ -41,6 +42,7 @@ VECTORS: Json = {
     "data": [{"object": "embedding", "embedding": [0.5], "index": 0}],
     "usage": {"prompt_tokens": 5, "total_tokens": 5},
 }
+ODD_USER: Json = {"model": "gpt-4o-mini", "input": "Hi", "user": 1}
 COUNTED: Json = {"input_tokens": 5}
 ANTHROPIC = {**SCALE, "anthropic-version": "2023-06-01"}
 INPUT: Json = {"model": "gpt-4o-mini", "input": "Hi"}
@@ -107,6 +109,12 @@ OTHERS = [
         wrong={"input": "Hi", "user": 1},
         route="/openai/deployments/{deployment}/embeddings",
     ),
+    *(
+        OtherRoute("POST", f"{prefix}/responses", credential, INPUT, response(), ODD_USER)
+        for prefix, credential in (
+            ("", BEARER), ("/v1", PORTKEY), ("/openai/v1", AZURE), ("/openai", AZURE)
+        )
+    ),
     OtherRoute("POST", "/messages", ANTHROPIC, {**TALK, "max_tokens": 9}, message(), TALK),
 ]  # fmt: skip
 ASKING = [each for each in OTHERS if each.reply is not None]
@@ -134,8 +142,9 @@ def test_each_route_is_in_a_table_of_ways_out() -> None:
     covered = {other.route or other.path for other in OTHERS}
     covered |= {route.route for route in ROUTES.values()}
     endpoints = ("completions", "chat", "embeddings", "models", "count_tokens")
+    served = {path for (_, path), (_, kind) in SERVED.items() if kind in endpoints}
 
-    assert covered == {path for (_, path), (_, kind) in SERVED.items() if kind in endpoints}
+    assert covered == served | {path for _, path in SERVED if path.endswith("/responses")}
 
 
 @every_route

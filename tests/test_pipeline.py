@@ -26,6 +26,7 @@ from tests.doubles import (
 
 PROMPT = {"prompt": "The capital of France is"}
 MESSAGES = {"messages": [{"role": "user", "content": "Name the capital of France."}]}
+INPUT = {"model": "fireworks-model", "input": MESSAGES["messages"]}  # whose target chats
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Route:
 
     @property
     def chat(self) -> bool:
-        return "messages" in self.said
+        return "messages" in self.said or "input" in self.said
 
     @property
     def route(self) -> str:
@@ -80,6 +81,7 @@ ROUTES = {
     "enkrypt": Route("/ai-proxy/completions", ENKRYPT, PROMPT),
     "enkrypt-chat": Route("/ai-proxy/chat/completions", ENKRYPT, MESSAGES),
     "anthropic": Route("/v1/messages", SCALE, {**MESSAGES, "max_tokens": 64}),
+    "openai-responses": Route("/v1/responses", BEARER, INPUT),
 }
 
 CASES = [
@@ -105,8 +107,18 @@ def _texts_of_blocks(raw: bytes, *, streamed: bool) -> str:
     return "".join(line.get("delta", {}).get("text", "") for line in lines)
 
 
+def _texts_of_items(raw: bytes, *, streamed: bool) -> str:
+    if not streamed:
+        items = json.loads(raw)["output"]
+        return "".join(str(part.get("text", "")) for item in items for part in item["content"])
+    lines = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
+    return "".join(line["delta"] for line in lines if line["type"].endswith("_text.delta"))
+
+
 def texts(route: Route, raw: bytes, *, streamed: bool) -> str:
     """What the client reads, in any dialect."""
+    if "input" in route.said:
+        return _texts_of_items(raw, streamed=streamed)
     if route.path == "/v1/messages":
         return _texts_of_blocks(raw, streamed=streamed)
     if not streamed:

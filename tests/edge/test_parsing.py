@@ -79,6 +79,8 @@ async def test_a_long_name_is_refused_in_every_dialect(
                 body = route.body(streamed=False, user=user)
                 async with client.post(route.path, headers=route.credential, json=body) as response:
                     assert response.status in status, (name, await response.text())
+        if "/deployments/" in route.path:  # which names the model, whatever a body says
+            continue
         body = {**route.body(streamed=False), "model": long}
         async with client.post(route.path, headers=route.credential, json=body) as response:
             said = await response.text()

@@ -20,7 +20,19 @@ from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.walk import SILENT, answer_texts, request_texts
 from proxy.types import Chunk
 from proxy.types.guard import GuardRule
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy, legacy_events, stream
+from tests.doubles import (
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    item_events,
+    legacy,
+    legacy_events,
+    response,
+    response_events,
+    stream,
+    text_item,
+)
 from tests.guardrails.doubles import Ticks
 from tests.guardrails.test_reported import ask
 from tests.guardrails.test_run import guarded
@@ -242,6 +254,10 @@ async def test_no_route_shows_what_blocks(
     text = f"{LONG[:200]} look at {WORD} and {KEY} today"
     events = chat_events(*text) if route.chat else legacy_events(*text)
     whole = chat(text) if route.chat else legacy(text)
+    if "input" in route.said:  # the upstream has an endpoint for it, too
+        item = text_item(text)
+        whole = response(item)
+        events = response_events(item_events(0, item, *text), whole=whole)
     upstream.answer_with(stream(events) if streamed else answer(whole))
     guards = f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]"
     async with guarded(tmp_path, upstream, guards) as (_, client):

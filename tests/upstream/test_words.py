@@ -21,7 +21,7 @@ MULTIMODEL: dict[str, Any] = {
     "choices": [CHOICE],
     "usage": {**usage(), "prediction_time_ms": 7},
 }
-OWN = "multimodel", "anthropic"  # whose answers have words of their own
+OWN = "multimodel", "anthropic", "openai-responses"  # whose answers have words of their own
 OTHERS = [name for name in ROUTES if "bare" not in name and name not in OWN]
 
 
