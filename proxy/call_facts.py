@@ -69,7 +69,7 @@ class CallFacts(NamedTuple):
     dialect: str | None
     endpoint: str | None
     route: str | None
-    method: str | None
+    method: str
     is_stream: bool | None
     models: list[Word] | None
     asked_model: str

@@ -25,7 +25,7 @@ from proxy.errors import (
 from proxy.frames import let_frames_go
 from proxy.frozen import frozen
 from proxy.meter import Meter
-from proxy.types import Call, Chunk, Plan, RequestHead, Target
+from proxy.types import UNBILLED, Call, Chunk, Plan, RequestHead, Target
 from proxy.types.guard import GuardResult, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
 from proxy.words import MAX_NAME, MAX_WORDS, Word, word
@@ -216,7 +216,7 @@ class Record:
         """Return the bill of an attempt as known now, None where no model was at work for it, as
         for a count of tokens. It is kept once its answer has ended, or the call."""
         head = self.head
-        if not attempt.is_counted or (head is not None and head.endpoint == "count_tokens"):
+        if not attempt.is_counted or (head is not None and head.endpoint in UNBILLED):
             return None
         made = bill(
             attempt,

@@ -75,7 +75,7 @@ def _worked_out(record: Record) -> CallFacts:
         dialect=head.dialect if head else None,
         endpoint=head.endpoint if head else None,
         route=head.route if head else None,
-        method=head.passed.method if head and head.passed else None,
+        method=head.method if head else "POST",
         is_stream=call.stream if call else None,
         models=[word(model) for model in call.models[:MAX_WORDS]] if call else None,
         asked_model=plan.model_calls[0].targets[0].model if plan and plan.model_calls else "",

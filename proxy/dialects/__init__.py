@@ -124,12 +124,16 @@ PATHS: dict[str, str] = {
 
 QUERIES: dict[Endpoint, frozenset[str]] = {
     "models": frozenset({"after_id", "before_id", "limit", "names"}),
+    "stored": frozenset(
+        {"after", "include", "include[]", "include_obfuscation", "limit", "order"}
+        | {"starting_after", "stream"}
+    ),
 }
 """What a query may say, by endpoint; all else in it is left unread, as it may be a secret."""
-BODILESS: frozenset[Endpoint] = frozenset({"models"})
+BODILESS: frozenset[Endpoint] = frozenset({"models", "stored"})
 """Endpoints whose requests say nothing in a body."""
-LEANING: frozenset[Endpoint] = frozenset({"responses"})
-"""Endpoints whose calls may lean on what a provider keeps."""
+LEANING: frozenset[Endpoint] = frozenset({"responses", "stored"})
+"""Endpoints whose calls may lean on what a provider keeps, or are about it."""
 UNSTREAMED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 _CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
 USUAL_HEADERS = frozenset(
@@ -230,11 +234,12 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         at=received.at,
         digest=None if credential is None else credential.digest,
         parameters=parameters,
+        method="GET" if method == "HEAD" else method,
     )
     if endpoint == "passthrough":
         from proxy.types.passthrough import PassedRequest  # noqa: PLC0415  # few calls are such
 
-        head = replace(head, passed=PassedRequest(method, path, received.query))
+        head = replace(head, passed=PassedRequest(method, path, received.query), method=method)
     if request_headers.PREFIX in names or "traceparent" in headers:
         head = request_headers.common(headers, head)
     if client.read_headers is not None:

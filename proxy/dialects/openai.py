@@ -5,7 +5,7 @@ Sources: OpenAI's API reference for legacy completions, chat completions and emb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from proxy.dialects import other_gateways, request_headers
@@ -39,7 +39,7 @@ from proxy.dialects.fields import (
 from proxy.dialects.responses import events, from_chat, reading, request, writing
 from proxy.dialects.responses.words import ENDS
 from proxy.errors import BadField, GuardBlocked, MethodNotAllowed, ProxyError
-from proxy.types import Endpoint, Json, Secret
+from proxy.types import Call, Endpoint, Json, Secret
 
 START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
 
@@ -211,8 +211,17 @@ AZURE_ROUTES: dict[tuple[str, str], Endpoint] = {
 """What Azure's clients ask for with an ``api-version``. The first route that a path fits counts:
 that of a chat stands before that of a completion, which ends in the same way."""
 
+_ABOUT_RESPONSES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("POST", "/responses", "responses"),
+    ("GET", "/responses/{id}", "stored"),
+    ("DELETE", "/responses/{id}", "stored"),
+    ("POST", "/responses/{id}/cancel", "stored"),
+    ("GET", "/responses/{id}/input_items", "stored"),
+)
 RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = {
-    ("POST", prefix + "/responses"): "responses" for prefix in ("/v1", "", "/openai/v1", "/openai")
+    (method, prefix + path): endpoint
+    for prefix in ("/v1", "", "/openai/v1", "/openai")
+    for method, path, endpoint in _ABOUT_RESPONSES
 }
 
 INFO_ROUTES: dict[tuple[str, str], Endpoint] = {
@@ -248,7 +257,14 @@ def with_endpoints(client: Client) -> Client:
         reads_error_events=True,
     )
     models = replace(client, whole=other_gateways.model_info)
-    return replace(client, endpoints={"responses": there, "models": models})
+    kept = replace(client, whole=_whole_stored)
+    return replace(client, endpoints={"responses": there, "models": models, "stored": kept})
+
+
+def _whole_stored(call: Call, parts: Mapping[int, Json]) -> Json:
+    from proxy.dialects.responses.stored import whole_stored  # noqa: PLC0415  # few ask for it
+
+    return whole_stored(call, parts)
 
 
 def responding(server: Server) -> Server:

@@ -42,6 +42,7 @@ class UpstreamRequest:
     dropped: tuple[str, ...]
     most_answered: int
     passed: PassedOn | None = None
+    method: str = "POST"
 
 
 def translated(
@@ -127,7 +128,7 @@ def build_request(
     elif not target.upstream.asks_usage and "stream_options" in body:
         body, dropped = _without_usage(body), (*dropped, "stream_options")
     if call.pin is not None:
-        body = _leaning(body, call.pin, way)
+        body = _leaning(body, call, call.pin, way)
     try:
         written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
     except TypeError:
@@ -142,14 +143,14 @@ def build_request(
     )
 
 
-def _leaning(body: Json, pin: Pin, way: Way) -> Json:
+def _leaning(body: Json, call: Call, pin: Pin, way: Way) -> Json:
     """Return a body that leans on what its upstream keeps. Raises ``NotFound`` for a target that
     speaks no Responses any more. The policy has not looked at this name: the id is one that was
     given for this target."""
     if way.endpoint != "responses":
         from proxy.dialects.responses.sealing import unknown_id  # noqa: PLC0415  # few calls lean
 
-        raise unknown_id(pin.sealed)
+        raise unknown_id(call.head, pin.sealed)
     return {**body, PREVIOUS: pin.id}
 
 

@@ -124,7 +124,7 @@ class HttpExchange:
 
     async def read_call(self, head: RequestHead, caller: str) -> Call:
         if head.endpoint in dialects.BODILESS:
-            self._call = Call(head, {})
+            self._call = Call(head, {}, caller=caller)
         elif head.passed is not None:
             from proxy.edge.passed import read_passed_call  # noqa: PLC0415  # few calls are such
 
@@ -149,7 +149,7 @@ class HttpExchange:
 
     def _pinned(self, call: Call) -> Call:
         """Return a call with the place of what it leans on, if it does. Raises ``Refused``."""
-        if call.body.get(PREVIOUS) is None:
+        if call.head.endpoint == "responses" and call.body.get(PREVIOUS) is None:
             return call
         from proxy.dialects.responses.sealing import pinned  # noqa: PLC0415  # few calls lean
 

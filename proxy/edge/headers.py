@@ -6,7 +6,7 @@ from proxy.dialects.base import Client
 from proxy.errors import ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.record import Record
-from proxy.types import Head, Json
+from proxy.types import UNBILLED, Head, Json
 from proxy.types.limit import Limit, LimitKind
 from proxy.types.outcome import READING, Outcome
 from proxy.usage import usd_text
@@ -91,8 +91,8 @@ def of_answer(
     if client.headers is not None:
         headers.update(client.headers(data, len(record.attempts), record.cache))
     asked = record.head
-    is_count = asked is not None and asked.endpoint == "count_tokens"
-    is_priced = record.attempts or record.saved or is_count
+    is_free = asked is not None and asked.endpoint in UNBILLED
+    is_priced = record.attempts or record.saved or is_free
     if head.streamed:
         headers["x-accel-buffering"] = "no"
     elif is_priced and (cost := record.billing.cost) is not None:

@@ -66,7 +66,7 @@ def shared_call_fields(facts: CallFacts) -> SharedCallFields:
     tags = facts.tags
     asked = bool(facts.attempts)
     return SharedCallFields(
-        method=facts.method or ("GET" if facts.endpoint == "models" else "POST"),
+        method=facts.method,
         route=facts.route or UNKNOWN,
         status=facts.status,
         error=facts.failure.code if facts.failure is not None else None,

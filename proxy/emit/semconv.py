@@ -100,4 +100,4 @@ LANGFUSE_TAGS = "langfuse.trace.tags"
 LANGFUSE_METADATA = "langfuse.trace.metadata."
 
 OPERATIONS = {"completions": "text_completion", "chat": "chat", "embeddings": "embeddings"}
-OPERATIONS |= {"count_tokens": "count_tokens", "passthrough": "passthrough"}  # words of our own
+OPERATIONS |= {name: name for name in ("count_tokens", "passthrough", "stored")}  # words of our own

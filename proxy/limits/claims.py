@@ -19,7 +19,17 @@ from proxy.errors import BadField
 from proxy.estimate import NONE_KNOWN, body_quarters, whole_tokens
 from proxy.limits.most_expensive import highest_cost
 from proxy.record import Record
-from proxy.types import UNCHANGED, Call, Changes, Json, ModelCall, Plan, Target, Translated
+from proxy.types import (
+    UNBILLED,
+    UNCHANGED,
+    Call,
+    Changes,
+    Json,
+    ModelCall,
+    Plan,
+    Target,
+    Translated,
+)
 from proxy.types.limit import MOST, CallSize, Claim, ClaimTemplate, LimitKind
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
@@ -146,7 +156,7 @@ def _sent(call: Call, target: Target, changes: Changes) -> Translated | None:
 
 
 def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
-    if call.head.endpoint == "count_tokens":  # it costs nothing, and no model reads it
+    if call.head.endpoint in UNBILLED:  # it costs nothing, and no model reads it
         return CallSize(target, prompt=0, answers=0, body={})
     if call.head.passed is not None:  # as none at all it would fit what is spent
         prompt = min(whole_tokens(body_quarters(call.body, call.quarters)), MOST)

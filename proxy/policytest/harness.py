@@ -254,7 +254,7 @@ class _Http:
     answers: list[ScriptedAnswer]
     asked: list[SentRequest]
 
-    async def post(
+    async def post(  # noqa: PLR0913  # as the wall of a process
         self,
         url: str,
         headers: Mapping[str, str],
@@ -263,6 +263,7 @@ class _Http:
         on_sent: Callable[[], None] = nothing,
         *,
         fresh: bool = False,
+        method: str = "POST",
     ) -> _Reply:
         return await self._answered(url, headers, body, timeouts, on_sent)
 

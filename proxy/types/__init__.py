@@ -20,6 +20,7 @@ from proxy.types.target import Secret as Secret
 from proxy.types.target import Target as Target
 from proxy.types.target import Timeouts as Timeouts
 from proxy.types.target import Upstream as Upstream
+from proxy.types.way import UNBILLED as UNBILLED
 from proxy.types.way import AskedNumbers, ChangedFields
 from proxy.types.way import Endpoint as Endpoint
 from proxy.types.way import Way as Way
@@ -61,7 +62,7 @@ class RequestHead:
     ``parameters`` are what its path and its query name, as far as the route knows them; ``route``
     has the names alone. ``alternatives`` are deployments that were not drawn, as ``deployment``
     was: the key must be allowed to use them, too. ``passed`` is what a request for a path that is
-    passed on says beside.
+    passed on says beside. ``method`` is that of HTTP, where a ``HEAD`` of ours is a ``GET``.
     """
 
     dialect: str
@@ -87,6 +88,7 @@ class RequestHead:
     parameters: tuple[tuple[str, str], ...] = ()
     alternatives: tuple[str, ...] = ()
     passed: PassedRequest | None = None
+    method: str = "POST"
 
     def parameter(self, name: str) -> str | None:
         """Return what the path or the query says under a name; None where they do not."""

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 Endpoint = Literal[
-    "completions", "chat", "responses", "embeddings", "models", "count_tokens", "passthrough"
-]
+    "completions", "chat", "responses", "embeddings", "models", "count_tokens", "passthrough",
+    "stored"
+]  # fmt: skip
+UNBILLED: frozenset[Endpoint] = frozenset({"count_tokens", "stored"})
+"""Endpoints of calls for which no model works: they cost nothing, and count for limits of calls
+alone. Of their answers none is kept."""
 TargetEndpoint = Literal["completions", "chat", "responses"]
 """What a target may speak alone."""
 

@@ -218,7 +218,15 @@ class Upstreams:
             return self.http.pass_on(how, request.url, headers, request.body, timeouts, on_sent)
         streamed = asked.call.stream and DIALECTS[upstream.dialect].server.streams
         timeouts = upstream.timeouts.within(time_left, streamed=streamed)
-        return self.http.post(request.url, headers, request.body, timeouts, on_sent, fresh=fresh)
+        return self.http.post(
+            request.url,
+            headers,
+            request.body,
+            timeouts,
+            on_sent,
+            fresh=fresh,
+            method=request.method,
+        )
 
     def _headers(self, asked: OpenAttempt) -> dict[str, str]:
         via = asked.call.head.via
@@ -304,6 +312,10 @@ def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
 
         return passed.request_of(context, target)
     asks, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
+    if call.head.endpoint == "stored":
+        from proxy.dialects.stored_request import build_stored_request  # noqa: PLC0415  # few are
+
+        return build_stored_request(call, target, spoken)
     return build_request(call, target, asks, spoken, context.model_leg.changes_for(target))
 
 

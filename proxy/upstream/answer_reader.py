@@ -37,6 +37,8 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     if media_type not in (JSON, EVENTS):
         media_type = media_type.partition(";")[0].strip().lower()
     upstream = asked.target.upstream
+    if endpoint == "stored":
+        return _stored_reader(asked, media_type, ids)
     spoken = DIALECTS[upstream.dialect]
     server = spoken.server.endpoints.get(endpoint, spoken.server)
     asks = DIALECTS[call.head.dialect]
@@ -54,6 +56,22 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
     return WholeReader(
         leg, turn, server, documents, stream=call.stream, limit=limit, own=own, seal=seal
+    )
+
+
+def _stored_reader(asked: OpenAttempt, media_type: str, ids: ResponseIds | None) -> AnswerReader:
+    """Return what reads a document about a response that its provider keeps."""
+    from proxy.dialects.responses.stored import StoredReader, kind_of  # noqa: PLC0415  # few are
+
+    if media_type != JSON:
+        raise UpstreamInvalid("The upstream sent no JSON.")
+    upstream = asked.target.upstream
+    return StoredReader(
+        asked.attempt.leg,
+        kind_of(asked.call.head),
+        Documents(upstream.max_answer_values),
+        limit=upstream.max_answer_bytes or ANSWER_BYTES,
+        seal=None if ids is None else _seal_of(asked, ids),
     )
 
 

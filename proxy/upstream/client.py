@@ -188,7 +188,7 @@ class HttpClient:
         """How many requests wait for a connection, as all that may be open are in use."""
         return self._pool.waiting
 
-    async def post(
+    async def post(  # noqa: PLR0913  # a request, and how it is sent
         self,
         url: str,
         headers: Mapping[str, str],
@@ -197,9 +197,14 @@ class HttpClient:
         on_sent: Callable[[], None] = nothing,
         *,
         fresh: bool = False,
+        method: str = "POST",
     ) -> HttpReply:
-        """Send a request, return the reply once its head is there. Raises ``UpstreamError``."""
-        place = self._places[url] if url in self._places else self._place(url)
+        """Send a request, return the reply once its head is there. Raises ``UpstreamError``. Those
+        of another ``method`` are about one thing each: where they lead is not kept."""
+        if method != "POST":
+            place = KnownPlace(place_of(url, method))
+        else:
+            place = self._places[url] if url in self._places else self._place(url)
         request, origin = place.written(headers, len(body)), place.target.origin
         until = self._now() + timeouts.total
         connection = None if fresh else self._pool.take_rested(origin)

@@ -94,7 +94,7 @@ class Http(Protocol):
     out to be closed just when it is used: ``UpstreamStale`` says so, and ``fresh`` takes none such.
     """
 
-    async def post(
+    async def post(  # noqa: PLR0913  # a request, and how it is sent
         self,
         url: str,
         headers: Mapping[str, str],
@@ -103,6 +103,7 @@ class Http(Protocol):
         on_sent: Callable[[], None] = nothing,
         *,
         fresh: bool = False,
+        method: str = "POST",
     ) -> Reply: ...
 
     async def pass_on(

@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from tests.sdks import frameworks
@@ -148,7 +149,21 @@ def openai(base: str, key: str, step: Step) -> Step:
         with client.responses.stream(**step["with"]) as stream:
             kinds = [event.type for event in stream]
             return {**response(stream.get_final_response()), "kinds": kinds}
+    if step["do"] in ABOUT_RESPONSES:
+        return ABOUT_RESPONSES[step["do"]](client.responses, step["with"])
     return openai_like(client, step)
+
+
+ABOUT_RESPONSES: dict[str, Callable[[Any, Any], Step]] = {
+    "retrieve": lambda responses, said: response(responses.retrieve(**said)),
+    "cancel": lambda responses, said: response(responses.cancel(**said)),
+    "delete": lambda responses, said: {"ok": True, "data": responses.delete(**said)},
+    "items": lambda responses, said: {
+        "ok": True,
+        "data": [plain(item) for item in responses.input_items.list(**said)],
+    },
+}
+"""The calls about a response that its provider keeps; a list is read page by page."""
 
 
 def response(answer: Any) -> Step:

@@ -24,7 +24,7 @@ from proxy.dialects.fields import (
 from proxy.errors import BadField
 from proxy.types import Json
 
-NOT_LATER = "is not served: an answer comes with its call"
+NOT_LATER = "is not served: an answer comes with its call, which is charged for it"
 
 RESPONSES: Fields = {
     "model": required(string()),

@@ -1,9 +1,10 @@
 """The ids of responses as clients get them: sealed, so that an id leads back to the target that
 keeps the state, from any replica that has the secret, and for the key that got it alone.
 
-Nothing is kept here. What is sealed is the key, the deployment, the target and the provider's own
-id: a keyed hash of them is both the proof and the nonce of the stream that hides them, so one id
-has one form.
+Nothing is kept here. A keyed hash of the key, the deployment, the target and the provider's own id
+is both the proof of them and the nonce of the stream that hides them, so one id has one form. The
+key is in the proof alone: who opens an id has to be it. Ids stay short, as guards read what is
+longer than ids are.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-import orjson
-
 from proxy.dialects.responses.words import PREVIOUS
 from proxy.errors import BadField, NotFound
 from proxy.frozen import frozen
-from proxy.types import Call, Json, Pin
+from proxy.types import Call, Json, Pin, RequestHead
 from proxy.words import ascii_word
 
 PREFIX = "resp_"
 PROOF_BYTES = 16
 BLOCK_BYTES = 64
+MOST_NAME = 8 * 1024  # characters of a name that an id leads to
 MOST_SEALED = 4096  # characters of an id that a client may send
 NOT_SEALED = "needs HEADRACE_ID_SECRET, which is not set: no id leads back to what a provider keeps"
 
+_HEX = re.compile(r"resp_(?:[0-9a-f]{2})+")
 _SEALED = re.compile(r"resp_[A-Za-z0-9_-]{24,}")
 _OF_PROVIDERS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,1023}")
 """The ids that are sealed. Any other passes as it came, and nothing can lean on it."""
@@ -52,18 +53,19 @@ class SealSecret:
         ]
         return cls(*made)
 
-    def seal(self, plain: bytes) -> bytes:
-        proof = self._proof(plain)
+    def seal(self, key: str, plain: bytes) -> bytes:
+        proof = self._proof(key, plain)
         return proof + self._hidden(proof, plain)
 
-    def open(self, sealed: bytes) -> bytes | None:
-        """Return what was sealed; None for anything that was not sealed by this secret."""
+    def open(self, key: str, sealed: bytes) -> bytes | None:
+        """Return what was sealed; None for anything that this secret has not sealed for a key."""
         proof = sealed[:PROOF_BYTES]
         plain = self._hidden(proof, sealed[PROOF_BYTES:])
-        return plain if hmac.compare_digest(proof, self._proof(plain)) else None
+        return plain if hmac.compare_digest(proof, self._proof(key, plain)) else None
 
-    def _proof(self, plain: bytes) -> bytes:
-        return blake2b(plain, digest_size=PROOF_BYTES, key=self.proves).digest()
+    def _proof(self, key: str, plain: bytes) -> bytes:
+        whole = _packed(key) + plain
+        return blake2b(whole, digest_size=PROOF_BYTES, key=self.proves).digest()
 
     def _hidden(self, nonce: bytes, text: bytes) -> bytes:
         """Return a text hidden by the stream of a nonce, or a hidden one as it was."""
@@ -88,9 +90,9 @@ class ResponseIds:
 
     def seal(self, key: str, deployment: str, target: str, own: str) -> str:
         """Return a provider's id as the client of a key gets it."""
-        if not _OF_PROVIDERS.fullmatch(own):
+        if not _OF_PROVIDERS.fullmatch(own) or max(map(len, (key, deployment, target))) > MOST_NAME:
             return own
-        sealed = self.secrets[0].seal(orjson.dumps([key, deployment, target, own]))
+        sealed = self.secrets[0].seal(key, _packed(deployment) + _packed(target) + _shortened(own))
         text = PREFIX + urlsafe_b64encode(sealed).decode().rstrip("=")
         return text if len(text) <= MOST_SEALED else own
 
@@ -102,13 +104,35 @@ class ResponseIds:
         if sealed is None:
             return None
         for secret in self.secrets:
-            plain = secret.open(sealed)
+            plain = secret.open(key, sealed)
             if plain is not None:
-                owner, deployment, target, own = orjson.loads(plain)
-                if owner != key:
-                    return None
-                return Pin(sealed=text, deployment=deployment, target=target, id=own)
+                deployment, rest = _unpacked(plain)
+                target, own = _unpacked(rest)
+                return Pin(sealed=text, deployment=deployment, target=target, id=_lengthened(own))
         return None
+
+
+def _packed(name: str) -> bytes:
+    """Return a name behind its length, so that no two names are written like two others."""
+    raw = name.encode("utf-8", "surrogatepass")
+    return len(raw).to_bytes(2) + raw
+
+
+def _unpacked(raw: bytes) -> tuple[str, bytes]:
+    """Return the name that bytes begin with, and those behind it."""
+    end = 2 + int.from_bytes(raw[:2])
+    return raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]
+
+
+def _shortened(own: str) -> bytes:
+    """Return an id in fewer bytes where it is of digits in hex, as OpenAI's are."""
+    if _HEX.fullmatch(own):
+        return b"h" + bytes.fromhex(own.removeprefix(PREFIX))
+    return b"i" + own.encode("ascii")
+
+
+def _lengthened(raw: bytes) -> str:
+    return PREFIX + raw[1:].hex() if raw[:1] == b"h" else raw[1:].decode("ascii")
 
 
 def _decoded(text: str) -> bytes | None:
@@ -152,23 +176,31 @@ class AnswerIds:
 
 
 def pinned(call: Call, ids: ResponseIds | None) -> Call:
-    """Return a call with the place of the state that it leans on, in place of the id in its body.
-    Raises ``BadField`` without a secret, and ``NotFound`` for an id that was not given to the very
-    key that calls."""
-    given: Any = call.body[PREVIOUS]
+    """Return a call with the place of the state that it leans on, or is about, in place of the id
+    in its body or path. Raises ``BadField`` without a secret, and ``NotFound`` for an id that was
+    not given to the very key that calls."""
+    head = call.head
+    is_stored = head.endpoint == "stored"
+    given: Any = head.parameter("id") if is_stored else call.body[PREVIOUS]
     if ids is None:
-        raise BadField(PREVIOUS, NOT_SEALED)
+        raise BadField(param_of(head), NOT_SEALED)
     pin = ids.open(given, call.caller)
     if pin is None:
-        raise unknown_id(given)
-    named = call.head.deployment or call.deployment
+        raise unknown_id(head, given)
+    if is_stored:  # policy decides by the very target, which any title of a deployment names
+        return replace(call, models=(pin.target,), deployment=pin.deployment, pin=pin)
+    named = call.deployment if head.deployment or call.deployment else pin.deployment
     body = {name: value for name, value in call.body.items() if name != PREVIOUS}
-    return replace(
-        call, body=body, pin=pin, deployment=call.deployment if named else pin.deployment
-    )
+    return replace(call, body=body, pin=pin, deployment=named)
 
 
-def unknown_id(text: str) -> NotFound:
+def param_of(head: RequestHead) -> str:
+    """Return the name under which a call says an id."""
+    return "response_id" if head.endpoint == "stored" else PREVIOUS
+
+
+def unknown_id(head: RequestHead, text: str) -> NotFound:
     """Return the error for an id that leads nowhere: the same words whatever the reason."""
-    message = f"Previous response with id '{ascii_word(text)}' not found."
-    return NotFound(message, param=PREVIOUS)
+    what = "Response" if head.endpoint == "stored" else "Previous response"
+    message = f"{what} with id '{ascii_word(text)}' not found."
+    return NotFound(message, param=param_of(head))

@@ -21,7 +21,9 @@ from proxy.types import UNCHANGED, Changes, Refusal, ScopedLimit
 from proxy.types.guard import Capture, Guarding
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-ENDPOINTS = ("chat", "completions", "responses", "embeddings", "count_tokens", "passthrough")
+ENDPOINTS = (
+    *("chat", "completions", "responses", "embeddings", "count_tokens", "passthrough", "stored"),
+)
 
 
 class RuleCompiler:

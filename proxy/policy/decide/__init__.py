@@ -17,7 +17,7 @@ from proxy.policy.decide.parts import bounds_of, guards_of
 from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, unlike
 from proxy.policy.decide.snapshot import Credential, Reach, Snapshot, VirtualKey
-from proxy.types import UNCHANGED, Call, ModelCall, Pin, Plan, RequestHead
+from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Pin, Plan, RequestHead
 from proxy.types.listed_model import ListedModel
 from proxy.words import ascii_word, listed
 
@@ -84,10 +84,11 @@ class KeyCaller:
 
     def _decide_pinned(self, call: Call, pin: Pin) -> Plan:
         """Return the plan for a call that leans on what one target keeps."""
-        from proxy.policy.decide.pins import check_pin, pinned_plan  # noqa: PLC0415  # few do
+        from proxy.policy.decide import pins  # noqa: PLC0415  # few do
 
-        check_pin(self.known, call, pin)
-        return pinned_plan(decide(self.snapshot, self.known, call), pin)
+        call = pins.redrawn(call, pin)
+        pins.check_pin(self.known, call, pin)
+        return pins.pinned_plan(decide(self.snapshot, self.known, call), call, pin)
 
 
 def _is_kept(plan: DecidedPlan, head: RequestHead) -> bool:
@@ -217,7 +218,7 @@ def _plan(basis: Basis, tags: Mapping[str, str], warnings: tuple[str, ...]) -> D
         hedge_after=deployment.hedge_after,
         refusal=refusal,
         bounds=bounds,
-        cache=None if call.head.endpoint == "count_tokens" else cache,
+        cache=None if call.head.endpoint in UNBILLED else cache,
         may_refresh=key.may_refresh,
         guards=guards,
         by=effects_by(where, first, any_),

@@ -9,28 +9,40 @@ from proxy.policy.decide.snapshot import VirtualKey
 from proxy.types import Call, ModelCall, Pin, Plan
 
 
+def redrawn(call: Call, pin: Pin) -> Call:
+    """Return a call whose deployment was drawn with that of its pin, where it was one to draw."""
+    head = call.head
+    drawn = (head.deployment, *head.alternatives)
+    if not head.alternatives or pin.deployment not in drawn:
+        return call
+    others = tuple(each for each in drawn if each is not None and each != pin.deployment)
+    return replace(call, head=replace(head, deployment=pin.deployment, alternatives=others))
+
+
 def check_pin(key: VirtualKey, call: Call, pin: Pin) -> None:
     """Raise ``NotFound`` where a key reaches the deployment of a pin no more, or where that does
     not serve the model that a call asks for and names by the pin alone."""
     reach = key.deployments.get(pin.deployment)
     if reach is None:
-        raise unknown_id(pin.sealed)
+        raise unknown_id(call.head, pin.sealed)
     is_named = call.head.deployment is not None or call.deployment != pin.deployment
-    if not (is_named or all(reach in key.named.get(model, ()) for model in call.models)):
-        raise unknown_id(pin.sealed)
+    if is_named or call.head.endpoint == "stored":
+        return
+    if not all(reach in key.named.get(model, ()) for model in call.models):
+        raise unknown_id(call.head, pin.sealed)
 
 
-def pinned_plan(plan: Plan, pin: Pin) -> Plan:
+def pinned_plan(plan: Plan, call: Call, pin: Pin) -> Plan:
     """Return a plan with the target of a pin alone. Raises ``NotFound`` where policy does not send
     the call there."""
     if plan.deployment != pin.deployment:
-        raise unknown_id(pin.sealed)
-    model_calls = tuple(_pinned(each, pin) for each in plan.model_calls)
+        raise unknown_id(call.head, pin.sealed)
+    model_calls = tuple(_pinned(each, call, pin) for each in plan.model_calls)
     return replace(plan, model_calls=model_calls, hedge_after=None)
 
 
-def _pinned(model_call: ModelCall, pin: Pin) -> ModelCall:
+def _pinned(model_call: ModelCall, call: Call, pin: Pin) -> ModelCall:
     targets = tuple(each for each in model_call.targets if each.title == pin.target)[:1]
     if not targets:
-        raise unknown_id(pin.sealed)
+        raise unknown_id(call.head, pin.sealed)
     return replace(model_call, targets=targets, pool=1)

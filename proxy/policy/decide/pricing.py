@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from proxy.policy.decide.snapshot import Deployment
-from proxy.types import Call, ModelCall, Refusal, ScopedLimit, Target
+from proxy.types import UNBILLED, Call, ModelCall, Refusal, ScopedLimit, Target
 from proxy.types.guard import Guarding
 from proxy.types.target import lack
 from proxy.usage import in_force
@@ -18,7 +18,7 @@ ASK_ALONE = frozenset({"embeddings", "passthrough"})
 
 def is_priced(target: Target, call: Call) -> bool:
     """True if a whole price is in force on the call's day for what it asks."""
-    if target.always_priced or call.head.endpoint == "count_tokens":
+    if target.always_priced or call.head.endpoint in UNBILLED:
         return True
     price = in_force(target.prices, call.head.at.date())
     return price is not None and lack(price, call.head.endpoint in ASK_ALONE) is None

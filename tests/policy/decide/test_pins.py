@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,12 +41,13 @@ policies:
 """
 
 
-def decided(folder: Path, model: str, pin: Pin, header: str | None = None) -> Plan:
+def decided(folder: Path, model: str, pin: Pin, header: str | None = None, *others: str) -> Plan:
     folder.mkdir(exist_ok=True)
     (folder / "policies.yaml").write_text(POLICY)
     head = RequestHead(
         "openai", "responses", "/", "r", digest=Secret(KEY).digest, deployment=header
     )
+    head = replace(head, alternatives=others)
     own = pin.deployment if header is None else None
     call = Call(head, {}, models=(model,), deployment=own, pin=pin)
     return InForce(read_folder(folder, {})).identify(head).decide(call)
@@ -106,3 +108,12 @@ def test_a_header_may_name_the_very_deployment(tmp_path: Path) -> None:
 def test_a_header_that_names_nothing_is_refused_as_ever(tmp_path: Path) -> None:
     with pytest.raises(ProxyError, match="deployment nothing"):
         decided(tmp_path, "first", Pin("resp_s", "support-chat", "openai/first", "i"), "nothing")
+
+
+@pytest.mark.parametrize("drawn", [("weighted", "support-chat"), ("support-chat", "weighted")])
+def test_of_deployments_to_draw_from_it_goes_to_its_own(
+    drawn: tuple[str, str], tmp_path: Path
+) -> None:
+    plan = decided(tmp_path, "first", Pin("s", "support-chat", "openai/first", "i"), *drawn)
+
+    assert (plan.deployment, len(plan.model_calls[0].targets)) == ("support-chat", 1)

@@ -1,0 +1,142 @@
+"""Calls about a response that its provider keeps: to read, cancel and delete it, and its question.
+
+None of them has a body. What they show is in chat's form for the guards of answers: the items as
+those of an answer are, and beside them all else that the document has. No part of it is the
+question of the call, so nothing is left out as repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+from proxy.dialects.documents import Documents
+from proxy.dialects.pieces import dump
+from proxy.dialects.reading import Document, Seal
+from proxy.dialects.responses.reading import member
+from proxy.dialects.responses.writing import choice_of
+from proxy.errors import AnswerTooLarge, BadField, UpstreamInvalid
+from proxy.meter import answer_quarters
+from proxy.offload import LARGE_BYTES
+from proxy.types import Call, Chunk, Json, RequestHead, Untouched
+
+INPUT_ITEMS, CANCEL = "/input_items", "/cancel"
+MOST_INCLUDED = 16
+NOT_STREAMED = "is not served: a response that is kept is read as a whole"
+
+
+class StoredKind(NamedTuple):
+    """What a call about a response is answered with: a document that has this list or, without one,
+    that says ``deleted``. ``suffix`` ends the path."""
+
+    suffix: str
+    listed: str | None
+
+
+def kind_of(head: RequestHead) -> StoredKind:
+    """Return what a call wants of a response, by its method and its path."""
+    if head.route.endswith(INPUT_ITEMS):
+        return StoredKind(INPUT_ITEMS, "data")
+    if head.route.endswith(CANCEL):
+        return StoredKind(CANCEL, "output")
+    return StoredKind("", None if head.method == "DELETE" else "output")
+
+
+ASKED: Mapping[str, re.Pattern[str]] = {
+    "after": re.compile(r"[A-Za-z0-9._:=-]{1,256}"),
+    "include": re.compile(r"[a-z_.]{1,64}"),
+    "limit": re.compile(r"[1-9][0-9]?|100"),
+    "order": re.compile(r"asc|desc"),
+}
+"""What a query may ask of a response or of its items, and in which words."""
+OF_STREAMS: Mapping[str, str] = {"stream": "false", "include_obfuscation": "", "starting_after": ""}
+"""What is for streams alone, and the one word of it that asks for none."""
+
+
+def asked_of(head: RequestHead) -> list[tuple[str, str]]:
+    """Return what the query of a call asks, as its upstream is asked. Raises ``BadField``."""
+    asked: list[tuple[str, str]] = []
+    for written, value in head.parameters:
+        name = written.removesuffix("[]")
+        if name in OF_STREAMS and value not in (OF_STREAMS[name], "false"):
+            raise BadField(name, NOT_STREAMED)
+        if name not in ASKED:
+            continue
+        if ASKED[name].fullmatch(value) is None:
+            raise BadField(name, "is none of what it may be")
+        if name != "include" and any(known == name for known, _ in asked):
+            raise BadField(name, "stands there twice")
+        asked.append(("include[]" if name == "include" else name, value))
+    if len(asked) > MOST_INCLUDED:
+        raise BadField("include", f"has more than {MOST_INCLUDED} entries")
+    return asked
+
+
+class StoredReader:
+    """One document about a response, with the ids that its client gets. ``limit`` bounds its
+    bytes."""
+
+    __slots__ = ("_documents", "_kind", "_left", "_leg", "_raw", "_seal")
+    holds: ClassVar[bool] = True
+
+    def __init__(
+        self, leg: int, kind: StoredKind, documents: Documents, *, limit: int, seal: Seal | None
+    ) -> None:
+        self._leg = leg
+        self._kind = kind
+        self._documents = documents
+        self._left = limit
+        self._seal = seal
+        self._raw = bytearray()
+
+    def feed(self, piece: bytes) -> Sequence[Document]:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise AnswerTooLarge("The upstream sent an answer that is too large.")
+        self._raw += piece
+        return ()
+
+    def close(self) -> list[bytearray]:
+        return [self._raw]
+
+    def read(self, document: Document) -> list[Chunk]:
+        whole = bytes(document)
+        self._raw.clear()
+        data = self._documents.read(whole)
+        sealed = None if self._seal is None else self._seal(data)
+        if sealed is not None:
+            data, whole = sealed, dump(sealed, len(whole))
+        read = in_chat(data, self._kind)
+        size = len(whole)
+        if size <= LARGE_BYTES:
+            return [Chunk(read, Untouched(whole), self._leg, last=True)]
+        quarters = answer_quarters(read)
+        raw = Untouched(whole)
+        return [Chunk(read, raw, leg=self._leg, last=True, size=size, quarters=quarters)]
+
+    def end(self) -> list[Chunk]:
+        return []
+
+
+def in_chat(document: Json, kind: StoredKind) -> Json:
+    """Return a document in chat's form. Raises ``UpstreamInvalid`` for one of another kind."""
+    listed = kind.listed
+    items = [] if listed is None else document.get(listed)
+    if listed is None and document.get("deleted") is not True:
+        raise UpstreamInvalid("The upstream does not say that it has deleted the response.")
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise UpstreamInvalid(f"The upstream sent an answer without {listed}.")
+    rest = {name: value for name, value in document.items() if name != listed}
+    words = {"role": "assistant", "content": items}
+    return {"choices": [{"index": 0, "message": words, "rest": rest}]}
+
+
+def whole_stored(call: Call, parts: Mapping[int, Json]) -> Json:
+    """Return a document about a response as its upstream has it, but for what guards changed."""
+    choice = choice_of(parts[0])
+    rest = member(choice.get("rest"))
+    listed = kind_of(call.head).listed
+    if listed is None:
+        return rest
+    return {**rest, listed: member(choice.get("message")).get("content")}

@@ -1,0 +1,318 @@
+"""Calls about a response that its provider keeps: over sockets, with guards, limits and other keys,
+and what stands in their queries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.dialects.responses.stored import asked_of, in_chat, kind_of
+from proxy.errors import BadField, UpstreamInvalid
+from proxy.types import RequestHead
+from tests.conftest import KEY
+from tests.dialects.test_leaning import OTHER, House, house, policy
+from tests.doubles import Json, ScriptedUpstream, answer, response, text_item
+
+ITEMS: Json = {
+    "object": "list",
+    "data": [
+        {"id": "msg_0", "type": "message", "role": "user", "content": [
+            {"type": "input_text", "text": "I am ann@example.com."}]},
+    ],
+    "first_id": "msg_0",
+    "last_id": "msg_0",
+    "has_more": False,
+}  # fmt: skip
+DELETED: Json = {"id": "resp_1", "object": "response", "deleted": True}
+CANCELLED = response(status="cancelled", background=True, usage=None)
+WAYS: list[tuple[str, str, Json]] = [
+    ("GET", "", response(instructions="Be brief.", metadata={"a": "b"})),
+    ("DELETE", "", DELETED),
+    ("POST", "/cancel", CANCELLED),
+    ("GET", "/input_items", ITEMS),
+]
+every_way = pytest.mark.parametrize(
+    ("method", "suffix", "document"), WAYS, ids=["read", "delete", "cancel", "items"]
+)
+
+
+@pytest.fixture
+async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    upstream.answer_with(answer(response()))
+    limits = "    limits: [{name: few, requests: 3 per hour, per: key}]\n"
+    policies = policy(upstream.url).replace("  guarding:\n", f"  guarding:\n{limits}")
+    async with house(tmp_path / "policies", upstream, policies) as running:
+        yield running
+
+
+async def about(
+    there: House, given: str, method: str = "GET", suffix: str = "", key: str = KEY, **more: Any
+) -> tuple[int, Json, dict[str, str]]:
+    headers = {"authorization": f"Bearer {key}"}
+    path = f"/v1/responses/{given}{suffix}"
+    async with there.session.request(method, path, headers=headers, **more) as got:
+        raw = await got.read()
+    lower = {name.lower(): value for name, value in got.headers.items()}
+    return got.status, json.loads(raw) if raw else {}, lower
+
+
+def is_unknown(status: int, body: Json, given: str) -> bool:
+    error = body["error"]
+    words = f"Response with id '{given[:64]}' not found."
+    return (status, error["message"], error["param"]) == (404, words, "response_id")
+
+
+@every_way
+async def test_its_key_gets_what_the_provider_says_for_nothing(
+    method: str, suffix: str, document: Json, there: House
+) -> None:
+    given = await there.id_of()
+    there.upstream.answer_with(answer(document))
+
+    status, body, headers = await about(there, given, method, suffix)
+
+    assert status == 200, body
+    own = {"id": given} if "id" in document else {}
+    assert body == {**document, **own}
+    asked = there.last
+    assert (asked.method, asked.path) == (method, f"/v1/responses/resp_1{suffix}")
+    assert (asked.body, "content-type" in asked.headers) == (b"", False)
+    assert asked.headers["authorization"] == "Bearer sk-upstream-secret"
+    assert headers["x-headrace-cost-usd"] == "0"
+    [_, record] = await there.proxy.sink.wait(2)
+    assert (record.outcome, record.head.endpoint, record.head.method) == (
+        "success",
+        "stored",
+        method,
+    )
+    assert (record.billing.cost, record.billing.tokens.total, record.cache) == (0, 0, "bypass")
+    assert record.plan.deployment == "support-chat"
+
+
+@every_way
+async def test_nobody_else_reaches_it(
+    method: str, suffix: str, document: Json, there: House
+) -> None:
+    given = await there.id_of()
+    forged = given[:-1] + ("A" if given[-1] != "A" else "B")
+    asked = len(there.upstream.requests)
+
+    for key, text in ((OTHER, given), (KEY, forged), (KEY, "resp_1"), (KEY, "x" * 3000)):
+        status, body, _ = await about(there, text, method, suffix, key)
+        assert is_unknown(status, body, text), body
+    for text in ("%2e%2e", "..%2f", "a%00b", "%ff"):
+        status, _, _ = await about(there, text, method, suffix)
+        assert status in (404, 405)
+    status, _, _ = await about(there, given, method, suffix, "hr-wrong")
+    assert status == 401
+    assert len(there.upstream.requests) == asked
+
+
+@every_way
+async def test_limits_of_calls_count_it(
+    method: str, suffix: str, document: Json, there: House
+) -> None:
+    given = await there.id_of(model="guarded")
+    there.upstream.answer_with(answer(document))
+
+    seen = [(await about(there, given, method, suffix))[0] for _ in range(3)]
+
+    assert seen == [200, 200, 429]
+
+
+async def test_guards_of_answers_read_what_is_shown(there: House) -> None:
+    given = await there.id_of(model="guarded")
+    kept = response(text_item("Ask bob@example.com."), instructions="Be ann@example.com.")
+    there.upstream.then(answer(kept), answer(ITEMS))
+
+    shown = await about(there, given)
+    items = await about(there, given, suffix="/input_items")
+
+    for status, body, _ in (shown, items):
+        assert status == 200
+        assert "@example.com" not in json.dumps(body)
+    _, body, _ = shown
+    assert (body["id"], body["object"], body["usage"]) == (given, "response", kept["usage"])
+    assert body.keys() == kept.keys()
+    assert items[1] == {**ITEMS, "data": items[1]["data"]}
+
+
+async def test_a_query_passes_as_far_as_it_is_known(there: House) -> None:
+    given = await there.id_of()
+    there.upstream.answer_with(answer(ITEMS))
+    query = "limit=2&order=asc&after=msg_1&include[]=a.b&include=c&token=x&stream=false"
+
+    status, _, _ = await about(there, given, suffix=f"/input_items?{query}")
+
+    assert status == 200
+    path = there.last.path.replace("%5B%5D", "[]")
+    assert path.partition("?")[2] == "limit=2&order=asc&after=msg_1&include[]=a.b&include[]=c"
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("stream=true", "stream"),
+        ("starting_after=3", "starting_after"),
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=x", "limit"),
+        ("limit=1&limit=2", "limit"),
+        ("order=up", "order"),
+        ("after=a%20b", "after"),
+        ("after=" + "a" * 300, "after"),
+        ("include=%0d%0ax", "include"),
+        ("&".join(["include[]=a"] * 17), "include"),
+    ],
+)
+async def test_a_query_that_is_wrong_is_refused_by_name(
+    query: str, named: str, there: House
+) -> None:
+    given = await there.id_of()
+
+    status, body, _ = await about(there, given, suffix=f"?{query}")
+
+    assert (status, body["error"]["param"]) == (400, named), body
+    assert len(there.upstream.requests) == 1
+
+
+async def test_the_upstreams_words_name_the_id_that_its_client_knows(there: House) -> None:
+    given = await there.id_of()
+    error = {"message": "Response with id 'resp_1' not found.", "type": "invalid_request_error"}
+    there.upstream.answer_with(answer({"error": error}, 404))
+
+    status, body, _ = await about(there, given)
+
+    assert status == 404
+    assert given in body["error"]["message"]
+
+
+async def test_a_response_that_has_failed_is_shown_as_it_is(there: House) -> None:
+    given = await there.id_of()
+    failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
+    there.upstream.answer_with(answer(failed))
+
+    status, body, _ = await about(there, given)
+
+    assert (status, body["status"], body["error"]["code"]) == (200, "failed", "server_error")
+
+
+@pytest.mark.parametrize("document", [{}, {"output": "x"}, {"output": [1]}, [], {"data": []}])
+async def test_what_is_no_such_document_is_the_upstreams_fault(document: Any, there: House) -> None:
+    given = await there.id_of()
+    there.upstream.answer_with(answer(document))
+
+    for method in ("GET", "DELETE"):
+        status, body, _ = await about(there, given, method)
+        assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
+
+
+async def test_without_a_secret_the_setting_is_named(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
+        status, body, _ = await about(bare, "resp_1")
+
+    assert (status, body["error"]["param"]) == (400, "response_id")
+    assert "HEADRACE_ID_SECRET" in body["error"]["message"]
+    assert upstream.requests == []
+
+
+async def test_another_method_is_not_allowed(there: House) -> None:
+    status, _, headers = await about(there, "resp_1", "PUT")
+
+    assert (status, headers["allow"]) == (405, "DELETE, GET, HEAD")
+
+
+async def test_its_line_and_its_count_say_stored(there: House) -> None:
+    given = await there.id_of()
+    await about(there, given)
+
+    async with there.session.get(f"{there.proxy.admin}/metrics") as got:
+        lines = (await got.text()).splitlines()
+
+    counts = [line for line in lines if line.startswith("headrace_requests_total{")]
+    assert any('endpoint="stored"' in line and line.endswith(" 1.0") for line in counts)
+
+
+def head(route: str, method: str = "GET", **parameters: str) -> RequestHead:
+    pairs = tuple(parameters.items())
+    return RequestHead("openai", "stored", route, "r", parameters=pairs, method=method)
+
+
+def test_what_is_asked_follows_from_method_and_path() -> None:
+    listed = [
+        kind_of(head(f"/v1/responses/{{id}}{suffix}", method)).listed for method, suffix, _ in WAYS
+    ]
+
+    assert listed == ["output", None, "output", "data"]
+
+
+def test_a_query_is_read_once_and_named() -> None:
+    assert asked_of(head("/responses/{id}", id="x", limit="5")) == [("limit", "5")]
+    with pytest.raises(BadField, match="limit"):
+        asked_of(head("/responses/{id}", limit="-1"))
+
+
+def test_a_document_of_another_kind_is_none() -> None:
+    with pytest.raises(UpstreamInvalid, match="deleted"):
+        in_chat({"deleted": False}, kind_of(head("/responses/{id}", "DELETE")))
+
+
+async def test_a_long_one_passes_and_is_read_by_guards(there: House) -> None:
+    given = await there.id_of(model="guarded")
+    long = response(text_item("word " * 40_000 + "bob@example.com"))
+    there.upstream.answer_with(answer(long))
+
+    status, body, _ = await about(there, given)
+
+    assert status == 200
+    text = body["output"][0]["content"][0]["text"]
+    assert (len(text) > 200_000, "bob@example.com" in text) == (True, False)
+
+
+async def test_a_head_is_answered_without_a_body(there: House) -> None:
+    given = await there.id_of()
+
+    status, body, headers = await about(there, given, "HEAD")
+
+    assert (status, body) == (200, {})
+    assert int(headers["content-length"]) > 100
+    assert there.last.method == "GET"
+
+
+async def test_a_failing_upstream_is_tried_again_and_no_other_is_asked(there: House) -> None:
+    given = await there.id_of(model="resilient")
+    asked = len(there.upstream.requests)
+    there.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
+
+    status, _, _ = await about(there, given, "DELETE")
+
+    assert status == 503
+    paths = [(each.method, each.path) for each in there.upstream.requests[asked:]]
+    assert paths == [("DELETE", "/v1/responses/resp_1")] * 2
+
+
+async def test_nothing_of_it_is_kept(there: House) -> None:
+    given = await there.id_of(model="kept")
+
+    for text in ("one", "two"):
+        there.upstream.answer_with(answer(response(text_item(text))))
+        _, body, _ = await about(there, given)
+        assert body["output"][0]["content"][0]["text"] == text
+
+
+async def test_it_is_explained_as_any_call(there: House) -> None:
+    given = await there.id_of()
+    _, _, headers = await about(there, given)
+
+    path = f"{there.proxy.admin}/explain/{headers['x-request-id']}"
+    async with there.session.get(path) as got:
+        text = await got.text()
+
+    assert got.status == 200, text
+    assert "support-chat" in text
