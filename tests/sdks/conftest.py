@@ -26,7 +26,7 @@ NODE_DRIVERS = Path(__file__).with_name("node") / "drivers.mjs"
 NODE_PACKAGES = NODE_DRIVERS.with_name("node_modules")
 ON_NODE = frozenset(
     {"node-openai-chat", "node-openai-responses", "node-anthropic"}
-    | {"ai-sdk-openai", "ai-sdk-anthropic"}
+    | {"node-azure-chat", "node-azure-responses", "ai-sdk-openai", "ai-sdk-anthropic"}
 )
 LONGEST_S = 90
 

@@ -6,11 +6,13 @@ import { createInterface } from 'node:readline';
 
 import { anthropic } from './anthropic.mjs';
 import { aiAnthropic, aiOpenai } from './ai.mjs';
-import { openaiChat, openaiResponses } from './openai.mjs';
+import { azureChat, azureResponses, openaiChat, openaiResponses } from './openai.mjs';
 
 const DRIVERS = {
   'node-openai-chat': openaiChat,
   'node-openai-responses': openaiResponses,
+  'node-azure-chat': azureChat,
+  'node-azure-responses': azureResponses,
   'node-anthropic': anthropic,
   'ai-sdk-openai': aiOpenai,
   'ai-sdk-anthropic': aiAnthropic,

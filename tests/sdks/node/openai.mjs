@@ -1,19 +1,25 @@
-// OpenAI's SDK, by chats and by Responses.
+// OpenAI's SDK, by chats and by Responses, and its client of Azure.
 
-import OpenAI from 'openai';
+import OpenAI, { AzureOpenAI } from 'openai';
 import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
 
 import { ASKED, City, FOUND, leave, PICTURE, PLACE, retrying, withTools } from './errands.mjs';
 
 const ADDRESS = `data:image/png;base64,${PICTURE}`;
 
-function client(base, key, step) {
+/** The client of Azure names its deployment in the path, and its key in a header of Azure's. */
+function client(base, key, step, azure) {
+  const address = { endpoint: base, apiKey: key, apiVersion: '2026-05-01' };
+  if (azure) return new AzureOpenAI({ ...address, ...retrying(step) });
   Object.assign(process.env, { OPENAI_BASE_URL: `${base}/v1`, OPENAI_API_KEY: key });
   return new OpenAI(retrying(step));
 }
 
-export async function openaiChat(base, key, step) {
-  const chats = client(base, key, step).chat.completions;
+export const azureChat = (base, key, step) => openaiChat(base, key, step, true);
+export const azureResponses = (base, key, step) => openaiResponses(base, key, step, true);
+
+export async function openaiChat(base, key, step, azure = false) {
+  const chats = client(base, key, step, azure).chat.completions;
   const parts = [
     { type: 'text', text: ASKED },
     { type: 'image_url', image_url: { url: ADDRESS } },
@@ -48,8 +54,8 @@ async function ranTools(chats, body, step) {
   return { text, usage: [usage.prompt_tokens, usage.completion_tokens] };
 }
 
-export async function openaiResponses(base, key, step) {
-  const responses = client(base, key, step).responses;
+export async function openaiResponses(base, key, step, azure = false) {
+  const responses = client(base, key, step, azure).responses;
   const parts = [
     { type: 'input_text', text: ASKED },
     { type: 'input_image', image_url: ADDRESS, detail: 'auto' },
