@@ -88,6 +88,11 @@ SAME_FIELD: tuple[tuple[str, ...], ...] = (
 ALIKE = frozenset(name for names in SAME_FIELD for name in names)
 
 
+NO_NAMES: frozenset[str] = frozenset()
+OTHERWISE = frozenset({"context_management"})
+"""Names by which two forms call different fields, each of which only tunes an answer."""
+
+
 def translate(
     from_dialect: Dialect,
     to_dialect: Dialect,
@@ -120,8 +125,9 @@ def translate(
     kept: Json = {}
     implied = to_dialect.server.implied
     dropped += _merged(from_endpoint, to_endpoint, allowed)
+    otherwise = OTHERWISE & known_here.keys() if forms[0] != forms[1] else NO_NAMES
     for name, value in body.items():
-        field = known_there.get(name)
+        field = known_there.get(name) if name not in otherwise else None
         if field is not None:
             problem = None if value is None else field.check(value)
             if problem is None:

@@ -46,6 +46,30 @@ def test_a_field_that_tunes_is_dropped_and_named() -> None:
     assert crossed("fireworks", "openai", repetition_penalty=1.2).dropped == ("repetition_penalty",)
 
 
+@pytest.mark.parametrize(
+    ("came", "goes", "value"),
+    [
+        ("anthropic", "openai", {"edits": [{"type": "clear_thinking_20251015"}]}),
+        ("openai", "anthropic", [{"type": "compaction"}]),
+    ],
+)
+def test_what_two_forms_call_by_one_name_is_dropped_and_named(
+    came: str, goes: str, value: Any
+) -> None:
+    endpoints: dict[str, Any] = {"anthropic": "chat", "openai": "responses"}
+    body: dict[str, Any] = {"model": "m", "max_tokens": 9, "context_management": value}
+    if came == "anthropic":
+        body["messages"] = [{"role": "user", "content": "Hi"}]
+    else:
+        body["input"] = "Hi"
+    ways = endpoints[came], endpoints[goes]
+
+    fitted = translate(DIALECTS[came], DIALECTS[goes], ways, body, target(goes))
+
+    assert "context_management" in fitted.dropped
+    assert "context_management" not in fitted.body
+
+
 def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
     there = target("openai", drops=frozenset({"provider"}), refuses=frozenset())
     names = ["provider", "PROVIDER", "\uff50rovider", "Provider"]

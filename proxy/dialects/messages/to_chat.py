@@ -13,6 +13,7 @@ from proxy.dialects.messages.words import CHOICES, LOST, TIERS, turned
 from proxy.errors import BadField
 from proxy.types import Json
 from proxy.types.reasoning import reasons
+from proxy.words import ascii_word
 
 EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
 OWN_CHOICES, OWN_TIERS = turned(CHOICES), turned(TIERS)
@@ -119,8 +120,9 @@ class _Crossing:
         return made
 
     def _tool(self, at: int, tool: Json) -> Json:
-        if tool.get("type") not in (None, "custom"):
-            raise BadField(f"tools.{at}", LOST)  # a tool that Anthropic runs, or has trained
+        kind = tool.get("type")
+        if kind not in (None, "custom"):  # a tool that Anthropic runs, or has trained
+            raise BadField(f"tools.{at}", f"{LOST}: its type is {ascii_word(str(kind))}")
         self._note_beside(tool, {"type", "name", "description", "input_schema", "strict"})
         function = {"name": tool.get("name"), "parameters": tool.get("input_schema")}
         for name in ("description", "strict"):

@@ -13,6 +13,7 @@ from proxy.dialects.responses.words import LOST
 from proxy.errors import BadField
 from proxy.types import Json
 from proxy.types.reasoning import reasons
+from proxy.words import ascii_word
 
 TAKEN = frozenset(
     {"include", "input", "instructions", "max_output_tokens", "reasoning", "store"}
@@ -114,7 +115,8 @@ class _ItemCrossing:
         elif kind == "custom":
             names = ("name", "description", "format")
         else:
-            raise BadField(f"tools.{at}", LOST)  # a tool that the provider runs
+            # A tool that the provider runs, or a group of tools.
+            raise BadField(f"tools.{at}", f"{LOST}: its type is {ascii_word(str(kind))}")
         self._note_beside("tools", tool, {"type", *names})
         inner = {name: tool[name] for name in names if tool.get(name) is not None}
         return {"type": kind, kind: inner}

@@ -9,8 +9,11 @@ const ADDRESS = `data:image/png;base64,${PICTURE}`;
 
 /** The client of Azure names its deployment in the path, and its key in a header of Azure's. */
 function client(base, key, step, azure) {
-  const address = { endpoint: base, apiKey: key, apiVersion: '2026-05-01' };
-  if (azure) return new AzureOpenAI({ ...address, ...retrying(step) });
+  if (azure) {
+    delete process.env.OPENAI_BASE_URL; // of the order before: it takes no other address beside its own
+    const address = { endpoint: base, apiKey: key, apiVersion: '2026-05-01' };
+    return new AzureOpenAI({ ...address, ...retrying(step) });
+  }
   Object.assign(process.env, { OPENAI_BASE_URL: `${base}/v1`, OPENAI_API_KEY: key });
   return new OpenAI(retrying(step));
 }
