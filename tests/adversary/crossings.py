@@ -22,9 +22,13 @@ from tests.doubles import (
     chat_events,
     cut_before_head,
     head,
+    item_events,
     legacy,
     legacy_events,
+    response,
+    response_events,
     stream,
+    text_item,
 )
 
 ASKED, ANSWERED = "hippo", "rhino"
@@ -67,6 +71,14 @@ WAYS = (
 """What an upstream may do to one request. ``found`` answers with the guarded word, ``zero`` reports
 no tokens in its first event and breaks off, ``slow`` answers late enough for a hedge."""
 
+FORMS = {
+    "legacy": "/v1/completions",
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+}
+"""The paths of clients' forms; all but Messages are the upstream's, too."""
+IN_TURN = ("responses", "legacy", "chat", "responses", "messages")  # no divisor of ``WAYS``
 USUAL = ("answered", "found", "found")
 LEAVES = ("stays", "stays", "stays", "leaves-early", "leaves-midway")
 
@@ -98,7 +110,7 @@ class Step:
     stays."""
 
     case: tuple[str, str, str]
-    chat: bool
+    form: str
     streamed: bool
     asks: str
     ways: tuple[str, ...]
@@ -107,17 +119,20 @@ class Step:
 
     @property
     def path(self) -> str:
-        if self.several:
-            return "/v1/completion"
-        return "/v1/chat/completions" if self.chat else "/v1/completions"
+        return "/v1/completion" if self.several else FORMS[self.form]
 
     def body(self, number: int) -> Json:
         text = f"call {number}, who {self.leaves}: {self.asks} and {','.join(self.ways)}"
         if self.several:
             return {"model": list(MODELS), "prompt": text, "max_tokens": 20}
-        said: Json = {"messages": [{"role": "user", "content": text}]}
-        asked = said if self.chat else {"prompt": text}
-        return {"model": MODELS[0], "stream": self.streamed, "max_tokens": 20, **asked}
+        said: Json = {"role": "user", "content": text}
+        asked: dict[str, Json] = {
+            "legacy": {"prompt": text, "max_tokens": 20},
+            "chat": {"messages": [said], "max_tokens": 20},
+            "responses": {"input": [said], "max_output_tokens": 20},
+            "messages": {"messages": [said], "max_tokens": 20},
+        }
+        return {"model": MODELS[0], "stream": self.streamed, **asked[self.form]}
 
 
 @st.composite
@@ -125,7 +140,7 @@ def steps(draw: st.DrawFn) -> Step:
     several = draw(st.integers(0, 7)) == 0
     return Step(
         case=draw(st.sampled_from(CASES)),
-        chat=not several and draw(st.booleans()),
+        form="legacy" if several else draw(st.sampled_from(sorted(FORMS))),
         streamed=not several and draw(st.booleans()),
         asks=draw(st.sampled_from(("nothing", ASKED))),
         ways=tuple(draw(st.lists(st.sampled_from((*WAYS, *USUAL)), min_size=1, max_size=3))),
@@ -139,11 +154,11 @@ SEQUENCES = st.lists(st.tuples(steps(), st.integers(1, 3)), min_size=1, max_size
 
 
 EVERY_STEP = [
-    Step(case, chat, streamed, ASKED if case[0].startswith("in") else "nothing", (way, "answered"))
+    Step(case, form, streamed, ASKED if case[0].startswith("in") else "nothing", (way, "answered"))
     for number, (case, way, streamed) in enumerate(itertools.product(CASES, WAYS, (False, True)))
-    for chat in (number % 3 == 0,)
+    for form in (IN_TURN[number % len(IN_TURN)],)
 ]
-"""Each case with each way of its first try, whole and streamed."""
+"""Each case with each way of its first try, whole and streamed, in one form after the other."""
 
 
 @dataclass
@@ -156,8 +171,10 @@ class Fickle:
 
     async def __call__(self, asked: Asked, wire: Wire) -> None:
         body = asked.json
-        text = body["messages"][0]["content"] if "messages" in body else body["prompt"]
-        name = f"{text} {body['model'] if body.get('max_tokens') != 20 else ''}"
+        turns = body.get("messages", body.get("input"))
+        text = turns[0]["content"] if turns else body["prompt"]
+        bound = body.get("max_tokens", body.get("max_output_tokens"))
+        name = f"{text} {body['model'] if bound != 20 else ''}"
         found = re.search(r"and ([a-z,]+)$", text)
         ways = found[1].split(",") if found else ["answered"]
         number = self.tries[name] = self.tries.get(name, -1) + 1
@@ -182,11 +199,14 @@ class Fickle:
         told = way not in ("zero", "unreported")
         if not body.get("stream"):
             whole = chat(said) if "messages" in body else legacy(said)
+            whole = response(text_item(said)) if "input" in body else whole
             if not told:
                 del whole["usage"]
             if way in ("cut", "zero"):
                 return _half(whole)
             return _late(answer(whole), asked) if way == "slow" else answer(whole)
+        if "input" in body:
+            return _late_if(way, asked, _response_stream(way, said))
         make = chat_events if "messages" in body else legacy_events
         events = make(said[:12], said[12:], with_usage=told)
         if way == "zero":
@@ -194,7 +214,21 @@ class Fickle:
                 ("prompt_tokens", "completion_tokens", "total_tokens"), 0
             )
         script = stream(events, cut_after=2 if way in ("cut", "zero") else None)
-        return _late(script, asked) if way == "slow" else script
+        return _late_if(way, asked, script)
+
+
+def _response_stream(way: str, said: str) -> Script:
+    """Stream a response: one that is cut is so behind its first words."""
+    item = text_item(said)
+    whole = response(item)
+    if way in ("zero", "unreported"):
+        whole["usage"] = None
+    events = response_events(item_events(0, item, said[:12], said[12:]), whole=whole)
+    return stream(events, done=False, cut_after=5 if way in ("cut", "zero") else None)
+
+
+def _late_if(way: str, asked: Asked, script: Script) -> Script:
+    return _late(script, asked) if way == "slow" else script
 
 
 def _half(whole: Json) -> Script:
