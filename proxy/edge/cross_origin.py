@@ -13,7 +13,8 @@ from proxy.frozen import frozen
 
 ANY = "*"
 KEPT_S = 600  # for which a browser need not ask again
-METHODS = ", ".join(sorted({"HEAD", *(method for method, _ in ROUTES)}))
+OTHERS = frozenset({"DELETE", "HEAD", "PATCH", "PUT"})  # of paths that a deployment lists, too
+METHODS = ", ".join(sorted({*OTHERS, *(method for method, _ in ROUTES)}))
 NAMES = re.compile(r"[A-Za-z0-9_-]{1,64}(?:, ?[A-Za-z0-9_-]{1,64}){0,63}")
 EXPOSED = (
     *("request-id", "retry-after", "retry-after-ms", "x-headrace-cache", "x-headrace-cost-usd"),

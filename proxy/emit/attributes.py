@@ -201,17 +201,24 @@ def _asked(record: Record, last: Attempt) -> Attributes:
     return attributes
 
 
-def attempt_shared(
-    upstream: str, base_url: str, why: str, status: int | None, error: str | None, lost: bool
-) -> Attributes:
+class AttemptEnd(NamedTuple):
+    """Why an upstream was asked, and how that ended."""
+
+    why: str
+    status: int | None
+    error: str | None
+    lost: bool
+
+
+def attempt_shared(upstream: str, base_url: str, method: str, end: AttemptEnd) -> Attributes:
     """Return what the span of one request to an upstream says."""
     return {
-        semconv.HTTP_METHOD: "POST",
-        semconv.HTTP_STATUS: status,
-        semconv.ERROR_TYPE: error,
+        semconv.HTTP_METHOD: method,
+        semconv.HTTP_STATUS: end.status,
+        semconv.ERROR_TYPE: end.error,
         semconv.UPSTREAM: upstream,
-        semconv.WHY: why,
-        semconv.LOST: lost or None,
+        semconv.WHY: end.why,
+        semconv.LOST: end.lost or None,
         **_address(base_url),
     }
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 from proxy.attempts import Attempt
 from proxy.call_facts import CallFacts
 from proxy.emit import attributes, semconv
-from proxy.emit.attributes import SharedCallFields
+from proxy.emit.attributes import AttemptEnd, SharedCallFields
 from proxy.emit.otlp import (
     EVENT,
     SPAN,
@@ -139,8 +139,12 @@ class Traces:
 
     def _of_attempt(self, record: Record, attempt: Attempt, ids: Ids, base_ns: int) -> bytes:
         upstream = attempt.target.upstream
-        result = attempt.why, attempt.status, attempt.error, attempt.lost
-        content = self._attempt(upstream.name, upstream.base_url, *result)
+        passed = record.head.passed if record.head is not None else None
+        method = "POST" if passed is None else passed.method
+        end = AttemptEnd(
+            why=attempt.why, status=attempt.status, error=attempt.error, lost=attempt.lost
+        )
+        content = self._attempt(upstream.name, upstream.base_url, method, end)
         if self._profiles:
             content += self._added("attempt", record)
         ended = attempt.ended or record.ended or attempt.started
@@ -192,11 +196,9 @@ def _model(
     return encode_named(SPAN, f"{operation} {model}", shared)
 
 
-def _attempt(
-    upstream: str, base_url: str, why: str, status: int | None, error: str | None, lost: bool
-) -> bytes:
-    shared = attributes.attempt_shared(upstream, base_url, why, status, error, lost)
-    return encode_named(SPAN, "POST", shared)
+def _attempt(upstream: str, base_url: str, method: str, end: AttemptEnd) -> bytes:
+    shared = attributes.attempt_shared(upstream, base_url, method, end)
+    return encode_named(SPAN, method, shared)
 
 
 def _guard(name: str, stage: str, verdict: str, shadow: bool, error: str | None) -> bytes:

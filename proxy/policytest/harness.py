@@ -15,6 +15,8 @@ from proxy.app import Rooms, assembled
 from proxy.cache import NullCache
 from proxy.dialects import Received, writing
 from proxy.dialects.base import AnswerWriter
+from proxy.dialects.passed import read_passed
+from proxy.dialects.passed_answer import PassedWriter
 from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
 from proxy.emit import Emitters
@@ -42,7 +44,7 @@ from proxy.record import Record, TraceIds
 from proxy.types import Call, Chunk, Head, Json, Plan, RequestHead, Timeouts
 from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
-from proxy.types.passthrough import PassedOn
+from proxy.types.passthrough import PassedOn, PassedPaths
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
 from proxy.upstream.reply import Take, nothing
@@ -92,7 +94,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     guards = _WithoutServices(PolicyGuards(Engine(loop.time)))
     rooms = Rooms(limits=admission, guards=guards, cache=NullCache(), upstreams=upstreams)
     pipeline = assembled(policies, rooms, emitters, lambda: record)
-    exchange = _Exchange(given, played)
+    exchange = _Exchange(given, played, policies.snapshot.passthrough)
     claims = await _claims(policies, exchange)
     before = [replace(claim, amount=_used(given, claim.limit)) for claim in claims]
     await store.admit("before", [claim for claim in before if claim.amount])
@@ -178,8 +180,9 @@ class _Exchange:
     gone = served = False  # nobody cancels a policy test
     request_id = REQUEST
 
-    def __init__(self, given: Given, played: Played) -> None:
+    def __init__(self, given: Given, played: Played, passed: PassedPaths | None) -> None:
         self._given = given
+        self._passed = passed
         self._played = played
         self._body = example(given.deployment or "") if given.body is None else given.body
         self._headers = {name.lower(): value for name, value in given.headers.items()}
@@ -190,17 +193,23 @@ class _Exchange:
         self._begun = False
 
     def read_head(self) -> RequestHead:
-        received = Received(REQUEST, REQUEST, self._given.at)
+        received = Received(REQUEST, REQUEST, at=self._given.at, passed=lambda: self._passed)
         head = dialects.parse_head("POST", self._path, self._headers, received)
         self._client = self._client.endpoints.get(head.endpoint, self._client)
         return head
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
-        self._call = dialects.read_call(head, self._body, caller=caller)
+        if head.passed is not None:
+            self._call = read_passed(head, self._body, len(self._body), caller)
+        else:
+            self._call = dialects.read_call(head, self._body, caller=caller)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
+        if head.passed is not None:
+            self._writer = PassedWriter(head.passed)
+            return
         self._writer = (
             event_writer(
                 self._client,
@@ -228,6 +237,7 @@ class _Exchange:
             answer = (self._played.record, self._head, self._client, self._writer.media_type)
             verdicts, flagged = self._played.record.verdicts(), self._head.flagged
             status = writing.answer_status(self._client, verdicts, flagged=flagged, data=chunk.data)
+            status = self._head.passed.status if self._head.passed else status
             self._leave(status, headers.of_answer(*answer, document))
         self._played.body += data
 

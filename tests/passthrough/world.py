@@ -49,14 +49,14 @@ deployments:
     targets: [{{upstream: openai, model: gpt-4o-mini, price: {{input: 1, output: 2}}}}]
   search-answers:
     policy: here{again}
-    targets: [{{upstream: openai, model: rerank-1, price: {{input: 3}}}}]
+    targets: [{{upstream: openai, model: rerank-1, price: {{input: 3, output: 0}}}}]
     passthrough:
       - {{path: /v1/rerank, idempotent: true}}
       - {{path: /v1/moderations, methods: [POST]}}
       - {{path: /rank, to: /v2/rank}}
   support-files:
     policy: here
-    targets: [{{upstream: openai, model: files}}]
+    targets: [{{upstream: openai, model: files, price: {{input: 0, output: 0}}}}]
     passthrough:
       - {{path: /v1/files, methods: [GET, POST], max_bytes: 100MiB}}
       - {{path: '/v1/files/{{id}}', methods: [GET, DELETE]}}

@@ -31,7 +31,10 @@ policies:
       - {name: short, when: {endpoint: chat}, cap: {max_tokens: 5}}
       - {name: quiet, when: {stream: true}, refuse: No streams.}
 deployments:
-  chat: {targets: [{upstream: one, model: m, price: {input: 1, output: 2}}], policy: public}
+  chat:
+    targets: [{upstream: one, model: m, price: {input: 1, output: 2}}]
+    policy: public
+    passthrough: [/v1/rerank]
   sturdy:
     targets: [{upstream: one, model: m, price: {input: 1, output: 2}}]
     fallback: [{upstream: two, model: s, price: {input: 1, output: 2}}]
@@ -86,6 +89,11 @@ def chat(**more: Any) -> dict[str, Any]:
         ),
         ({"key": "nobody"}, {"status": 401, "error": "invalid_api_key"}),
         (
+            {"path": "/v1/rerank", "body": {"model": "chat", "query": "Hi"}, "answers": ["1"]},
+            {"deployment": "chat", "status": 200, "upstream": {"body": {"model": "m"}}},
+        ),
+        ({"path": "/v1/other", "body": {"query": "Hi"}}, {"status": 404, "error": "not_found"}),
+        (
             {"path": "/v4/beta/chat/completions", "body": {**chat(), "model": "x/y/chat"}},
             {"deployment": "chat", "client": {"text": "Hello."}},
         ),
@@ -136,7 +144,7 @@ def test_what_no_test_came_by_is_named_with_its_place(tmp_path: Path) -> None:
     report = play(tmp_path, {"deployment": "chat"}, {"status": 200})
 
     assert [(part.kind, part.name, part.at) for part in report.parts if not part.covered] == [
-        ("deployment", "sturdy", "p.yaml:14"),
+        ("deployment", "sturdy", "p.yaml:17"),
         ("rule", "public/quiet", "p.yaml:11"),
     ]
     assert report.coverage == 50

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tests.sdks import frameworks
+from tests.sdks import frameworks, others
 
 Step = dict[str, Any]
 ENDED = "ended\n"
@@ -139,6 +139,8 @@ def openai(base: str, key: str, step: Step) -> Step:
     client = OpenAI(base_url=f"{base}/v1", api_key=key, **options)
     if step["do"] == "request_id":
         return {"ok": True, "request_id": client.completions.create(**step["with"])._request_id}
+    if step["do"] in ("call", "call-stream"):
+        return others.called(client, step)
     if step["do"] == "respond":
         return response(client.responses.create(**step["with"]))
     if step["do"] == "respond-raw":

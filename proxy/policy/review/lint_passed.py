@@ -14,6 +14,8 @@ STORED = frozenset(
     | {"responses", "skills", "threads", "uploads", "vector_stores", "videos"}
 )
 """Parts of paths under which providers keep what they are sent."""
+FORMS = frozenset({"audio", "content", "edits", "files", "uploads", "variations", "videos"})
+"""Parts of paths that take forms with files, or give sounds, pictures and files."""
 
 
 def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
@@ -32,12 +34,19 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
         )
     rules = deployment.guards
     acts = any(rule.enforces for rule in (*rules.input, *rules.output))
-    if acts and not rules.opaque:
+    unread = [each.route for each in deployment.passthrough.every if is_unread(each)]
+    if unread and acts and not rules.opaque:
+        routes = ", ".join(dict.fromkeys(unread))
         yield (
             path,
-            "refuses each body and answer that is no JSON, as guards act and cannot read it: "
-            "opaque: allow in the policy lets it pass unread",
+            f"refuses what is no JSON at {routes}, as guards act and cannot read it: opaque: allow "
+            "in the policy lets it pass unread",
         )
+
+
+def is_unread(path: PassedPath) -> bool:
+    """True if what goes to a path, or comes from it, is known to be no JSON."""
+    return not FORMS.isdisjoint(path.route.split("/"))
 
 
 def is_stored(path: PassedPath) -> bool:

@@ -1,0 +1,313 @@
+"""Every kind of body of a call that is passed on, under every guard and limit, on every way out:
+one record, its money, its line, and nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import Proxy
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    cut_before_head,
+    hang,
+    head,
+    piece,
+)
+from tests.passthrough.world import BEARER, RANKED, RERANK, running
+from tests.servers import eventually
+
+EMAIL = "jane@example.com"
+WORD = "{guard: keywords, words: [hippo]}"
+PII = "{guard: pii, entities: [email], action: mask}"
+FLAG = "{guard: keywords, words: [hippo], action: flag}"
+SHADOW = "{guard: keywords, words: [hippo], mode: shadow}"
+FORM = "multipart/form-data; boundary=x"
+EVENTS = b'event: done\ndata: {"text": "hippo", "usage": {"total_tokens": 5}}\n\n'
+
+JSON_BODY: dict[str, Any] = {"json": {**RERANK, "query": f"hippo {EMAIL}"}}
+FORM_BODY: dict[str, Any] = {"data": b"--x\r\n\r\nhippo\r\n--x--\r\n", "kind": FORM}
+
+
+@asynccontextmanager
+async def under(
+    folder: Path, upstream: ScriptedUpstream, policy: str
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    async with (
+        running(folder, upstream.url, policy=f"{{match: all, {policy}}}") as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+async def sent(
+    client: aiohttp.ClientSession, path: str = "/v1/rerank", method: str = "POST", **body: Any
+) -> tuple[int, bytes, dict[str, str]]:
+    headers = dict(BEARER)
+    if kind := body.pop("kind", None):
+        headers["content-type"] = kind
+    async with client.request(method, path, headers=headers, **body) as response:
+        shown = {name.lower(): value for name, value in response.headers.items()}
+        return response.status, await response.read(), shown
+
+
+@pytest.mark.parametrize("opaque", ["refuse", "allow"])
+@pytest.mark.parametrize(
+    ("guards", "body", "expected"),
+    [
+        pytest.param(f"input: [{WORD}]", JSON_BODY, (400, 400), id="a block of JSON"),
+        pytest.param(f"input: [{PII}]", JSON_BODY, (200, 200), id="a mask in JSON"),
+        pytest.param(f"input: [{FLAG}]", JSON_BODY, (200, 200), id="a flag on JSON"),
+        pytest.param(f"input: [{SHADOW}]", JSON_BODY, (200, 200), id="a shadow on JSON"),
+        pytest.param(f"output: [{WORD}]", JSON_BODY, (200, 200), id="JSON that is not looked at"),
+        pytest.param(f"input: [{WORD}]", FORM_BODY, (400, 200), id="a block of a form"),
+        pytest.param(f"input: [{PII}]", FORM_BODY, (400, 200), id="a mask in a form"),
+        pytest.param(f"input: [{FLAG}]", FORM_BODY, (200, 200), id="a flag on a form"),
+        pytest.param(f"input: [{SHADOW}]", FORM_BODY, (200, 200), id="a shadow on a form"),
+        pytest.param(f"output: [{WORD}]", FORM_BODY, (200, 200), id="a form, guards of answers"),
+    ],
+)
+async def test_a_question_is_guarded_or_follows_opaque(
+    guards: str,
+    body: dict[str, Any],
+    expected: tuple[int, int],
+    opaque: str,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.then(answer(RANKED))
+    async with under(tmp_path, upstream, f"{guards}, opaque: {opaque}") as (proxy, client):
+        status, raw, _ = await sent(client, **body)
+        [record] = await proxy.sink.wait()
+
+    assert status == expected[opaque == "allow"], raw
+    assert len(upstream.requests) == (status == 200)
+    if status == 200 and "json" in body:
+        masked = EMAIL not in upstream.requests[0].json["query"]
+        assert masked == ("mask" in guards)
+        assert json.loads(raw) == RANKED
+    if status == 200 and "data" in body:
+        assert upstream.requests[0].body == body["data"]
+        assert upstream.requests[0].headers["content-type"] == FORM
+    stages = [(stage, result.verdict) for stage, result in record.verdicts()]
+    if "input" in guards and "data" in body and status == 200:
+        assert stages == [("input", "not_applicable")]
+    assert record.outcome == ("success" if status == 200 else "blocked")
+
+
+def binary(data: bytes, media_type: str = "audio/mpeg") -> Script:
+    return answer(data, media_type=media_type)
+
+
+HEARD = {"text": f"the hippo at {EMAIL}", "usage": {"input_tokens": 4, "output_tokens": 2}}
+
+
+@pytest.mark.parametrize("opaque", ["refuse", "allow"])
+@pytest.mark.parametrize(
+    ("guards", "script", "expected"),
+    [
+        pytest.param(f"output: [{WORD}]", answer(HEARD), (400, 400), id="a block of JSON"),
+        pytest.param(f"output: [{PII}]", answer(HEARD), (200, 200), id="a mask in JSON"),
+        pytest.param(f"output: [{PII}]", answer([EMAIL]), (200, 200), id="a mask in a list"),
+        pytest.param(f"output: [{FLAG}]", answer(HEARD), (200, 200), id="a flag on JSON"),
+        pytest.param(f"output: [{WORD}]", binary(b"\xffhippo"), (400, 200), id="a sound"),
+        pytest.param(f"output: [{PII}]", binary(b"\xffhippo"), (400, 200), id="a masked sound"),
+        pytest.param(f"output: [{FLAG}]", binary(b"\xffhippo"), (200, 200), id="a flagged sound"),
+        pytest.param(f"output: [{SHADOW}]", binary(b"\xffh"), (200, 200), id="a shadow on a sound"),
+        pytest.param(
+            f"output: [{WORD}]", binary(EVENTS, "text/event-stream"), (400, 200), id="events"
+        ),
+        pytest.param(f"input: [{PII}]", binary(b"\xffhippo"), (200, 200), id="guards of questions"),
+    ],
+)
+async def test_an_answer_is_guarded_or_follows_opaque(
+    guards: str,
+    script: Script,
+    expected: tuple[int, int],
+    opaque: str,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.then(script)
+    async with under(tmp_path, upstream, f"{guards}, opaque: {opaque}") as (proxy, client):
+        status, raw, headers = await sent(client, json=RERANK)
+        [record] = await proxy.sink.wait()
+
+    assert status == expected[opaque == "allow"], raw
+    if status != 200:
+        assert (record.outcome, headers["x-headrace-error"]) == ("blocked", "guardrail_blocked")
+        assert b"hippo" not in raw
+    elif headers["content-type"] == "application/json":
+        assert (EMAIL.encode() in raw) == ("mask" not in guards)
+    else:
+        assert raw in (b"\xffhippo", b"\xffh", EVENTS)
+        verdicts = [result.verdict for stage, result in record.verdicts() if stage == "output"]
+        assert verdicts == ["not_applicable"] * ("output" in guards)
+
+
+async def test_an_error_of_the_upstream_is_looked_at(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer({"error": {"message": f"no {EMAIL}"}}, 400))
+    async with under(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        status, raw, _ = await sent(client, json=RERANK)
+
+    assert (status, EMAIL.encode() in raw) == (400, False)
+
+
+@pytest.mark.parametrize(
+    ("limit", "codes"),
+    [
+        ("{name: l, requests: 2 per hour}", [200, 200, 429]),
+        ("{name: l, usd: 0.00003 per day}", [200, 200, 429]),
+        ("{name: l, tokens: 14 per hour}", [200, 200, 429]),
+        ("{name: l, requests: 2 per hour, mode: shadow}", [200, 200, 200]),
+    ],
+)
+async def test_limits_count_it(
+    limit: str, codes: list[int], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(RANKED))  # 7 tokens at 3 USD per million: 21 micro-USD
+    async with under(tmp_path, upstream, f"limits: [{limit}]") as (proxy, client):
+        found = [(await sent(client, json={"query": "q"}))[0] for _ in codes]
+        records = await proxy.sink.wait(len(codes))
+
+    assert found == codes
+    assert len(upstream.requests) == codes.count(200)
+    assert [each.billing.cost for each in records] == [
+        21_000 if code == 200 else 0 for code in codes
+    ]
+
+
+async def test_a_spent_budget_refuses_what_nobody_can_estimate(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer(RANKED))
+    limit = "limits: [{name: l, usd: 0.000021 per day}]"
+    async with under(tmp_path, upstream, limit) as (_, client):
+        assert (await sent(client, json={"query": "q"}))[0] == 200
+        assert (await sent(client, **FORM_BODY))[0] == 429
+    assert len(upstream.requests) == 1
+
+
+async def test_a_place_of_concurrency_is_held_to_the_last_byte(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+
+    async def slowly(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, "audio/mpeg", "transfer-encoding: chunked"), piece(b"a"))
+        await gate.wait()
+        await wire.send(piece(b"b"), b"0\r\n\r\n")
+
+    upstream.answer_with(slowly)
+    limit = "limits: [{name: l, concurrency: 1}]"
+    async with under(tmp_path, upstream, limit) as (_, client):
+        async with client.post("/v1/rerank", headers=BEARER, json=RERANK) as response:
+            assert await response.content.readany() == b"a"
+            assert (await sent(client, json=RERANK))[0] == 429
+            gate.set()
+            assert await response.read() == b"b"
+        assert (await sent(client, json=RERANK))[0] == 200
+
+
+async def cut_amid(asked: Asked, wire: Wire) -> None:
+    await wire.send(head(200, "audio/mpeg", "content-length: 10"), b"abc")
+    wire.cut()
+
+
+async def cut_json(asked: Asked, wire: Wire) -> None:
+    await wire.send(head(200, "application/json", "content-length: 10"), b'{"a"')
+    wire.cut()
+
+
+@pytest.mark.parametrize("body", [JSON_BODY, FORM_BODY], ids=["json", "form"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        (answer(RANKED), 200, "success", 21_000),
+        (answer({}), 200, "success", 0),
+        (answer({"usage": {"total_tokens": -5}}), 200, "success", 0),
+        (binary(b"abc"), 200, "success", 0),
+        (binary(EVENTS, "text/event-stream"), 200, "success", 15_000),
+        (answer(b"{", media_type="application/json"), 502, "upstream_error", None),
+        (answer({"error": {"message": "no"}}, 400), 400, "upstream_error", 0),
+        (answer({"error": {"message": "no"}}, 500), 502, "upstream_error", 0),
+        (answer({}, 200, "content-encoding: gzip"), 502, "upstream_error", 0),
+        (cut_before_head(), 502, "upstream_error", 0),
+        (cut_amid, 0, "upstream_error", None),
+        (cut_json, 502, "upstream_error", None),
+    ],
+)
+async def test_every_way_out_leaves_one_record_and_its_money(
+    ending: tuple[Script, int, str, int | None],
+    body: dict[str, Any],
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+) -> None:
+    script, status, outcome, cost = ending
+    upstream.then(script)
+    limit = "limits: [{name: l, concurrency: 1}, {name: m, usd: 5 per day}]"
+    async with under(tmp_path, upstream, limit) as (proxy, client):
+        if status:
+            assert (await sent(client, **body))[0] == status
+        else:
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await sent(client, **body)
+        [record] = await proxy.sink.wait()
+        upstream.then(answer({}))
+        assert (await sent(client, json=RERANK))[0] == 200  # its place is free again
+        async with client.get(f"{proxy.admin}/metrics") as response:
+            metrics = await response.text()
+
+    assert record.outcome == outcome
+    if cost is not None:
+        assert record.billing.cost == cost
+    elif "json" in body:
+        assert record.billing.source == "partial_estimate"
+    assert sum(charge.cost for charge in record.charges) == record.billing.cost
+    asked = 'deployment="search-answers",dialect="openai",endpoint="passthrough"'
+    assert f'headrace_requests_total{{{asked},outcome="{outcome}"' in metrics
+    assert 'rerank"' not in metrics.replace('model="rerank-1"', "")
+
+
+@pytest.mark.parametrize("body", [JSON_BODY, FORM_BODY], ids=["json", "form"])
+async def test_a_client_that_leaves_frees_all_that_it_held(
+    body: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(hang())
+    limit = "limits: [{name: l, concurrency: 1}]"
+    async with under(tmp_path, upstream, limit) as (proxy, client):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await sent(client, **body)
+        [record] = await proxy.sink.wait()
+        await eventually(upstream.requests[0].closed.is_set)
+        upstream.then(answer({}))
+        assert (await sent(client, json=RERANK))[0] == 200
+
+    assert record.outcome == "client_abort"
+    assert record.attempts[0].error == "cancelled"
+
+
+async def test_an_upload_goes_elsewhere_only_where_none_of_it_was_taken(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer({}, 503), answer({}))
+    async with running(tmp_path, upstream.url, retry="{times: 3, wait: 1ms}") as proxy:
+        async with aiohttp.ClientSession(base_url=proxy.url) as client:
+            assert (await sent(client, **FORM_BODY))[0] == 503
+            assert (await sent(client, json=RERANK))[0] == 200
+        first, second = await proxy.sink.wait(2)
+    assert (len(first.attempts), len(second.attempts)) == (1, 1)

@@ -1,0 +1,29 @@
+"""What OpenAI's SDK does beside chats: each step names a method of its client, such as
+``files.create``, and ``with`` has the arguments. A ``file`` is given as text."""
+
+from __future__ import annotations
+
+import hashlib
+from operator import attrgetter
+from typing import Any
+
+Step = dict[str, Any]
+
+
+def called(client: Any, step: Step) -> Step:
+    """Call a method, and give what it returns: of bytes how many there are, and their digest."""
+    said = dict(step["with"])
+    if "file" in said:
+        said["file"] = ("heard.wav", said["file"].encode(), "audio/wav")
+    answer = attrgetter(step["method"])(client)(*step.get("of", ()), **said)
+    kind = type(answer).__name__
+    if hasattr(answer, "iter_bytes"):
+        data = answer.read()
+        digest = hashlib.sha256(data).hexdigest()
+        return {"ok": True, "kind": kind, "data": len(data), "text": digest}
+    if isinstance(answer, str):
+        return {"ok": True, "kind": kind, "data": answer, "text": ""}
+    if step["do"] == "call-stream":
+        events = [each.model_dump(mode="json") for each in answer]
+        return {"ok": True, "kind": kind, "data": events, "text": ""}
+    return {"ok": True, "kind": kind, "data": answer.model_dump(mode="json"), "text": ""}
