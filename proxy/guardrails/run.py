@@ -179,12 +179,13 @@ class CallGate:
 
     def watch(self, call: Call, head: Head) -> Watch:
         """Start watching one answer. ``call`` is as its upstream got it. The second time guards
-        that want another answer have had it: they block."""
+        that want another answer have had it: they block. So they do where a call is passed on, as
+        it may be one that must not be made twice."""
         rules = self.plan.guards.of_output
         if head.passed is not None and head.streamed:
             return self._unread(rules)
         holds = rules.retries
-        if self._watch is not None:
+        if self._watch is not None or head.passed is not None:
             rules = StageRules.of(
                 tuple(
                     replace(rule, action="block") if rule.action == "retry" else rule

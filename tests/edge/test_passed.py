@@ -6,9 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, ClassVar, cast
 
 import pytest
 
+from proxy.edge.bodies import BodyShare
+from proxy.edge.request import Bounds, Incoming
+from proxy.errors import RequestTimeout
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, hang
 from tests.passthrough.world import BEARER, running
@@ -86,6 +90,29 @@ async def test_a_client_that_waits_to_be_asked_for_its_upload_is_asked(
     assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()
     assert upstream.requests[0].body == b"abc"
+
+
+async def test_an_upload_that_stops_is_not_waited_for() -> None:
+    class Silent:
+        """A request whose body does not go on."""
+
+        headers: ClassVar[dict[str, str]] = {"content-length": "9"}
+        raw_path = "/v1/files"
+
+        class content:  # noqa: N801  # as aiohttp calls it
+            @staticmethod
+            async def readany() -> bytes:
+                await asyncio.Event().wait()
+                return b""
+
+    bounds = Bounds(body_s=0.01)
+    incoming = Incoming(cast("Any", Silent()), bounds, BodyShare(bounds.bodies))
+    upload = incoming.upload(incoming.length())
+
+    assert (upload.length, upload.begun) == (9, False)
+    with pytest.raises(RequestTimeout):
+        await upload.read()
+    assert upload.begun
 
 
 async def test_broken_chunks_end_an_upload(proxy: Proxy, upstream: ScriptedUpstream) -> None:

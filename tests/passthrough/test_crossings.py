@@ -156,6 +156,18 @@ async def test_an_answer_is_guarded_or_follows_opaque(
         assert verdicts == ["not_applicable"] * ("output" in guards)
 
 
+async def test_a_guard_that_wants_another_answer_blocks_what_may_not_be_made_twice(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(HEARD))
+    guard = "{guard: keywords, words: [hippo], action: retry}"
+    async with under(tmp_path, upstream, f"output: [{guard}]") as (_, client):
+        status, raw, _ = await sent(client, json=RERANK)
+
+    assert (status, b"hippo" in raw) == (400, False)
+    assert len(upstream.requests) == 1
+
+
 async def test_an_error_of_the_upstream_is_looked_at(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

@@ -1,0 +1,104 @@
+"""Money and tokens of calls that are passed on: whatever becomes of them, records, log lines,
+metrics, ledger and budget say the same, and every call is told of once."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from proxy.emit.log import canonical
+from proxy.ledger.audit import audit
+from proxy.settings import LedgerAt
+from tests.conftest import running_proxy
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    cut_before_head,
+    hang,
+    head,
+)
+from tests.ledger.kept import kept
+from tests.passthrough.world import BEARER, RANKED, RERANK, policies
+from tests.test_conservation import summed
+
+LIMITS = """{match: all, limits: [
+  {name: month, usd: 900 per month}, {name: tokens, tokens: 100M per day},
+  {name: at-once, concurrency: 500}]}"""
+FORM = {**BEARER, "content-type": "multipart/form-data; boundary=x"}
+TIMES = 6
+REPORTED = 21_000  # nano-USD of 7 tokens at 3 USD per million
+
+
+async def broken(asked: Asked, wire: Wire) -> None:
+    await wire.send(head(200, "audio/mpeg", "content-length: 10"), b"abc")
+    wire.cut()
+
+
+EVENTS = b'data: {"usage": {"total_tokens": 7}}\n\n'
+WAYS: dict[str, Script] = {
+    "priced": answer(RANKED),
+    "events": answer(EVENTS, media_type="text/event-stream"),
+    "without usage": answer({}),
+    "bytes": answer(b"\xff", media_type="audio/mpeg"),
+    "refused": answer({}, 400),
+    "overloaded": answer({}, 503),
+    "garbled": answer(b"{"),
+    "gone": cut_before_head(),
+    "cut": broken,
+    "left": hang(),
+}
+
+
+async def ask(client: aiohttp.ClientSession, way: str, *, form: bool) -> None:
+    """Make a call, and leave it where that is the way."""
+    body: dict[str, Any] = {"headers": FORM, "data": b"--x--"} if form else {"headers": BEARER}
+    if not form:
+        body["json"] = {**RERANK, "query": "q" * 40}
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(0.3 if way == "left" else 30):
+            async with client.post("/v1/moderations", **body) as response:
+                await response.read()
+
+
+async def test_every_account_says_the_same(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    path, made = tmp_path / "ledger", 0
+    world = policies(upstream.url, policy=LIMITS)
+    world = world.replace("    timeouts:", "    breaker: off\n    timeouts:")
+    async with (
+        running_proxy(tmp_path / "policies", world, ledger=LedgerAt("sqlite", path)) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        for way, script in WAYS.items():
+            for form in (False, True):
+                upstream.then(*[script] * TIMES)
+                await asyncio.gather(*(ask(client, way, form=form) for _ in range(TIMES)))
+                made += TIMES
+                await proxy.sink.wait(made)
+        records = proxy.records
+        async with client.get(f"{proxy.admin}/metrics") as response:
+            metrics = await response.text()
+    assert audit(path).violations == ()
+    calls, attempts, charges = kept(path), kept(path, "attempts"), kept(path, "charges")
+
+    assert len(records) == len(calls) == made == summed(metrics, "headrace_requests_total")
+    assert len(upstream.requests) == len(attempts) == made  # none of them was sent twice
+    money = sum(record.billing.cost for record in records)
+    lines = [canonical(record) for record in records]
+    assert {(line["endpoint"], line["route"]) for line in lines} == {
+        ("passthrough", "/v1/moderations")
+    }
+    assert money == sum(Decimal(str(line["cost_usd"])) for line in lines) * 10**9
+    assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
+    assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
+    assert money == sum(row["cost_nano_usd"] for row in charges)
+    assert money >= 4 * TIMES * REPORTED
+    tokens = sum(record.billing.tokens.total for record in records)
+    assert tokens == summed(metrics, "headrace_tokens_total")
