@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from proxy.attempts import Attempt, Outcome, Skip
 from proxy.billing import Billed, BudgetCharge, Saved
 from proxy.errors import Lapse, UpstreamFinding
+from proxy.frozen import frozen
 from proxy.types.guard import Verdicts
 from proxy.types.limit import Limit
 from proxy.usage import Source, Tokens
@@ -36,7 +37,8 @@ class Failure(NamedTuple):
     lapsed_key: str | None
 
 
-class CallFacts(NamedTuple):
+@frozen
+class CallFacts:
     """What is told of a call. Unknown is None, never zero.
 
     ``method`` is that of a call that is passed on.
