@@ -1,0 +1,106 @@
+"""``python -m bench.instructions [PARTS ...]``: how many instructions of the processor a call takes
+in all threads, beside one through the bare relay: no other program on the machine changes that.
+
+It wants valgrind, which makes everything some fifty times as slow: what is told of calls together
+is gathered for so much longer here. The kernel's instructions are not counted, nor is Python's
+search for garbage in Headrace, which rarely has any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+
+import proxy.app
+import proxy.turn
+from bench import load, relay
+from bench.calls import settings
+from bench.load import Job
+from bench.policies import NO_MORE
+from bench.processes import free_port, listens, serving
+from proxy.emit import log, outbox
+from proxy.ledger import writer
+
+RELAY = "relay"
+SHOWN = (RELAY, "bare", "limits", "cache", "mid", "everything")
+CALLS = (200, 800)  # the difference is of so many, without what a start takes
+GATHERED_S = 10.0
+VALGRIND = (
+    "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
+)  # fmt: skip
+
+
+def gather_longer() -> None:
+    """Have as many calls told of together as on a machine that is not slow."""
+    vars(proxy.app)["EMIT_EVERY_S"] = GATHERED_S  # which it has from another room
+    outbox.GATHER_S = proxy.turn.TURN_S = GATHERED_S
+    log.BOUNDS = replace(log.BOUNDS, gather_s=GATHERED_S)
+    writer.BOUNDS = replace(writer.BOUNDS, gather_s=GATHERED_S)
+
+
+@asynccontextmanager
+async def running(parts: str) -> AsyncIterator[int]:
+    """Serve calls in this process, as the relay does or as a policy with these parts says. Yields
+    the port."""
+    async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
+        if parts == RELAY:
+            port = free_port()
+            task = asyncio.ensure_future(relay.main(port, f"http://127.0.0.1:{upstream}"))
+            while not await listens(port):
+                await asyncio.sleep(0.1)
+            yield port
+            task.cancel()
+            return
+        gather_longer()
+        gc.disable()
+        with tempfile.TemporaryDirectory() as folder:
+            chosen = settings(Path(folder), parts, NO_MORE, upstream, collector)
+            with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  # it never waits
+                async with proxy.app.running(chosen, log_fd=nowhere.fileno()) as made:
+                    yield made.listen.port
+
+
+async def served(parts: str, calls: int) -> None:
+    """Serve so many calls, each another one, of 32 connections."""
+    async with running(parts) as port:
+        await load.run(Job(port=port, seed=0, total=calls))
+
+
+def instructions(parts: str, calls: int) -> int:
+    """Return what a process takes from its start to its end that serves so many calls."""
+    program = (sys.executable, "-m", "bench.instructions", "--served", parts, str(calls))
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    told = subprocess.run(
+        (*VALGRIND, *program), env=environment, capture_output=True, text=True, check=True
+    ).stderr
+    found = re.search(r"I\s+refs:\s+([\d,]+)", told)
+    assert found is not None, told
+    return int(found[1].replace(",", ""))
+
+
+def main() -> None:
+    few, many = CALLS
+    whole = 0.0
+    for parts in (RELAY, *(sys.argv[1:] or SHOWN[1:])):
+        a_call = (instructions(parts, many) - instructions(parts, few)) / (many - few)
+        whole = whole or a_call
+        print(f"{parts}: {a_call / 1000:,.0f} thousand a call, {a_call / whole:.2f} of the relay's")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--served"]:
+        run = asyncio.run if sys.argv[2] == RELAY else uvloop.run
+        run(served(sys.argv[2], int(sys.argv[3])))
+    else:
+        main()
