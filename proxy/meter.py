@@ -47,9 +47,52 @@ def _choice_quarters(choice: dict[str, Any]) -> int:
         elif name == "reasoning":
             if value and not message.get("reasoning_content"):
                 quarters += value_quarters(value)
-        elif name == "tool_calls" and isinstance(value, list):
-            quarters += sum(map(_call_quarters, value))
+        elif name in OTHERWISE:
+            quarters += OTHERWISE[name](value)
     return quarters
+
+
+def _calls_quarters(calls: Any) -> int:
+    return sum(map(_call_quarters, calls)) if isinstance(calls, list) else 0
+
+
+def _beside_quarters(block: Any) -> int:
+    """Estimate what an event of Responses says beside the words of a chat: in a delta of another
+    kind, as the code that a provider runs, and in items that no delta has said."""
+    if not isinstance(block, dict):
+        return 0
+    delta = block.get("delta")
+    quarters = _text_quarters(delta.get("delta")) if isinstance(delta, dict) else 0
+    for event in (block.get("start"), block.get("event")):
+        if isinstance(event, dict):
+            response = event.get("response")
+            missing = response.get("output") if isinstance(response, dict) else None
+            quarters += _item_quarters(event.get("item"))
+            quarters += sum(_item_quarters(each.get("item")) for each in _objects(missing))
+    return quarters
+
+
+def _item_quarters(item: Any) -> int:
+    if not isinstance(item, dict):
+        return 0
+    parts = [*_objects(item.get("content")), *_objects(item.get("summary"))]
+    texts = [part.get(name) for part in parts for name in ("text", "refusal")]
+    return sum(map(_text_quarters, (*texts, item.get("arguments"), item.get("input"))))
+
+
+def _text_quarters(text: Any) -> int:
+    return text_quarters(text) if isinstance(text, str) else 0
+
+
+OTHERWISE: Mapping[str, Callable[[Any], int]] = {
+    "tool_calls": _calls_quarters,
+    "block": _beside_quarters,
+}
+"""What of a message is no text of its own, and what estimates it."""
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 class Meter:

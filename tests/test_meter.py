@@ -14,6 +14,14 @@ from proxy.meter import MAX_FINISHES, Meter, answer_quarters
 from proxy.usage import Tokens
 from proxy.words import MAX_ID, MAX_WORD
 
+ITEM = {
+    "type": "message",
+    "content": [{"type": "output_text", "text": "Paris"}, {"type": "refusal", "refusal": "No."}, 1],
+    "summary": [{"type": "summary_text", "text": "Hm"}],
+}
+CALL = {"type": "function_call", "name": "f", "arguments": "{}"}
+END = {"output": [{"output_index": 0, "item": ITEM}, {"item": CALL}, None]}
+
 
 def chunk(**choice: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, **choice}]}
@@ -38,6 +46,12 @@ def nothing() -> int:
         pytest.param(chunk(message={"content": "Paris", "refusal": None}), 5, id="chat-whole"),
         pytest.param(chunk(message={"content": None, "refusal": "No."}), 3, id="refusal"),
         pytest.param(chunk(delta={"reasoning_content": "Hm"}), 2, id="reasoning"),
+        pytest.param(chunk(delta={"block": {"delta": {"delta": "x = 1"}}}), 5, id="code"),
+        pytest.param(chunk(delta={"block": {"start": {"item": ITEM}}}), 10, id="item"),
+        pytest.param(chunk(delta={"block": {"event": {"item": CALL}}}), 2, id="call-item"),
+        pytest.param(chunk(delta={"block": {"start": {"response": END}}}), 12, id="end"),
+        pytest.param(chunk(delta={"block": {"delta": 1, "start": [], "event": {"item": 1}}}), 0),
+        pytest.param(chunk(delta={"block": "text", "tool_calls": 1}), 0, id="no-block"),
         pytest.param(chunk(delta={"reasoning": "Hm"}), 2, id="reasoning-by-its-other-name"),
         pytest.param(
             chunk(delta={"reasoning": "Hm", "reasoning_content": "Hm"}), 2, id="said-twice"
