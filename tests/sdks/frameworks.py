@@ -184,6 +184,27 @@ async def pydantic_agent(provider: str, model: Callable[[], Any], step: Step) ->
     return done(str(said), (used.input_tokens, used.output_tokens), typed=typed, thought=thought)
 
 
+def anthropic_runner(base: str, key: str, step: Step) -> Step:
+    """The loop of tools of Anthropic's SDK, which opens a thread at the provider where it may."""
+    from anthropic import Anthropic, beta_tool
+
+    def look_up(place: str) -> str:
+        """Look a place up."""
+        return FOUND
+
+    runner = Anthropic(base_url=base, api_key=key, max_retries=0).beta.messages.tool_runner(
+        model=step["to"],
+        max_tokens=2048,
+        messages=[{"role": "user", "content": ASKED}],
+        tools=[beta_tool(look_up)],
+        stream=bool(step.get("stream")),
+    )
+    turns = [turn.get_final_message() if step.get("stream") else turn for turn in runner]
+    used = [(turn.usage.input_tokens, turn.usage.output_tokens) for turn in turns]
+    text = "".join(block.text for block in turns[-1].content if block.type == "text")
+    return done(text, (sum(each[0] for each in used), sum(each[1] for each in used)))
+
+
 def litellm_chat(base: str, key: str, step: Step) -> Step:
     """LiteLLM's SDK, whose calls are those of a chat, before an endpoint of chats."""
     return litellm_call("openai", f"{base}/v1", key, step)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy
+from tests.dialects.test_responses import WHOLE
 from tests.doubles import PATIENCE_S, ScriptedUpstream, answer
 from tests.sdks.conftest import Drive
 from tests.sdks.errands import APIS, ARGUMENTS, SEALED, THOUGHT, calls, says, stays
@@ -84,7 +85,7 @@ async def test_it_reads_whole_and_streamed_answers(
 
 
 @every_upstream
-@every_client
+@pytest.mark.parametrize("client", [*CLIENTS, "anthropic-runner"])
 async def test_it_runs_a_tool_and_is_told_what_that_found(
     client: str, to: str, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
@@ -136,6 +137,26 @@ async def test_it_gives_back_a_thought_as_it_got_it(
     for request in upstream.requests[1::2]:
         assert SEALED.encode() in request.body
         assert THOUGHT.encode() in request.body
+
+
+async def test_the_ai_sdk_sends_what_was_said_where_it_is_told_to_store_nothing(
+    drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    for _ in range(2):
+        upstream.then(answer(WHOLE))
+    upstream.then(says("responses", " Paris."))
+    to = "responses-only"
+
+    by_id, whole = await drive(
+        "ai-sdk-openai", step("loop", to, retries=0), step("loop", to, store=False)
+    )
+
+    assert (by_id["exception"], by_id["status"]) == ("APICallError", 400)
+    assert "told to store nothing" in by_id["message"]
+    assert served(whole)["text"] == " Paris."
+    sent = upstream.requests[-1].json["input"]
+    assert [item.get("type") for item in sent[-2:]] == ["function_call", "function_call_output"]
+    assert "Let me see." in str(sent[:-2])
 
 
 @every_client

@@ -24,6 +24,7 @@ from proxy.dialects.fields import (
 from proxy.errors import BadField
 from proxy.types import Json
 
+SENT_WHOLE = ": clients send the item itself where they are told to store nothing"
 NOT_LATER = "is not served: an answer comes with its call, which is charged for it"
 
 RESPONSES: Fields = {
@@ -72,7 +73,7 @@ def check_items(body: Json) -> None:
         if kind is not None and not isinstance(kind, str):
             raise BadField(f"{place}.type", "must be a string")
         if kind == "item_reference" or item.keys() == {"id"}:
-            raise BadField(place, KEPT_THERE)
+            raise BadField(place, KEPT_THERE + SENT_WHOLE)
         if kind in (None, "message") and not isinstance(item.get("role"), str):
             raise BadField(f"{place}.role", "is required: a string")
 

@@ -35,6 +35,7 @@ async function generated(provider, model, step) {
     const look_up = tool({ description, inputSchema: Place, execute: () => FOUND });
     options.tools = { look_up };
   }
+  if ('store' in step) options.providerOptions = { openai: { store: step.store } };
   if (step.do === 'think') options.providerOptions = { [provider]: THINKS[provider] };
   if (step.do === 'typed') options.output = Output.object({ schema: City });
   if (!step.stream) return finished(await generateText(options), step);
