@@ -4,18 +4,21 @@ way it may come, and what becomes of each field of the request, as docs/dialects
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
 from proxy.dialects import DIALECTS
+from proxy.dialects.responses.sealing import ResponseIds
+from proxy.dialects.responses.words import PREVIOUS
 from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
 from tests.conformance.test_multimodel import OWN
-from tests.conftest import KEY
+from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.dialects.test_anthropic import accumulated, events_of
 from tests.dialects.test_responses import accumulated as accumulated_response
 from tests.doubles import (
@@ -58,6 +61,14 @@ DEPLOYMENTS = {name: f"via-{name}" for name in DIALECTS} | {
     "a legacy-only target": "legacy-only",
     "a Responses-only target": "responses-only",
 }
+KEPT_AT = {name: f"{name}/{name}-model" for name in DIALECTS} | {
+    "openai": "openai/gpt-4o-mini",
+    "a chat-only target": "openai/smol",
+    "a legacy-only target": "openai/smol-legacy",
+    "a Responses-only target": "openai/smol-responses",
+}
+"""The targets of these deployments, where a client may have an id from."""
+SECRET = "a secret of replicas"
 PROMPT: Mapping[Endpoint, Json] = {
     "completions": {"model": "m", "prompt": "p"},
     "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
@@ -65,6 +76,13 @@ PROMPT: Mapping[Endpoint, Json] = {
 }
 ENDPOINTS: tuple[Endpoint, ...] = ("completions", "chat", "responses")
 RESPONDING = frozenset({"openai", "portkey"})
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    folder = tmp_path / "policies"
+    async with running_proxy(folder, world(upstream.url), id_secrets=(SECRET,)) as running:
+        yield running
 
 
 @dataclass(frozen=True)
@@ -83,6 +101,14 @@ class Way:
     @property
     def headers(self) -> dict[str, str]:
         return {**CREDENTIALS[self.client], "x-headrace-deployment": DEPLOYMENTS[self.upstream]}
+
+    def sealed(self, body: Json) -> Json:
+        """Return a body whose client has the id in it from this very target."""
+        if PREVIOUS not in body:
+            return body
+        place = DEPLOYMENTS[self.upstream], KEPT_AT[self.upstream]
+        own = body[PREVIOUS]
+        return {**body, PREVIOUS: ResponseIds.of([SECRET]).seal("support-widget", *place, own)}
 
     @property
     def upstream_chats(self) -> bool:
@@ -254,10 +280,11 @@ async def _arrived(
     """Return what an upstream has got, and what the client was warned of; None if refused."""
     upstream.requests.clear()
     upstream.answer_with(way.script(streamed=False))
-    async with client.post(way.path, headers=way.headers, json=body) as answered:
+    sent = way.sealed(body)
+    async with client.post(way.path, headers=way.headers, json=sent) as answered:
         await answered.read()
         warnings = answered.headers.get("x-headrace-warning", "")
-    if answered.status in (400, 422):
+    if answered.status in (400, 404, 422):
         assert upstream.requests == []
         return None
     assert answered.status == 200

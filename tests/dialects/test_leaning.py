@@ -118,7 +118,7 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
 
 
 def is_unknown(status: int, body: Json, given: str) -> bool:
-    words = f"Previous response with id '{given[:64]}' not found."
+    words = f"Previous response with id '{given[:200]}' not found."
     error = body["error"]
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 

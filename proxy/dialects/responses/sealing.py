@@ -22,7 +22,7 @@ from proxy.dialects.responses.words import PREVIOUS
 from proxy.errors import BadField, NotFound
 from proxy.frozen import frozen
 from proxy.types import Call, Json, Pin, RequestHead
-from proxy.words import ascii_word
+from proxy.words import MAX_ID, ascii_word
 
 PREFIX = "resp_"
 PROOF_BYTES = 16
@@ -202,5 +202,5 @@ def param_of(head: RequestHead) -> str:
 def unknown_id(head: RequestHead, text: str) -> NotFound:
     """Return the error for an id that leads nowhere: the same words whatever the reason."""
     what = "Response" if head.endpoint == "stored" else "Previous response"
-    message = f"{what} with id '{ascii_word(text)}' not found."
+    message = f"{what} with id '{ascii_word(text, MAX_ID)}' not found."
     return NotFound(message, param=param_of(head))

@@ -26,6 +26,10 @@ MOST_INCLUDED = 16
 NOT_STREAMED = "is not served: a response that is kept is read as a whole"
 
 
+HEAD = ("id", "object", "model")
+"""The names of a document, which stand where an answer has them."""
+
+
 class StoredKind(NamedTuple):
     """What a call about a response is answered with: a document that has this list or, without one,
     that says ``deleted``. ``suffix`` ends the path."""
@@ -127,15 +131,17 @@ def in_chat(document: Json, kind: StoredKind) -> Json:
         raise UpstreamInvalid("The upstream does not say that it has deleted the response.")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise UpstreamInvalid(f"The upstream sent an answer without {listed}.")
-    rest = {name: value for name, value in document.items() if name != listed}
+    rest = {name: value for name, value in document.items() if name not in (listed, *HEAD)}
     words = {"role": "assistant", "content": items}
-    return {"choices": [{"index": 0, "message": words, "rest": rest}]}
+    head = {name: document[name] for name in HEAD if name in document}
+    return {**head, "choices": [{"index": 0, "message": words, "rest": rest}]}
 
 
 def whole_stored(call: Call, parts: Mapping[int, Json]) -> Json:
     """Return a document about a response as its upstream has it, but for what guards changed."""
-    choice = choice_of(parts[0])
-    rest = member(choice.get("rest"))
+    data = parts[0]
+    choice = choice_of(data)
+    rest = {name: data[name] for name in HEAD if name in data} | member(choice.get("rest"))
     listed = kind_of(call.head).listed
     if listed is None:
         return rest

@@ -78,7 +78,7 @@ class GuardFound(NamedTuple):
 class AskedFacts(NamedTuple):
     """A call as the facts that policy decides by: no prompt, no credential, no header but those
     that a rule looks at. Of one that is passed on there is the ``method``, and of its path the
-    route alone."""
+    route alone. ``kept_at`` is the title of the target that keeps what it leans on."""
 
     dialect: str
     endpoint: Endpoint
@@ -96,6 +96,7 @@ class AskedFacts(NamedTuple):
     deployment: str | None
     stream: bool
     method: str | None = None
+    kept_at: str | None = None
 
     def call(self) -> Call:
         """Return them as a call that can be decided again."""
@@ -208,10 +209,8 @@ class CallHistory:
         else:
             call = kept.asked.call()
             explanation = explain(snapshot, key, call)
-            explanation = replace(
-                explanation,
-                reasons=(*explanation.reasons, *self._otherwise(snapshot, key, kept, call)),
-            )
+            others = (*_pinned(kept.asked), *self._otherwise(snapshot, key, kept, call))
+            explanation = replace(explanation, reasons=(*explanation.reasons, *others))
         return replace(explanation, reasons=(*explanation.reasons, _happened(kept)))
 
     def _otherwise(
@@ -233,6 +232,12 @@ class CallHistory:
         )
         text = "decides otherwise" if parts else "decides the same"
         yield Reason("candidate", text, f"revision {candidate.revision}", parts=parts)
+
+
+def _pinned(asked: AskedFacts) -> Iterator[Reason]:
+    """Yield why none of the other targets is asked of a call that leans on what one keeps."""
+    if asked.kept_at is not None:
+        yield Reason("pinned", asked.kept_at, "it keeps what the call leans on, or is about")
 
 
 def _error_text(error: ProxyError) -> str:
@@ -296,6 +301,7 @@ def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
         deployment=call.deployment,
         stream=call.stream,
         method=head.passed.method if head.passed else None,
+        kept_at=None if call.pin is None else call.pin.target,
     )
 
 

@@ -116,8 +116,8 @@ class When(Section):
     dialect: Match | None = None
     """The wire format that the client speaks."""
     endpoint: Match | None = None
-    """completions, chat, responses, embeddings, count_tokens, or stored for calls about a response
-    that its provider keeps."""
+    """completions, chat, responses, embeddings, count_tokens, passthrough, or stored: what is asked
+    of a response that its provider keeps."""
     model: Match | None = None
     """A name of the model that it may reach."""
     stream: bool | None = None

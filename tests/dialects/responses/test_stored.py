@@ -62,7 +62,7 @@ async def about(
 
 def is_unknown(status: int, body: Json, given: str) -> bool:
     error = body["error"]
-    words = f"Response with id '{given[:64]}' not found."
+    words = f"Response with id '{given[:200]}' not found."
     return (status, error["message"], error["param"]) == (404, words, "response_id")
 
 
@@ -316,3 +316,4 @@ async def test_it_is_explained_as_any_call(there: House) -> None:
 
     assert got.status == 200, text
     assert "support-chat" in text
+    assert "openai/gpt-4o-mini" in text.partition("pinned")[2]
