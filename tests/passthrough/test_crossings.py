@@ -168,6 +168,33 @@ async def test_a_guard_that_wants_another_answer_blocks_what_may_not_be_made_twi
     assert len(upstream.requests) == 1
 
 
+@pytest.mark.parametrize("script", [answer(HEARD), binary(b"\xffhippo")], ids=["json", "bytes"])
+async def test_texts_are_captured_as_far_as_they_are_read(
+    script: Script, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(script)
+    policy = f"output: [{PII}], opaque: allow, capture: {{share: 100%}}"
+    async with under(tmp_path, upstream, policy) as (proxy, client):
+        assert (await sent(client, json=RERANK))[0] == 200
+        [record] = await proxy.sink.wait()
+
+    shown = "" if record.captured is None else str(record.captured())
+    assert EMAIL not in shown
+
+
+async def test_it_is_explained_by_its_id_without_what_its_client_has_named(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer({"id": "file-secret"}))
+    async with under(tmp_path, upstream, f"input: [{FLAG}]") as (proxy, client):
+        _, _, headers = await sent(client, "/v1/files/file-secret", "GET")
+        async with client.get(f"{proxy.admin}/explain/{headers['x-request-id']}") as response:
+            explained = await response.text()
+
+    assert "passed on: GET /v1/files/{id}" in explained
+    assert "file-secret" not in explained
+
+
 async def test_an_error_of_the_upstream_is_looked_at(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

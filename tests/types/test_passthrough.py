@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
+from urllib.parse import unquote, urljoin, urlsplit
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.types.passthrough import PassedPath, PassedPaths, filled, sample_request
 
@@ -22,6 +27,20 @@ def test_an_id_of_any_provider_fits(path: str) -> None:
 )
 def test_what_might_lead_elsewhere_does_not_fit(value: str) -> None:
     assert FILES.fits(f"/v1/files/{value}") is None
+
+
+@given(
+    st.text(max_size=12)
+    | st.lists(st.sampled_from([*"/.%\\;?#a0-", "..", "%2e", "%2f", "\r\n"])).map("".join)
+)
+def test_what_fits_leads_nowhere_but_where_it_is_listed(value: str) -> None:
+    path = f"/v1/files/{value}/content"
+
+    if PassedPath("/v1/files/{id}/content").fits(path) is not None:
+        url = urlsplit(urljoin("https://h.test/v1/", f"https://h.test{path}"))
+        assert (url.netloc, url.path, url.query, url.fragment) == ("h.test", path, "", "")
+        assert posixpath.normpath(url.path) == unquote(url.path) == path
+        assert path.count("/") == 4
 
 
 def test_letters_that_mean_something_to_patterns_are_letters() -> None:

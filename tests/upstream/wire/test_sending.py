@@ -226,13 +226,3 @@ async def test_an_answer_that_breaks_off_breaks_off(
                 await response.read()
         [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
-
-
-async def test_a_large_document_of_json_is_passed_on_unread(
-    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
-) -> None:
-    async with stored(tmp_path, aiohttp_raw_server) as (store, _, client):
-        headers = {**BEARER, "content-type": "application/json", "content-length": str(SIZE)}
-        async with client.post("/v1/files", headers=headers, data=pieces(SIZE)) as response:
-            assert response.status == 200
-    assert store.seen[0][1:3] == ("application/json", SIZE)
