@@ -163,8 +163,12 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
         policies=folder,
         listen=Address("127.0.0.1", 0),
         admin=Address("127.0.0.1", 0),
-        environ={"UPSTREAM_KEY": "sk-upstream-secret"},
-        **{"drain_seconds": 1.0, "drain_grace_seconds": 0.0, **settings},
+        **{
+            "drain_seconds": 1.0,
+            "drain_grace_seconds": 0.0,
+            "environ": {"UPSTREAM_KEY": "sk-upstream-secret"},
+            **settings,
+        },
     )
     reading, writing = os.pipe()
     try:

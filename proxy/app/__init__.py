@@ -45,10 +45,11 @@ from proxy.offload import Offload
 from proxy.pipeline import Pipeline
 from proxy.policy.decide.service_calls import GuardPolicies
 from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.review.recent import CallHistory
 from proxy.policy.store import PolicyStore, read_folder
-from proxy.policy.watch import FolderWatch, Look, look, look_at
+from proxy.policy.watch import FolderWatch, Look, look, look_at_secrets
 from proxy.record import Record
 from proxy.settings import Address, Settings
 from proxy.turns import Turns
@@ -334,31 +335,32 @@ def _policies(
     """Read the policies of the process for the first time; return what watches their folder."""
     folder = context.settings.policies
     known = look(folder)  # before it is read, so that no change is missed
-    reading = partial(_read, folder, context.settings.environ)
+    tokens = CloudTokens(context.settings.environ, telemetry.tokens(context))
+    reading = partial(_read, folder, context.settings.environ, tokens)
     tell = telemetry.policies(context, decisions)
     store = PolicyStore(reading, time.monotonic, asyncio.sleep, context.log, tell)
-    known |= look_at(store.secret_files)
-    return store, _watch(context, folder, known, store)
+    known |= look_at_secrets(store.secret_files, tokens)
+    return store, _watch(context, folder, known, store, tokens)
 
 
-def _read(folder: Path, environ: Mapping[str, str] | None) -> Snapshot:
+def _read(folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None) -> Snapshot:
     """Read a folder, and give back the memory that compiling it has taken and freed."""
     try:
         with uncollected():
-            return read_folder(folder, environ)
+            return read_folder(folder, environ, tokens)
     finally:
         release()
 
 
-def _watch(context: Context, folder: Path, known: Look, store: PolicyStore) -> FolderWatch:
+def _watch(
+    context: Context, folder: Path, known: Look, store: PolicyStore, tokens: CloudTokens | None
+) -> FolderWatch:
     settle_s = context.settings.settle_seconds
-    seen = partial(_look, folder, store)
+
+    def seen() -> Look:
+        return look(folder) | look_at_secrets(store.secret_files, tokens)
+
     return FolderWatch(seen, known, store.refresh, store.read_revocations, settle_s, time.monotonic)
-
-
-def _look(folder: Path, store: PolicyStore) -> Look:
-    """Look at a folder, and at the files of secrets that it refers to."""
-    return look(folder) | look_at(store.secret_files)
 
 
 async def _candidate(context: Context) -> Candidate | None:
@@ -367,11 +369,11 @@ async def _candidate(context: Context) -> Candidate | None:
     if folder is None:
         return None
     known = look(folder)
-    reading = partial(_read, folder, None)
+    reading = partial(_read, folder, None, None)
     clock = (time.monotonic, asyncio.sleep)
     on_reading = gauges.candidate(context.metrics)
     store = PolicyStore(reading, *clock, context.log, on_reading, "candidate")
-    watch = _watch(context, folder, known, store)
+    watch = _watch(context, folder, known, store, None)
     await context.opened.enter_async_context(running_beside(watch.run()))
     return Candidate(lambda: store.current, context.metrics.candidate)
 

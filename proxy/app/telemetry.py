@@ -46,6 +46,16 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
     return (kept,)
 
 
+def tokens(context: Context) -> Callable[[str, str], None]:
+    """Warn of each token of a cloud that could not be renewed; the one that is held still counts
+    until it expires."""
+
+    def tell(ref: str, reason: str) -> None:
+        context.log.warning("token.not_renewed", ref=ref, reason=reason)
+
+    return tell
+
+
 def policies(
     context: Context, decisions: Iterable[Decisions]
 ) -> Callable[[Result, Snapshot], None]:

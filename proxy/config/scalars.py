@@ -215,6 +215,17 @@ SecretRef = Annotated[
     ),
 ]
 
+KeyRef = Annotated[
+    str,
+    *text(
+        rf"{VARIABLE}|file:.+|(?:azure|google):https://\S+|aws:[a-z0-9-]+",
+        "must be ${VARIABLE}, file:/path, azure:SCOPE, google:SCOPE or aws:REGION, "
+        "never the secret itself",
+        "${OPENAI_API_KEY}",
+    ),
+]
+"""A secret, or whose token stands for it."""
+
 
 def _url(value: str) -> str:
     """Return an address. Raise ``ValueError`` with what is wrong with one that the pattern does not

@@ -12,6 +12,7 @@ from proxy.errors import Unauthorized
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide import InForce, identify
 from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
 from proxy.ports import EventLog
@@ -29,12 +30,14 @@ NO_KEY_LEFT = (
 Result = Literal["in_force", "restored", "unchanged", "rejected"]
 
 
-def read_folder(folder: Path, environ: Mapping[str, str] | None) -> Snapshot:
+def read_folder(
+    folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
+) -> Snapshot:
     """Load and compile a folder; without secrets where there is no ``environ``.
 
     Raises ``PolicyError``.
     """
-    return compile_policies(read(folder), environ)
+    return compile_policies(read(folder), environ, tokens)
 
 
 class PolicyStore:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
+
+from proxy.policy.files.cloud_tokens import CloudTokens
 
 LOOK_S = 0.25
 LONGEST_SETTLES = 10  # after so many times as long a folder that is never still is read as it is
@@ -32,6 +34,12 @@ def look_at(files: Iterable[str]) -> Look:
     for path in files:
         _see(path, seen)
     return frozenset(seen)
+
+
+def look_at_secrets(refs: Collection[str], tokens: CloudTokens | None) -> Look:
+    """Look at the files of secrets, and at tokens, of which those that are due are renewed."""
+    seen = look_at(refs)
+    return seen if tokens is None else seen | tokens.look(refs)
 
 
 def look(folder: Path) -> Look:

@@ -17,7 +17,7 @@ from proxy.policy.compile.cache import kept
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.guards import GuardCompiler
 from proxy.policy.compile.limits import LimitCompiler
-from proxy.policy.compile.listed_models import listed_models
+from proxy.policy.compile.listed_models import listed_models, names_of
 from proxy.policy.compile.prices import uncovered
 from proxy.policy.compile.rules import RuleCompiler
 from proxy.policy.compile.upstreams import compile_upstream
@@ -31,6 +31,7 @@ from proxy.policy.decide.snapshot import (
     TagRule,
     VirtualKey,
 )
+from proxy.policy.files.cloud_tokens import CloudTokens, is_token
 from proxy.policy.files.load import Loaded, maybe, note, secret
 from proxy.policy.files.source import Path_, PolicyError
 from proxy.policy.schema import patterns
@@ -46,12 +47,15 @@ FILE = "file:"
 DEFAULT_POLICY = "default"
 
 
-def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snapshot:
+def compile_policies(
+    loaded: Loaded, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
+) -> Snapshot:
     """Return the snapshot. Raise ``PolicyError`` with all that is wrong, in shape or in meaning.
 
-    Without an ``environ`` secrets are not read: such a snapshot decides, but cannot serve.
+    Without an ``environ`` secrets are not read: such a snapshot decides, but cannot serve. Without
+    ``tokens`` those of clouds are fetched for it alone.
     """
-    work = _Compiler(loaded, environ)
+    work = _Compiler(loaded, environ, tokens or CloudTokens(environ or {}))
     snapshot = work.snapshot(loaded.revision)
     if loaded.document.problems:
         raise PolicyError(loaded.document.problems, snapshot.revoked, snapshot.secret_files)
@@ -61,7 +65,10 @@ def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snaps
 class _Compiler:
     """Notes problems in the document and goes on, so that all are told at once."""
 
-    def __init__(self, loaded: Loaded, environ: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, loaded: Loaded, environ: Mapping[str, str] | None, tokens: CloudTokens
+    ) -> None:
+        self.tokens = tokens
         self.loaded = loaded
         self.policies = loaded.policies
         self.document = loaded.document
@@ -127,10 +134,11 @@ class _Compiler:
     def secret(self, path: Path_, ref: str) -> Secret:
         if self.environ is None:
             return Secret("")
-        if ref.startswith(FILE):
+        token = is_token(ref)
+        if ref.startswith(FILE) or token:
             self.secret_files.add(ref.removeprefix(FILE))
         try:
-            value = secret(ref, self.environ)
+            value = self.tokens.text(ref) if token else secret(ref, self.environ)
         except ValueError as error:
             self.document.complain(path, str(error))
             return Secret("")
@@ -264,7 +272,7 @@ class _Compiler:
         if like is not None:
             return replace(like, name=name)
         reached = {each: self.reach(name, config, deployments[each]) for each in found}
-        named = _named(reached)
+        named = names_of(reached)
         key = VirtualKey(
             name=name,
             deployments=MappingProxyType(reached),
@@ -380,18 +388,3 @@ def _serves(weighed: list[Weighed], balanced: bool) -> Mapping[str, Candidates]:
         for name in each[0].names:
             found.setdefault(name, []).append(each)
     return MappingProxyType({name: _candidates(each, balanced) for name, each in found.items()})
-
-
-def _named(reached: Mapping[str, Reach]) -> dict[str, tuple[Reach, ...]]:
-    """Who serves a name: the deployment of that name, be it its own or another, else all that have
-    such a model."""
-    named: dict[str, list[Reach]] = {}
-    for reach in reached.values():
-        for model in reach.deployment.routes.serves:
-            named.setdefault(model, []).append(reach)
-    aliases = {alias: (each,) for each in reached.values() for alias in each.deployment.aliases}
-    return {
-        **{name: tuple(each) for name, each in named.items()},
-        **aliases,
-        **{name: (reach,) for name, reach in reached.items()},
-    }

@@ -16,6 +16,21 @@ _DAY = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
 Named = Mapping[str, tuple[Reach, ...]]
 
 
+def names_of(reached: Mapping[str, Reach]) -> dict[str, tuple[Reach, ...]]:
+    """Return who serves each name: the deployment of that name, be it its own or another, else all
+    that have such a model."""
+    named: dict[str, list[Reach]] = {}
+    for reach in reached.values():
+        for model in reach.deployment.routes.serves:
+            named.setdefault(model, []).append(reach)
+    aliases = {alias: (each,) for each in reached.values() for alias in each.deployment.aliases}
+    return {
+        **{name: tuple(each) for name, each in named.items()},
+        **aliases,
+        **{name: (reach,) for name, reach in reached.items()},
+    }
+
+
 def listed_models(
     reached: Mapping[str, Reach], named: Named, as_of: date | None
 ) -> Mapping[str, ListedModel]:

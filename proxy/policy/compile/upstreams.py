@@ -8,6 +8,7 @@ from urllib.parse import urlencode, urlsplit
 
 from proxy.dialects import DIALECTS
 from proxy.policy import schema
+from proxy.policy.files.cloud_tokens import is_token
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
 from proxy.types import Breaker, Secret, Timeouts, Upstream
@@ -26,6 +27,9 @@ def compile_upstream(name: str, config: schema.UpstreamConfig, secret: ReadSecre
         (header, secret((*path, "headers", header), value))
         for header, value in config.headers.items()
     ]
+    if key is not None and is_token(config.api_key or ""):  # in whichever header keys are sent
+        headers.append(("authorization", Secret(f"Bearer {key.reveal()}")))
+        key = None
     return Upstream(
         name=name,
         dialect=config.spoken,

@@ -155,8 +155,8 @@ class Snapshot:
     ``wants_no_keys`` is true of policies that say ``keys: {}``. ``plans`` are those of calls so
     far that others share, by the way that these come: see ``KeyCaller``. ``unprepared`` are
     detectors that have more to load, which ``prepare`` does. ``origins`` are those of pages that
-    may call, ``*`` stands for all; ``secret_files`` are the paths of secrets that stand in files.
-    ``passthrough`` are the paths that any deployment passes on.
+    may call, ``*`` stands for all; ``secret_files`` are the paths of secrets that stand in files,
+    and the references of tokens. ``passthrough`` are the paths that any deployment passes on.
     """
 
     revision: str

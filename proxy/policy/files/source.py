@@ -46,7 +46,8 @@ class PolicyError(Exception):
     """The policies cannot be taken into force; it names all that is wrong, in order.
 
     ``revoked`` are the keys and digests that they revoke all the same, ``secret_files`` the paths
-    of secrets that they refer to: a change of one may be all that they need.
+    of secrets that they refer to, and the references of tokens: a change of one may be all that
+    they need.
     """
 
     def __init__(

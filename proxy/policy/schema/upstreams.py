@@ -18,9 +18,9 @@ from proxy.config.scalars import (
     CREDENTIAL,
     VARIABLE,
     Duration,
+    KeyRef,
     ListedWord,
     Name,
-    SecretRef,
     Section,
     Size,
     Switched,
@@ -150,8 +150,9 @@ class UpstreamConfig(Section):
     `azure` is OpenAI's at Azure's paths."""
     base_url: Url
     """Where it is; without a path, the dialect's own prefix is added."""
-    api_key: SecretRef | None = None
-    """Its credential, as ${VARIABLE} or file:/path."""
+    api_key: KeyRef | None = None
+    """Its credential, as ${VARIABLE} or file:/path; or azure:SCOPE, google:SCOPE or aws:REGION for
+    a token of the machine's own identity."""
     headers: Annotated[dict[str, str], WithJsonSchema(HEADERS)] = Field(default_factory=dict)
     """Headers that are sent with every request."""
     query: dict[QueryName, QueryValue] = Field(default_factory=dict)

@@ -1,0 +1,302 @@
+"""Tokens of clouds: fetched by their makers' libraries, renewed in time, and told of if not."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from proxy.policy.files.cloud_tokens import (
+    RETRY_S,
+    CloudToken,
+    CloudTokens,
+    Environ,
+    Fetch,
+    is_token,
+)
+from proxy.policy.files.source import PolicyError
+from proxy.policy.store import read_folder
+from proxy.policy.watch import look_at_secrets
+from tests.conftest import KEY, running_proxy
+from tests.doubles import ScriptedUpstream, answer, chat
+from tests.servers import eventually
+
+AZURE = "azure:https://cognitiveservices.azure.com/.default"
+GOOGLE = "google:https://www.googleapis.com/auth/cloud-platform"
+HOUR_S = 3600.0
+
+
+@dataclass
+class Cloud:
+    """Hands out tokens by number; ``fails`` is what it raises in their place."""
+
+    now: float = 1000.0
+    given: int = 0
+    fails: Exception | None = None
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def make(self, scope: str, environ: Environ) -> Fetch:
+        def fetch() -> CloudToken:
+            if self.fails is not None:
+                raise self.fails
+            self.given += 1
+            return CloudToken(f"token-{self.given}", HOUR_S)
+
+        return fetch
+
+    def tokens(self) -> CloudTokens:
+        tell = lambda ref, reason: self.told.append((ref, reason))  # noqa: E731
+        return CloudTokens({}, tell, lambda: self.now, {"azure": self.make, "google": self.make})
+
+
+def test_a_token_is_fetched_once_for_all_who_refer_to_it() -> None:
+    cloud = Cloud()
+    tokens = cloud.tokens()
+
+    assert {tokens.text(AZURE) for _ in range(3)} == {"token-1"}
+    assert tokens.text(GOOGLE) == "token-2"
+
+
+def test_a_token_is_renewed_five_minutes_before_it_expires() -> None:
+    cloud = Cloud()
+    tokens = cloud.tokens()
+    tokens.text(AZURE)
+    seen = tokens.look([AZURE])
+
+    cloud.now += HOUR_S - 301
+    assert tokens.look([AZURE]) == seen
+    cloud.now += 1
+    assert tokens.look([AZURE]) != seen
+    assert (tokens.text(AZURE), cloud.told) == ("token-2", [])
+
+
+def test_one_that_cannot_be_renewed_counts_on_and_is_tried_again() -> None:
+    cloud = Cloud()
+    tokens = cloud.tokens()
+    tokens.text(AZURE)
+    seen = tokens.look([AZURE])
+    cloud.now += HOUR_S
+    cloud.fails = OSError("the words of somebody")
+
+    assert tokens.look([AZURE]) == tokens.look([AZURE]) == seen
+    assert cloud.told == [(AZURE, "no token could be fetched from azure (OSError)")]
+    assert tokens.text(AZURE) == "token-1"
+    cloud.fails, cloud.now = None, cloud.now + RETRY_S
+    assert tokens.look([AZURE]) != seen
+    assert tokens.text(AZURE) == "token-2"
+
+
+def test_a_first_one_that_fails_is_a_problem_of_the_policy_until_there_is_one() -> None:
+    cloud = Cloud(fails=OSError())
+    tokens = cloud.tokens()
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no token could be fetched"):
+            tokens.text(AZURE)
+    seen = tokens.look([AZURE])
+    cloud.fails, cloud.now = None, cloud.now + RETRY_S
+
+    assert tokens.look([AZURE]) != seen
+    assert tokens.text(AZURE) == "token-1"
+
+
+def test_what_nobody_refers_to_any_more_is_forgotten() -> None:
+    cloud = Cloud()
+    tokens = cloud.tokens()
+    tokens.text(AZURE)
+
+    assert look_at_secrets(["/no/such/file"], tokens) == frozenset()
+    cloud.now += 2 * HOUR_S
+    tokens.look([])
+    assert cloud.given == 1
+
+
+@pytest.mark.parametrize("ref", ["${KEY}", "file:/run/key", "azure:", "oidc:x"])
+def test_other_references_are_none_of_a_token(ref: str) -> None:
+    assert not is_token(ref)
+
+
+def policy(ref: str, url: str = "https://models.example.test/v1", dialect: str = "openai") -> str:
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    return f"""
+upstreams: {{cloud: {{dialect: {dialect}, base_url: '{url}', api_key: '{ref}'}}}}
+deployments: {{support-chat: {{targets: [{{upstream: cloud, model: m}}]}}}}
+keys: {{widget: {{sha256: {digest}, deployments: [support-chat]}}}}
+"""
+
+
+@pytest.mark.parametrize("dialect", ["openai", "azure", "anthropic"])
+def test_a_token_is_a_bearer_in_whichever_header_keys_are_sent(
+    dialect: str, tmp_path: Path
+) -> None:
+    (tmp_path / "p.yaml").write_text(policy(AZURE, dialect=dialect))
+
+    snapshot = read_folder(tmp_path, {}, Cloud().tokens())
+
+    [target] = snapshot.deployments["support-chat"].routes.targets
+    headers = {name: value.reveal() for name, value in target.upstream.headers}
+    assert (target.upstream.api_key, headers) == (None, {"authorization": "Bearer token-1"})
+    assert snapshot.secret_files == {AZURE}
+
+
+def test_an_extra_that_is_missing_is_named_at_its_place(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(policy(AZURE))
+
+    def missing(scope: str, environ: Environ) -> Fetch:
+        raise ModuleNotFoundError("azure")
+
+    with pytest.raises(PolicyError) as wrong:
+        read_folder(tmp_path, {}, CloudTokens({}, makers={"azure": missing}))
+
+    [problem] = wrong.value.problems
+    assert str(problem).endswith(
+        "upstreams.cloud.api_key: needs the extra azure: pip install 'headrace[azure]'"
+    )
+    assert read_folder(tmp_path, None).secret_files == frozenset()
+
+
+class TokenServer(HTTPServer):
+    """Where clouds are asked for tokens: each is another, and counts for some seconds."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), TokenHandler)
+        self.lasts_s = 3600
+        self.asked: list[str] = []
+        self.url = f"http://127.0.0.1:{self.server_port}/token"
+
+
+class TokenHandler(BaseHTTPRequestHandler):
+    """Answers as Google's token endpoint and as the identity endpoint of an Azure service."""
+
+    server: TokenServer
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+        self.server.asked.append(f"{self.path} {body}")
+        made: dict[str, object] = {
+            "access_token": f"token-{len(self.server.asked)}",
+            "expires_in": self.server.lasts_s,
+            "token_type": "Bearer",
+        }
+        if self.command == "GET":  # a managed identity tells a moment
+            made |= {"expires_on": "4102444800", "resource": "r"}
+        raw = json.dumps(made).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, format: str, *args: object) -> None:  # its own name
+        """Say nothing."""
+
+
+@pytest.fixture
+def token_server() -> Iterator[TokenServer]:
+    with TokenServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def private_key() -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    return key.private_bytes(*form, serialization.NoEncryption()).decode()
+
+
+def account(folder: Path, private_key: str, server: TokenServer) -> Path:
+    """Write the file of a service account of Google's that gets its tokens here."""
+    file = folder / "account.json"
+    told = {
+        "type": "service_account",
+        "client_email": "proxy@example.test",
+        "token_uri": server.url,
+        "private_key": private_key,
+        "private_key_id": "1",
+    }
+    file.write_text(json.dumps(told))
+    return file
+
+
+async def test_calls_carry_the_token_of_googles_library_and_the_next_one_when_it_is_due(
+    token_server: TokenServer, private_key: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    token_server.lasts_s = 2
+    upstream.answer_with(answer(chat()))
+    environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(account(tmp_path, private_key, token_server))}
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    headers = {"authorization": f"Bearer {KEY}"}
+    text = policy(GOOGLE, f"{upstream.url}/v1", "openai_compatible")
+    async with (
+        running_proxy(tmp_path / "served", text, environ=environ) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+
+        async def call() -> str:
+            async with client.post("/v1/chat/completions", headers=headers, json=body) as response:
+                assert response.status == 200
+            return upstream.requests[-1].headers["authorization"]
+
+        first = await call()
+        await eventually(lambda: len(token_server.asked) > 1)
+        renewed = first
+        while renewed == first:
+            renewed = await call()
+
+    assert first == "Bearer token-1"
+    assert renewed.startswith("Bearer token-")
+    assert "grant_type=" in token_server.asked[0]
+
+
+FETCHED = """
+import json, os
+from proxy.policy.files.cloud_tokens import MAKERS
+for ref in ("azure:https://cognitiveservices.azure.com/.default", "aws:eu-central-1"):
+    word, _, what = ref.partition(":")
+    print(json.dumps(MAKERS[word](what, os.environ)()))
+"""
+
+
+def test_the_libraries_of_azure_and_aws_know_the_identity_of_the_machine(
+    token_server: TokenServer, tmp_path: Path
+) -> None:
+    environ = {
+        "IDENTITY_ENDPOINT": token_server.url,
+        "IDENTITY_HEADER": "of-the-service",
+        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": "of-nobody",
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "HOME": str(tmp_path),
+    }
+    command = [sys.executable, "-c", FETCHED]
+    ran = subprocess.run(
+        command, env=environ, capture_output=True, text=True, check=True, timeout=60
+    )
+    (azure, azure_s), (aws, aws_s) = map(json.loads, ran.stdout.splitlines())
+
+    assert (azure, azure_s > HOUR_S) == ("token-1", True)
+    assert "resource=https" in token_server.asked[0]
+    assert (aws.startswith("bedrock-api-key-"), aws_s) == (True, 600)
+    signed = base64.b64decode(aws.removeprefix("bedrock-api-key-")).decode()
+    assert "X-Amz-Credential=AKIDEXAMPLE" in signed
+    assert "eu-central-1%2Fbedrock%2Faws4_request" in signed
+    assert "of-nobody" not in signed
