@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from proxy.dialects.base import Dialect
+from proxy.dialects.passed_form import FormUpload, is_form
 from proxy.dialects.permitted import permitted
 from proxy.dialects.pieces import dump
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest
@@ -85,6 +86,8 @@ def build_passed(
     elif call.size:
         body, dropped = _body(call, target)
         media_type = JSON
+    if upload is not None and is_form(media_type):
+        upload = FormUpload(upload, media_type, target)
     is_repeatable = path.may_repeat(passed.method) and upload is None
     return UpstreamRequest(
         url=url,

@@ -28,8 +28,11 @@ class Upload(Protocol):
     it, in bytes, None for one in chunks; ``begun`` once a byte of it was asked for: from then on
     nobody can send it again."""
 
-    length: int | None
-    begun: bool
+    @property
+    def length(self) -> int | None: ...
+
+    @property
+    def begun(self) -> bool: ...
 
     async def read(self) -> bytes:
         """Return the next bytes, none at the end. Raise ``Refused``."""

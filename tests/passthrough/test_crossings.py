@@ -37,7 +37,8 @@ FORM = "multipart/form-data; boundary=x"
 EVENTS = b'event: done\ndata: {"text": "hippo", "usage": {"total_tokens": 5}}\n\n'
 
 JSON_BODY: dict[str, Any] = {"json": {**RERANK, "query": f"hippo {EMAIL}"}}
-FORM_BODY: dict[str, Any] = {"data": b"--x\r\n\r\nhippo\r\n--x--\r\n", "kind": FORM}
+PART = b'content-disposition: form-data; name="file"; filename="a"\r\n\r\nhippo'
+FORM_BODY: dict[str, Any] = {"data": b"--x\r\n%b\r\n--x--\r\n" % PART, "kind": FORM}
 
 
 @asynccontextmanager

@@ -228,16 +228,19 @@ async def test_files_batches_and_vector_stores(
 
 
 async def test_errors_are_those_of_its_own(drive: Drive, provider: Provider) -> None:
-    [missing, not_listed, no_key] = [
+    [missing, not_listed, other_model, no_key] = [
         *await drive(
             "openai",
             call("files.retrieve", "missing"),
             call("fine_tuning.jobs.list"),
+            call("audio.transcriptions.create", model="gpt-4o", file="RIFF"),
         ),
         *await drive("openai", call("files.list"), key="hr-wrong"),
     ]
 
     assert (missing["exception"], missing["message"].count("No such file")) == ("NotFoundError", 1)
     assert not_listed["exception"] == "NotFoundError"
+    assert other_model["exception"] == "BadRequestError"
+    assert "must be gpt-4o-transcribe here" in other_model["message"]
     assert no_key["exception"] == "AuthenticationError"
     assert len(provider.asked) == 1

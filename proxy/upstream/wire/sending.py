@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from proxy.errors import TooLarge, UpstreamTimeout
+from proxy.errors import RequestTimeout, TooLarge, UpstreamTimeout
 from proxy.frozen import frozen
 from proxy.types.passthrough import Upload
 from proxy.upstream.wire.connection import Connection
@@ -27,7 +27,7 @@ class Sending:
 
     async def run(self, upload: Upload, on_sent: Callable[[], None]) -> None:
         """Send all of it, and then call ``on_sent``, or leave off once nobody takes more. Raise
-        ``TooLarge``, ``UpstreamTimeout``, and what the upload raises."""
+        ``TooLarge``, ``RequestTimeout``, ``UpstreamTimeout``, and what the upload raises."""
         left, framed = self.most_bytes, upload.length is None
         while piece := await self._read(upload):
             left -= len(piece)
@@ -43,8 +43,8 @@ class Sending:
         try:
             async with asyncio.timeout_at(self.until):
                 return await upload.read()
-        except TimeoutError:
-            raise UpstreamTimeout("total") from None
+        except TimeoutError:  # its client was slow, which says nothing of the upstream
+            raise RequestTimeout("The body did not arrive in time.") from None
 
     async def _write(self, piece: bytes, *, framed: bool) -> bool:
         """Write a piece. False where nobody takes it."""

@@ -1,0 +1,127 @@
+"""Forms that are passed on: which are refused, however their bytes are cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.dialects.passed_form import FormParts, FormUpload, is_form
+from proxy.errors import BadField
+from proxy.types import Target, Upstream
+
+OPENAI = Upstream(name="openai", dialect="openai", base_url="https://api.openai.com/v1")
+TARGET = Target(OPENAI, "gpt-4o-transcribe")
+TYPE = "multipart/form-data; boundary=x1"
+
+
+def part(name: str, value: str = "v", more: str = "") -> str:
+    return f'--x1\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n{value}\r\n'
+
+
+MODEL = part("model", "gpt-4o-transcribe")
+SOUND = part("file", "RI\r\nFF --x \r\n--", '; filename="a b.wav"\r\nContent-Type: audio/wav')
+END = "--x1--\r\n"
+GOOD = [
+    MODEL + SOUND + END,
+    SOUND + MODEL + END,
+    SOUND + END + "after it",
+    part("timestamp_granularities[]", "word") + part("language") + END,
+    part("file", "", "; filename=\"a\"; filename*=UTF-8''a") + END,
+    part("purpose", "batch") + "--x1--",
+    END,
+]
+BAD = {
+    "another model": part("model", "gpt-4o") + END,
+    "a model with a blank": part("model", "gpt-4o-transcribe ") + END,
+    "no model": part("model", "") + END,
+    "two models": MODEL + part("model", "gpt-4o") + END,
+    "a list of models": part("model[]", "gpt-4o") + END,
+    "a model in capitals": part("MODEL", "gpt-4o") + END,
+    "a long model": part("model", "a" * 3000) + END,
+    "a field of the policy": MODEL + part("api_base", "http://x") + END,
+    "the same, spelled otherwise": MODEL + part("apiBase", "http://x") + END,
+    "nothing": "",
+    "no end": MODEL + SOUND,
+    "a part without an end": '--x1\r\nContent-Disposition: form-data; name="model"\r\n\r\ngpt-4o',
+    "something before it": "before\r\n" + MODEL + END,
+    "a blank line before it": "\r\n" + MODEL + END,
+    "line ends of another kind": SOUND.replace("\r\n", "\n") + END,
+    "a delimiter that only some see": part("file", f"a\n{part('model', 'gpt-4o')}") + END,
+    "a delimiter that goes on": MODEL.replace("--x1", "--x12") + END,
+    "a part without a name": "--x1\r\n\r\nv\r\n" + END,
+    "a name without quotes": MODEL.replace('"model"', "model") + END,
+    "an escaped name": part("mod\\el") + END,
+    "two dispositions": MODEL.replace("\r\n\r\n", '\r\nContent-Disposition: a; name="b"\r\n\r\n'),
+    "a folded line": MODEL.replace("; name", ";\r\n name") + END,
+    "base64": MODEL.replace("\r\n\r\n", "\r\nContent-Transfer-Encoding: base64\r\n\r\n") + END,
+    "a head without end": "--x1\r\nX: " + "a" * 9000,
+}
+
+
+class Pieces:
+    """An upload in pieces of one size."""
+
+    length: int | None = None
+    begun = False
+
+    def __init__(self, text: str, size: int) -> None:
+        data = text.encode()
+        self._left = [data[at : at + size] for at in range(0, len(data), size)]
+
+    async def read(self) -> bytes:
+        self.begun = True
+        return self._left.pop(0) if self._left else b""
+
+
+async def passed(text: str, size: int, target: Target = TARGET) -> bytes:
+    upload, got = FormUpload(Pieces(text, size), TYPE, target), b""
+    assert (upload.length, upload.begun) == (None, False)
+    while piece := await upload.read():
+        got += piece
+    assert upload.begun
+    return got
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
+@pytest.mark.parametrize("text", GOOD)
+async def test_a_form_passes_as_it_came(text: str, size: int) -> None:
+    assert await passed(text, size) == text.encode()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+async def test_what_is_odd_or_not_the_clients_never_passes_whole(text: str, size: int) -> None:
+    upload, got = FormUpload(Pieces(text, size), TYPE, TARGET), b""
+    with pytest.raises(BadField):
+        while piece := await upload.read():
+            got += piece
+    assert len(got) < max(1, len(text.encode()))
+
+
+async def test_what_an_upstream_accepts_passes() -> None:
+    accepting = replace(OPENAI, accepts=frozenset({"provider"}))
+    text = part("provider") + END
+
+    assert await passed(text, 5, Target(accepting, "m"))
+    with pytest.raises(BadField):
+        await passed(text, 5)
+
+
+def test_it_keeps_little_of_what_passes() -> None:
+    parts = FormParts(b"x1", TARGET)
+    parts.feed(part("file", "").removesuffix("\r\n").encode())
+    for _ in range(100):
+        parts.feed(b"a" * 100_000)
+        assert len(parts._held) < 100
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["multipart/form-data", f"{TYPE}; boundary=x2", f"{TYPE}; charset=x", f"{TYPE}\xa0"],
+)
+def test_a_type_names_one_boundary(media_type: str) -> None:
+    assert is_form(media_type)
+    with pytest.raises(BadField):
+        FormUpload(Pieces("", 1), media_type, TARGET)
+    assert not is_form("application/octet-stream")
