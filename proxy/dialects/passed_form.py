@@ -12,14 +12,15 @@ from proxy.types.passthrough import Upload
 from proxy.types.spelling import squeezed
 from proxy.words import MAX_NAME, ascii_word
 
-FORM = "multipart/form-data"
+FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 MOST_HEAD = 8 * 1024  # bytes of what stands before a part
 _BOUNDARY = re.compile(
     rf"{FORM} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
 )
 _FIELD = re.compile(r"([A-Za-z-]+): *([ -~\x80-\U0010ffff]*)")
 _NAMED = re.compile(
-    r'form-data; *name="([^"\\%;]{1,256})"(?:; *filename="[^"\\]*")?(?:; *filename\*=[^;" ]+)?',
+    r'form-data; *name=(?:"([^"\\%;]{1,256})"|([A-Za-z0-9_.\[\]-]{1,256}))'
+    r'(?:; *filename=(?:"[^"\\]*"|[^"\\;\s]+))?(?:; *filename\*=[^;" ]+)?',
     re.IGNORECASE,
 )
 _AS_IT_IS = frozenset({"", "7bit", "8bit", "binary"})
@@ -27,8 +28,8 @@ _ODD = "cannot be read in one way alone"
 
 
 def is_form(media_type: str) -> bool:
-    """True if a body of a type is a form of several parts."""
-    return media_type.partition(";")[0].strip().lower() == FORM
+    """True if a body of a type is a form, or has parts that some servers read as one."""
+    return media_type.strip().lower().startswith(("multipart/", URLENCODED))
 
 
 class FormUpload:
@@ -41,7 +42,7 @@ class FormUpload:
         """Raise ``BadField`` for a type that does not say how its parts are set apart."""
         match = _BOUNDARY.fullmatch(media_type)
         if match is None:
-            raise BadField("content-type", "must name the boundary of the form, and nothing else")
+            raise BadField("content-type", f"must be {FORM} with its boundary, and nothing else")
         self._upload = upload
         self._ahead: bytes | None = None
         self._parts = FormParts(match[2].encode(), target)
@@ -144,7 +145,7 @@ class FormParts:
         named = _NAMED.fullmatch(fields.get("content-disposition", "").strip())
         if named is None or fields.get("content-transfer-encoding", "").lower() not in _AS_IT_IS:
             raise BadField("form", _ODD)
-        name, upstream = named[1].partition("[")[0].strip(), self._target.upstream
+        name, upstream = (named[1] or named[2]).partition("[")[0].strip(), self._target.upstream
         known = upstream.banned.get(squeezed(name), "")
         if known in (upstream.refuses | upstream.drops) - upstream.accepts:
             raise BadField(ascii_word(name), NOT_YOURS)

@@ -26,6 +26,7 @@ GOOD = [
     MODEL + SOUND + END,
     SOUND + MODEL + END,
     SOUND + END + "after it",
+    MODEL.replace('"model"', "model") + SOUND.replace('"a b.wav"', "a.wav") + END,
     part("timestamp_granularities[]", "word") + part("language") + END,
     part("file", "", "; filename=\"a\"; filename*=UTF-8''a") + END,
     part("purpose", "batch") + "--x1--",
@@ -50,7 +51,8 @@ BAD = {
     "a delimiter that only some see": part("file", f"a\n{part('model', 'gpt-4o')}") + END,
     "a delimiter that goes on": MODEL.replace("--x1", "--x12") + END,
     "a part without a name": "--x1\r\n\r\nv\r\n" + END,
-    "a name without quotes": MODEL.replace('"model"', "model") + END,
+    "a name without quotes": part("model", "gpt-4o").replace('"model"', "model") + END,
+    "a name in part in quotes": MODEL.replace('"model"', 'mod"el"') + END,
     "an escaped name": part("mod\\el") + END,
     "two dispositions": MODEL.replace("\r\n\r\n", '\r\nContent-Disposition: a; name="b"\r\n\r\n'),
     "a folded line": MODEL.replace("; name", ";\r\n name") + END,
@@ -118,7 +120,10 @@ def test_it_keeps_little_of_what_passes() -> None:
 
 @pytest.mark.parametrize(
     "media_type",
-    ["multipart/form-data", f"{TYPE}; boundary=x2", f"{TYPE}; charset=x", f"{TYPE}\xa0"],
+    [
+        *("multipart/form-data", f"{TYPE}; boundary=x2", f"{TYPE}; charset=x", f"{TYPE}\xa0"),
+        *("multipart/mixed; boundary=x1", "application/x-www-form-urlencoded"),
+    ],
 )
 def test_a_type_names_one_boundary(media_type: str) -> None:
     assert is_form(media_type)
