@@ -140,7 +140,8 @@ class Server:
     told so. ``required_headers`` are those that it refuses a request without, and that only a
     policy can name. ``answers`` is the list that each whole answer has. Where its streams are none
     of OpenAI's, ``events`` makes what reads one of their events as chunks in chat's form, for a
-    client of the same form or of another. ``own_to_hub`` is ``to_hub`` for one of the same form,
+    client of the same form or of another, and ``numbers`` what gives events the numbers that they
+    lack, None for one that lacks none. ``own_to_hub`` is ``to_hub`` for one of the same form,
     ``own_from_hub`` is ``from_hub`` for its request. ``passed_headers`` are those of a request of
     its own clients that it gets, each with what it is told where they say nothing. ``ends`` are the
     types of the events that such a stream ends with. ``failure`` returns the error object of a
@@ -163,6 +164,7 @@ class Server:
     required_headers: tuple[str, ...] = ()
     answers: str = "choices"
     events: Callable[[bool], Callable[[Json], list[Json]]] | None = None
+    numbers: Callable[[], Callable[[Json], Json | None]] | None = None
     own_to_hub: Callable[[Json], Json] | None = None
     own_from_hub: Callable[[Json], Json] | None = None
     passed_headers: Mapping[str, str] = field(default_factory=dict)

@@ -267,6 +267,12 @@ def _whole_stored(call: Call, parts: Mapping[int, Json]) -> Json:
     return whole_stored(call, parts)
 
 
+def _event_numbers() -> Callable[[Json], Json | None]:
+    from proxy.dialects.responses.numbering import EventNumbers  # noqa: PLC0415  # for streams alone
+
+    return EventNumbers().feed
+
+
 def responding(server: Server) -> Server:
     """Return a server that has the endpoint of Responses."""
     there = replace(
@@ -277,6 +283,7 @@ def responding(server: Server) -> Server:
         own_to_hub=reading.own_answer,
         answers="output",
         events=lambda own: reading.ResponseTurn(own=own).feed,
+        numbers=_event_numbers,
         ends=ENDS,
         failure=reading.failure_of,
         usage_option=False,

@@ -29,7 +29,9 @@ from proxy.types import Call, Chunk, Endpoint, Json, Untouched
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 Document = bytes | bytearray
 Turn = Callable[[Json], Json | None]
-Seal = Callable[[Json], Json | None]
+Rewrite = Callable[[Json], Json | None]
+"""Returns a document anew; None for one that stays as it is."""
+Seal = Rewrite
 """Returns a document with the ids that its client gets; None where it has none of them."""
 IN_CHAT: Mapping[Endpoint, Endpoint] = {"responses": "chat"}
 """Endpoints whose answers are read as those of another."""
@@ -92,7 +94,10 @@ def _turning(call: Call, wanted: Endpoint, endpoint: Endpoint, client: Client) -
 def _check(data: Json, server: Server) -> None:
     """Raise the error that a document says."""
     if server.failure is not None:
-        data = server.failure(data) or {"error": None}
+        failure = server.failure(data)
+        if failure is None:
+            return
+        data = failure
     if data["error"] and not data.get("choices"):
         error = parse_error(data)
         reported = _reported(error, server)
@@ -143,7 +148,7 @@ class StreamReader:
     finished; any other end is a stream that was cut, or of a form that nobody asked for."""
 
     __slots__ = (
-        *("_documents", "_done", "_events", "_finished", "_leg", "_own", "_seal", "_server"),
+        *("_documents", "_done", "_events", "_finished", "_leg", "_own", "_rewrites", "_server"),
         *("_turn", "close", "feed"),
     )
     holds: ClassVar[bool] = False
@@ -159,8 +164,9 @@ class StreamReader:
         seal: Seal | None = None,
     ) -> None:
         self._own = own  # for a client that reads the upstream's own form
-        self._seal = seal
         self._events = None if server.events is None else server.events(own)
+        numbers = None if server.numbers is None else server.numbers()
+        self._rewrites = [each for each in (numbers, seal) if each is not None]
         events = sse.EventReader(MAX_EVENT_BYTES)
         self.feed, self.close = events.feed, events.close
         self._leg = leg
@@ -180,7 +186,7 @@ class StreamReader:
         if "error" in data or self._server.failure is not None:
             _check(data, self._server)
         if self._events is not None:
-            return self._read_event(*_sealed(self._seal, data, raw))
+            return self._read_event(data, raw)
         if not self._finished:
             self._finished = hub.finishes(data)
         if self._turn is None and len(raw) <= LARGE_BYTES:
@@ -192,6 +198,10 @@ class StreamReader:
 
     def _read_event(self, event: Json, raw: bytes) -> list[Chunk]:
         """Return what one event of a stream that is none of OpenAI's says."""
+        for rewrite in self._rewrites:
+            anew = rewrite(event)
+            if anew is not None:
+                event, raw = anew, dump(anew, len(raw))
         kind = event.get("type")
         passed: Untouched | None = None
         if self._own and isinstance(kind, str) and b"\n" not in raw:

@@ -7,12 +7,14 @@ import json
 from typing import Any
 
 import aiohttp
+import pytest
 
 from tests.conftest import KEY, Proxy
 from tests.demo.test_messages import model, proxy
 from tests.dialects.test_anthropic import events_of
+from tests.sdks.conftest import Drive, drive, drivers, node_drivers
 
-__all__ = ["model", "proxy"]
+__all__ = ["drive", "drivers", "model", "node_drivers", "proxy"]
 
 ASKED: dict[str, Any] = {
     "model": "smol",
@@ -56,3 +58,17 @@ async def test_a_stream_says_the_same_direct_through_the_proxy_and_across(
     for each in (own, across, whole):
         assert text_of(each) == text_of(direct)
         assert each["usage"]["output_tokens"] == direct["usage"]["output_tokens"]
+
+
+@pytest.mark.parametrize("sdk", ["openai", "openai-async"])
+async def test_the_sdks_own_helper_reads_a_stream_without_numbers(
+    sdk: str, model: str, proxy: Proxy, drive: Drive
+) -> None:
+    direct = events_of(await asked(model, stream=True))
+    assert not any("output_index" in data or "sequence_number" in data for _, data in direct)
+    asks = {"do": "respond-stream", "with": {**ASKED, "model": "support-chat"}}
+
+    [seen] = await drive(sdk, asks)
+
+    assert seen["ok"], seen
+    assert seen["text"] == text_of(direct[-1][1]["response"])

@@ -1,0 +1,123 @@
+"""Whatever numbers a server of Responses leaves out of its events, and however the events of its
+items take turns: they are read, guarded and taken across as if it had said all of them. And
+whatever stands in their place is read, or is the upstream's fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.responses.numbering import EventNumbers
+from proxy.dialects.responses.reading import ResponseTurn
+from proxy.errors import ProxyError
+from tests.adversary.test_messages_answers import with_odd
+from tests.adversary.test_responses_answers import ITEMS, events_of_item, guarded
+from tests.dialects.responses.test_numbering import (
+    NUMBERS,
+    RICH,
+    numbered,
+    parts_events,
+    thought_events,
+    without,
+)
+from tests.dialects.test_responses import streamed
+from tests.doubles import Json, response, response_events
+
+SAID = "my card is 4111 1111 1111 1111, is it not"
+PARTS = st.lists(
+    st.sampled_from(
+        [{"type": "output_text", "text": SAID}, {"type": "refusal", "refusal": SAID}],
+    ),
+    min_size=1,
+    max_size=3,
+)
+SUMMARIES = st.lists(st.just(SAID), min_size=1, max_size=3)
+LEFT_OUT = st.one_of(
+    st.just([NUMBERS]),
+    st.lists(st.lists(st.sampled_from(NUMBERS), unique=True), min_size=1, max_size=9),
+)
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> list[Json]:
+    """Draw a stream that has its numbers, the events of whose items take turns."""
+    items: list[list[Json]] = [
+        events_of_item(at, kind, cuts)[1] for at, (kind, cuts) in enumerate(draw(ITEMS))
+    ]
+    items += [parts_events(10 + at, *draw(PARTS)) for at in range(draw(st.integers(0, 2)))]
+    items += [thought_events(20 + at, *draw(SUMMARIES)) for at in range(draw(st.integers(0, 2)))]
+    items = [events for events in items if not _is_thought(events) or len(events) > 1]
+    waiting = [list(events) for events in items]
+    order: dict[int, int] = {}
+    mixed: list[Json] = []
+    while any(waiting):
+        here = draw(st.sampled_from([at for at, events in enumerate(waiting) if events]))
+        event = waiting[here].pop(0)
+        mixed.append({**event, "output_index": order.setdefault(here, len(order))})
+    done = [each for each in mixed if each["type"] == "response.output_item.done"]
+    output = [each["item"] for each in sorted(done, key=lambda each: int(each["output_index"]))]
+    return response_events(mixed, whole=response(*output))
+
+
+def _is_thought(events: Sequence[Json]) -> bool:
+    return bool(events[0]["item"]["type"] == "reasoning")
+
+
+def bare(events: Sequence[Json], left_out: Sequence[Sequence[str]]) -> list[Json]:
+    """Return events without some of their numbers, each in its turn without others."""
+    return [without(each, *left_out[at % len(left_out)]) for at, each in enumerate(events)]
+
+
+@given(scripts(), LEFT_OUT)
+def test_an_answer_is_read_as_if_all_its_numbers_were_said(
+    script: list[Json], left_out: list[list[str]]
+) -> None:
+    made = numbered(*bare(script, left_out))
+
+    assert made == script
+    assert across(made) == across(script)
+    assert streamed(guarded(deepcopy(made))) == streamed(guarded(deepcopy(script)))
+
+
+def across(events: Sequence[Json]) -> list[Json]:
+    turn = ResponseTurn(own=False)
+    return [chunk for event in events for chunk in turn.feed(event)]
+
+
+@given(scripts(), st.lists(st.sampled_from(["", "x", "msg_0", "fc_1", None, 7]), min_size=1))
+def test_ids_of_any_kind_lead_to_events_that_are_written(
+    script: list[Json], ids: list[object]
+) -> None:
+    odd = [
+        {**each, "item_id": ids[at % len(ids)]} if "item_id" in each else each
+        for at, each in enumerate(bare(script, [NUMBERS]))
+    ]
+
+    made = numbered(*odd)
+
+    assert [each["sequence_number"] for each in made] == [*range(len(script))]
+    assert all("output_index" in each for each in made[2:-1])
+    streamed(guarded(made))
+
+
+@pytest.mark.parametrize("left_out", [(), NUMBERS], ids=["numbered", "bare"])
+def test_whatever_stands_in_an_event_is_read(left_out: tuple[str, ...]) -> None:
+    events = [without(each, *left_out) for each in RICH]
+    faults = []
+    for at, event in enumerate(events):
+        for odd in with_odd(event):
+            numbers = EventNumbers()
+            try:
+                for each in (*events[:at], odd, *events[at + 1 :]):
+                    orjson.dumps(numbers.feed(each) or each)
+            except ProxyError:
+                continue
+            except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is
+                faults.append((odd, fault))
+
+    assert faults == []
