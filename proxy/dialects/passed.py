@@ -35,7 +35,10 @@ JSON = "application/json"
 CLIENTS_PREFIX = "/v1"
 PASSED_HEADERS: Mapping[str, str] = {"openai-beta": ""}
 """Headers of a client that every upstream gets, if they are short words."""
-_MEDIA_TYPE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?")
+_WORD = r"[A-Za-z0-9!#$&^_.+-]{1,127}"
+_MEDIA_TYPE = re.compile(rf"{_WORD}/{_WORD} *(?:;[\x20-\x7e]*)?")
+_MOST_TYPE = 256  # characters of a media type
+_NAMES_JSON = re.compile(r"(?:.+/|.*\+)json")
 _SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
 
 
@@ -63,9 +66,15 @@ def unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
 
 def media_type_of(given: str) -> str:
     """Return the type of a body as it is passed on. Raise ``BadField`` for what is none."""
-    if _MEDIA_TYPE.fullmatch(given) is None:
-        raise BadField("content-type", "must be a media type of at most 256 characters")
+    if len(given) > _MOST_TYPE or _MEDIA_TYPE.fullmatch(given) is None:
+        message = f"must be a media type of at most {_MOST_TYPE} characters"
+        raise BadField("content-type", message)
     return given
+
+
+def names_json(media_type: str) -> bool:
+    """True if a body of a type is JSON by whatever name: some server would read it as such."""
+    return _NAMES_JSON.fullmatch(media_type.partition(";")[0].strip().lower()) is not None
 
 
 def build_passed(

@@ -213,7 +213,7 @@ class StreamReader:
             turned = made if self._turn is None else self._turn(made)
             if turned is not None:
                 chunks.append(_chunk(turned, passed, self._leg, len(raw)))
-        if kind in self._server.ends:
+        if isinstance(kind, str) and kind in self._server.ends:
             self._done = True
             chunks.append(Chunk(None, None if chunks else passed, leg=self._leg, last=True))
         return chunks

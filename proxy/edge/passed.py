@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from proxy.dialects.passed import media_type_of, read_passed, unread_call
+from proxy.dialects.passed import media_type_of, names_json, read_passed, unread_call
 from proxy.edge.bodies import BodyShare
-from proxy.edge.request import Incoming, is_json
+from proxy.edge.request import Incoming
 from proxy.errors import BadRequest
 from proxy.types import Call, RequestHead
 
@@ -19,13 +19,14 @@ async def read_passed_call(
     head: RequestHead, incoming: Incoming, share: BodyShare, caller: str
 ) -> Call:
     """Return the call. Raise ``Refused`` for JSON that cannot be read, and for a body that can not
-    be passed on. JSON that its head says to be larger than any that is read is not read."""
+    be passed on. JSON that cannot be read does not pass, whatever its head calls it: its ``model``
+    and its fields would be the client's own."""
     length = incoming.length()
     if length == 0:
         return read_passed(head, {}, caller=caller)
     if head.passed is None or head.passed.method == BODILESS:
         raise BadRequest("A GET has no body.")
-    if is_json(incoming.media_type) and not incoming.is_beyond(length):
+    if names_json(incoming.media_type):
         return await _read(head, incoming, share, caller)
     media_type = media_type_of(incoming.media_type)
     head = replace(head, passed=replace(head.passed, media_type=media_type))

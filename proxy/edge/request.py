@@ -45,6 +45,8 @@ ONCE = frozenset(
 )
 ONCE_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
 JSON = "application/json"
+BEFORE_JSON = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
+"""What may stand before the first brace: white space, and marks of the order of bytes."""
 
 
 @frozen
@@ -149,10 +151,6 @@ class Incoming:
             return None
         return int(self.headers.get("content-length", 0))
 
-    def is_beyond(self, length: int | None) -> bool:
-        """True if a body of so many bytes is larger than one that is read may be."""
-        return length is not None and length > self._bounds.body_bytes
-
     def upload(self, length: int | None) -> RequestUpload:
         """Return the body as it comes, which nobody has begun to read."""
         return RequestUpload(self, length)
@@ -244,18 +242,25 @@ class Incoming:
 
 class RequestUpload:
     """The body of a request as it comes. What its client sends faster than it is read waits in the
-    connection."""
+    connection. One that is a JSON object after all is refused: servers that do not look at the type
+    would read it."""
 
-    __slots__ = ("_incoming", "begun", "length")
+    __slots__ = ("_incoming", "_is_blank", "begun", "length")
 
     def __init__(self, incoming: Incoming, length: int | None) -> None:
         self._incoming = incoming
+        self._is_blank = True
         self.length = length
         self.begun = False
 
     async def read(self) -> bytes:
         is_first, self.begun = not self.begun, True
-        return await self._incoming.next_piece(is_first=is_first)
+        piece = await self._incoming.next_piece(is_first=is_first)
+        if self._is_blank and (begin := piece.lstrip(BEFORE_JSON)[:1]):
+            self._is_blank = False
+            if begin == b"{":
+                raise UnsupportedMedia(f"A body that is a JSON object must be {JSON}.")
+        return piece
 
 
 def is_json(media_type: str) -> bool:
