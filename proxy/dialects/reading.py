@@ -211,7 +211,11 @@ class StreamReader:
         for made in self._events(event) if self._events is not None else ():
             self._finished = self._finished or hub.finishes(made)
             turned = made if self._turn is None else self._turn(made)
-            if turned is not None:
+            if turned is None:
+                continue
+            if len(raw) <= LARGE_BYTES:
+                chunks.append(Chunk(turned, passed, self._leg))
+            else:
                 chunks.append(_chunk(turned, passed, self._leg, len(raw)))
         if isinstance(kind, str) and kind in self._server.ends:
             self._done = True
