@@ -100,6 +100,7 @@ SAMPLES: dict[str, Any] = {
     "web_search_options": {"a": "b"},
 }
 OF_MESSAGES: dict[str, Any] = {
+    "container": {"skills": [{"type": "anthropic", "skill_id": "pdf"}]},
     "mcp_servers": [{"type": "url", "url": "https://mcp.test", "name": "m"}],
     "metadata": {"user_id": "u"},
     "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},

@@ -21,6 +21,7 @@ from proxy.words import ascii_word
 NOT_YOURS = "is not for a client to say"
 DEARER = "asks for more than the price of the model says"
 
+ID = "id"
 SQUEEZED = {name: squeezed(name) for fields in OPENAI.fields.values() for name in fields}
 """The fields of most requests."""
 Dropped = dict[str, None]  # by the policy's own spelling: a client may have thousands
@@ -88,7 +89,7 @@ def _check_groups(name: str, value: Json, upstream: Upstream) -> None:
 def _check_within(values: list[Any], names: NestedNames, upstream: Upstream, path: str) -> set[str]:
     """Return the names of what is to be dropped of values of one field, or of their items. Raises
     ``BadField`` for what a client may not say there. All values are looked at together, as there
-    may be a hundred thousand."""
+    may be a hundred thousand. A text in the place of an object that has an id is that id."""
     dropped: set[str] = set()
     for inner, members in _known(values, names):
         if inner.listed in upstream.drops:
@@ -103,6 +104,8 @@ def _check_within(values: list[Any], names: NestedNames, upstream: Upstream, pat
 def _known(values: list[Any], names: NestedNames) -> Iterable[tuple[NestedNames, list[Any]]]:
     """Return which of the names stand in values, or in their items, and what is there."""
     objects = [item for value in values for item in _objects(value)]
+    if ID in names.within:
+        objects += [{ID: text} for value in values for text in _texts(value)]
     every = {name: squeezed(name) for name in set().union(*objects)}
     known = {name: step for name, step in every.items() if step in names.within}
     members: dict[str, list[Any]] = {}
@@ -119,11 +122,20 @@ def _objects(value: Any) -> list[Json]:
     return [item for item in items if isinstance(item, dict)]
 
 
+def _texts(value: Any) -> list[str]:
+    """Return a text, or those of a list; none that is empty."""
+    items = value if isinstance(value, list) else (value,)
+    return [item for item in items if item and isinstance(item, str)]
+
+
 def _without(value: Any, names: NestedNames, dropped: set[str]) -> Any:
-    """Return a copy of a value without what is dropped within it."""
+    """Return a copy of a value without what is dropped within it: None for an id alone."""
+    if isinstance(value, str) and ID in names.within and names.within[ID].listed in dropped:
+        return None
     if isinstance(value, list):
         return [
-            _without(item, names, dropped) if isinstance(item, dict) else item for item in value
+            _without(item, names, dropped) if isinstance(item, dict | str) else item
+            for item in value
         ]
     if not isinstance(value, dict):
         return value

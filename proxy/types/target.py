@@ -119,13 +119,16 @@ UNREAD = frozenset(
 """What brings a text that no guard has read, runs what the client says, or turns a guard off."""
 
 WITHIN = frozenset(
-    {"search_parameters.sources[].links", "tools[].authorization", "tools[].connector_id"}
+    {"container.id", "input[].container_id", "input[].environment.container_id"}
+    | {"search_parameters.sources[].links", "tools[].authorization", "tools[].connector_id"}
+    | {"tools[].container.id", "tools[].environment.container_id", "tools[].environment.file_ids"}
     | {"tools[].extra_headers", "tools[].headers", "tools[].mcp.authorization"}
     | {"tools[].mcp.headers", "tools[].mcp.server_url", "tools[].mcp_servers", "tools[].model"}
     | {"tools[].container.file_ids", "tools[].parameters.model", "tools[].retrieval"}
     | {"tools[].server_url", "tools[].vector_store_ids"}
 )
-"""What chooses one of these within a field: OpenAI, xAI, Mistral, Z.AI, Gemini, OpenRouter."""
+"""What chooses one of these within a field: OpenAI, Anthropic, xAI, Mistral, Z.AI, Gemini,
+OpenRouter. A container is of the account that its upstream's key is of, as its files are."""
 
 NOT_THE_CLIENTS = MODELS | ADDRESSES | KEYS | UNREAD | WITHIN | {"auto_max_new_tokens"}
 """Request fields that are the policy's to choose, where an upstream knows them. The last has

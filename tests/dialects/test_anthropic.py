@@ -325,6 +325,24 @@ async def test_a_thread_that_the_provider_keeps_is_refused_so_that_its_client_se
     assert error["details"] == {"error_code": "thread_unsupported_request"}
 
 
+@pytest.mark.parametrize("container", ["container_1", {"id": "container_1", "skills": []}])
+async def test_a_container_of_any_tenant_is_refused_and_one_to_be_made_passes(
+    container: Any, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(message()))
+    skills = {"skills": [{"type": "anthropic", "skill_id": "pdf", "version": "latest"}]}
+
+    refused, raw, _ = await ask(client, "via-anthropic", container=container)
+    status, _, _ = await ask(client, "via-anthropic", container=skills)
+
+    error = json.loads(raw)["error"]
+    assert (refused, error["type"]) == (400, "invalid_request_error")
+    assert error["message"] == "container.id: is not for a client to say"
+    assert status == 200
+    [sent] = upstream.requests
+    assert sent.json["container"] == skills
+
+
 LOOK_UP = {"role": "assistant", "content": [CALLED]}
 RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}
 UNREADABLE: Json = {"type": "document", "source": {"type": "file", "file_id": "f"}}

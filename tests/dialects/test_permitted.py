@@ -53,6 +53,20 @@ def test_what_is_dropped_at_the_top_is_refused_within_a_group_of_options() -> No
     assert refused.value.param == "extra_body.tools[].server_url"
 
 
+def test_an_id_in_the_place_of_what_has_one_is_dropped_and_accepted_by_its_name() -> None:
+    body = {"tools": [{"container": "cntr_1"}, {"container": {"type": "auto"}}], "container": "c"}
+    names = {"tools[].container.id", "container.id"}
+
+    allowed, dropped = permitted(body, upstream(**lists_of(names)))
+    accepted, _ = permitted(body, upstream(accepts=names, refuses=NOT_THE_CLIENTS - names))
+
+    assert allowed == {"tools": [{"container": None}, {"container": {"type": "auto"}}]} | {
+        "container": None
+    }
+    assert sorted(dropped) == sorted(names)
+    assert accepted == body
+
+
 def test_an_outer_name_stands_for_all_that_is_within_it() -> None:
     body = {"tools": [{"retrieval": {"anything": 1}}]}
     with pytest.raises(BadField):

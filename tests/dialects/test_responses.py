@@ -312,6 +312,9 @@ async def test_a_failure_within_a_stream_is_an_event(
         {"input": [{"type": "item_reference", "id": "msg_1"}]},
         {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
         {"tools": [{"type": "mcp", "server_label": "a", "server_url": "https://a.test"}]},
+        {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},
+        {"tools": [{"type": "shell", "environment": {"container_id": "cntr_1"}}]},
+        {"input": [{"type": "code_interpreter_call", "id": "ci_1", "container_id": "cntr_1"}]},
     ],
 )
 async def test_what_leans_on_what_a_provider_keeps_is_refused(

@@ -226,6 +226,46 @@ async def test_a_citation_is_masked(tmp_path: Path, upstream: ScriptedUpstream) 
     assert raw.count(MASKED.encode()) == 2
 
 
+SUMMARY: Json = {"type": "compaction", "content": f"They are {EMAIL}."}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_summary_of_a_compaction_is_masked(
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    delta = {"type": "compaction_delta", "content": SUMMARY["content"]}
+    begun = {"type": "compaction", "content": None}
+    script = message_events(block_events(0, begun, delta), text_events(1, "Paris."))
+    whole = message(SUMMARY, {"type": "text", "text": "Paris."})
+    upstream.answer_with(stream(script, done=False) if streamed else answer(whole))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        status, raw = await ask(client, stream=streamed)
+
+    assert status == 200
+    assert EMAIL.encode() not in raw
+    assert (b"compaction" in raw, raw.count(MASKED.encode())) == (True, 1)
+
+
+@pytest.mark.parametrize("sealed", ["encrypted_content", "signature", None])
+async def test_a_summary_that_comes_back_is_masked_or_left_out_where_it_is_sealed(
+    sealed: str | None, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(message()))
+    block = {**SUMMARY, sealed: "c2VhbGVk"} if sealed else SUMMARY
+    turn = {"role": "assistant", "content": [block, {"type": "text", "text": "Paris."}]}
+    asked = [*ASKED["messages"], turn, {"role": "user", "content": "And now?"}]
+
+    async with guarded(tmp_path, upstream, f"input: [{PII}]") as (_, client):
+        status, raw = await ask(client, messages=asked)
+
+    assert status == 200, raw
+    [sent] = upstream.requests
+    assert EMAIL not in json.dumps(sent.json)
+    kinds = [block["type"] for block in sent.json["messages"][1]["content"]]
+    assert kinds == (["text"] if sealed else ["compaction", "text"])
+
+
 async def test_what_nothing_had_to_change_is_what_it_was_under_guards(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

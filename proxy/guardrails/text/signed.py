@@ -1,10 +1,13 @@
-"""Thoughts that their maker has signed: who sends them back changed is refused by it."""
+"""Thoughts and summaries that their maker has signed or sealed: who sends them back changed is
+refused by it, or says by what is sealed what a guard has masked."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from proxy.types import Json
+
+_SIGNS = frozenset({"encrypted_content", "signature"})
 
 
 def without_broken(before: Json, after: Json) -> Json:
@@ -48,7 +51,7 @@ def _sealed(item: Any) -> Any:
 
 
 def _is_signed(block: Any) -> bool:
-    return isinstance(block, dict) and ("signature" in block or _is_sealed(block))
+    return isinstance(block, dict) and (not _SIGNS.isdisjoint(block) or _is_sealed(block))
 
 
 def _is_sealed(block: Json) -> bool:
