@@ -64,27 +64,36 @@ def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) 
     same = wanted == given and wanted != "completions"
     turn = None if same else _turning(call, wanted, given, client.client)
     form = client.forms.get(asked)
-    if form is not None and form != upstream.forms.get(endpoint) and call.stream:
-        turn = _marked(turn, TurnMarks())
+    if form is not None and form != upstream.forms.get(endpoint):
+        turn = _then(turn, _joined_parts())
+        turn = _then(turn, TurnMarks().feed) if call.stream else turn
     return hub.FinishWords(words, turn).feed if words and client is not upstream else turn
 
 
-def _marked(turn: Turn | None, marks: TurnMarks) -> Turn:
-    """Return a turn of which each chunk is marked where something else begins."""
+def _then(turn: Turn | None, second: Turn) -> Turn:
+    """Return a turn after which there is another."""
     if turn is None:
-        return marks.feed
+        return second
     first = turn
 
     def feed(data: Json) -> Json | None:
         turned = first(data)
-        return None if turned is None else marks.feed(turned)
+        return None if turned is None else second(turned)
 
     return feed
 
 
+def _joined_parts() -> Turn:
+    """Return what turns lists of parts, which other forms than chat's have no place for, into
+    texts."""
+    from proxy.dialects.content_parts import joined_answer  # noqa: PLC0415  # few calls cross
+
+    return joined_answer
+
+
 def _turning(call: Call, wanted: Endpoint, endpoint: Endpoint, client: Client) -> Turn | None:
     if wanted == "completions" and endpoint == "chat":
-        return hub.ChatToLegacy().feed
+        return _then(_joined_parts(), hub.ChatToLegacy().feed)
     if wanted == "chat" and endpoint == "completions":
         return hub.LegacyToChat(streamed=call.stream).feed
     counts = wanted == "completions" and call.body.get("logprobs") is not None

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.adversary.grammar import LEAVES
+from tests.adversary.test_messages_answers import PARTS
 from tests.adversary.test_what_a_request_may_say import ROUTES, TEXTS
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.dialects.test_anthropic import CALLED, THOUGHT
@@ -52,6 +53,8 @@ ITEM = {"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": [{"token":
 SHAPES: tuple[dict[str, Any], ...] = (
     {**chat("Hydropolis"), "choices": [{"index": 0, "message": SPOKEN, "finish_reason": "stop"}]},
     {**legacy("Hydropolis"), "model": "m"},
+    {"choices": [{"index": 0, "message": {"content": PARTS}, "finish_reason": "stop"}]},
+    {"choices": [{"index": 0, "delta": {"content": PARTS}, "finish_reason": "stop"}]},
     {
         "id": "x",
         "choices": [

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from proxy.dialects.content_parts import joined_answer
 from proxy.dialects.messages.reading import EventTurn, chat_answer, own_answer
 from proxy.dialects.messages.writing import MessageEvents, TurnMarks, whole
 from proxy.errors import ProxyError
@@ -39,6 +40,15 @@ CHAT = {
     "usage": {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": DETAILS},
 }
 CHUNK = {**CHAT, "choices": [{"index": 0, "delta": SPOKEN, "finish_reason": "stop"}]}
+PARTS = [
+    {"type": "thinking", "thinking": [{"type": "text", "text": "r"}]},
+    {"type": "text", "text": "a"},
+]
+IN_PARTS = {
+    **CHAT,
+    "choices": [{"index": 0, "message": {"content": PARTS}, "finish_reason": "stop"}],
+}
+CHUNK_IN_PARTS = {**CHAT, "choices": [{"index": 0, "delta": {"content": PARTS}}]}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -72,17 +82,22 @@ def own_whole(document: Json) -> object:
 
 
 def of_chat(document: Json) -> object:
-    return whole(CALL, {0: document})
+    return whole(CALL, {0: joined_answer(document)})
 
 
 def as_chunk(document: Json) -> object:
-    return written([TurnMarks().feed(document)])
+    return written([TurnMarks().feed(joined_answer(document))])
 
 
 @pytest.mark.parametrize(
     ("document", "turn"),
-    [(WHOLE, own_whole), (WHOLE, chat_answer), (CHAT, of_chat), (CHUNK, as_chunk)],
-    ids=["its own", "to a chat", "a chat's", "a chat's chunk"],
+    [
+        (WHOLE, own_whole),
+        (WHOLE, chat_answer),
+        *((document, of_chat) for document in (CHAT, IN_PARTS)),
+        *((document, as_chunk) for document in (CHUNK, CHUNK_IN_PARTS)),
+    ],
+    ids=["its own", "to a chat", "a chat's", "in parts", "a chat's chunk", "a chunk in parts"],
 )
 def test_an_answer_is_read_and_written(document: Json, turn: Callable[[Json], object]) -> None:
     faults = []

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.dialects.content_parts import joined_answer
 from proxy.dialects.messages.writing import TurnMarks
 from proxy.dialects.responses import writing
 from proxy.dialects.responses.events import ResponseEvents
@@ -21,7 +22,7 @@ from proxy.dialects.responses.reading import ResponseTurn, chat_answer, failure_
 from proxy.errors import ProxyError
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.types import Call, Chunk, RequestHead
-from tests.adversary.test_messages_answers import CHAT, CHUNK, with_odd
+from tests.adversary.test_messages_answers import CHAT, CHUNK, CHUNK_IN_PARTS, IN_PARTS, with_odd
 from tests.dialects.test_responses import CALLED, accumulated
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.guardrails.doubles import tallies
@@ -52,21 +53,24 @@ def own_whole(document: Json) -> object:
 
 
 def of_chat(document: Json) -> object:
-    return orjson.dumps(writing.whole(CALL, {0: document}))
+    return orjson.dumps(writing.whole(CALL, {0: joined_answer(document)}))
 
 
 def as_chunk(document: Json) -> object:
-    return written([TurnMarks().feed(document)])
+    return written([TurnMarks().feed(joined_answer(document))])
 
 
 @pytest.mark.parametrize(
     ("document", "turn"),
     [
         *((WHOLE, turn) for turn in (own_whole, chat_answer, failure_of)),
-        (CHAT, of_chat),
-        (CHUNK, as_chunk),
+        *((document, of_chat) for document in (CHAT, IN_PARTS)),
+        *((document, as_chunk) for document in (CHUNK, CHUNK_IN_PARTS)),
     ],
-    ids=["its own", "to a chat", "as a failure", "a chat's", "a chat's chunk"],
+    ids=[
+        *("its own", "to a chat", "as a failure", "a chat's", "in parts", "a chat's chunk"),
+        "a chunk in parts",
+    ],
 )
 def test_an_answer_is_read_and_written(document: Json, turn: Callable[[Json], object]) -> None:
     faults = []

@@ -113,6 +113,26 @@ def _mistral() -> ProviderAnswer:
     return ProviderAnswer(whole(tools, used), events, Tokens(8, 8, output=4))
 
 
+def _mistral_thinking() -> ProviderAnswer:
+    words = Words({"id": "cmpl-e5cd", "model": "magistral-medium-latest"})
+    first, second = THOUGHT[:9], THOUGHT[9:]
+    thoughts = [{"type": "text", "text": first}, {"type": "text", "text": second}]
+    thinking = {"type": "thinking", "thinking": thoughts, "closed": True}
+    source = {"type": "reference", "reference_ids": [1]}
+    said = [thinking, {"type": "text", "text": " Paris."}, source]
+    used = counted(10, 40)
+    events = [
+        chunk(words, {"role": "assistant", "content": ""}),
+        chunk(words, {"content": [{"type": "thinking", "thinking": thoughts[:1]}]}),
+        chunk(words, {"content": [{"type": "thinking", "thinking": thoughts[1:]}]}),
+        chunk(words, {"content": [{"type": "text", "text": " Par"}, source]}),
+        chunk(words, {"content": "is."}),
+        chunk(words, {"content": ""}, "stop", usage=used),
+    ]
+    answered = whole(Words(words.top, message={"content": said, "tool_calls": None}), used)
+    return ProviderAnswer(answered, events, Tokens(10, output=40), thought=True)
+
+
 def _groq() -> ProviderAnswer:
     top = {"id": "chatcmpl-f51b", "model": "llama-3.1-8b-instant", "system_fingerprint": "fp_1"}
     words = Words({**top, "service_tier": "on_demand"}, {"logprobs": None})
@@ -308,3 +328,6 @@ ANSWERS: Mapping[str, ProviderAnswer] = {
     "ollama": _ollama(),
 }
 """By the name of the upstream in the recipe."""
+
+MISTRAL_THINKING = _mistral_thinking()
+"""What Mistral's models that think answer: their content is a list of parts."""

@@ -21,7 +21,7 @@ from proxy.types import Target
 from proxy.usage import TOKEN_TYPES, in_force
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer
-from tests.recipes.provider_answers import ANSWERS, THOUGHT, streamed
+from tests.recipes.provider_answers import ANSWERS, MISTRAL_THINKING, THOUGHT, streamed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text()
 BEDROCK = "https://bedrock-runtime.eu-central-1.amazonaws.com/openai/v1"
@@ -114,7 +114,10 @@ def text_of(raw: bytes, member: str, *, whole: bool) -> str:
 
 
 async def ask(proxy: Proxy, target: Target, path: str, **more: Any) -> bytes:
-    body = {"model": target.model, "messages": [{"role": "user", "content": "France?"}], **more}
+    said = {"messages": [{"role": "user", "content": "France?"}]}
+    if path in ("/v1/completions", "/v1/responses"):
+        said = {}
+    body = {"model": target.model, **said, **more}
     headers = {"authorization": f"Bearer {KEY}"}
     async with (
         aiohttp.ClientSession(base_url=proxy.url) as client,
@@ -181,3 +184,75 @@ async def test_a_client_of_messages_reads_its_answers(
     counts = [used["input_tokens"], used.get("cache_read_input_tokens", 0), used["output_tokens"]]
     tokens = each.tokens
     assert counts == [tokens.input, tokens.cached_input, tokens.completion_total]
+
+
+def spoken(path: str, raw: bytes, *, whole: bool) -> tuple[str, str]:
+    """Return what an answer in a form of its own thinks and says."""
+    if not whole:
+        events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
+        if path == "/v1/completions":
+            choices = [each for event in events for each in event["choices"]]
+            thoughts = [each.get("reasoning_content", "") for each in choices]
+            return "".join(thoughts), "".join(each["text"] for each in choices)
+        kinds = {"thinking": "thinking_delta", "text": "text_delta"}
+        if path == "/v1/messages":
+            deltas = [event["delta"] for event in events if "delta" in event]
+            of = {m: [d[m] for d in deltas if d.get("type") == k] for m, k in kinds.items()}
+            return "".join(of["thinking"]), "".join(of["text"])
+        [answered] = [event["response"] for event in events if event["type"].endswith("completed")]
+    else:
+        answered = json.loads(raw)
+    if path == "/v1/completions":
+        [choice] = answered["choices"]
+        return choice["reasoning_content"], choice["text"]
+    if path == "/v1/messages":
+        thinking, text = answered["content"]
+        return thinking["thinking"], text["text"]
+    reasoning, message = answered["output"]
+    return reasoning["content"][0]["text"], message["content"][0]["text"]
+
+
+@pytest.fixture
+async def by_chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    text = at(upstream.url)
+    asked = text.replace("{upstream: mistral,", "{upstream: mistral, endpoint: chat,")
+    assert asked != text
+    async with running_proxy(tmp_path / "by_chat", asked) as running:
+        yield running
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("path", "question"),
+    [
+        ("/v1/messages", {"max_tokens": 99}),
+        ("/v1/responses", {"input": "France?"}),
+        ("/v1/completions", {"prompt": "France?"}),
+    ],
+)
+async def test_any_client_reads_what_a_model_of_mistral_thinks(
+    path: str,
+    question: dict[str, Any],
+    whole: bool,
+    by_chat: Proxy,
+    targets: dict[str, Target],
+    upstream: ScriptedUpstream,
+) -> None:
+    each = MISTRAL_THINKING
+    upstream.answer_with(answer(each.whole) if whole else streamed(each))
+
+    raw = await ask(by_chat, targets["mistral"], path, stream=not whole, **question)
+
+    assert spoken(path, raw, whole=whole) == (THOUGHT, " Paris.")
+
+
+async def test_a_client_of_chat_gets_the_parts_of_mistral_as_they_are(
+    serving: Proxy, targets: dict[str, Target], upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(MISTRAL_THINKING.whole))
+
+    raw = await ask(serving, targets["mistral"], "/v1/chat/completions")
+
+    assert json.loads(raw) == MISTRAL_THINKING.whole
+    [record] = await serving.sink.wait()
+    assert record.billing.tokens == MISTRAL_THINKING.tokens

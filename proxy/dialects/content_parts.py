@@ -1,0 +1,85 @@
+"""The content of a chat's answer where it is a list of parts: models that think answer so at
+Mistral, ``[{"type": "thinking", "thinking": [{"type": "text", "text": ...}]}, {"type": "text",
+...}]``.
+
+A client of chat gets the list as it is. Other forms have other places for what it says: an answer
+that crosses into one of them says it as all other chats do, in texts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.frozen import frozen
+from proxy.types import Json
+
+
+@frozen
+class SpokenParts:
+    """What a list of parts says, joined by kind."""
+
+    thoughts: str
+    text: str
+    refusal: str
+
+
+def spoken_parts(content: list[Any]) -> SpokenParts:
+    """Return what parts say. A part of an unknown type counts as its ``text``; one without a text,
+    as a reference to a source, is left out."""
+    spoken: dict[str, list[str]] = {"thinking": [], "text": [], "refusal": []}
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "thinking":
+            inner = part.get(kind, part.get("text"))
+            each = inner if isinstance(inner, list) else [inner]
+            spoken["thinking"] += map(_text_of, each)
+        elif kind == "refusal":
+            spoken["refusal"].append(_text_of(part.get(kind)))
+        else:
+            spoken["text"].append(_text_of(part))
+    thoughts, text, refusal = ("".join(texts) for texts in spoken.values())
+    return SpokenParts(thoughts, text, refusal)
+
+
+def _text_of(part: Any) -> str:
+    text = part.get("text") if isinstance(part, dict) else part
+    return text if isinstance(text, str) else ""
+
+
+def joined_message(message: Json) -> Json:
+    """Return a message, or a delta, with texts in place of parts; the same one where it has
+    none."""
+    content = message.get("content")
+    if content.__class__ is not list:
+        return message
+    spoken = spoken_parts(content)
+    beside: Json = {}
+    if spoken.thoughts:
+        known = message.get("reasoning_content") or message.get("reasoning")
+        beside["reasoning_content"] = _with(known, spoken.thoughts)
+    if spoken.refusal:
+        beside["refusal"] = _with(message.get("refusal"), spoken.refusal)
+    return {**message, "content": None if beside and not spoken.text else spoken.text, **beside}
+
+
+def _with(known: Any, more: str) -> str:
+    """Return a text and what parts say of it; some servers send the same in both places."""
+    return more if not isinstance(known, str) or known == more else known + more
+
+
+def joined_answer(data: Json) -> Json:
+    """Return an answer or a chunk whose messages say texts; the same one where all do."""
+    choices = data.get("choices")
+    if choices.__class__ is not list:
+        return data
+    joined = [_joined_choice(choice) for choice in choices or ()]
+    same = all(new is old for new, old in zip(joined, choices or (), strict=True))
+    return data if same else {**data, "choices": joined}
+
+
+def _joined_choice(choice: Any) -> Any:
+    for name in ("message", "delta"):
+        message = choice.get(name) if isinstance(choice, dict) else None
+        if isinstance(message, dict) and message.get("content").__class__ is list:
+            choice = {**choice, name: joined_message(message)}
+    return choice

@@ -1,0 +1,97 @@
+"""A chat's content as a list of parts: what it says, in texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects import hub
+from proxy.dialects.content_parts import SpokenParts, joined_answer, joined_message, spoken_parts
+from tests.adversary.test_messages_answers import ODD
+from tests.doubles import chat
+
+THINKING = {
+    "type": "thinking",
+    "thinking": [{"type": "text", "text": "One "}, {"text": "capital."}],
+}
+TEXT = {"type": "text", "text": "Paris."}
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([], SpokenParts("", "", "")),
+        ([THINKING, TEXT], SpokenParts("One capital.", "Paris.", "")),
+        ([TEXT, TEXT], SpokenParts("", "Paris.Paris.", "")),
+        ([{"type": "thinking", "thinking": "Hm."}], SpokenParts("Hm.", "", "")),
+        ([{"type": "thinking", "text": "Hm."}], SpokenParts("Hm.", "", "")),
+        ([{"type": "refusal", "refusal": "No."}], SpokenParts("", "", "No.")),
+        (["Par", {"text": "is."}], SpokenParts("", "Paris.", "")),
+        ([{"type": "reference", "reference_ids": [1]}, TEXT], SpokenParts("", "Paris.", "")),
+        ([{"type": "unheard-of", "text": "Paris.", "x": "y"}], SpokenParts("", "Paris.", "")),
+    ],
+)
+def test_parts_say_thoughts_texts_and_refusals(parts: list[Any], said: SpokenParts) -> None:
+    assert spoken_parts(parts) == said
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_odd_parts_say_what_is_a_text_in_them(odd: Any) -> None:
+    parts = [odd, {"type": "thinking", "thinking": odd}, {"type": "refusal", "refusal": odd}]
+
+    said = spoken_parts([*parts, {"type": "text", "text": odd}, {"type": odd}])
+
+    assert all(isinstance(text, str) for text in (said.thoughts, said.text, said.refusal))
+
+
+@pytest.mark.parametrize(
+    ("message", "joined"),
+    [
+        ({"content": []}, {"content": ""}),
+        ({"content": [TEXT]}, {"content": "Paris."}),
+        ({"content": [THINKING]}, {"content": None, "reasoning_content": "One capital."}),
+        (
+            {"content": [THINKING, TEXT], "reasoning_content": "One capital."},
+            {"content": "Paris.", "reasoning_content": "One capital."},
+        ),
+        (
+            {"content": [THINKING], "reasoning_content": "Before: "},
+            {"content": None, "reasoning_content": "Before: One capital."},
+        ),
+        (
+            {"content": [{"type": "refusal", "refusal": "No."}], "refusal": None},
+            {"content": None, "refusal": "No."},
+        ),
+    ],
+)
+def test_a_message_says_its_parts_in_texts(message: dict[str, Any], joined: dict[str, Any]) -> None:
+    assert joined_message(message) == joined
+
+
+def test_an_answer_whose_messages_say_texts_is_the_same_one() -> None:
+    answer = chat("Paris.")
+
+    assert joined_answer(answer) is answer
+
+
+def test_every_choice_says_its_parts_in_texts() -> None:
+    spoken = {"message": {"content": [TEXT]}}
+    streamed = {"delta": {"content": [THINKING]}}
+
+    made = joined_answer({"id": "x", "choices": [spoken, streamed, 5]})
+
+    first, second, odd = made["choices"]
+    assert first["message"] == {"content": "Paris."}
+    assert second["delta"] == {"content": None, "reasoning_content": "One capital."}
+    assert (made["id"], odd) == ("x", 5)
+
+
+def test_a_legacy_completion_is_the_text_and_has_the_thoughts_beside_it() -> None:
+    answer = chat("", choices=[{"index": 0, "message": {"content": [THINKING, TEXT]}}])
+
+    made = hub.ChatToLegacy().feed(joined_answer(answer))
+
+    assert made is not None
+    assert made["choices"][0]["text"] == "Paris."
+    assert made["choices"][0]["reasoning_content"] == "One capital."
