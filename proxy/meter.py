@@ -16,6 +16,8 @@ from proxy.words import MAX_ID, Word, word, word_of
 MAX_FINISHES = 128  # choices of one answer whose ends are noted
 SPOKEN = frozenset({"content", "text", "reasoning_content", "refusal", "function_call"})
 
+TYPES_OF_PARTS = ("refusal", "text", "thinking")  # of a chat's content, where that is a list
+
 
 def _call_quarters(call: Any) -> int:
     """Estimate a tool's name and arguments; the ids and numbers around them no model wrote."""
@@ -43,13 +45,23 @@ def _choice_quarters(choice: dict[str, Any]) -> int:
         if value is None:
             continue
         if name in SPOKEN:
-            quarters += text_quarters(value) if type(value) is str else value_quarters(value)
+            quarters += text_quarters(value) if type(value) is str else _parts_quarters(value)
         elif name == "reasoning":
             if value and not message.get("reasoning_content"):
                 quarters += value_quarters(value)
         elif name in OTHERWISE:
             quarters += OTHERWISE[name](value)
     return quarters
+
+
+def _parts_quarters(value: Any) -> int:
+    """Estimate what a list of parts says, without the words for their types: a stream has these in
+    each of its chunks."""
+    if isinstance(value, list):
+        return sum(map(_parts_quarters, value))
+    if isinstance(value, dict) and value.get("type") in TYPES_OF_PARTS:
+        return sum(_parts_quarters(value[name]) for name in value if name != "type")
+    return value_quarters(value)
 
 
 def _calls_quarters(calls: Any) -> int:

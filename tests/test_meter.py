@@ -19,6 +19,8 @@ ITEM = {
     "content": [{"type": "output_text", "text": "Paris"}, {"type": "refusal", "refusal": "No."}, 1],
     "summary": [{"type": "summary_text", "text": "Hm"}],
 }
+TEXT = {"type": "text", "text": "Paris"}
+THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
 CALL = {"type": "function_call", "name": "f", "arguments": "{}"}
 END = {"output": [{"output_index": 0, "item": ITEM}, {"item": CALL}, None]}
 
@@ -46,6 +48,9 @@ def nothing() -> int:
         pytest.param(chunk(message={"content": "Paris", "refusal": None}), 5, id="chat-whole"),
         pytest.param(chunk(message={"content": None, "refusal": "No."}), 3, id="refusal"),
         pytest.param(chunk(delta={"reasoning_content": "Hm"}), 2, id="reasoning"),
+        pytest.param(chunk(delta={"content": [THINKING]}), 2, id="thoughts-in-parts"),
+        pytest.param(chunk(message={"content": [THINKING, TEXT, "!"]}), 8, id="parts"),
+        pytest.param(chunk(delta={"content": [{"type": ["text"], "x": "Hm"}]}), 6, id="odd-part"),
         pytest.param(chunk(delta={"block": {"delta": {"delta": "x = 1"}}}), 5, id="code"),
         pytest.param(chunk(delta={"block": {"start": {"item": ITEM}}}), 10, id="item"),
         pytest.param(chunk(delta={"block": {"event": {"item": CALL}}}), 2, id="call-item"),

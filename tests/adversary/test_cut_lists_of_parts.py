@@ -1,0 +1,78 @@
+"""A word that a stream cuts in two, each half in a list of parts of its own, is found whatever form
+the client reads, and what is said is estimated where the upstream says no usage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import running_proxy, world
+from tests.doubles import ScriptedUpstream, stream
+from tests.test_pipeline import BEARER
+
+WORD = "hydropolis"
+POLICY = """
+policies:
+  default: {{match: all, output: [{{guard: keywords, words: [{}], action: {}}}]}}
+"""
+CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+    "messages": (
+        "/v1/messages",
+        {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9},
+    ),
+    "responses": ("/v1/responses", {"input": "Hi"}),
+    "completions": ("/v1/completions", {"prompt": "Hi"}),
+}
+
+
+def thoughts(text: str) -> list[Any]:
+    return [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]
+
+
+def texts(text: str) -> list[Any]:
+    return [{"type": "text", "text": text}]
+
+
+CUT: dict[str, list[Any]] = {
+    "thoughts": [thoughts("We go to hydro"), thoughts("polis today."), "So be it."],
+    "texts": [thoughts("Where to?"), texts("We go to hydro"), texts("polis today.")],
+    "a list and a text": [texts("We go to hydro"), "polis today."],
+    "one list": [[*texts("We go to hydro"), *texts("polis today.")]],
+}
+
+
+def events(contents: list[Any]) -> list[Any]:
+    deltas: list[Any] = [({"content": each}, None) for each in contents]
+    return [
+        {"id": "c1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        for delta, finish in [*deltas, ({"content": ""}, "stop")]
+    ]
+
+
+@pytest.mark.parametrize("action", ["mask", "block"])
+@pytest.mark.parametrize("cut", CUT)
+@pytest.mark.parametrize("asked", CLIENTS)
+async def test_a_word_that_is_cut_is_found(
+    asked: str, cut: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(events(CUT[cut])))
+    path, body = CLIENTS[asked]
+    policies = world(upstream.url) + POLICY.format(WORD, action)
+    async with (
+        running_proxy(tmp_path / "p", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        client.post(path, json={"model": "search-answers", "stream": True, **body}) as response,
+    ):
+        shown = await response.text()
+        [record] = await proxy.sink.wait()
+
+    assert not record.bug
+    assert record.outcome == ("blocked" if action == "block" else "success")
+    assert "polis" not in shown
+    if action == "mask":
+        assert "[WORD]" in shown
+        assert record.billing.source == "partial_estimate"
