@@ -13,6 +13,9 @@ from proxy.types import Json
 
 # Said once, or said again as it was: all other texts come in pieces.
 _ONCE = frozenset({"finish_reason", "id", "name", "object", "role", "type"})
+_PARTS = frozenset({"content", "thinking"})  # lists of parts, or a text
+_CUT_PARTS = {"text": {"type", "text"}, "thinking": {"type", "thinking", "closed"}}
+"""The types of parts that are cut into several, with all members that such a one has."""
 
 
 def merged(events: Iterable[Json]) -> Json:
@@ -56,7 +59,7 @@ class _Text:
 
 class _Items:
     """A list that comes in pieces. Items with an ``index`` (tool calls) are pieces of one another,
-    others follow."""
+    and so are parts of one type that follow each other; others follow."""
 
     __slots__ = ("_places", "items")
 
@@ -69,7 +72,9 @@ class _Items:
     def add(self, value: Any) -> None:
         index = _index(value)
         place = None if index is None else self._places.get(index)
-        if place is None:
+        if index is None and self.items and _is_next_piece(self.items[-1], value):
+            self.items[-1] = _grown("part", self.items[-1], value)
+        elif place is None:
             self._places.setdefault(index, len(self.items))
             self.items.append(value)
         else:
@@ -97,7 +102,33 @@ def _grown(name: str, old: Any, new: Any) -> Any:
         return items
     if isinstance(old, str | _Text) and isinstance(new, str):
         return _longer(name, old, new)
+    if name in _PARTS and _is_spoken(old) and _is_spoken(new):
+        return _grown(name, _as_parts(old), _as_parts(new)) if new else old
     return new
+
+
+def _is_spoken(value: Any) -> bool:
+    """True for a text or a list, also for one that has grown."""
+    return isinstance(value, str | list | _Text | _Items)
+
+
+def _as_parts(value: Any) -> Any:
+    """Return a text as the list of its part, none for an empty one; a list as it is."""
+    if isinstance(value, list | _Items):
+        return value
+    text = "".join(value.pieces) if isinstance(value, _Text) else value
+    return [{"type": "text", "text": text}] if text else []
+
+
+def _is_next_piece(last: Any, part: Any) -> bool:
+    """True if a part of a text or of thoughts is the next piece of the one before it."""
+    if not (isinstance(last, dict) and isinstance(part, dict)):
+        return False
+    kind = part.get("type")
+    members = _CUT_PARTS.get(kind) if isinstance(kind, str) else None
+    if members is None or last.get("type") != kind:
+        return False
+    return last.keys() <= members and part.keys() <= members
 
 
 def _longer(name: str, old: str | _Text, new: str) -> str | _Text:

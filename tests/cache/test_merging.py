@@ -147,3 +147,38 @@ def test_events_as_deep_as_they_may_be_are_put_together() -> None:
     whole = merged([{"choices": [{"index": 0, "delta": deep}]}] * 3)
 
     assert whole["choices"][0]["delta"]["index"] == 0
+
+
+def thoughts(*texts: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text} for text in texts]}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+SOURCE: dict[str, Any] = {"type": "reference", "reference_ids": [1]}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "content"),
+    [
+        (["", [thoughts("One ")], [thoughts("capital.")]], [thoughts("One capital.")]),
+        ([[thoughts("Hm.")], "Par", "is.", ""], [thoughts("Hm."), text("Paris.")]),
+        ([[thoughts("Hm.")], [text("Par")], "is."], [thoughts("Hm."), text("Paris.")]),
+        (["Par", "is.", [thoughts("Hm.")]], [text("Paris."), thoughts("Hm.")]),
+        ([[text("a"), SOURCE], [SOURCE], [text("b")]], [text("a"), SOURCE, SOURCE, text("b")]),
+        ([[{**text("a"), "x": 1}], [text("b")]], [{**text("a"), "x": 1}, text("b")]),
+        (
+            [[text("a")], None, ["b", 5], [{"type": ["text"]}]],
+            [text("a"), "b", 5, {"type": ["text"]}],
+        ),
+        ([[], ""], []),
+    ],
+)
+def test_lists_of_parts_and_texts_make_one_content(pieces: list[Any], content: Any) -> None:
+    deltas = [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in pieces]
+
+    whole = merged([{"object": "chat.completion.chunk", **each} for each in deltas])
+
+    assert whole["choices"][0]["message"]["content"] == content
