@@ -79,6 +79,8 @@ def digest(
     question = _question(call.body, by_user=rule.by_user)
     if call.pin is not None:  # what the provider keeps is a part of the question
         question = [*question, PREVIOUS, call.pin.sealed]
+    if call.item_ids:
+        question = [*question, "item_ids", [sealed for sealed, _ in call.item_ids]]
     if call.size <= LARGE_BYTES:
         whole = frame + orjson.dumps(question) + END
         return hashlib.blake2b(whole, digest_size=BYTES, key=secret).digest()

@@ -127,7 +127,7 @@ def build_request(
         body = {**body, "stream_options": options}
     elif not target.upstream.asks_usage and "stream_options" in body:
         body, dropped = _without_usage(body), (*dropped, "stream_options")
-    if call.pin is not None:
+    if call.pin is not None or call.item_ids:
         body = _leaning(body, call, call.pin, way)
     try:
         written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
@@ -143,15 +143,21 @@ def build_request(
     )
 
 
-def _leaning(body: Json, call: Call, pin: Pin, way: Way) -> Json:
-    """Return a body that leans on what its upstream keeps. Raises ``NotFound`` for a target that
-    speaks no Responses any more. The policy has not looked at this name: the id is one that was
-    given for this target."""
+def _leaning(body: Json, call: Call, pin: Pin | None, way: Way) -> Json:
+    """Return a body that leans on what its upstream keeps, with the upstream's own ids. Raises
+    ``NotFound`` for a target that speaks no Responses any more. The policy has not looked at the
+    name of a response: the id is one that was given for this target."""
     if way.endpoint != "responses":
         from proxy.dialects.responses.sealing import unknown_id  # noqa: PLC0415  # few calls lean
 
-        raise unknown_id(call.head, pin.sealed)
-    return {**body, PREVIOUS: pin.id}
+        if pin is not None:
+            raise unknown_id(call.head, pin.sealed, pin.param)
+        return body
+    if call.item_ids:
+        from proxy.dialects.responses.item_ids import own_items  # noqa: PLC0415  # as above
+
+        body = {**body, "input": own_items(body.get("input"), call.item_ids)}
+    return {**body, PREVIOUS: pin.id} if pin is not None and pin.id else body
 
 
 def _without_usage(body: Json) -> Json:

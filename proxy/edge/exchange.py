@@ -149,11 +149,12 @@ class HttpExchange:
 
     def _pinned(self, call: Call) -> Call:
         """Return a call with the place of what it leans on, if it does. Raises ``Refused``."""
-        if call.head.endpoint == "responses" and call.body.get(PREVIOUS) is None:
+        plain = call.body.get(PREVIOUS) is None and type(call.body.get("input")) is not list
+        if plain and call.head.endpoint == "responses":
             return call
-        from proxy.dialects.responses.sealing import pinned  # noqa: PLC0415  # few calls lean
+        from proxy.dialects.responses.item_ids import leaning  # noqa: PLC0415  # few calls lean
 
-        return pinned(call, self._ids)
+        return leaning(call, self._ids)
 
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head

@@ -106,9 +106,11 @@ class Call:
     one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``. ``caller``
     says in whose turns it is served: those of its key, whichever text that has; of a guard and the
     key for which it asks, of a guard's call. ``pin`` is where the state is kept that it leans on:
-    no other target may be asked. ``upload`` is a body that nobody here reads, of a path that is
-    passed on; ``body`` has nothing then. ``translations`` are a memo of what it became for a
-    target: its limits count by that, and then it is sent.
+    no other target may be asked. ``item_ids`` are those of items in ``body``, where names by their
+    places here stand for them: as the client knows them, each with the provider's own. ``upload``
+    is a body that nobody here reads, of a path that is passed on; ``body`` has nothing then.
+    ``translations`` are a memo of what it became for a target: its limits count by that, and then
+    it is sent.
     """
 
     head: RequestHead
@@ -124,6 +126,7 @@ class Call:
     quarters: Mapping[str, int] = field(default_factory=dict)
     caller: str = ""
     pin: Pin | None = None
+    item_ids: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     upload: Upload | None = None
     translations: list[tuple[Target, Changes, Translated]] = memo(list)
 

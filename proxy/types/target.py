@@ -255,12 +255,14 @@ class Target:
 @frozen
 class Pin:
     """Where the state is kept that a call leans on: in a deployment the target of a title, which
-    knows it by ``id``. The client knows it as ``sealed``."""
+    knows it by ``id``. The client knows it as ``sealed``, and has said it as ``param``: None for a
+    response, which is said in one place alone."""
 
     sealed: str
     deployment: str
     target: str
     id: str = field(repr=False)
+    param: str | None = None
 
 
 def titles(targets: Iterable[Target]) -> str:

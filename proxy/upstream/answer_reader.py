@@ -87,6 +87,7 @@ def _seal_of(asked: OpenAttempt, ids: ResponseIds) -> Seal:
         deployment=deployment or "",
         target=asked.target.title,
         pin=asked.call.pin,
+        items=asked.call.body.get("store") is not False,
     )
     return made.sealed
 

@@ -63,9 +63,7 @@ class OpenAttempt:
             return error
         if isinstance(error, ProxyError):
             conceal(error, self.target.upstream)
-            pin = self.call.pin
-            if pin is not None:  # the client knows the provider's id by another name
-                error.message = error.message.replace(pin.id, pin.sealed)
+            self._name_by_client(error)
             self.attempt.error = error.code
             self.attempt.findings = error.findings or self.attempt.findings
         else:
@@ -75,6 +73,14 @@ class OpenAttempt:
         if not is_late or self.record.now() - self.attempt.started > own / 2:
             self.slot.failed(error)  # else others had used up the time
         return error
+
+    def _name_by_client(self, error: ProxyError) -> None:
+        """Put the ids by which the client knows what its provider keeps into an error's words."""
+        pin = self.call.pin
+        if pin is not None and pin.id:
+            error.message = error.message.replace(pin.id, pin.sealed)
+        for sealed, own in self.call.item_ids:
+            error.message = error.message.replace(own, sealed)
 
     def sent(self) -> None:
         """Note that the upstream has the whole request: from then on it may be at work."""

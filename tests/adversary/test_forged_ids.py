@@ -11,6 +11,7 @@ from time import process_time
 import pytest
 
 from proxy.dialects import read_call
+from proxy.dialects.responses.item_ids import leaning
 from proxy.dialects.responses.sealing import PROOF_BYTES, ResponseIds, pinned
 from proxy.errors import BadRequest, NotFound
 from proxy.types import RequestHead
@@ -32,9 +33,9 @@ def text_of(raw: bytes) -> str:
     return "resp_" + urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def forged(draw: random.Random) -> Iterator[str]:
+def forged(draw: random.Random, good: list[bytes] | None = None) -> Iterator[str]:
     """Yield ids that are made of good ones."""
-    good = [raw_of(IDS.seal(*place, f"resp_{at}")) for place in PLACES for at in range(4)]
+    good = good or [raw_of(IDS.seal(*place, f"resp_{at}")) for place in PLACES for at in range(4)]
     for one in good:
         other = draw.choice([each for each in good if each != one])
         yield text_of(one[:PROOF_BYTES] + other[PROOF_BYTES:])
@@ -59,6 +60,34 @@ def test_nothing_that_is_made_of_good_ids_opens() -> None:
     opened = [each for each in made for key in KEYS if IDS.open(each, key)]
 
     assert opened == []
+
+
+def test_nothing_that_is_made_of_good_ids_of_items_opens() -> None:
+    draw = random.Random(11)  # noqa: S311  # the same each time
+    good = [raw_of(IDS.seal_item(*place, f"resp_{at}")) for place in PLACES for at in range(4)]
+    kinds = ("msg_", "rs_", "resp_", "item_")
+
+    made = [each.removeprefix("resp_") for _ in range(20) for each in forged(draw, good)]
+    made += [each.removeprefix("resp_") for _ in range(20) for each in forged(draw)]
+    opened = [each for each in made for key in KEYS for kind in kinds if is_open(kind + each, key)]
+
+    assert opened == []
+
+
+def is_open(text: str, key: str) -> bool:
+    return IDS.open_item(text, key) is not None
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_whatever_stands_for_an_item_is_refused(shape: str) -> None:
+    for size in (1, 100, 10_000):
+        whole = text(shape, size)
+        values: list[object] = [whole, f"msg_{whole}", [whole], {"id": whole}, size, True, None]
+        for value in values:
+            for item in ({"type": "item_reference", "id": value}, {"id": value}):
+                body: Json = {"model": "m", "input": [item]}
+                with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
+                    leaning(read_call(HEAD, body, caller=KEYS[0]), IDS)
 
 
 def test_no_id_of_one_tenant_opens_for_another() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
+    Json,
     ScriptedUpstream,
     answer,
     item_events,
@@ -66,6 +67,59 @@ async def test_it_raises_what_is_not_found(drive: Drive, upstream: ScriptedUpstr
     assert upstream.requests == []
 
 
+THOUGHT: Json = {
+    **{"id": "rs_1", "type": "reasoning"},
+    "summary": [{"type": "summary_text", "text": "France, hm."}],
+}
+CALLED: Json = {
+    **{"id": "fc_1", "type": "function_call", "call_id": "call_1", "status": "completed"},
+    **{"name": "look_up", "arguments": '{"place": "Paris"}'},
+}
+
+
+def told(item: Json, text: str) -> list[Json]:
+    """The events of a summary of thoughts."""
+    where: Json = {"item_id": item["id"], "output_index": 0, "summary_index": 0}
+    kind, part = "response.reasoning_summary", {"type": "summary_text", "text": text}
+    return [
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "summary": []}},
+        {"type": f"{kind}_part.added", **where, "part": {**part, "text": ""}},
+        {"type": f"{kind}_text.delta", **where, "delta": text},
+        {"type": f"{kind}_text.done", **where, "text": text},
+        {"type": f"{kind}_part.done", **where, "part": part},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+    ]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("sdk", ["ai-sdk-openai", "openai-agents"])
+async def test_a_loop_of_tools_with_what_clients_do_by_default(
+    sdk: str, streamed: bool, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    said, last = text_item("Let me see."), text_item(" Paris.", "msg_2")
+    first, second = response(THOUGHT, said, CALLED), response(last, id="resp_2")
+    if streamed:
+        items = [told(THOUGHT, "France, hm."), item_events(1, said, "Let me ", "see.")]
+        called = item_events(2, CALLED, CALLED["arguments"])
+        ended = response_events(item_events(0, last, " Par", "is."), whole=second)
+        upstream.then(stream(response_events(*items, called, whole=first), done=False))
+        upstream.then(stream(ended, done=False))
+    else:
+        upstream.then(answer(first), answer(second))
+
+    [done] = await drive(sdk, {"do": "loop", "to": "responses-only", "stream": streamed})
+
+    assert done["ok"], done
+    assert done["text"] == " Paris."
+    sent = [(item.get("type"), item.get("id")) for item in upstream.requests[1].json["input"][1:4]]
+    kinds = ("reasoning", "message", "function_call")
+    assert sent == (
+        [("item_reference", "rs_1"), ("item_reference", "msg_1"), ("function_call", None)]
+        if sdk == "ai-sdk-openai"
+        else [*zip(kinds, ("rs_1", "msg_1", "fc_1"), strict=True)]
+    )
+
+
 async def test_it_reads_cancels_and_deletes_what_is_kept(
     drive: Drive, upstream: ScriptedUpstream
 ) -> None:
@@ -96,7 +150,9 @@ async def test_it_reads_cancels_and_deletes_what_is_kept(
     )
 
     assert (read["ok"], read["text"], read["data"]["id"]) == (True, " Paris.", first["data"]["id"])
-    assert [each["id"] for each in items["data"]] == ["msg_1", "msg_2"]
+    kept = [each["id"] for each in items["data"]]
+    assert [each[:4] for each in kept] == ["msg_"] * 2
+    assert len({"msg_1", "msg_2", *kept}) == 4
     assert (stopped["data"]["status"], gone) == ("cancelled", {"ok": True, "data": None})
     asked = [(each.method, each.path) for each in upstream.requests[1:]]
     assert asked == [

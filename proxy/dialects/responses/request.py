@@ -64,17 +64,22 @@ RESPONSES: Fields = {
 }
 
 
+def is_reference(item: Json) -> bool:
+    """True if an item is nothing but the id of one that its provider keeps."""
+    return item.get("type") == "item_reference" or item.keys() == {"id"}
+
+
 def check_items(body: Json) -> None:
-    """Raise ``BadField`` for an item by reference, and for one that is of no type that can be told:
-    the members of others are the upstream's to judge."""
+    """Raise ``BadField`` for an item that is of no type that can be told: the members of others are
+    the upstream's to judge. Where a reference leads is found by the key of its call."""
     items: Any = body.get("input")
     for at, item in enumerate(items if isinstance(items, list) else ()):
         kind, place = item.get("type"), f"input.{at}"
         if kind is not None and not isinstance(kind, str):
             raise BadField(f"{place}.type", "must be a string")
-        if kind == "item_reference" or item.keys() == {"id"}:
-            raise BadField(place, KEPT_THERE + SENT_WHOLE)
-        if kind in (None, "message") and not isinstance(item.get("role"), str):
+        if is_reference(item) or kind not in (None, "message"):
+            continue
+        if not isinstance(item.get("role"), str):
             raise BadField(f"{place}.role", "is required: a string")
 
 

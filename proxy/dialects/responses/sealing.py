@@ -13,18 +13,21 @@ import hmac
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 from proxy.dialects.responses.words import PREVIOUS
 from proxy.errors import BadField, NotFound
-from proxy.frozen import frozen
+from proxy.frozen import frozen, memo
 from proxy.types import Call, Json, Pin, RequestHead
 from proxy.words import MAX_ID, ascii_word
 
 PREFIX = "resp_"
+IN_ITEMS = ("id", "approval_request_id")
+IN_EVENTS = ("item_id", "first_id", "last_id")
+"""Where ids of items stand: in items, and in events and pages."""
 PROOF_BYTES = 16
 BLOCK_BYTES = 64
 MOST_NAME = 8 * 1024  # characters of a name that an id leads to
@@ -32,7 +35,10 @@ MOST_SEALED = 4096  # characters of an id that a client may send
 NOT_SEALED = "needs HEADRACE_ID_SECRET, which is not set: no id leads back to what a provider keeps"
 
 _HEX = re.compile(r"resp_(?:[0-9a-f]{2})+")
+_HEX_ITEM = re.compile(r"([a-z]{1,8})_((?:[0-9a-f]{2})+)")
 _SEALED = re.compile(r"resp_[A-Za-z0-9_-]{24,}")
+_SEALED_ITEM = re.compile(r"([a-z]{1,8}_)([A-Za-z0-9_-]{24,})")
+_OF_ITEM = re.compile(r"[a-z]{1,8}_")
 _OF_PROVIDERS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,1023}")
 """The ids that are sealed. Any other passes as it came, and nothing can lean on it."""
 
@@ -90,25 +96,56 @@ class ResponseIds:
 
     def seal(self, key: str, deployment: str, target: str, own: str) -> str:
         """Return a provider's id as the client of a key gets it."""
-        if not _OF_PROVIDERS.fullmatch(own) or max(map(len, (key, deployment, target))) > MOST_NAME:
+        return self._sealed(PREFIX, _shortened, (key, deployment, target), own)
+
+    def seal_item(self, key: str, deployment: str, target: str, own: str) -> str:
+        """Return a provider's id of an item as the client of a key gets it: its kind shows."""
+        return self._sealed(_kind(own), _shortened_item, (key, deployment, target), own)
+
+    def _sealed(
+        self, prefix: str, shorten: Callable[[str], bytes], place: tuple[str, str, str], own: str
+    ) -> str:
+        if not _OF_PROVIDERS.fullmatch(own) or max(map(len, place)) > MOST_NAME:
             return own
-        sealed = self.secrets[0].seal(key, _packed(deployment) + _packed(target) + _shortened(own))
-        text = PREFIX + urlsafe_b64encode(sealed).decode().rstrip("=")
+        key, deployment, target = place
+        sealed = self.secrets[0].seal(key, _packed(deployment) + _packed(target) + shorten(own))
+        text = prefix + urlsafe_b64encode(sealed).decode().rstrip("=")
         return text if len(text) <= MOST_SEALED else own
 
     def open(self, text: str, key: str) -> Pin | None:
         """Return what an id of a key leads to; None for one that was not given to this key."""
         if len(text) > MOST_SEALED or not _SEALED.fullmatch(text):
             return None
-        sealed = _decoded(text.removeprefix(PREFIX))
+        opened = self._opened(text.removeprefix(PREFIX), key)
+        if opened is None or opened[2][:1] not in _OF_RESPONSES:
+            return None
+        deployment, target, own = opened
+        return Pin(sealed=text, deployment=deployment, target=target, id=_lengthened(own))
+
+    def open_item(self, text: str, key: str) -> Pin | None:
+        """Return what the id of an item of a key leads to; None for one that was not given to this
+        key."""
+        match = None if len(text) > MOST_SEALED else _SEALED_ITEM.fullmatch(text)
+        opened = None if match is None else self._opened(match[2], key)
+        if match is None or opened is None or opened[2][:1] in _OF_RESPONSES:
+            return None
+        deployment, target, short = opened
+        own = _lengthened_item(short)
+        if _kind(own) != match[1]:
+            return None
+        return Pin(sealed=text, deployment=deployment, target=target, id=own)
+
+    def _opened(self, text: str, key: str) -> tuple[str, str, bytes] | None:
+        """Return the deployment, the target and the own id, shortened, that are sealed in a text of
+        base64."""
+        sealed = _decoded(text)
         if sealed is None:
             return None
         for secret in self.secrets:
             plain = secret.open(key, sealed)
             if plain is not None:
                 deployment, rest = _unpacked(plain)
-                target, own = _unpacked(rest)
-                return Pin(sealed=text, deployment=deployment, target=target, id=_lengthened(own))
+                return deployment, *_unpacked(rest)
         return None
 
 
@@ -135,6 +172,31 @@ def _lengthened(raw: bytes) -> str:
     return PREFIX + raw[1:].hex() if raw[:1] == b"h" else raw[1:].decode("ascii")
 
 
+_OF_RESPONSES = (b"h", b"i")
+"""What the shortened id of a response begins with, and that of no item."""
+
+
+def _kind(own: str) -> str:
+    """Return what the id of an item begins with, by which clients tell items apart."""
+    match = _OF_ITEM.match(own)
+    return "item_" if match is None else match[0]
+
+
+def _shortened_item(own: str) -> bytes:
+    """Return the id of an item in fewer bytes where it is of digits in hex."""
+    match = _HEX_ITEM.fullmatch(own)
+    if match is None:
+        return b"p" + own.encode("ascii")
+    return b"x" + match[1].encode("ascii") + b"_" + bytes.fromhex(match[2])
+
+
+def _lengthened_item(raw: bytes) -> str:
+    if raw[:1] == b"p":
+        return raw[1:].decode("ascii")
+    kind, _, digits = raw[1:].partition(b"_")
+    return f"{kind.decode('ascii')}_{digits.hex()}"
+
+
 def _decoded(text: str) -> bytes | None:
     """Return the bytes of base64 without its padding; None where others spell the same bytes."""
     try:
@@ -147,13 +209,16 @@ def _decoded(text: str) -> bytes | None:
 @frozen
 class AnswerIds:
     """Puts sealed ids into the answers of one target to one key. ``pin`` is that of the call: its
-    id keeps the form in which the client has it."""
+    id keeps the form in which the client has it. The ids of ``items`` are sealed where the provider
+    keeps them."""
 
     ids: ResponseIds
     key: str
     deployment: str
     target: str
     pin: Pin | None = None
+    items: bool = False
+    known: dict[str, str] = memo(dict)
 
     def sealed(self, document: Json) -> Json | None:
         """Return a document, or an event, with sealed ids; None where no id stands in it."""
@@ -161,16 +226,48 @@ class AnswerIds:
         if isinstance(response, dict):
             made = self._of(response)
             return None if made is None else {**document, "response": made}
-        is_answer = "output" in document or "deleted" in document
-        return self._of(document) if is_answer else None
+        if "output" in document or "deleted" in document:
+            return self._of(document)
+        return self._of_item(document) if self.items else None
 
     def _of(self, response: Json) -> Json | None:
         found = {name: response.get(name) for name in ("id", PREVIOUS)}
-        made = {name: self._form(own) for name, own in found.items() if isinstance(own, str)}
+        made: Json = {name: self._form(own) for name, own in found.items() if isinstance(own, str)}
+        if self.items and isinstance(response.get("output"), list):
+            made["output"] = self._items(response["output"])
         return {**response, **made} if made else None
 
+    def _of_item(self, document: Json) -> Json | None:
+        """Return an event of an item, or a page of items, with sealed ids."""
+        made = self._named(document, IN_EVENTS)
+        if isinstance(document.get("item"), dict):
+            made["item"] = self._item(document["item"])
+        if isinstance(document.get("data"), list):
+            made["data"] = self._items(document["data"])
+        return {**document, **made} if made else None
+
+    def _items(self, items: list[Any]) -> list[Any]:
+        return [self._item(item) if isinstance(item, dict) else item for item in items]
+
+    def _item(self, item: Json) -> Json:
+        return {**item, **self._named(item, IN_ITEMS)}
+
+    def _named(self, within: Json, names: tuple[str, ...]) -> Json:
+        """Return the ids that stand under some names, sealed: each once, as each event of an item
+        has its id."""
+        made: Json = {}
+        for name in names:
+            own = within.get(name)
+            if own and isinstance(own, str):
+                sealed = self.known.get(own)
+                if sealed is None:
+                    place = self.key, self.deployment, self.target
+                    sealed = self.known[own] = self.ids.seal_item(*place, own)
+                made[name] = sealed
+        return made
+
     def _form(self, own: str) -> str:
-        if self.pin is not None and own == self.pin.id:
+        if self.pin is not None and own and own == self.pin.id:
             return self.pin.sealed
         return self.ids.seal(self.key, self.deployment, self.target, own)
 
@@ -189,9 +286,14 @@ def pinned(call: Call, ids: ResponseIds | None) -> Call:
         raise unknown_id(head, given)
     if is_stored:  # policy decides by the very target, which any title of a deployment names
         return replace(call, models=(pin.target,), deployment=pin.deployment, pin=pin)
-    named = call.deployment if head.deployment or call.deployment else pin.deployment
     body = {name: value for name, value in call.body.items() if name != PREVIOUS}
-    return replace(call, body=body, pin=pin, deployment=named)
+    return at_pin(replace(call, body=body), pin)
+
+
+def at_pin(call: Call, pin: Pin) -> Call:
+    """Return a call that goes to the place of a pin: to its deployment where it names none."""
+    named = call.deployment if call.head.deployment or call.deployment else pin.deployment
+    return replace(call, pin=pin, deployment=named)
 
 
 def param_of(head: RequestHead) -> str:
@@ -199,8 +301,10 @@ def param_of(head: RequestHead) -> str:
     return "response_id" if head.endpoint == "stored" else PREVIOUS
 
 
-def unknown_id(head: RequestHead, text: str) -> NotFound:
-    """Return the error for an id that leads nowhere: the same words whatever the reason."""
+def unknown_id(head: RequestHead, text: str, param: str | None = None) -> NotFound:
+    """Return the error for an id that leads nowhere: the same words whatever the reason. ``param``
+    is where that of an item stands."""
     what = "Response" if head.endpoint == "stored" else "Previous response"
+    what = what if param is None else "Item"
     message = f"{what} with id '{ascii_word(text, MAX_ID)}' not found."
-    return NotFound(message, param=param_of(head))
+    return NotFound(message, param=param or param_of(head))

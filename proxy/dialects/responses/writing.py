@@ -57,7 +57,7 @@ def echoed(call: Call | None) -> Json:
     """Return what a response repeats of its question: as the client has said it."""
     body = {} if call is None else call.body
     made = {name: body.get(name, usual) for name, usual in ECHOED.items()}
-    if call is not None and call.pin is not None:
+    if call is not None and call.pin is not None and call.pin.id:
         made[PREVIOUS] = call.pin.sealed
     return made
 

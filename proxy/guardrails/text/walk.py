@@ -90,10 +90,10 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function
 _SAYS_TYPE = frozenset({"type", "role", "object", "detail", "encoding_format"})
 WORDS = ROLES | {  # that say of which type a value is
     "array", "auto", "boolean", "custom", "ephemeral", "float", "function", "high", "image_url",
-    "function_call", "function_call_output", "input_audio", "input_text", "integer", "json_object",
-    "json_schema", "low", "message", "null", "number", "object", "output_text", "reasoning",
-    "reasoning_text", "refusal", "string", "summary_text", "text", "thinking", "tool_result",
-    "tool_use",
+    "function_call", "function_call_output", "input_audio", "input_text", "integer",
+    "item_reference", "json_object", "json_schema", "low", "message", "null", "number", "object",
+    "output_text", "reasoning", "reasoning_text", "refusal", "string", "summary_text", "text",
+    "thinking", "tool_result", "tool_use",
 }  # fmt: skip
 KNOWN = frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | _SAYS_TYPE | NO_TEXTS | {
     "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "choices",

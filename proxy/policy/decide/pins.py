@@ -24,19 +24,19 @@ def check_pin(key: VirtualKey, call: Call, pin: Pin) -> None:
     not serve the model that a call asks for and names by the pin alone."""
     reach = key.deployments.get(pin.deployment)
     if reach is None:
-        raise unknown_id(call.head, pin.sealed)
+        raise unknown_id(call.head, pin.sealed, pin.param)
     is_named = call.head.deployment is not None or call.deployment != pin.deployment
     if is_named or call.head.endpoint == "stored":
         return
     if not all(reach in key.named.get(model, ()) for model in call.models):
-        raise unknown_id(call.head, pin.sealed)
+        raise unknown_id(call.head, pin.sealed, pin.param)
 
 
 def pinned_plan(plan: Plan, call: Call, pin: Pin) -> Plan:
     """Return a plan with the target of a pin alone. Raises ``NotFound`` where policy does not send
     the call there."""
     if plan.deployment != pin.deployment:
-        raise unknown_id(call.head, pin.sealed)
+        raise unknown_id(call.head, pin.sealed, pin.param)
     model_calls = tuple(_pinned(each, call, pin) for each in plan.model_calls)
     return replace(plan, model_calls=model_calls, hedge_after=None)
 
@@ -44,5 +44,5 @@ def pinned_plan(plan: Plan, call: Call, pin: Pin) -> Plan:
 def _pinned(model_call: ModelCall, call: Call, pin: Pin) -> ModelCall:
     targets = tuple(each for each in model_call.targets if each.title == pin.target)[:1]
     if not targets:
-        raise unknown_id(call.head, pin.sealed)
+        raise unknown_id(call.head, pin.sealed, pin.param)
     return replace(model_call, targets=targets, pool=1)

@@ -1,0 +1,145 @@
+"""The ids of items as clients send them back: a reference stands for an item that its provider
+keeps, and an item that is sent whole has the id that it was given.
+
+A client knows them sealed, see ``sealing``. In the body of a call short names stand for them, so
+that no guard takes one for a text. A request to an upstream has the provider's own in their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from proxy.dialects.fields import KEPT_THERE
+from proxy.dialects.responses.request import SENT_WHOLE, is_reference
+from proxy.dialects.responses.sealing import IN_ITEMS, ResponseIds, at_pin, pinned, unknown_id
+from proxy.dialects.responses.words import PREVIOUS
+from proxy.errors import BadField
+from proxy.types import Call, Json, Pin, RequestHead
+
+LONGEST_OWN = 64  # characters of an id that OpenAI takes
+MOST_IDS = 4096  # that are looked at in one request: each takes some microseconds
+ELSEWHERE = "is kept by another target than what else the request leans on"
+TOO_MANY = f"is one of more than {MOST_IDS} ids of items"
+AFTER = "after"
+
+
+def leaning(call: Call, ids: ResponseIds | None) -> Call:
+    """Return a call with the place of the state that it leans on, or is about, if it does. Raises
+    ``BadField``, for a reference without a secret, too, and ``NotFound`` for an id that was not
+    given to the very key that calls."""
+    if call.head.endpoint == "stored":
+        return _after_item(pinned(call, ids), ids)
+    if call.body.get(PREVIOUS) is not None:
+        call = pinned(call, ids)
+    items: Any = call.body.get("input")
+    return _with_items(call, items, ids) if isinstance(items, list) else call
+
+
+def _with_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
+    """Return a call with the ids of its items, pinned where one of them is a reference."""
+    if ids is None:
+        _check_unreferred(items)
+        return call
+    known: dict[str, Pin | None] = {}
+    pin = call.pin
+    for place, text, refers in _ids_of(items):
+        if text not in known:
+            if len(known) == MOST_IDS:
+                raise BadField(place, TOO_MANY)
+            known[text] = ids.open_item(text, call.caller)
+        if refers:
+            pin = _one_place(call.head, pin, known[text], text, place)
+    if pin is not None and pin is not call.pin:
+        call = at_pin(call, pin)
+    return _named(call, items, known)
+
+
+def _check_unreferred(items: list[Json]) -> None:
+    """Raise ``BadField`` for a reference: no id leads anywhere."""
+    for at, item in enumerate(items):
+        if is_reference(item):
+            raise BadField(f"input.{at}", KEPT_THERE + SENT_WHOLE)
+
+
+def _named(call: Call, items: list[Json], known: dict[str, Pin | None]) -> Call:
+    """Return a call with names in place of the ids that were opened, and without those that are
+    sealed for somebody else, as after a change of the key: no provider would take one."""
+    opened = tuple((text, pin.id) for text, pin in known.items() if pin is not None)
+    names: dict[str, str | None] = {text: _name(at) for at, (text, _) in enumerate(opened)}
+    lost = [text for text, pin in known.items() if pin is None and len(text) > LONGEST_OWN]
+    names.update(dict.fromkeys(lost))
+    if not names:
+        return call
+    body = {**call.body, "input": [_renamed(item, names) for item in items]}
+    warnings = (*call.warnings, *(["input[].id dropped"] if lost else []))
+    return replace(call, body=body, item_ids=opened, warnings=warnings)
+
+
+def _name(at: int) -> str:
+    """Return what stands for an id in a body. A client that writes it means its own item."""
+    return f"item_{at}"
+
+
+def _ids_of(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
+    """Yield each id of an item: where it stands, what it says, and whether it is a reference.
+    Raises ``BadField`` for a reference that has none."""
+    for at, item in enumerate(items):
+        refers = is_reference(item)
+        for name in IN_ITEMS:
+            text, place = item.get(name), f"input.{at}.{name}"
+            if not isinstance(text, str):
+                if refers and name == "id":
+                    raise BadField(place, "is required: a string")
+                continue
+            yield place, text, refers and name == "id"
+
+
+def _one_place(
+    head: RequestHead, pin: Pin | None, opened: Pin | None, text: str, place: str
+) -> Pin:
+    """Return where all references so far lead. Raises ``NotFound``, and ``BadField`` for one that
+    leads elsewhere."""
+    if opened is None:
+        raise unknown_id(head, text, place)
+    if pin is None:
+        return replace(opened, id="", param=place)
+    if (pin.deployment, pin.target) != (opened.deployment, opened.target):
+        raise BadField(place, ELSEWHERE)
+    return pin
+
+
+def _after_item(call: Call, ids: ResponseIds | None) -> Call:
+    """Return a call for a page of items that names the last one of another by the provider's id,
+    where it knows that."""
+    given, pin = call.head.parameter(AFTER), call.pin
+    opened = None if given is None or ids is None else ids.open_item(given, call.caller)
+    if opened is None or pin is None or opened.target != pin.target:
+        return call
+    named = [
+        (name, opened.id if (name, value) == (AFTER, given) else value)
+        for name, value in call.head.parameters
+    ]
+    return replace(call, head=replace(call.head, parameters=tuple(named)))
+
+
+def own_items(items: Any, ids: tuple[tuple[str, str], ...]) -> Any:
+    """Return the items of a call with the provider's own ids in place of their names."""
+    known = {_name(at): own for at, (_, own) in enumerate(ids)}
+    if not isinstance(items, list):
+        return items
+    return [_renamed(item, known) if isinstance(item, dict) else item for item in items]
+
+
+def _renamed(item: Json, known: Mapping[str, str | None]) -> Json:
+    """Return an item with other ids, or without those that have none."""
+    texts = {name: item[name] for name in IN_ITEMS if isinstance(item.get(name), str)}
+    made = {name: known[text] for name, text in texts.items() if text in known}
+    if not made:
+        return item
+    return {
+        name: made.get(name, value)
+        for name, value in item.items()
+        if made.get(name, "") is not None
+    }
