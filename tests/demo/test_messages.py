@@ -16,9 +16,9 @@ from proxy.settings import Address
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.demo.test_init import free_port
 from tests.dialects.test_anthropic import accumulated, events_of
-from tests.sdks.conftest import Drive, drive, drivers
+from tests.sdks.conftest import Drive, drive, drivers, node_drivers
 
-__all__ = ["drive", "drivers"]
+__all__ = ["drive", "drivers", "node_drivers"]
 
 ASKED = {
     "model": "smol",

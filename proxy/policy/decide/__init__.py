@@ -159,12 +159,14 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     models = call.models or (reach.deployment.name,)
     ruled = [rule_model_call(reach, call, facts, model) for model in models]
     basis = Basis(snapshot=snapshot, key=key, reach=reach, call=call, dropped=dropped, ruled=ruled)
-    plan = _plan(basis, tags, warnings)
-    return plan if path is None else _passed_on(plan, path)
+    return _passed_on(_plan(basis, tags, warnings), path)
 
 
-def _passed_on(plan: DecidedPlan, path: PassedPath) -> DecidedPlan:
-    """Return the plan of a call that is passed on: each is asked once, and nothing is kept."""
+def _passed_on(plan: DecidedPlan, path: PassedPath | None) -> DecidedPlan:
+    """Return the plan of a call that is passed on: each is asked once, and nothing is kept. Any
+    other, for which there is no ``path``, as it is."""
+    if path is None:
+        return plan
     model_calls = tuple(replace(each, changes=UNCHANGED, others={}) for each in plan.model_calls)
     return replace(plan, model_calls=model_calls, passed=path, hedge_after=None, cache=None)
 
