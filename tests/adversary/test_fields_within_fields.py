@@ -125,6 +125,22 @@ async def test_an_upstream_says_what_it_accepts_drops_and_refuses_within_a_field
     ]
 
 
+async def test_an_upstream_of_one_tenant_accepts_containers_by_their_ids(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    names = "accepts: [container.id, 'tools[].container.id', 'input[].container_id'],"
+    body = {
+        "container": "container_1",
+        "tools": [{"type": "code_interpreter", "container": "cntr_1"}],
+        "input": [{"type": "code_interpreter_call", "container_id": "cntr_1"}],
+    }
+    async with proxied(tmp_path, upstream, "", more=names) as (_, client):
+        status, _, _ = await ask(client, "openai-chat", body)
+
+    [asked] = upstream.requests
+    assert (status, {name: asked.json[name] for name in body}) == (200, body)
+
+
 DEARER: list[tuple[str, dict[str, Any]]] = [
     ("service_tier", {"service_tier": "priority"}),
     ("service_tier", {"service_tier": "scale"}),

@@ -126,6 +126,19 @@ def test_a_call_is_pinned_where_its_references_lead_and_knows_the_ids_of_its_ite
     ]
 
 
+def test_what_an_approval_is_for_is_named_by_the_id_that_its_client_got() -> None:
+    place = AnswerIds(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], items=True)
+    made = place.sealed(response({"type": "mcp_approval_request", "id": "mcpr_1"}))
+    assert made is not None
+    given = {"type": "mcp_approval_response", "approval_request_id": made["output"][0]["id"]}
+
+    call = asking({**given, "approve": True})
+
+    assert call.body["input"][0]["approval_request_id"] == "item_0"
+    [sent] = own_items(call.body["input"], call.item_ids)
+    assert sent == {**given, "approval_request_id": "mcpr_1", "approve": True}
+
+
 def test_items_that_are_sent_whole_pin_nothing() -> None:
     call = asking({**THOUGHT, "id": IDS.seal_item(*PLACE, "rs_1")})
 
