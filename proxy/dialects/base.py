@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from proxy.dialects import sse
 from proxy.dialects.fields import Fields
@@ -127,6 +127,24 @@ class Client:
     endpoints: Mapping[Endpoint, Client] = field(default_factory=dict)
 
 
+class OrderedEvent(NamedTuple):
+    """An event of a stream in its place. ``raw`` are its bytes, None once any has waited; ``size``
+    is how many bytes it came in."""
+
+    event: Json
+    raw: bytes | None
+    size: int
+
+
+class EventOrder(Protocol):
+    """Feed it events that take turns; it returns those that follow now. ``left`` returns all that
+    still waits, as the stream has ended. Raises ``ProxyError`` where too much waits."""
+
+    def feed(self, event: Json, raw: bytes) -> Sequence[OrderedEvent]: ...
+
+    def left(self) -> Sequence[OrderedEvent]: ...
+
+
 @frozen
 class Server:
     """How an upstream of the dialect is asked, and what its answers need to become OpenAI's form.
@@ -141,7 +159,8 @@ class Server:
     policy can name. ``answers`` is the list that each whole answer has. Where its streams are none
     of OpenAI's, ``events`` makes what reads one of their events as chunks in chat's form, for a
     client of the same form or of another, and ``numbers`` what gives events the numbers that they
-    lack, None for one that lacks none. ``own_to_hub`` is ``to_hub`` for one of the same form,
+    lack, None for one that lacks none, ``order`` what puts those in sequence that take turns.
+    ``own_to_hub`` is ``to_hub`` for one of the same form,
     ``own_from_hub`` is ``from_hub`` for its request. ``passed_headers`` are those of a request of
     its own clients that it gets, each with what it is told where they say nothing. ``ends`` are the
     types of the events that such a stream ends with. ``failure`` returns the error object of a
@@ -165,6 +184,7 @@ class Server:
     answers: str = "choices"
     events: Callable[[bool], Callable[[Json], list[Json]]] | None = None
     numbers: Callable[[], Callable[[Json], Json | None]] | None = None
+    order: Callable[[], EventOrder] | None = None
     own_to_hub: Callable[[Json], Json] | None = None
     own_from_hub: Callable[[Json], Json] | None = None
     passed_headers: Mapping[str, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from proxy.dialects.base import (
     Client,
     Dialect,
     ErrorResponse,
+    EventOrder,
     Form,
     Headers,
     Server,
@@ -273,6 +274,12 @@ def _event_numbers() -> Callable[[Json], Json | None]:
     return EventNumbers().feed
 
 
+def _item_order() -> EventOrder:
+    from proxy.dialects.responses.order import ItemOrder  # noqa: PLC0415  # for streams alone
+
+    return ItemOrder()
+
+
 def responding(server: Server) -> Server:
     """Return a server that has the endpoint of Responses."""
     there = replace(
@@ -284,6 +291,7 @@ def responding(server: Server) -> Server:
         answers="output",
         events=lambda own: reading.ResponseTurn(own=own).feed,
         numbers=_event_numbers,
+        order=_item_order,
         ends=ENDS,
         failure=reading.failure_of,
         usage_option=False,

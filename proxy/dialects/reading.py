@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from proxy.dialects import hub, sse
@@ -41,7 +41,8 @@ class AnswerReader(Protocol):
     """Feed it bytes; it returns the documents that they complete. ``close`` says that no more come.
 
     Each document is then ``read``, which may take long, into the chunks that it makes; ``end``
-    returns those that follow the last one. So what was good before a fault is there before the
+    returns those that follow the last one, or some of them: it is called until it returns none, or
+    the end. So what was good before a fault is there before the
     fault is raised, however the bytes were cut. All of them raise ``ProxyError``. One that
     ``holds`` keeps all bytes to the last.
     """
@@ -157,12 +158,12 @@ class StreamReader:
     finished; any other end is a stream that was cut, or of a form that nobody asked for."""
 
     __slots__ = (
-        *("_documents", "_done", "_events", "_finished", "_leg", "_own", "_rewrites", "_server"),
-        *("_turn", "close", "feed"),
+        *("_documents", "_done", "_events", "_finished", "_leg", "_order", "_own", "_rewrites"),
+        *("_server", "_turn", "close", "feed"),
     )
     holds: ClassVar[bool] = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it reads, how, and for whom
         self,
         leg: int,
         turn: Turn | None,
@@ -171,8 +172,11 @@ class StreamReader:
         *,
         own: bool = False,
         seal: Seal | None = None,
+        ordered: bool = False,
     ) -> None:
         self._own = own  # for a client that reads the upstream's own form
+        made = server.order if ordered or not own else None
+        self._order = None if made is None else made()
         self._events = None if server.events is None else server.events(own)
         numbers = None if server.numbers is None else server.numbers()
         self._rewrites = [each for each in (numbers, seal) if each is not None]
@@ -211,36 +215,49 @@ class StreamReader:
             anew = rewrite(event)
             if anew is not None:
                 event, raw = anew, dump(anew, len(raw))
-        kind = event.get("type")
-        passed: Untouched | None = None
-        if self._own and isinstance(kind, str) and b"\n" not in raw:
-            passed = Untouched(raw)
-            passed.kind = kind
+        order = self._order
+        come = ((event, raw, len(raw)),) if order is None else order.feed(event, raw)
+        return self._chunks_of(come)
+
+    def _chunks_of(self, events: Iterable[tuple[Json, bytes | None, int]]) -> list[Chunk]:
+        """Return the chunks of events in their turn, see ``OrderedEvent``."""
         chunks: list[Chunk] = []
-        for made in self._events(event) if self._events is not None else ():
-            self._finished = self._finished or hub.finishes(made)
-            turned = made if self._turn is None else self._turn(made)
-            if turned is None:
-                continue
-            if len(raw) <= LARGE_BYTES:
-                chunks.append(Chunk(turned, passed, self._leg))
-            else:
-                chunks.append(_chunk(turned, passed, self._leg, len(raw)))
-        if isinstance(kind, str) and kind in self._server.ends:
-            self._done = True
-            chunks.append(Chunk(None, None if chunks else passed, leg=self._leg, last=True))
+        for event, raw, size in events:
+            kind = event.get("type")
+            passed: Untouched | None = None
+            if self._own and raw is not None and isinstance(kind, str) and b"\n" not in raw:
+                passed = Untouched(raw)
+                passed.kind = kind
+            for made in self._events(event) if self._events is not None else ():
+                self._finished = self._finished or hub.finishes(made)
+                turned = made if self._turn is None else self._turn(made)
+                if turned is None:
+                    continue
+                if size <= LARGE_BYTES:
+                    chunks.append(Chunk(turned, passed, self._leg))
+                else:
+                    chunks.append(_chunk(turned, passed, self._leg, size))
+            if isinstance(kind, str) and kind in self._server.ends:
+                self._done = True
+                chunks.append(Chunk(None, None if chunks else passed, leg=self._leg, last=True))
         return chunks
+
+    def _left(self) -> list[Chunk]:
+        """Return what still waits for its turn, as the stream has ended."""
+        return [] if self._order is None else self._chunks_of(self._order.left())
 
     def _last_of_done(self) -> list[Chunk]:
         """Return the last chunk of a stream that says ``[DONE]``: one of chat's may say no more."""
         self._finished = self._finished or self._events is None
-        last = self.end()
+        last = [*self._left(), *self.end()]
         self._done = True
         return last
 
     def end(self) -> list[Chunk]:
         if self._done:
             return []
+        if left := self._left():
+            return left
         if not self._finished:
             raise UpstreamInvalid("The upstream ended its stream before the answer was whole.")
         return [Chunk(None, leg=self._leg, last=True)]

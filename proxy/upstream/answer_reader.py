@@ -48,7 +48,8 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     seal = None if ids is None or form != "responses" or not own else _seal_of(asked, ids)
     documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
     if media_type == EVENTS and call.stream:
-        return StreamReader(leg, turn, server, documents, own=own, seal=seal)
+        ordered = _reads_texts(asked)
+        return StreamReader(leg, turn, server, documents, own=own, seal=seal, ordered=ordered)
     if media_type != JSON:
         raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
     if endpoint == "count_tokens":
@@ -57,6 +58,13 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     return WholeReader(
         leg, turn, server, documents, stream=call.stream, limit=limit, own=own, seal=seal
     )
+
+
+def _reads_texts(asked: OpenAttempt) -> bool:
+    """True if texts of the answer are read, or values put back into them: each as one."""
+    plan = asked.record.plan
+    guards = None if plan is None else plan.guards
+    return guards is not None and (guards.of_output.in_force or guards.of_input.restores)
 
 
 def _stored_reader(asked: OpenAttempt, media_type: str, ids: ResponseIds | None) -> AnswerReader:

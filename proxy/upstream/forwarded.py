@@ -181,8 +181,7 @@ class Forwarded:
                 elif self._ends == "over" or self.asked.attempt.finished:
                     raise StopAsyncIteration
                 elif self._ends == "closed":
-                    self._ends = "over"
-                    self._chunks = self.reader.end()
+                    self._close()
                 else:
                     await self._next()
         except ProxyError as error:
@@ -227,6 +226,12 @@ class Forwarded:
         if self.share is not None:
             self.share.take(size)
         self._documents.extend(self.reader.feed(piece))
+
+    def _close(self) -> None:
+        """Take what follows the last document: once more where that was not the end of all."""
+        self._chunks = self.reader.end()
+        if not self._chunks or self._chunks[-1].last:
+            self._ends = "over"
 
     def _pass_on(self, piece: bytes) -> bool:
         """Take what has come while it is waited for, and hand its chunks on. True if there is

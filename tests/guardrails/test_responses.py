@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.dialects.test_anthropic import events_of
+from tests.dialects.test_anthropic import HEADERS, events_of
 from tests.dialects.test_responses import ASKED, BEARER, CALLED, accumulated, streamed
 from tests.doubles import (
     Asked,
@@ -244,3 +244,53 @@ async def test_an_answer_that_repeats_its_question_has_the_clients_values(
     assert b"EMAIL_1" not in raw
     assert whole["instructions"] == own["instructions"]
     assert whole["output"][0]["content"][0]["text"] == own["input"]
+
+
+CARD = "4111 1111 1111 1111"
+CARDS = "{guard: pii, entities: [card], action: mask}"
+USER: Json = {"role": "user", "content": "Pay."}
+PAYS: Json = {**CALLED, "arguments": json.dumps({"card": CARD, "n": 1})}
+OTHER: Json = {**CALLED, "id": "fc_2", "call_id": "call_2"}
+
+
+def calls_in_turns() -> list[Json]:
+    """The events of two calls of tools: one begins in the midst of a value of the other."""
+    begun, *deltas, done, ended = item_events(
+        0, PAYS, PAYS["arguments"][:20], PAYS["arguments"][20:]
+    )
+    other = item_events(1, OTHER, '{"place":', ' "Paris"}')
+    turns = [begun, deltas[0], *other[:2], deltas[1], *other[2:], done, ended]
+    return response_events(turns, whole=response(PAYS, OTHER))
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["whole", "cut short"])
+@pytest.mark.parametrize("client", ["responses", "chat", "messages"])
+async def test_a_value_is_masked_though_items_take_turns_in_it(
+    client: str, ended: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    events = calls_in_turns()
+    upstream.answer_with(stream(events if ended else events[:6], done=False))
+    ways: dict[str, tuple[str, Json, dict[str, str]]] = {
+        "responses": ("/v1/responses", ASKED, BEARER),
+        "chat": ("/v1/chat/completions", {"model": "smol-responses", "messages": [USER]}, BEARER),
+        "messages": (
+            "/v1/messages",
+            {"model": "smol-responses", "messages": [USER], "max_tokens": 9},
+            HEADERS,
+        ),
+    }
+    path, asked, headers = ways[client]
+    headers = {**headers, "x-headrace-deployment": "responses-only"}
+
+    async with (
+        guarded(tmp_path, upstream, f"output: [{CARDS}]") as (proxy, session),
+        session.post(path, headers=headers, json={**asked, "stream": True}) as answered,
+    ):
+        raw = (await answered.read()).decode(errors="replace")
+        [record] = await proxy.sink.wait()
+
+    assert answered.status == 200
+    assert "1111 1111" not in raw
+    assert ("[CARD]" in raw and "Paris" in raw) or not ended
+    assert record.billing.tokens is not None
+    assert record.billing.tokens.total == 8 or not ended
