@@ -281,3 +281,32 @@ def test_without_guards_a_client_of_the_same_form_gets_what_came() -> None:
     chunks = chunks_of("responses", came, ordered=False)
 
     assert [chunk.raw for chunk in chunks[:-1]] == [orjson.dumps(each) for each in came]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 60), max_size=4), min_size=2, max_size=3), DRAWS)
+def test_calls_of_a_chat_that_take_turns_are_whole_and_masked_for_a_client_of_responses(
+    cuts: list[list[int]], draws: list[int]
+) -> None:
+    said = orjson.dumps({"says": SAYS}).decode()
+    calls = [
+        [
+            {"index": at, "id": f"call_{at}", "function": {"name": "f", "arguments": ""}},
+            *({"index": at, "function": {"arguments": piece}} for piece in cut(said, each)),
+        ]
+        for at, each in enumerate(cuts)
+    ]
+    deltas = [*({"tool_calls": [call]} for call in in_turns(calls, drawn(draws))), {}]
+    turn = turning(call_of("responses"), "chat", DIALECTS["openai"], DIALECTS["openai"])
+    assert turn is not None
+    chunks = [
+        Chunk(turn({"id": "1", "choices": [{"index": 0, "delta": each, "finish_reason": end}]}))
+        for each, end in zip(deltas, [None] * (len(deltas) - 1) + ["tool_calls"], strict=True)
+    ]
+    ended = Chunk(None, last=True)
+
+    items, _ = shown("responses", [*chunks, ended])
+    masked, _ = shown("responses", guarded([*chunks, ended], "mask")[0])
+
+    assert [each["arguments"] for each in items] == [said] * len(cuts)
+    assert [each["arguments"] for each in masked] == [said.replace(CARD, "[CARD]")] * len(cuts)

@@ -207,7 +207,8 @@ class ResponseEvents:
 
     def _response(self, data: Json, rest: Json, kind: Any) -> Json:
         for missing in objects(rest.pop("output", None)):
-            self._items[number(missing.get("output_index"))] = member(missing.get("item"))
+            at = number(missing.get("output_index"))
+            self._items[at] = self._item(member(missing.get("item")), at)
         self._head = {
             "id": data.get("id"),
             "object": "response",

@@ -216,7 +216,7 @@ class ResponseTurn:
         self._own = own
         self._head = _head({}, "chat.completion.chunk")
         self._calls: dict[int, int] = {}  # the number of each call among the tools, by its item
-        self._items: set[int] = set()  # that came in events of their own
+        self._items: dict[int, bool] = {}  # that have begun in events of their own: True once over
         self._seen: set[Place] = set()
 
     def feed(self, event: Json) -> list[Json]:
@@ -230,7 +230,8 @@ class ResponseTurn:
         if kind in OF_RESPONSE:
             return self._of_response(kind, event)
         if kind in _OF_ITEM:
-            self._items.add(number(event.get("output_index")))
+            at = number(event.get("output_index"))
+            self._items[at] = kind == "response.output_item.done"
         if not self._own:
             return self._crossed(kind, event)
         if kind.endswith(".delta") and isinstance(event.get("delta"), str):
@@ -262,18 +263,20 @@ class ResponseTurn:
             return []
         made: list[Json] = []
         for each in self._missing(response):
-            made += self._crossed("response.output_item.added", each)
+            if each["output_index"] not in self._items:
+                made += self._crossed("response.output_item.added", each)
             made += self._crossed("response.output_item.done", each)
         made += self._delta({}, finish)
         usage = chat_usage(response)
         return made if usage is None else [*made, {**self._head, "choices": [], "usage": usage}]
 
     def _missing(self, response: Json) -> list[Json]:
-        """Return the items that the end of a stream alone has, each with its number."""
+        """Return the items that the end of a stream alone has as a whole, each with its number,
+        without the texts that were said."""
         return [
-            {"output_index": at, "item": item}
+            {"output_index": at, "item": self._item(item, at)}
             for at, item in enumerate(_items(response))
-            if at not in self._items
+            if not self._items.get(at)
         ]
 
     def _finish(self, response: Json) -> str:
