@@ -139,7 +139,7 @@ def _wrapped(arguments: Any) -> Json:
 class TurnMarks:
     """Marks where a chat's stream goes on with something else: Messages has a block for each, one
     after the other, so that what is held of one leaves before the next begins. Unless calls of
-    tools are kept apart, as items of Responses need not be, one of them lets nothing go of another."""
+    tools are kept apart, as items of Responses need not be, one lets nothing go of another."""
 
     __slots__ = ("_calls_apart", "_now")
 
