@@ -225,7 +225,8 @@ def test_every_turn_shows_the_same_texts_and_masks_the_same(
     assert shown(form, chunks_of(form, turns)) == shown(form, chunks_of(form, sequence))
     masked, _ = guarded(chunks_of(form, turns), "mask")
     left = shown(form, masked)
-    assert left == shown(form, guarded(chunks_of(form, sequence), "mask")[0])
+    if ended:  # else a client of Messages may get a text in more blocks: docs/limits.md
+        assert left == shown(form, guarded(chunks_of(form, sequence), "mask")[0])
     assert CARD not in str(left)
 
 

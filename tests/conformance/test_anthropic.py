@@ -55,7 +55,7 @@ DOCUMENT = Document(
         Parameter("max_tokens", [0, 1, 2**53], [-1, 1.5, "1", True, [1]], null=False),
         Parameter("messages", [MESSAGES, TURNS], [1, "x", [], ["x"], [{}]], null=False),
         mapping("cache_control", {"type": "ephemeral", "ttl": "1h"}),
-        Parameter("container", ["c", {"id": "c"}], [1, ["x"], True]),
+        Parameter("container", [{"skills": []}, None], [1, ["x"], True]),
         mapping("context_management"),
         mapping("diagnostics"),
         mapping("metadata", {"user_id": "u1"}),

@@ -65,9 +65,10 @@ class ItemOrder:
     def feed(self, event: Json, raw: bytes) -> list[OrderedEvent]:
         """Take the next event, return those that follow now."""
         kind, come = event.get("type"), OrderedEvent(event, raw, len(raw))
-        if kind in ENDS:
+        is_named = isinstance(kind, str)
+        if is_named and kind in ENDS:
             out = [*self.left(), come]
-        elif not isinstance(kind, str) or "output_index" not in event:
+        elif not is_named or "output_index" not in event:
             out = [come]
         else:
             out = list(self._of_items(come))
