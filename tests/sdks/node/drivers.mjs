@@ -7,10 +7,12 @@ import { createInterface } from 'node:readline';
 import { anthropic } from './anthropic.mjs';
 import { aiAnthropic, aiOpenai } from './ai.mjs';
 import { azureChat, azureResponses, openaiChat, openaiResponses } from './openai.mjs';
+import { openaiStored } from './stored.mjs';
 
 const DRIVERS = {
   'node-openai-chat': openaiChat,
   'node-openai-responses': openaiResponses,
+  'node-openai-stored': openaiStored,
   'node-azure-chat': azureChat,
   'node-azure-responses': azureResponses,
   'node-anthropic': anthropic,

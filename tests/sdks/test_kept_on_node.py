@@ -1,0 +1,97 @@
+"""OpenAI's SDK on node leans on responses that their provider keeps, and reads the events of a
+server that leaves their numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Proxy, running_proxy, world
+from tests.dialects.responses.test_numbering import NUMBERS, STREAM, without
+from tests.doubles import Json, ScriptedUpstream, answer, response, stream, text_item
+from tests.sdks.conftest import Drive
+
+ASKED: Json = {"model": "support-chat", "input": "Where?"}
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    folder, secrets = tmp_path / "policies", ("a secret of replicas",)
+    async with running_proxy(folder, world(upstream.url), id_secrets=secrets) as running:
+        yield running
+
+
+async def results(drive: Drive, *calls: list[Any]) -> list[Any]:
+    """Return what each method of the client gave, or the status and param of its error."""
+    [done] = await drive("node-openai-stored", {"do": "calls", "calls": calls})
+    assert done["ok"], done
+    made: list[Any] = done["results"]
+    return made
+
+
+def page(name: str, *, more: bool) -> Json:
+    content = [{"type": "input_text", "text": "Where?"}]
+    item = {"id": name, "type": "message", "role": "user", "content": content}
+    ends = {"first_id": name, "last_id": name, "has_more": more}
+    return {"object": "list", "data": [item], **ends}
+
+
+async def test_it_goes_on_from_reads_cancels_and_deletes_what_is_kept(
+    drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    second = response(text_item(" Lyon."), id="resp_2", previous_response_id="resp_1")
+    pages = page("msg_1", more=True), page("msg_2", more=False)
+    deleted = {"id": "resp_1", "object": "response", "deleted": True}
+    scripts = response(), second, response(), *pages, response(status="cancelled"), deleted
+    upstream.then(*map(answer, scripts))
+
+    first, after, read, items, cancelled, gone, unknown = await results(
+        drive,
+        ["responses.create", {**ASKED, "store": True}],
+        ["responses.create", {**ASKED, "previous_response_id": "$1"}],
+        ["responses.retrieve", "$1", {"include": ["reasoning.encrypted_content"]}],
+        ["responses.inputItems.list", "$1", {"limit": 1, "order": "asc"}],
+        ["responses.cancel", "$1"],
+        ["responses.delete", "$1"],
+        ["responses.retrieve", "resp_1"],
+    )
+
+    given = first["id"]
+    assert given not in ("resp_1", after["id"])
+    assert (after["output_text"], after["previous_response_id"]) == (" Lyon.", given)
+    assert (read["id"], read["output_text"]) == (given, " Paris.")
+    assert len({"msg_1", "msg_2", *(each["id"] for each in items["data"])}) == 4
+    assert (cancelled["id"], cancelled["status"]) == (given, "cancelled")
+    assert (gone["id"], gone["deleted"]) == (given, True)
+    assert unknown == {"status": 404, "param": "response_id"}
+    assert upstream.requests[0].json["store"] is True
+    assert upstream.requests[1].json["previous_response_id"] == "resp_1"
+    assert [(each.method, each.path) for each in upstream.requests[2:]] == [
+        ("GET", "/v1/responses/resp_1?include%5B%5D=reasoning.encrypted_content"),
+        ("GET", "/v1/responses/resp_1/input_items?limit=1&order=asc"),
+        ("GET", "/v1/responses/resp_1/input_items?limit=1&order=asc&after=msg_1"),
+        ("POST", "/v1/responses/resp_1/cancel"),
+        ("DELETE", "/v1/responses/resp_1"),
+    ]
+
+
+async def test_it_reads_a_server_that_leaves_events_unnumbered(
+    drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    bare = stream([without(event, *NUMBERS) for event in STREAM], done=False)
+    upstream.then(bare, bare, stream(STREAM, done=False))
+
+    events, gathered, numbered = await results(
+        drive,
+        ["responses.create", {**ASKED, "stream": True}],
+        ["responses.stream", ASKED],
+        ["responses.stream", ASKED],
+    )
+
+    assert [each["sequence_number"] for each in events["data"]] == [*range(len(STREAM))]
+    assert [each["type"] for each in gathered["output"]] == ["message", *["function_call"] * 2]
+    assert gathered["output_text"] == "Let me see."
+    assert gathered["output"] == numbered["output"]
