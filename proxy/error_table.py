@@ -1,12 +1,12 @@
 """What a client reads of each error: codes, statuses and types, of which the page of errors and the
-labels of metrics are made. ``errors.py`` has the classes.
+labels of metrics are made. ``errors.py`` and ``wire_errors.py`` have the classes.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from proxy import errors
+from proxy import errors, wire_errors
 from proxy.errors import ProxyError
 
 
@@ -49,10 +49,10 @@ ERROR_TABLE = (
     ErrorRow(errors.LimitExceeded),
     ErrorRow(errors.BudgetExceeded, types=("`insufficient_quota`",)),
     ErrorRow(errors.TooLarge),
-    ErrorRow(errors.UnsupportedMedia),
-    ErrorRow(errors.ExpectationFailed),
-    ErrorRow(errors.VersionNotSupported),
-    ErrorRow(errors.CodingNotSupported),
+    ErrorRow(wire_errors.UnsupportedMedia),
+    ErrorRow(wire_errors.ExpectationFailed),
+    ErrorRow(wire_errors.VersionNotSupported),
+    ErrorRow(wire_errors.CodingNotSupported),
     ErrorRow(errors.LoopDetected),
     ErrorRow(errors.ClientGone),
     ErrorRow(errors.UpstreamRefused, status="the upstream's"),

@@ -32,9 +32,7 @@ from proxy.ledger.store import Unusable
 from proxy.limits import Admission
 from proxy.limits.backfill import Backfill, BackfillUnavailable, SpentBefore
 from proxy.limits.reconcile import Reconciler
-from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.leases import renewing
-from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import CounterStore
 from proxy.policy.budgets import BudgetsInForce
@@ -46,6 +44,7 @@ from proxy.usage import NANO
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
+    from proxy.limits.stores.failover import FailoverStore
     from proxy.redis import RedisServer
 
 
@@ -76,6 +75,8 @@ async def _counters(context: Context) -> CounterStore:
     if context.settings.redis is None:
         return MemoryStore(time.monotonic, since_epoch)
     connect = _connector()
+    from proxy.limits.stores.failover import FailoverStore  # noqa: PLC0415  # of shared ones alone
+    from proxy.limits.stores.local_fallback import LocalFallback  # noqa: PLC0415
     from proxy.limits.stores.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
 
     def tell(state: Literal["degraded", "recovered"]) -> None:

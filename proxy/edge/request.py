@@ -16,16 +16,14 @@ from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
 from proxy.edge.plain import PlainRequest, Request, Unframed
 from proxy.edge.server import CHUNKED
-from proxy.errors import (
-    BadRequest,
+from proxy.errors import BadRequest, RequestTimeout, TooLarge
+from proxy.frozen import frozen
+from proxy.wire_errors import (
     CodingNotSupported,
     ExpectationFailed,
-    RequestTimeout,
-    TooLarge,
     UnsupportedMedia,
     VersionNotSupported,
 )
-from proxy.frozen import frozen
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 HOST = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")

@@ -16,7 +16,7 @@ from aiohttp.http import StreamWriter
 
 from proxy.edge.plain import PlainRequest, Request, Unframed, plain_request
 from proxy.edge.response import Answered
-from proxy.errors import VersionNotSupported
+from proxy.wire_errors import VersionNotSupported
 
 HEAD_S = 10.0
 HEAD_BYTES = 64 * 1024
