@@ -7,7 +7,8 @@ Messages are written for the client: they never hold a key, a prompt or an answe
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Self, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from proxy.words import MAX_ID, MAX_TEXT
 
@@ -28,6 +29,7 @@ class ProxyError(Exception):
 
     ``code`` is a stable metric label, ``param`` the field at fault. ``should_retry`` is for SDKs,
     whose own guess by the status is wrong. ``proxy.words`` bounds messages and parameters.
+    ``usage`` is what an upstream says to have used all the same, in OpenAI's form.
     """
 
     status: int = 500
@@ -44,6 +46,7 @@ class ProxyError(Exception):
         self.param = None if param is None else param[:MAX_ID]
         self.retry_after_s: float | None = None
         self.findings: tuple[UpstreamFinding, ...] = ()
+        self.usage: Mapping[str, Any] | None = None
 
     @property
     def client_code(self) -> str:

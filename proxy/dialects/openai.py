@@ -37,7 +37,7 @@ from proxy.dialects.fields import (
     stop,
     string,
 )
-from proxy.dialects.responses import events, from_chat, reading, request, writing
+from proxy.dialects.responses import events, failures, from_chat, reading, request, writing
 from proxy.dialects.responses.words import ENDS
 from proxy.errors import BadField, GuardBlocked, MethodNotAllowed, ProxyError
 from proxy.types import Call, Endpoint, Json, Secret
@@ -293,7 +293,7 @@ def responding(server: Server) -> Server:
         numbers=_event_numbers,
         order=_item_order,
         ends=ENDS,
-        failure=reading.failure_of,
+        failure=failures.failure_of,
         usage_option=False,
     )
     return replace(server, endpoints={"responses": there})

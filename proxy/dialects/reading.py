@@ -112,6 +112,8 @@ def _check(data: Json, server: Server) -> None:
         error = parse_error(data)
         reported = _reported(error, server)
         reported.findings = error.findings
+        usage = data.get("usage")
+        reported.usage = usage if isinstance(usage, dict) else None
         raise reported
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
@@ -66,6 +66,8 @@ class OpenAttempt:
             self._name_by_client(error)
             self.attempt.error = error.code
             self.attempt.findings = error.findings or self.attempt.findings
+            if error.usage is not None:
+                self._account(error.usage)
         else:
             self.attempt.error = "cancelled"
         if isinstance(error, UpstreamStale):
@@ -73,6 +75,13 @@ class OpenAttempt:
         if not is_late or self.record.now() - self.attempt.started > own / 2:
             self.slot.failed(error)  # else others had used up the time
         return error
+
+    def _account(self, usage: Mapping[str, Any]) -> None:
+        """Count what a failed answer says to have used, of which no more comes."""
+        attempt = self.attempt
+        attempt.meter.feed({"usage": usage}, self.record.now())
+        attempt.finished = attempt.meter.reported is not None
+        attempt.bill = None
 
     def _name_by_client(self, error: ProxyError) -> None:
         """Put the ids by which the client knows what its provider keeps into an error's words."""

@@ -18,7 +18,8 @@ from proxy.dialects.content_parts import joined_answer
 from proxy.dialects.messages.writing import TurnMarks
 from proxy.dialects.responses import writing
 from proxy.dialects.responses.events import ResponseEvents
-from proxy.dialects.responses.reading import ResponseTurn, chat_answer, failure_of, own_answer
+from proxy.dialects.responses.failures import failure_of
+from proxy.dialects.responses.reading import ResponseTurn, chat_answer, own_answer
 from proxy.errors import ProxyError
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.types import Call, Chunk, RequestHead

@@ -30,9 +30,8 @@ FINISHES: Mapping[str, str] = {
 }
 """Why a response is incomplete, in chat's words; any other reason is an end like any."""
 
-OF_SERVERS = frozenset({"rate_limit_exceeded", "server_error", "vector_store_timeout"})
-"""The codes of failures that are no fault of the request."""
-TOO_MANY = "rate_limit_exceeded"
+UNFINISHED = ("queued", "in_progress")
+"""What a response is that is still made; no more than that where it says its usage."""
 
 _LETS_GO = (".added", ".done")
 _OF_ITEM = frozenset({"response.output_item.added", "response.output_item.done"})
@@ -101,6 +100,11 @@ def _is_search(item: Json) -> bool:
     return item.get("type") == "web_search_call" and action == "search"
 
 
+def is_unfinished(response: Json) -> bool:
+    """True if a response is still made, and has no answer yet."""
+    return response.get("status") in UNFINISHED and not response.get("usage")
+
+
 def own_usage(response: Json) -> Json | None:
     """Return usage in chat's form, and as it came beside that."""
     made = chat_usage(response)
@@ -113,28 +117,6 @@ def finish_of(response: Json) -> str:
         return FINISHES.get(str(member(response.get("incomplete_details")).get("reason")), "stop")
     calls = any(type_of(item) in CALLS for item in objects(response.get("output")))
     return "tool_calls" if calls else "stop"
-
-
-def failure_of(data: Json) -> Json | None:
-    """Return what a document says of a failure as an error object, whose meaning follows from its
-    code; None for one that says nothing of one."""
-    kind = data.get("type")
-    if kind == "error":
-        error = member(data.get("error")) or data
-    elif kind == "response.failed":
-        error = member(member(data.get("response")).get("error"))
-    elif data.get("status") == "failed":
-        error = member(data.get("error"))
-    else:
-        return data if kind is None and data.get("error") and "output" not in data else None
-    code, named = error.get("code"), error.get("type")
-    if named in (None, "error"):
-        theirs = code is None or str(code) in OF_SERVERS
-        named = "server_error" if theirs else "invalid_request_error"
-    if code == TOO_MANY:
-        code = 429
-    words = {name: error.get(name) for name in ("message", "param")}
-    return {"error": {**words, "code": code, "type": named}}
 
 
 def _without(value: Json, name: str) -> Json:
@@ -201,6 +183,8 @@ def own_answer(response: Json) -> Json:
 
 
 def _whole(response: Json, choice: Json, usage: Json | None) -> Json:
+    if is_unfinished(response):
+        raise UpstreamInvalid("The upstream sent a response that is not finished.")
     choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": finish_of(response)}]
     made = {**_head(response, "chat.completion"), "choices": choices}
     return made if usage is None else made | {"usage": usage}

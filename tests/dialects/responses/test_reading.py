@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from proxy.dialects.responses.reading import ResponseTurn, chat_answer, failure_of, own_answer
+from proxy.dialects.responses.reading import ResponseTurn, chat_answer, own_answer
 from proxy.usage import read_usage
 from tests.doubles import Json, item_events, response, response_events, text_item
 
@@ -120,31 +118,3 @@ def test_deltas_that_a_chat_has_no_place_for_keep_their_type() -> None:
     kept = {"type": kind, "output_index": 2, "delta": "print(1)"}
     assert made == {"block": {"index": 2, "delta": kept}}
     assert deltas(event, own=False) == []
-
-
-@pytest.mark.parametrize(
-    ("document", "code", "kind"),
-    [
-        ({"type": "error", "code": "server_error", "message": "m"}, "server_error", "server_error"),
-        ({"type": "error", "code": "invalid_image"}, "invalid_image", "invalid_request_error"),
-        (
-            {"type": "error", "error": {"code": "invalid_prompt"}},
-            "invalid_prompt",
-            "invalid_request_error",
-        ),
-        ({"type": "response.failed", "response": {"error": None}}, None, "server_error"),
-        (response(status="failed", error={"code": "rate_limit_exceeded"}), 429, "server_error"),
-    ],
-)
-def test_a_failure_is_an_error_by_its_code(document: Json, code: Any, kind: str) -> None:
-    failure = failure_of(document)
-
-    assert failure is not None
-    assert (failure["error"]["code"], failure["error"]["type"]) == (code, kind)
-
-
-@pytest.mark.parametrize(
-    "document", [response(), {"type": "response.completed", "response": response()}]
-)
-def test_what_has_not_failed_is_no_failure(document: Json) -> None:
-    assert failure_of(document) is None

@@ -1,0 +1,189 @@
+"""How a response ends, whole and streamed, and what each end is counted as and costs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.dialects.responses.failures import failure_of
+from tests.conftest import KEY
+from tests.dialects.test_leaning import House, house, policy
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    item_events,
+    response,
+    response_events,
+    stream,
+    text_item,
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "kind"),
+    [
+        ({"type": "error", "code": "server_error", "message": "m"}, "server_error", "server_error"),
+        ({"type": "error", "code": "invalid_image"}, "invalid_image", "invalid_request_error"),
+        (
+            {"type": "error", "error": {"code": "invalid_prompt"}},
+            "invalid_prompt",
+            "invalid_request_error",
+        ),
+        ({"type": "response.failed", "response": {"error": None}}, None, "server_error"),
+        (response(status="failed", error={"code": "rate_limit_exceeded"}), 429, "server_error"),
+        (response(status="cancelled"), "cancelled", "server_error"),
+        (
+            {"type": "response.cancelled", "response": response(status="cancelled")},
+            "cancelled",
+            "server_error",
+        ),
+    ],
+)
+def test_a_failure_is_an_error_by_its_code(document: Json, code: Any, kind: str) -> None:
+    failure = failure_of(document)
+
+    assert failure is not None
+    assert (failure["error"]["code"], failure["error"]["type"]) == (code, kind)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        response(),
+        {"type": "response.completed", "response": response()},
+        response(status=["failed"]),
+        {"type": ["response.failed"], "status": {}},
+    ],
+)
+def test_what_has_not_failed_is_no_failure(document: Json) -> None:
+    assert failure_of(document) is None
+
+
+def test_a_failure_has_its_usage_beside_it() -> None:
+    failed = response(status="failed")
+
+    for document in (failed, {"type": "response.failed", "response": failed}):
+        found = failure_of(document)
+        assert found is not None
+        assert (found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]) == (5, 3)
+    bare = failure_of(response(status="failed", usage=None))
+    assert bare is not None
+    assert bare["usage"] is None
+
+
+ITEM = text_item(" Paris.")
+SORRY = {"code": "server_error", "message": "Sorry."}
+PRICED = 11_000  # 5 tokens at a micro-USD each, 3 at two
+SERVED = (200, "success", "provider", "useful")
+PAID_IN_VAIN = (502, "upstream_error", "provider", "abandoned")
+ESTIMATED = (502, "upstream_error", "partial_estimate", "abandoned")
+ENDS: list[tuple[str, Json, tuple[int, str, str, str]]] = [
+    ("completed", {}, SERVED),
+    ("incomplete", {"incomplete_details": {"reason": "max_output_tokens"}}, SERVED),
+    ("failed", {"error": SORRY}, PAID_IN_VAIN),
+    ("cancelled", {}, PAID_IN_VAIN),
+    ("failed", {"error": SORRY, "usage": None}, ESTIMATED),
+    ("cancelled", {"usage": None}, ESTIMATED),
+]
+"""A status, what else the response says, and what its client, its record and its bill read of it.
+"""
+
+
+@pytest.fixture
+async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    """One target, which serves chats by Responses too."""
+    price = "price: {input: 1, output: 2}"
+    only = f"{{upstream: openai, model: gpt-4o-mini, endpoint: responses, {price}}}"
+    told = policy(upstream.url, targets=only)
+    fallback = f"    fallback: [{{upstream: spare, model: other, {price}}}]\n"
+    assert fallback in told
+    async with house(tmp_path / "policies", upstream, told.replace(fallback, "", 1)) as running:
+        yield running
+
+
+async def chat(there: House, **more: Any) -> int:
+    """Ask as a client of chats, and return the status."""
+    asked = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Go on."}], **more}
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with there.session.post("/v1/chat/completions", headers=headers, json=asked) as got:
+        await got.read()
+        return got.status
+
+
+@pytest.mark.parametrize(
+    "end",
+    ENDS,
+    ids=["completed", "incomplete", "failed", "cancelled", "failed-bare", "cancelled-bare"],
+)
+@pytest.mark.parametrize("client", ["responses", "chat"])
+@pytest.mark.parametrize("way", ["whole", "stream"])
+async def test_each_end_is_counted_as_what_it_is(
+    end: tuple[str, Json, tuple[int, str, str, str]], client: str, way: str, there: House
+) -> None:
+    status, more, (answered, outcome, source, use) = end
+    ended = response(ITEM, status=status, **more)
+    events = response_events(item_events(0, ITEM, " Par", "is."), whole=ended)
+    there.upstream.answer_with(answer(ended) if way == "whole" else stream(events, done=False))
+    streamed: Json = {"stream": True} if way == "stream" else {}
+
+    got = await chat(there, **streamed) if client == "chat" else (await there.ask(**streamed))[0]
+
+    [record] = await there.proxy.sink.wait(1)
+    assert got == (200 if streamed else answered)
+    assert (record.outcome, record.billing.source) == (outcome, source)
+    [billed] = record.billing.attempts
+    assert (billed.fate.use, billed.bill.usage.source) == (use, source)
+    if source == "provider":
+        assert record.billing.cost == PRICED
+    else:
+        assert record.billing.cost > 0
+    if outcome != "success":
+        assert billed.attempt.error == "upstream_unavailable"
+        assert billed.fate.loss == "upstream_broke"
+
+
+@pytest.mark.parametrize("client", ["responses", "chat"])
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+async def test_what_is_not_finished_is_no_answer(status: str, client: str, there: House) -> None:
+    there.upstream.answer_with(answer(response(status=status, usage=None, output=[])))
+
+    got = await chat(there) if client == "chat" else (await there.ask())[0]
+
+    [record] = await there.proxy.sink.wait(1)
+    assert (got, record.outcome) == (502, "upstream_error")
+    assert record.error.code == "upstream_invalid_response"
+
+
+async def test_one_that_says_its_usage_is_finished_whatever_it_calls_itself(there: House) -> None:
+    there.upstream.answer_with(answer(response(status="in_progress")))
+
+    assert (await there.ask())[0] == 200
+
+
+async def test_a_failure_and_the_answer_after_it_are_both_paid(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    failed = response(status="failed", error=SORRY)
+    upstream.then(answer(failed), answer(response()))
+
+    async with house(tmp_path / "policies", upstream) as there:  # one target, and one behind it
+        status, _ = await there.ask()
+        [record] = await there.proxy.sink.wait(1)
+
+    assert (status, record.outcome, record.billing.cost) == (200, "success", 2 * PRICED)
+    uses = [(each.fate.use, each.bill.cost) for each in record.billing.attempts]
+    assert uses == [("retried", PRICED), ("useful", PRICED)]
+
+
+async def test_usage_that_nobody_can_read_leaves_the_estimate(there: House) -> None:
+    usage = {"input_tokens": "5", "output_tokens": -3}
+    there.upstream.answer_with(answer(response(status="failed", error=SORRY, usage=usage)))
+
+    status, _ = await there.ask()
+
+    [record] = await there.proxy.sink.wait(1)
+    assert (status, record.billing.source) == (502, "partial_estimate")
