@@ -35,7 +35,6 @@ from proxy.settings import Address, LedgerAt, Settings
 WARM, COUNTED, MOST_SHOWN = 50, 100, 400
 WARM_STREAMS, STREAMS, FEW, MANY, GAP_MS = 5, 20, 4, 68, 3  # of chunks, each a read of its own
 SETTLED_S = 0.5  # until all is told of the calls before
-LOADED_S = 0.05  # how often it is asked whether all is loaded
 SLACK = 3  # calls of functions, and a twentieth: rounds of the loop are not the same each time
 SLACK_OF_CHUNK = 1
 COUNTED_AGAIN = 2  # times, where a room is over its budget
@@ -81,12 +80,6 @@ def room_of(file: str) -> str:
     return path.relative_to(HOME).parts[0].removesuffix(".py")
 
 
-async def prepared(running: app.Running) -> None:
-    """Wait until what few texts ask for is loaded: calls before that go another way."""
-    while not running.policies.is_prepared:
-        await asyncio.sleep(LOADED_S)
-
-
 async def _ask(port: int, first: int, total: int, *, stream: bool) -> None:
     job = Job(port=port, seed=first, total=total, stream=stream, plain=True, connections=1)
     await load.run(job)
@@ -124,7 +117,6 @@ async def _count(made: Counted, folder: Path, wanted: tuple[str, Sizes], *, chun
         chosen = settings(folder, kept, more, upstream, collector)
         log = os.open(os.devnull, os.O_WRONLY)
         async with app.running(chosen, log_fd=log) as running:
-            await prepared(running)
             await _ask(running.listen.port, 0, warm, stream=stream)
             await asyncio.sleep(SETTLED_S)
             made.loop.on = made.threads.on = True

@@ -25,7 +25,7 @@ import uvloop
 import proxy.app
 import proxy.turn
 from bench import load, relay
-from bench.calls import prepared, settings
+from bench.calls import settings
 from bench.load import Job
 from bench.policies import NO_MORE
 from bench.processes import free_port, listens, serving
@@ -68,7 +68,6 @@ async def running(parts: str) -> AsyncIterator[int]:
             chosen = settings(Path(folder), parts, NO_MORE, upstream, collector)
             with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  # it never waits
                 async with proxy.app.running(chosen, log_fd=nowhere.fileno()) as made:
-                    await prepared(made)
                     yield made.listen.port
 
 

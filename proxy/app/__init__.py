@@ -147,6 +147,7 @@ async def running(
         front = edge.data_handler(pipeline, port, telemetry.bug(context))
         sources = _admin_sources(context, rooms, emitters, past, candidate)
         handler = admin_handler(sources, readiness, _access(settings))
+        await _prepare(store.current, http)
         admin, *_ = await _listen(opened, handler, settings.admin)
         listen, server, stop = await _listen(opened, front, settings.listen)
         _drain(opened, settings, server, calls, stop)
@@ -154,8 +155,9 @@ async def running(
         await opened.enter_async_context(LoopLag(context.metrics.late))
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(running_beside(watch.run()))
+        readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
-        await opened.enter_async_context(running_beside(_prepare(context, store, http, readiness)))
+        await opened.enter_async_context(running_beside(_prepare_scrapes(context.metrics)))
         telemetry.listening(context, ending, listen, admin)
         yield Running(listen=listen, admin=admin, policies=store, watch=watch)
 
@@ -186,15 +188,17 @@ def _context(
     return context, ending
 
 
-async def _prepare(
-    context: Context, store: PolicyStore, http: HttpClient, readiness: Readiness
-) -> None:
-    """Load, in threads, what a start does not wait for: calls are served meanwhile, but nobody is
-    told to send them before no text has a guard load something on the loop."""
-    await store.prepare()
-    readiness.ready = True
-    await asyncio.to_thread(context.metrics.prepare)
-    await http.prepare()
+async def _prepare(snapshot: Snapshot, http: HttpClient) -> None:
+    """Load what calls may ask for, a part of a second, before there are calls to wait for it."""
+    async with asyncio.TaskGroup() as loading:
+        loading.create_task(http.prepare())
+        await asyncio.sleep(0)  # it has a thread now, beside this one
+        snapshot.prepare()
+
+
+async def _prepare_scrapes(metrics: Metrics) -> None:
+    """Load, in a thread, what no call asks for."""
+    await asyncio.to_thread(metrics.prepare)
 
 
 async def _rooms(
@@ -236,7 +240,7 @@ async def _rooms(
         GuardPolicies(lambda: store.current), bare, emitters
     )  # the pipeline for guards
     outside = HttpEgress(http, asks.run, new_request_id)
-    guards = GuardsOnDemand(partial(_guards, pool, outside, most_texts, lambda: store.is_prepared))
+    guards = GuardsOnDemand(partial(_guards, pool, outside, most_texts))
     kept = cache.AnswerCache(
         backends=await stores.shelves(context),
         now=since_epoch,
@@ -248,19 +252,15 @@ async def _rooms(
 
 
 def _guards(
-    pool: ThreadPoolExecutor | None,
-    outsides: ports.Egress | None,
-    most_texts: int,
-    is_prepared: Callable[[], bool] = lambda: True,
+    pool: ThreadPoolExecutor | None, outsides: ports.Egress | None, most_texts: int
 ) -> ports.Guards:
-    """Return what runs guards, in the threads of a pool, with these ways out of the process: in
-    threads alone until what they ask for is loaded."""
+    """Return what runs guards, in the threads of a pool, with these ways out of the process."""
     from proxy.guardrails.engine import Engine  # noqa: PLC0415  # fifty modules, for guards alone
     from proxy.guardrails.run import PolicyGuards  # noqa: PLC0415
 
     engine = Engine(time.monotonic, pool, most_texts=most_texts)
     engine = engine if outsides is None else replace(engine, outsides=outsides)
-    return PolicyGuards(engine, is_prepared)
+    return PolicyGuards(engine)
 
 
 def _call_log(context: Context) -> CallLog:

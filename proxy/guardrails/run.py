@@ -52,7 +52,6 @@ from proxy.types.guard import Capture, GuardResult, GuardRule, Stage, StageRules
 UNREADABLE = "The request holds content that no guard can read."
 UNREADABLE_ANSWER = "The answer is content that no guard can read."
 NONCE_LENGTH = 8
-LOADING_S = 10.0
 Walk = Callable[[Json], Iterator[Found]]
 Known = Sequence[GuardResult | None]
 """The result of each rule at a glance; None where it has to look."""
@@ -60,38 +59,17 @@ NOTHING_KNOWN: Known = ()
 NOTHING_SEEN = None, None, NOTHING_KNOWN
 
 
-def _always() -> bool:
-    return True
-
-
 @frozen
 class PolicyGuards:
-    """The guards of the policy, run by an engine. Until all is loaded that a text may ask for,
-    which ``is_prepared`` tells, threads look at all whole texts, and have time to load it: one that
-    asks for what is not there yet would have the loop load it."""
+    """The guards of the policy, run by an engine."""
 
     engine: Engine
-    is_prepared: Callable[[], bool] = _always
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
         guards = plan.guards
         if not (guards.input or guards.output or guards.capture):
             return OpenGate(plan, call)
-        engine = self.engine
-        if not self.is_prepared():
-            engine, plan = replace(engine, above=-1), _patient(plan)
-        return CallGate(engine=engine, plan=plan, call=call, record=record)
-
-
-def _patient(plan: Plan) -> Plan:
-    """Return a plan whose guards have the time that loading takes as well."""
-
-    def patient(rules: Sequence[GuardRule]) -> tuple[GuardRule, ...]:
-        return tuple(replace(rule, deadline_s=rule.deadline_s + LOADING_S) for rule in rules)
-
-    guards = plan.guards
-    changed = replace(guards, input=patient(guards.input), output=patient(guards.output))
-    return replace(plan, guards=changed)
+        return CallGate(engine=self.engine, plan=plan, call=call, record=record)
 
 
 @dataclass(slots=True)

@@ -74,7 +74,6 @@ class PolicyStore:
         self._kept = OrderedDict({self.current.revision: self.current})
         self._began = self._seen = self._revoked_at = now() - SECONDS_BETWEEN
         self._is_rejected = False
-        self.is_prepared = False
         self._announce()
 
     async def read(self, head: RequestHead) -> InForce:
@@ -123,12 +122,6 @@ class PolicyStore:
             except Exception as bug:  # noqa: BLE001  # reading must never take traffic down
                 self._reject([f"cannot be read: {type(bug).__name__}"])
             self._seen = began
-
-    async def prepare(self) -> None:
-        """Load, off the loop, what texts seldom ask of the first snapshot's guards: a start does
-        not wait for it."""
-        await asyncio.to_thread(self.current.prepare)
-        self.is_prepared = True
 
     async def read_revocations(self) -> None:
         """Let no key count that the folder revokes, whatever else it says by now."""

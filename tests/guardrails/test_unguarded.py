@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from proxy.app.context import new_record
-from proxy.errors import GuardUnavailable
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import CallGate, PolicyGuards
 from proxy.guardrails.unguarded import GuardsOnDemand, OpenGate
 from proxy.types import Call, Chunk, Head, Plan, RequestHead
-from proxy.types.guard import Capture, Finding, Guarding, GuardRule
+from proxy.types.guard import Capture, Guarding
 from tests.guardrails.doubles import Ticks, rule
 
 HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
@@ -78,29 +75,3 @@ def test_a_chunk_that_is_rewritten_keeps_all_but_how_it_came() -> None:
     chunk = Chunk({"a": 1}, b"{}", leg=2, last=True, failed=True, size=7, quarters=3)
 
     assert chunk.rewritten({"a": 2}) == replace(chunk, data={"a": 2}, raw=None)
-
-
-async def test_threads_look_until_all_is_loaded_that_a_text_may_ask_for() -> None:
-    threads: set[int] = set()
-
-    class Noting:
-        reach = 10
-
-        def find(self, text: str) -> list[Finding]:
-            threads.add(threading.get_ident())
-            return []
-
-    late = GuardRule("noting", Noting(), deadline_s=-1.0)  # but for what loading takes
-    plan = planned(Guarding(input=(late,)))
-    prepared = False
-    with ThreadPoolExecutor(1) as pool:
-        guards = PolicyGuards(Engine(Ticks(), pool), lambda: prepared)
-        await guards.gate(plan, CALL, new_record()).inspect()
-        before, prepared = threads.copy(), True
-        threads.clear()
-        with pytest.raises(GuardUnavailable):
-            await guards.gate(plan, CALL, new_record()).inspect()
-
-    assert before
-    assert threading.get_ident() not in before
-    assert threads == {threading.get_ident()}
