@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from proxy.dialects.base import Dialect
+from proxy.dialects.fields import check_spelling
 from proxy.dialects.passed_form import FormUpload, is_form
 from proxy.dialects.permitted import permitted
 from proxy.dialects.pieces import dump
@@ -32,6 +33,8 @@ from proxy.words import MAX_NAME
 
 MOST_PAIRS = 64  # of one query
 JSON = "application/json"
+MODEL_FIELD = {"model": "model"}
+"""What of a body is read here: under any spelling of its own a server may read it, too."""
 CLIENTS_PREFIX = "/v1"
 PASSED_HEADERS: Mapping[str, str] = {"openai-beta": ""}
 """Headers of a client that every upstream gets, if they are short words."""
@@ -43,7 +46,11 @@ _SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}
 
 
 def read_passed(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
-    """Return the call whose body is read. Raise ``BadField``."""
+    """Return the call whose body is read. Raise ``BadField``, also for a model that is spelled as
+    servers in Go read it too: it would be the client's own choice."""
+    for name in body:
+        if name not in MODEL_FIELD:
+            check_spelling(MODEL_FIELD, MODEL_FIELD, name)
     model, user = body.get("model"), body.get("user")
     for name, value in (("model", model), ("user", user), ("deployment", head.deployment)):
         if value is not None and not (type(value) is str and len(value) <= MAX_NAME):

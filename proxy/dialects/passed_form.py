@@ -14,6 +14,7 @@ from proxy.words import MAX_NAME, ascii_word
 
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 MOST_HEAD = 8 * 1024  # bytes of what stands before a part
+MOST_PARTS = 1024  # of one form: each takes some microseconds
 _BOUNDARY = re.compile(
     rf"{FORM} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
 )
@@ -85,6 +86,7 @@ class FormParts:
         self._in_head = False
         self._is_first = True
         self._ended = False
+        self._left = MOST_PARTS
 
     def feed(self, piece: bytes) -> None:
         self._held += piece
@@ -132,6 +134,9 @@ class FormParts:
         lines, self._held = self._held[:end], self._held[end + 4 :]
         self._name = self._named(lines.decode("utf-8", "replace"))
         self._in_head = False
+        self._left -= 1
+        if self._left < 0:
+            raise BadField("form", f"must not have more than {MOST_PARTS} parts")
         return True
 
     def _named(self, lines: str) -> str:
@@ -146,10 +151,11 @@ class FormParts:
         if named is None or fields.get("content-transfer-encoding", "").lower() not in _AS_IT_IS:
             raise BadField("form", _ODD)
         name, upstream = (named[1] or named[2]).partition("[")[0].strip(), self._target.upstream
-        known = upstream.banned.get(squeezed(name), "")
+        spelled = squeezed(name)
+        known = upstream.banned.get(spelled, "")
         if known in (upstream.refuses | upstream.drops) - upstream.accepts:
             raise BadField(ascii_word(name), NOT_YOURS)
-        return name.lower()
+        return spelled
 
     def _check_length(self, size: int) -> None:
         if size > MAX_NAME + len(self._delimiter) + 4:

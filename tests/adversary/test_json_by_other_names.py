@@ -77,6 +77,17 @@ async def test_json_that_is_too_large_to_read_is_refused(
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize("name", ["Model", "MODEL", "mo_del", "mod-el", "\uff4dodel"])
+async def test_a_model_by_another_spelling_is_refused(
+    name: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    """Servers in Go read a name in any case, and of two that are one to them the last."""
+    body = json.dumps({"model": "rerank-1", name: "the-dearest"}).encode()
+
+    assert await status_of(proxy, body, "application/json") == 400
+    assert upstream.requests == []
+
+
 @pytest.mark.parametrize("body", [b"plain {", b"--x\r\n{", b"[1]", b"\x00\x00\x00\x18ftyp{", b" "])
 async def test_what_is_no_object_passes(
     body: bytes, proxy: Proxy, upstream: ScriptedUpstream

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.dialects.passed_form import FormParts, FormUpload, is_form
+from proxy.dialects.passed_form import MOST_PARTS, FormParts, FormUpload, is_form
 from proxy.errors import BadField
 from proxy.types import Target, Upstream
 
@@ -39,7 +39,9 @@ BAD = {
     "two models": MODEL + part("model", "gpt-4o") + END,
     "a list of models": part("model[]", "gpt-4o") + END,
     "a model in capitals": part("MODEL", "gpt-4o") + END,
+    "a model in camel case": part("Mo-Del", "gpt-4o") + END,
     "a long model": part("model", "a" * 3000) + END,
+    "too many parts": part("a", "") * (MOST_PARTS + 1) + END,
     "a field of the policy": MODEL + part("api_base", "http://x") + END,
     "the same, spelled otherwise": MODEL + part("apiBase", "http://x") + END,
     "nothing": "",
