@@ -34,13 +34,14 @@ def is_json(media_type: str) -> bool:
 
 def passed_head(status: int, headers: Mapping[str, str], most_bytes: int) -> PassedHead:
     """Return the head of an answer as a client gets it. JSON of more than ``most_bytes`` is not
-    read, if its head says so."""
+    read, if its head says so; an answer without a body is, as there is nothing unread in it."""
     given = headers.get("content-type", "")
     is_good = given.isascii() and given.isprintable() and len(given) <= MOST_HEADER
     media_type = given.partition(";")[0].strip().lower()
     size = headers.get("content-length", "")
     length = int(size) if size.isdecimal() else None
-    read = is_json(media_type) and (length is None or length <= most_bytes) and status != 204
+    is_empty = status == 204 or length == 0
+    read = is_empty or (is_json(media_type) and (length is None or length <= most_bytes))
     return PassedHead(
         status=status,
         media_type=given if is_good and given else UNNAMED,

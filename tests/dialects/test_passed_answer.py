@@ -26,7 +26,8 @@ LIMIT = 1000
         ({"content-type": "application/json"}, 200, "application/json", True),
         ({"content-type": "application/problem+json; a=b"}, 201, None, True),
         ({"content-type": "application/json", "content-length": "1001"}, 200, None, False),
-        ({"content-type": "application/json"}, 204, "application/json", False),
+        ({"content-type": "application/json"}, 204, "application/json", True),
+        ({"content-type": "audio/mpeg", "content-length": "0"}, 200, "audio/mpeg", True),
         ({"content-type": "application/jsonl"}, 200, "application/jsonl", False),
         ({"content-type": "text/event-stream"}, 200, "text/event-stream", False),
         ({"content-type": "text/\xff"}, 200, "application/octet-stream", False),
@@ -34,7 +35,7 @@ LIMIT = 1000
         ({}, 200, "application/octet-stream", False),
     ],
 )
-def test_json_alone_is_read(
+def test_json_alone_is_read_and_what_is_empty(
     headers: Mapping[str, str], status: int, media_type: str | None, read: bool
 ) -> None:
     head = passed_head(status, headers, LIMIT)

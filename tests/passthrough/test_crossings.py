@@ -114,6 +114,22 @@ def binary(data: bytes, media_type: str = "audio/mpeg") -> Script:
 HEARD = {"text": f"the hippo at {EMAIL}", "usage": {"input_tokens": 4, "output_tokens": 2}}
 
 
+@pytest.mark.parametrize("guard", [WORD, PII, FLAG])
+@pytest.mark.parametrize(
+    ("status", "media_type"), [(204, "application/json"), (200, "text/plain"), (200, "a/b+json")]
+)
+async def test_an_answer_without_a_body_has_nothing_unread(
+    status: int, media_type: str, guard: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer(b"", status, media_type=media_type))
+    async with under(tmp_path, upstream, f"output: [{guard}]") as (proxy, client):
+        got, raw, shown = await sent(client, "/v1/files/file-1", "DELETE")
+        [record] = await proxy.sink.wait()
+
+    assert (got, raw, record.outcome) == (status, b"", "success")
+    assert shown.get("content-length") == (None if status == 204 else "0")
+
+
 @pytest.mark.parametrize("opaque", ["refuse", "allow"])
 @pytest.mark.parametrize(
     ("guards", "script", "expected"),
