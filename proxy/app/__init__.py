@@ -49,7 +49,7 @@ from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.review.recent import CallHistory
 from proxy.policy.store import PolicyStore, read_folder
-from proxy.policy.watch import FolderWatch, Look, look, look_at_secrets
+from proxy.policy.watch import FolderWatch, Look, look, look_at_secrets, watching
 from proxy.record import Record
 from proxy.settings import Address, Settings
 from proxy.turns import Turns
@@ -121,7 +121,7 @@ async def running(
     async with AsyncExitStack() as opened:
         context, ending = _context(settings, opened, log_fd)
         decisions = telemetry.decisions(context)
-        store, watch = _policies(context, decisions)
+        store, watch, tokens = _policies(context, decisions)
         check(store.current)
         candidate = await _candidate(context)
         all_sinks: tuple[Sink, ...] = (
@@ -154,7 +154,7 @@ async def running(
         gauges.clients(context.metrics, lambda: len(server.connections))
         await opened.enter_async_context(LoopLag(context.metrics.late))
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
-        await opened.enter_async_context(running_beside(watch.run()))
+        await opened.enter_async_context(running_beside(watching(watch, tokens)))
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
         await opened.enter_async_context(running_beside(_prepare_scrapes(context.metrics)))
@@ -331,16 +331,16 @@ def _bounds(context: Context, offload: Offload) -> Bounds:
 
 def _policies(
     context: Context, decisions: tuple[Decisions, ...]
-) -> tuple[PolicyStore, FolderWatch]:
-    """Read the policies of the process for the first time; return what watches their folder."""
+) -> tuple[PolicyStore, FolderWatch, CloudTokens]:
+    """Read the policies for the first time; return what watches their folder, and their tokens."""
     folder = context.settings.policies
-    known = look(folder)  # before it is read, so that no change is missed
     tokens = CloudTokens(context.settings.environ, telemetry.tokens(context))
+    known = look(folder)  # before it is read, so that no change is missed
     reading = partial(_read, folder, context.settings.environ, tokens)
     tell = telemetry.policies(context, decisions)
     store = PolicyStore(reading, time.monotonic, asyncio.sleep, context.log, tell)
     known |= look_at_secrets(store.secret_files, tokens)
-    return store, _watch(context, folder, known, store, tokens)
+    return store, _watch(context, folder, known, store, tokens), tokens
 
 
 def _read(folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None) -> Snapshot:

@@ -37,7 +37,7 @@ def look_at(files: Iterable[str]) -> Look:
 
 
 def look_at_secrets(refs: Collection[str], tokens: CloudTokens | None) -> Look:
-    """Look at the files of secrets, and at tokens, of which those that are due are renewed."""
+    """Look at the files of secrets, and at tokens."""
     seen = look_at(refs)
     return seen if tokens is None else seen | tokens.look(refs)
 
@@ -59,6 +59,15 @@ def _see(path: str, seen: set[tuple[str, int, int, int, int]]) -> None:
     with suppress(OSError):
         status = os.stat(path)
         seen.add((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+
+
+async def renewing(tokens: CloudTokens) -> None:
+    """Renew tokens, in a thread, for as long as the process lives: beside the looks at the folder,
+    so that a cloud that does not answer delays no change of a policy, and no revocation."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        if tokens.is_due():
+            await asyncio.to_thread(tokens.renew)
 
 
 class Stillness:
@@ -147,3 +156,10 @@ class FolderWatch:
         hurried = self._hurry.is_set()
         self._hurry.clear()
         return hurried
+
+
+async def watching(watch: FolderWatch, tokens: CloudTokens) -> None:
+    """Watch a folder and renew tokens, beside each other, for as long as the process lives."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch.run())
+        group.create_task(renewing(tokens))

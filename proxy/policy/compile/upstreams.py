@@ -27,15 +27,15 @@ def compile_upstream(name: str, config: schema.UpstreamConfig, secret: ReadSecre
         (header, secret((*path, "headers", header), value))
         for header, value in config.headers.items()
     ]
-    if key is not None and is_token(config.api_key or ""):  # in whichever header keys are sent
-        headers.append(("authorization", Secret(f"Bearer {key.reveal()}")))
-        key = None
+    key_header = "api-key" if config.dialect == AZURE else None
+    if key is not None and is_token(config.api_key or ""):  # whichever header has keys
+        key, key_header = Secret(f"Bearer {key.reveal()}"), "authorization"
     return Upstream(
         name=name,
         dialect=config.spoken,
         base_url=_base_url(config),
         query=urlencode(config.query, safe=":,"),
-        key_header="api-key" if config.dialect == AZURE else None,
+        key_header=key_header,
         api_key=key,
         headers=tuple(headers),
         timeouts=Timeouts(**config.timeouts.model_dump()),

@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
@@ -123,13 +123,14 @@ def is_token(ref: str) -> bool:
 @dataclass
 class HeldToken:
     """What is known of a reference: its token, or why there is none; when it is tried again; and
-    how many tokens it has had."""
+    how many tokens it has had. Who fetches one holds ``lock``."""
 
     fetch: Fetch | None = None
     token: CloudToken | None = None
     reason: str = ""
     due_at: float = float("-inf")
     fetched: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def ignore(ref: str, reason: str) -> None:
@@ -137,7 +138,8 @@ def ignore(ref: str, reason: str) -> None:
 
 
 class CloudTokens:
-    """The tokens of a process. They are fetched by who asks, one after the other, in its thread.
+    """The tokens of a process. Whoever fetches one waits for its cloud, in a thread of its own; who
+    asks for another, or for one that is held, waits for nobody.
 
     ``environ`` tells whose they are; the libraries read more of the process's own. ``tell`` is told
     of a token that could not be renewed, ``now`` is monotonic.
@@ -155,36 +157,45 @@ class CloudTokens:
         self._makers = makers
         self._tell = tell
         self._held: dict[str, HeldToken] = {}
-        self._lock = threading.Lock()
 
     def text(self, ref: str) -> str:
         """Return the token that is held, or a first one. Raises ``ValueError`` with why there is
         none, which is told again to who asks within ``RETRY_S``."""
-        with self._lock:
-            held = self._held.setdefault(ref, HeldToken())
-            if held.token is None and self._now() >= held.due_at:
-                self._renew(ref, held)
-            if held.token is None:
-                raise ValueError(held.reason)
-            return held.token.text
+        held = self._held.setdefault(ref, HeldToken())
+        if held.token is None:
+            with held.lock:
+                if held.token is None and self._now() >= held.due_at:
+                    self._fetch(ref, held)
+        if held.token is None:
+            raise ValueError(held.reason)
+        return held.token.text
 
     def look(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
-        """Renew what is due of some references, forget all others, and return what changes with
-        each new token, as looks at files do with theirs."""
+        """Return what changes with each new token, as looks at files do with theirs, and forget all
+        that is no longer referred to."""
         wanted = [ref for ref in refs if is_token(ref)]
         if not wanted and not self._held:
             return frozenset()
-        with self._lock:
-            self._held = {ref: self._held.get(ref) or HeldToken() for ref in wanted}
-            for ref, held in self._held.items():
-                if self._now() >= held.due_at and not self._renew(ref, held):
-                    self._tell(ref, held.reason)
-            return frozenset((ref, 0, 0, held.fetched, 0) for ref, held in self._held.items())
+        self._held = {ref: self._held.get(ref) or HeldToken() for ref in wanted}
+        return frozenset((ref, 0, 0, held.fetched, 0) for ref, held in self._held.items())
 
-    def _renew(self, ref: str, held: HeldToken) -> bool:
-        """Fetch a token; True if there is a new one. One that is held counts until there is."""
+    def is_due(self) -> bool:
+        """True if a token is to be renewed, or tried again."""
         now = self._now()
+        return any(now >= held.due_at for held in [*self._held.values()])
+
+    def renew(self) -> None:
+        """Fetch what is due, one after the other. A token that is held counts until there is a new
+        one."""
+        for ref, held in [*self._held.items()]:
+            with held.lock:
+                if self._now() >= held.due_at and not self._fetch(ref, held):
+                    self._tell(ref, held.reason)
+
+    def _fetch(self, ref: str, held: HeldToken) -> bool:
+        """Fetch a token; True if there is a new one."""
         word, _, what = ref.partition(":")
+        began = self._now()
         try:
             if held.fetch is None:
                 held.fetch = self._makers[word](what, self._environ)
@@ -195,8 +206,8 @@ class CloudTokens:
             held.reason = f"no token could be fetched from {word} ({type(error).__name__})"
         else:
             left = held.token.lasts_s
-            held.due_at = now + max(left - MARGIN_S, left / 2, 1.0)
+            held.due_at = began + max(left - MARGIN_S, left / 2, 1.0)
             held.fetched += 1
             return True
-        held.due_at = now + RETRY_S
+        held.due_at = self._now() + RETRY_S
         return False

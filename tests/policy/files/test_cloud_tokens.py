@@ -18,6 +18,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from proxy.background import running_beside
+from proxy.dialects import DIALECTS
+from proxy.dialects.ways import beside
 from proxy.policy.files.cloud_tokens import (
     RETRY_S,
     CloudToken,
@@ -28,7 +31,7 @@ from proxy.policy.files.cloud_tokens import (
 )
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
-from proxy.policy.watch import look_at_secrets
+from proxy.policy.watch import Look, look_at_secrets, renewing
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.servers import eventually
@@ -45,12 +48,17 @@ class Cloud:
     now: float = 1000.0
     given: int = 0
     fails: Exception | None = None
+    hangs: threading.Event | None = None
+    fetching: threading.Event = field(default_factory=threading.Event)
     told: list[tuple[str, str]] = field(default_factory=list)
 
     def make(self, scope: str, environ: Environ) -> Fetch:
         def fetch() -> CloudToken:
             if self.fails is not None:
                 raise self.fails
+            self.fetching.set()
+            if self.hangs is not None:
+                self.hangs.wait()
             self.given += 1
             return CloudToken(f"token-{self.given}", HOUR_S)
 
@@ -59,6 +67,12 @@ class Cloud:
     def tokens(self) -> CloudTokens:
         tell = lambda ref, reason: self.told.append((ref, reason))  # noqa: E731
         return CloudTokens({}, tell, lambda: self.now, {"azure": self.make, "google": self.make})
+
+
+def renewed(tokens: CloudTokens) -> Look:
+    """Renew what is due, and look at the token of Azure."""
+    tokens.renew()
+    return tokens.look([AZURE])
 
 
 def test_a_token_is_fetched_once_for_all_who_refer_to_it() -> None:
@@ -73,12 +87,13 @@ def test_a_token_is_renewed_five_minutes_before_it_expires() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.text(AZURE)
-    seen = tokens.look([AZURE])
+    seen = renewed(tokens)
 
     cloud.now += HOUR_S - 301
-    assert tokens.look([AZURE]) == seen
+    assert (tokens.is_due(), renewed(tokens)) == (False, seen)
     cloud.now += 1
-    assert tokens.look([AZURE]) != seen
+    assert tokens.is_due()
+    assert renewed(tokens) != seen
     assert (tokens.text(AZURE), cloud.told) == ("token-2", [])
 
 
@@ -90,11 +105,11 @@ def test_one_that_cannot_be_renewed_counts_on_and_is_tried_again() -> None:
     cloud.now += HOUR_S
     cloud.fails = OSError("the words of somebody")
 
-    assert tokens.look([AZURE]) == tokens.look([AZURE]) == seen
+    assert renewed(tokens) == renewed(tokens) == seen
     assert cloud.told == [(AZURE, "no token could be fetched from azure (OSError)")]
     assert tokens.text(AZURE) == "token-1"
     cloud.fails, cloud.now = None, cloud.now + RETRY_S
-    assert tokens.look([AZURE]) != seen
+    assert renewed(tokens) != seen
     assert tokens.text(AZURE) == "token-2"
 
 
@@ -105,10 +120,56 @@ def test_a_first_one_that_fails_is_a_problem_of_the_policy_until_there_is_one() 
     for _ in range(2):
         with pytest.raises(ValueError, match="no token could be fetched"):
             tokens.text(AZURE)
-    seen = tokens.look([AZURE])
+    seen = renewed(tokens)
     cloud.fails, cloud.now = None, cloud.now + RETRY_S
 
-    assert tokens.look([AZURE]) != seen
+    assert renewed(tokens) != seen
+    assert tokens.text(AZURE) == "token-1"
+
+
+def test_a_cloud_that_does_not_answer_keeps_nobody_else_waiting() -> None:
+    cloud = Cloud()
+    tokens = cloud.tokens()
+    tokens.text(AZURE)
+    seen = tokens.look([AZURE])
+    cloud.now += HOUR_S
+    cloud.fetching.clear()
+    cloud.hangs = hangs = threading.Event()
+    renewal = threading.Thread(target=tokens.renew)
+    renewal.start()
+    assert cloud.fetching.wait(10)
+
+    assert (tokens.look([AZURE]), tokens.text(AZURE)) == (seen, "token-1")
+    cloud.hangs = None
+    assert tokens.text(GOOGLE) == "token-2"
+    hangs.set()
+    renewal.join()
+    assert tokens.text(AZURE) == "token-3"
+
+
+def test_a_cloud_that_answers_late_that_it_fails_is_left_alone_from_then_on() -> None:
+    cloud = Cloud()
+
+    def make(scope: str, environ: Environ) -> Fetch:
+        def fetch() -> CloudToken:
+            cloud.now += 2 * RETRY_S
+            raise OSError
+
+        return fetch
+
+    tokens = CloudTokens({}, now=lambda: cloud.now, makers={"azure": make})
+    tokens.look([AZURE])
+    tokens.renew()
+
+    assert not tokens.is_due()
+
+
+async def test_tokens_are_renewed_in_a_thread_while_the_process_lives() -> None:
+    cloud = Cloud()
+    tokens = cloud.tokens()
+    tokens.look([AZURE])
+    async with running_beside(renewing(tokens)):
+        await eventually(lambda: cloud.given == 1)
     assert tokens.text(AZURE) == "token-1"
 
 
@@ -119,7 +180,7 @@ def test_what_nobody_refers_to_any_more_is_forgotten() -> None:
 
     assert look_at_secrets(["/no/such/file"], tokens) == frozenset()
     cloud.now += 2 * HOUR_S
-    tokens.look([])
+    tokens.renew()
     assert cloud.given == 1
 
 
@@ -146,8 +207,10 @@ def test_a_token_is_a_bearer_in_whichever_header_keys_are_sent(
     snapshot = read_folder(tmp_path, {}, Cloud().tokens())
 
     [target] = snapshot.deployments["support-chat"].routes.targets
-    headers = {name: value.reveal() for name, value in target.upstream.headers}
-    assert (target.upstream.api_key, headers) == (None, {"authorization": "Bearer token-1"})
+    _, headers = beside(target.upstream, DIALECTS[target.upstream.dialect], "/x")
+    assert headers["authorization"] == "Bearer token-1"
+    assert not {"api-key", "x-api-key"} & headers.keys()
+    assert target.upstream.headers == ()  # these are in the keys of kept answers: a token is not
     assert snapshot.secret_files == {AZURE}
 
 
