@@ -139,8 +139,7 @@ class Traces:
 
     def _of_attempt(self, record: Record, attempt: Attempt, ids: Ids, base_ns: int) -> bytes:
         upstream = attempt.target.upstream
-        passed = record.head.passed if record.head is not None else None
-        method = "POST" if passed is None else passed.method
+        method = "POST" if record.head is None else record.head.method
         end = AttemptEnd(
             why=attempt.why, status=attempt.status, error=attempt.error, lost=attempt.lost
         )

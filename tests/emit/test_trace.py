@@ -11,7 +11,7 @@ import pytest
 
 from proxy.emit.trace import sampled
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import ScriptedUpstream, answer, legacy_events, stream
+from tests.doubles import ScriptedUpstream, answer, legacy_events, response, stream
 from tests.emit.collector import Collector, said
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -72,6 +72,27 @@ async def test_a_call_is_three_spans_in_the_callers_trace(
     assert told["headrace.cost.usd"] == pytest.approx(0.00000255)
     assert "baggage" not in upstream.requests[0].headers
     assert "traceparent" not in upstream.requests[0].headers
+
+
+async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.then(answer(response()), answer({"id": "resp_1", "deleted": True}))
+    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
+    body = {"model": "gpt-4o-mini", "input": "Hi"}
+    async with (
+        running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+    ):
+        async with client.post("/v1/responses", json=body) as asked:
+            given = (await asked.json())["id"]
+        async with client.delete(f"/v1/responses/{given}") as deleted:
+            assert deleted.status == 200, await deleted.read()
+        await proxy.sink.wait(2)
+
+    spans = [span for span in collector.spans if span.name in ("POST", "DELETE")]
+    assert [said(span)["http.request.method"] for span in spans] == ["POST", "DELETE"]
+    assert [asked.method for asked in upstream.requests] == ["POST", "DELETE"]
 
 
 async def test_spans_hold_no_text_and_no_key(
