@@ -31,6 +31,7 @@ from proxy.dialects.statuses import DENIALS, USUAL
 from proxy.errors import BadRequest, GuardBlocked, GuardUnavailable, ProxyError
 from proxy.types import Json, RequestHead, Secret
 from proxy.types.guard import Verdicts
+from proxy.words import MAX_NAME
 
 HOOKS_FAILED = "hooks_failed"  # the type of an error by which a hook denies a call
 _HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
@@ -161,6 +162,8 @@ def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None
         raise BadRequest(f"{name} must have texts and numbers as values.", param=name)
     texts = {key: _text(value) for key, value in values.items()}
     tags = [(key, text) for key, text in texts.items() if key != "_user"]
+    if len(texts.get("_user", "")) > MAX_NAME:
+        raise BadRequest(f"_user of {name} must have at most {MAX_NAME} characters.", param=name)
     return texts.get("_user"), request_headers.checked_tags(name, tags)
 
 

@@ -95,6 +95,7 @@ def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
 @pytest.mark.parametrize(
     "headers",
     [
+        {"x_portkey_metadata": dumps({"_user": "u" * 257})},
         {"x_portkey_config": '{"provider": "openai", "api_key": "sk"}'},
         {"x_portkey_config": '{"targets": []}'},
         {"x_portkey_config": "{broken"},
