@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import aiohttp
 import pytest
 
 from proxy.dialects import ROUTES as SERVED
-from tests.conftest import KEY, Proxy
+from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.dialects.responses import test_conversations as talks
 from tests.doubles import (
     PATIENCE_S,
     Json,
@@ -47,6 +50,13 @@ COUNTED: Json = {"input_tokens": 5}
 ANTHROPIC = {**SCALE, "anthropic-version": "2023-06-01"}
 INPUT: Json = {"model": "gpt-4o-mini", "input": "Hi"}
 TALK: Json = {"model": "via-anthropic", **MESSAGES}
+CONVERSATION = "/v1/conversations/{id}"
+ITEMS = f"{CONVERSATION}/items"
+SECRETS = ("a secret of replicas",)
+PLACE = ("support-widget", "support-chat", "openai")
+GIVEN = ResponseIds.of(SECRETS).seal(*PLACE, "conv_1", CONVERSATIONS)
+KEEPING = BEARER | {"x-headrace-deployment": "support-chat"}
+COSTLESS = (None, COUNTED, talks.TALK, talks.PAGE)
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,14 @@ OTHERS = [
         )
     ),
     OtherRoute("POST", "/messages", ANTHROPIC, {**TALK, "max_tokens": 9}, message(), TALK),
+    OtherRoute("POST", "/v1/conversations", KEEPING, {}, talks.TALK, {"items": 1}),
+    *(
+        OtherRoute(method, f"/v1/conversations/{GIVEN}{end}", BEARER, said, shown, wrong, route)
+        for method, end, said, shown, wrong, route in (
+            ("GET", "", None, talks.TALK, "/v1/conversations/conv_1", CONVERSATION),
+            ("POST", "/items", {"items": [talks.QUESTION]}, talks.PAGE, {"items": 1}, ITEMS),
+        )
+    ),
 ]  # fmt: skip
 ASKING = [each for each in OTHERS if each.reply is not None]
 
@@ -144,7 +162,15 @@ def test_each_route_is_in_a_table_of_ways_out() -> None:
     endpoints = ("completions", "chat", "embeddings", "models", "count_tokens")
     served = {path for (_, path), (_, kind) in SERVED.items() if kind in endpoints}
 
+    served |= {"/v1/conversations", CONVERSATION, ITEMS}
     assert covered == served | {path for _, path in SERVED if path.endswith("/responses")}
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    folder = tmp_path / "policies"
+    async with running_proxy(folder, world(upstream.url), id_secrets=SECRETS) as running:
+        yield running
 
 
 @every_route
@@ -161,7 +187,7 @@ async def test_an_answered_call_leaves_one_record_one_line_and_one_count(
     [record] = await proxy.sink.wait()
     assert (record.outcome, record.status) == ("success", 200)
     assert record.head.route == (other.route or other.path)
-    assert record.billing.cost in ((0, None) if other.reply in (None, COUNTED) else (750, 2550))
+    assert record.billing.cost in ((0, None) if other.reply in COSTLESS else (750, 2550))
     async with client.get(f"{proxy.admin}/metrics") as response:
         lines = (await response.text()).splitlines()
     counts = [line for line in lines if line.startswith("headrace_requests_total{")]
@@ -238,7 +264,7 @@ async def test_all_are_answered_within_the_grace_of_a_stop(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     async with (
-        stoppable(tmp_path / "p", upstream, grace=PATIENCE_S) as (proxy, stop, _),
+        stoppable(tmp_path / "p", upstream, PATIENCE_S, id_secrets=SECRETS) as (proxy, stop, _),
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
         kept: list[bool] = []

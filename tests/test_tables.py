@@ -246,7 +246,7 @@ def test_the_dialects_as_upstreams_are_as_the_page_says() -> None:
         assert words(credential)[0] == shown
 
 
-BODILESS = ("models", "stored")
+BODILESS = ("models", "stored", "conversations")
 ROUTES_OF = {dialect: path for (_, path), (dialect, kind) in ROUTES.items() if kind not in BODILESS}
 PLACES = {
     "x-portkey-metadata": '{"team": "support"}',

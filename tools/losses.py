@@ -14,8 +14,13 @@ import orjson
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.base import Dialect, Form
 from proxy.dialects.fields import Field
-from proxy.dialects.responses.sealing import ResponseIds, pinned
-from proxy.dialects.responses.words import PREVIOUS
+from proxy.dialects.responses.sealing import (
+    CONVERSATIONS,
+    ResponseIds,
+    in_conversation,
+    pinned,
+)
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.dialects.translation import KEPT
 from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField, NotFound
@@ -207,6 +212,9 @@ def sent(sample: Sample, body: dict[str, Any], target: Target) -> Arrived:
     if PREVIOUS in body:
         sealed = IDS.seal("", "d", target.title, body[PREVIOUS])
         call = pinned(read_call(head, {**body, PREVIOUS: sealed}), IDS)
+    elif CONVERSATION in body and sample.endpoint == "responses":
+        sealed = IDS.seal("", "d", target.upstream.name, body[CONVERSATION], CONVERSATIONS)
+        call = in_conversation(read_call(head, {**body, CONVERSATION: sealed}), IDS)
     else:
         call = read_call(head, body)
     question = build_request(call, target, sample.dialect, upstream)

@@ -111,11 +111,11 @@ ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = _routes()
 OWNERS: dict[str, tuple[str, ...]] = _owners()
 """By path: the names of all dialects that have it, but for those that are told by their headers
 alone. The first one is spoken there, unless a request says otherwise."""
-PLAIN_ROUTES: dict[tuple[str, str], Endpoint] = {
-    route: endpoint for route, (_, endpoint) in ROUTES.items() if not is_pattern(route[1])
-}
 PATTERNS: dict[str, re.Pattern[str]] = {
     path: compile_route(path) for path in OWNERS if is_pattern(path)
+}
+PLAIN_ROUTES: dict[tuple[str, str], Endpoint] = {
+    route: endpoint for route, (_, endpoint) in ROUTES.items() if route[1] not in PATTERNS
 }
 PATHS: dict[str, str] = {
     path: names[0] for path, names in OWNERS.items() if path not in PATTERNS and len(names) == 1
@@ -128,11 +128,12 @@ QUERIES: dict[Endpoint, frozenset[str]] = {
         {"after", "include", "include[]", "include_obfuscation", "limit", "order"}
         | {"starting_after", "stream"}
     ),
+    "conversations": frozenset({"after", "include", "include[]", "limit", "order"}),
 }
 """What a query may say, by endpoint; all else in it is left unread, as it may be a secret."""
 BODILESS: frozenset[Endpoint] = frozenset({"models", "stored"})
 """Endpoints whose requests say nothing in a body."""
-LEANING: frozenset[Endpoint] = frozenset({"responses", "stored"})
+LEANING: frozenset[Endpoint] = frozenset({"responses", "stored", "conversations"})
 """Endpoints whose calls may lean on what a provider keeps, or are about it."""
 UNSTREAMED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 _CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))

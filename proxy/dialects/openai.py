@@ -218,6 +218,14 @@ _ABOUT_RESPONSES: tuple[tuple[str, str, Endpoint], ...] = (
     ("DELETE", "/responses/{id}", "stored"),
     ("POST", "/responses/{id}/cancel", "stored"),
     ("GET", "/responses/{id}/input_items", "stored"),
+    ("POST", "/conversations", "conversations"),
+    ("GET", "/conversations/{id}", "conversations"),
+    ("POST", "/conversations/{id}", "conversations"),
+    ("DELETE", "/conversations/{id}", "conversations"),
+    ("GET", "/conversations/{id}/items", "conversations"),
+    ("POST", "/conversations/{id}/items", "conversations"),
+    ("GET", "/conversations/{id}/items/{item}", "conversations"),
+    ("DELETE", "/conversations/{id}/items/{item}", "conversations"),
 )
 RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = {
     (method, prefix + path): endpoint
@@ -259,13 +267,21 @@ def with_endpoints(client: Client) -> Client:
     )
     models = replace(client, whole=other_gateways.model_info)
     kept = replace(client, whole=_whole_stored)
-    return replace(client, endpoints={"responses": there, "models": models, "stored": kept})
+    talks = replace(client, whole=_whole_conversation)
+    endpoints: dict[Endpoint, Client] = {"stored": kept, "conversations": talks}
+    return replace(client, endpoints={"responses": there, "models": models, **endpoints})
 
 
 def _whole_stored(call: Call, parts: Mapping[int, Json]) -> Json:
     from proxy.dialects.responses.stored import whole_stored  # noqa: PLC0415  # few ask for it
 
     return whole_stored(call, parts)
+
+
+def _whole_conversation(call: Call, parts: Mapping[int, Json]) -> Json:
+    from proxy.dialects.responses.conversations import whole_conversation  # noqa: PLC0415  # as above
+
+    return whole_conversation(call, parts)
 
 
 def _event_numbers() -> Callable[[Json], Json | None]:

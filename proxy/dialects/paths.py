@@ -11,7 +11,12 @@ from urllib.parse import parse_qsl, unquote
 
 Parameters = tuple[tuple[str, str], ...]
 
-PARTS: Mapping[str, str] = {"deployment": ".+", "id": "[^/]+", "model": ".+"}
+PARTS: Mapping[str, str] = {
+    "deployment": ".+",
+    "id": "[^/]+",
+    "item": "[^/]+",
+    "model": ".+",
+}
 """What may stand for each name of a path: the names of models have slashes in them."""
 _NAMED = re.compile(r"\{([a-z_]+)\}")
 

@@ -1,15 +1,25 @@
-"""What an upstream is asked about a response that it keeps: a method, a path and a query."""
+"""What an upstream is asked about a response that it keeps: a method, a path and a query; about a
+conversation also what is written into it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import quote, urlencode, urlsplit
 
+import orjson
+
+from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
+from proxy.dialects.pieces import dump_pieces
+from proxy.dialects.responses import conversations
+from proxy.dialects.responses.item_ids import own_items
 from proxy.dialects.responses.sealing import unknown_id
 from proxy.dialects.responses.stored import asked_of, kind_of
-from proxy.dialects.upstream_request import MODEL, UpstreamRequest
+from proxy.dialects.upstream_request import MODEL, UpstreamRequest, translated
 from proxy.dialects.ways import beside, target_endpoint
-from proxy.types import Call, Target
+from proxy.errors import BadField
+from proxy.offload import LARGE_BYTES
+from proxy.types import Call, Json, Target
 
 
 def build_stored_request(call: Call, target: Target, to_dialect: Dialect) -> UpstreamRequest:
@@ -19,17 +29,53 @@ def build_stored_request(call: Call, target: Target, to_dialect: Dialect) -> Ups
     if pin is None or target_endpoint("responses", target, to_dialect) != "responses":
         raise unknown_id(head, head.parameter("id") or "")
     path = f"/responses/{quote(pin.id, safe='')}{kind_of(head).suffix}"
+    return _request(call, target, to_dialect, path)
+
+
+def build_conversation_request(call: Call, target: Target, to_dialect: Dialect) -> UpstreamRequest:
+    """Write a call about a conversation for a target of the upstream that keeps it, or that makes
+    it. Raises ``NotFound`` where that speaks no Responses any more, and ``BadField``."""
+    if target_endpoint("responses", target, to_dialect) != "responses":
+        if call.pin is None:
+            raise BadField("deployment", "has a target that keeps no conversations")
+        raise unknown_id(call.head, call.pin.sealed)
+    path = conversations.path_of(call)
+    if not conversations.kind_of(call.head).takes:
+        return _request(call, target, to_dialect, path)
+    as_response = replace(call, head=replace(call.head, endpoint="responses"))
+    from_dialect = DIALECTS[call.head.dialect]
+    with conversations.named_items():
+        made = translated(as_response, target, from_dialect, to_dialect)
+    body: Json = {name: made.body[name] for name in ("input", "metadata") if name in made.body}
+    if "input" in body:
+        body["items"] = own_items(body.pop("input"), call.item_ids)
+    written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
+    return _request(call, target, to_dialect, path, written, made.dropped)
+
+
+def _request(
+    call: Call,
+    target: Target,
+    to_dialect: Dialect,
+    path: str,
+    body: bytes | None = None,
+    dropped: tuple[str, ...] = (),
+) -> UpstreamRequest:
+    """Return a request for a path of an upstream, with the query of its call."""
+    head = call.head
     url, headers = beside(target.upstream, to_dialect, path)
     url = url.replace(MODEL, quote(target.model, ""))
     query = urlencode(asked_of(head))
     if query:
         url += ("&" if urlsplit(url).query else "?") + query
+    if body is None:
+        headers = {name: value for name, value in headers.items() if name != "content-type"}
     return UpstreamRequest(
         url=url,
-        headers={name: value for name, value in headers.items() if name != "content-type"},
-        body=b"",
-        endpoint="stored",
-        dropped=(),
+        headers=headers,
+        body=body or b"",
+        endpoint=head.endpoint,
+        dropped=dropped,
         most_answered=0,
         method=head.method,
     )

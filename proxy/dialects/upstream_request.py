@@ -12,7 +12,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.parameters import added_by, apply_parameters
 from proxy.dialects.pieces import MOST_DEPTH, check_pieces, dump_pieces
-from proxy.dialects.responses.words import PREVIOUS
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.dialects.translation import blamed, names_of, translate
 from proxy.dialects.ways import changed_fields, passed_on, target_endpoint, way_of
 from proxy.errors import BadField
@@ -157,7 +157,9 @@ def _leaning(body: Json, call: Call, pin: Pin | None, way: Way) -> Json:
         from proxy.dialects.responses.item_ids import own_items  # noqa: PLC0415  # as above
 
         body = {**body, "input": own_items(body.get("input"), call.item_ids)}
-    return {**body, PREVIOUS: pin.id} if pin is not None and pin.id else body
+    if pin is None or not pin.id:
+        return body
+    return {**body, CONVERSATION if pin.is_conversation else PREVIOUS: pin.id}
 
 
 def _without_usage(body: Json) -> Json:

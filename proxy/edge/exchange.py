@@ -13,7 +13,7 @@ from aiohttp import web
 from proxy import dialects
 from proxy.dialects import writing
 from proxy.dialects.base import AnswerWriter
-from proxy.dialects.responses.words import PREVIOUS
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
@@ -123,25 +123,29 @@ class HttpExchange:
         return head
 
     async def read_call(self, head: RequestHead, caller: str) -> Call:
-        if head.endpoint in dialects.BODILESS:
-            self._call = Call(head, {}, caller=caller)
-        elif head.passed is not None:
+        if head.passed is not None:
             from proxy.edge.passed import read_passed_call  # noqa: PLC0415  # few calls are such
 
             self._share.caller = caller
             self._call = await read_passed_call(head, self._incoming, self._share, caller)
+        elif head.method != "POST" or head.endpoint in dialects.BODILESS:
+            self._call = Call(head, {}, caller=caller)
         else:
             share, incoming = self._share, self._incoming
             share.caller = caller
             raw = incoming.body_at_once()
             if raw is None:
                 raw = await incoming.awaited_body()
-            size = len(raw)
+            size, reads = len(raw), dialects.read_call
+            if head.endpoint == "conversations":
+                from proxy.dialects.responses import conversations  # noqa: PLC0415  # few are such
+
+                reads = conversations.conversation_call
             if size <= LARGE_BYTES:
                 body = self._parsing.read_small(raw, share.take_read)
-                self._call = dialects.read_call(head, body, size, caller)
+                self._call = reads(head, body, size, caller)
             else:
-                make = partial(dialects.read_call, head, size=size, caller=caller)
+                make = partial(reads, head, size=size, caller=caller)
                 self._call = await self._parsing.read(raw, make, caller, share.take_read)
         if head.endpoint in dialects.LEANING:
             self._call = self._pinned(self._call)
@@ -149,8 +153,13 @@ class HttpExchange:
 
     def _pinned(self, call: Call) -> Call:
         """Return a call with the place of what it leans on, if it does. Raises ``Refused``."""
-        plain = call.body.get(PREVIOUS) is None and type(call.body.get("input")) is not list
-        if plain and call.head.endpoint == "responses":
+        if call.head.endpoint == "conversations":
+            from proxy.dialects.responses.conversations import placed  # noqa: PLC0415  # few are
+
+            return placed(call, self._ids)
+        body = call.body
+        plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
+        if plain and type(body.get("input")) is not list and call.head.endpoint == "responses":
             return call
         from proxy.dialects.responses.item_ids import leaning  # noqa: PLC0415  # few calls lean
 

@@ -100,4 +100,5 @@ LANGFUSE_TAGS = "langfuse.trace.tags"
 LANGFUSE_METADATA = "langfuse.trace.metadata."
 
 OPERATIONS = {"completions": "text_completion", "chat": "chat", "embeddings": "embeddings"}
-OPERATIONS |= {name: name for name in ("count_tokens", "passthrough", "stored")}  # words of our own
+OWN_OPERATIONS = ("conversations", "count_tokens", "passthrough", "stored")  # words of our own
+OPERATIONS |= {name: name for name in OWN_OPERATIONS}

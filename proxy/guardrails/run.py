@@ -158,12 +158,12 @@ class CallGate:
     def watch(self, call: Call, head: Head) -> Watch:
         """Start watching one answer. ``call`` is as its upstream got it. The second time guards
         that want another answer have had it: they block. So they do where a call is passed on, as
-        it may be one that must not be made twice."""
+        it may be one that must not be made twice, and where it writes into a conversation."""
         rules = self.plan.guards.of_output
         if head.passed is not None and head.streamed:
             return self._unread(rules)
         holds = rules.retries
-        if self._watch is not None or head.passed is not None:
+        if self._watch is not None or head.passed is not None or (holds and call.is_once):
             rules = StageRules.of(
                 tuple(
                     replace(rule, action="block") if rule.action == "retry" else rule
@@ -250,7 +250,7 @@ class CapturedAnswer:
 def _elsewhere(plan: Plan, by: GuardRule, pin: Pin | None) -> Plan:
     """Return a plan whose legs all go to the targets of a guard. Raises ``GuardBlocked`` if it has
     none that may be asked: of a call that leans on what one target keeps, only that one may be."""
-    to = tuple(each for each in by.to if pin is None or each.title == pin.target)
+    to = tuple(each for each in by.to if pin is None or pin.reaches(each))
     if not to:
         raise GuardBlocked(by.message, guard=by.name, kind="could_not_route")
     return replace(

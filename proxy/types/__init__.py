@@ -130,6 +130,13 @@ class Call:
     upload: Upload | None = None
     translations: list[tuple[Target, Changes, Translated]] = memo(list)
 
+    @property
+    def is_once(self) -> bool:
+        """True if it writes into a conversation that its provider keeps: said twice, it would stand
+        there twice."""
+        pin = self.pin
+        return pin is not None and pin.is_conversation and self.head.method == "POST"
+
 
 @frozen
 class Changes:

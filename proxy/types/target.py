@@ -255,14 +255,28 @@ class Target:
 @frozen
 class Pin:
     """Where the state is kept that a call leans on: in a deployment the target of a title, which
-    knows it by ``id``. The client knows it as ``sealed``, and has said it as ``param``: None for a
-    response, which is said in one place alone."""
+    knows it by ``id``; for a conversation an upstream, of which all targets know it. The client
+    knows it as ``sealed``, and has said it as ``param``: None for a response, which is said in one
+    place alone."""
 
     sealed: str
     deployment: str
     target: str
     id: str = field(repr=False)
     param: str | None = None
+    is_conversation: bool = False
+
+    def reaches(self, target: Target) -> bool:
+        """True if a target of the deployment has the state."""
+        return self.target == (target.upstream.name if self.is_conversation else target.title)
+
+    def is_beside(self, other: Pin) -> bool:
+        """True if a target has this state and that of another pin, which is no conversation's."""
+        if self.deployment != other.deployment:
+            return False
+        if self.is_conversation:
+            return other.target.startswith(f"{self.target}/")
+        return self.target == other.target
 
 
 def titles(targets: Iterable[Target]) -> str:

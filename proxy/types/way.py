@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 Endpoint = Literal[
     "completions", "chat", "responses", "embeddings", "models", "count_tokens", "passthrough",
-    "stored"
+    "stored", "conversations"
 ]  # fmt: skip
-UNBILLED: frozenset[Endpoint] = frozenset({"count_tokens", "stored"})
+UNBILLED: frozenset[Endpoint] = frozenset({"count_tokens", "stored", "conversations"})
 """Endpoints of calls for which no model works: they cost nothing, and count for limits of calls
 alone. Of their answers none is kept."""
 TargetEndpoint = Literal["completions", "chat", "responses"]

@@ -118,7 +118,8 @@ class Upstreams:
     ) -> Forwarded:
         """Ask target by target, each again after failures that the policy says may pass."""
         failures: list[ProxyError] = []
-        at, tries, fresh = 0, 1, False
+        once = context.call.pin is not None and context.call.is_once
+        at, tries, fresh = 0, 1, once
         while True:
             target = targets[at]
             try:
@@ -135,7 +136,7 @@ class Upstreams:
                 await self.sleep(seconds)
                 why, tries = "retry", tries + 1
                 continue
-            at, why, tries, fresh = at + 1, "fallback", 1, False
+            at, why, tries, fresh = at + 1, "fallback", 1, once
             if failures[-1].final or context.time_left() <= 0 or at == len(targets):
                 raise most_useful(failures)
             if not _is_safe_again(context, failures[-1]):
@@ -298,10 +299,19 @@ async def _refuse(reply: Reply, upstream: Upstream) -> NoReturn:
 def _is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:
     """True if a call that has failed may be sent once more, as all may that only ask."""
     if context.plan.passed is None:
-        return True
+        return not context.call.is_once or _is_untaken(context, failure)
     from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
 
     return passed.is_safe_again(context, failure)
+
+
+def _is_untaken(context: AttemptContext, failure: ProxyError) -> bool:
+    """True if no upstream can have done what a call wants, as it has said itself, or never had the
+    whole request."""
+    if isinstance(failure, (BadField, CircuitOpen, UpstreamBusy)):
+        return True
+    attempt = context.record.attempts[-1]
+    return attempt.sent is None or attempt.status in UNTAKEN
 
 
 def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
@@ -316,8 +326,16 @@ def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
         from proxy.dialects.stored_request import build_stored_request  # noqa: PLC0415  # few are
 
         return build_stored_request(call, target, spoken)
+    if call.head.endpoint == "conversations":
+        from proxy.dialects.stored_request import (  # noqa: PLC0415  # as above
+            build_conversation_request,
+        )
+
+        return build_conversation_request(call, target, spoken)
     return build_request(call, target, asks, spoken, context.model_leg.changes_for(target))
 
 
+UNTAKEN = frozenset({429, 503})
+"""Statuses by which an upstream says that it has not begun."""
 HEADS = {streamed: Head(streamed) for streamed in (False, True)}
 """Those of answers of which there is nothing else to say."""

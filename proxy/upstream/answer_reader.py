@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS, reading
@@ -13,12 +14,14 @@ from proxy.upstream.reply import Reply
 from proxy.words import MAX_WORD, few
 
 if TYPE_CHECKING:
-    from proxy.dialects.responses.sealing import ResponseIds
+    from proxy.dialects.responses.sealing import AnswerIds, ResponseIds
 
 MIB = 1024 * 1024
 ANSWER_BYTES = 64 * MIB  # of an answer, where the policy does not say it
 VECTORS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take 195 MB as some upstreams write them
 MAX_SHOWN = 128  # characters of a header
+KEPT = frozenset({"stored", "conversations"})
+"""Endpoints of calls about what a provider keeps."""
 JSON, EVENTS = "application/json", "text/event-stream"
 SHOWN_BEGINS = {
     name: tuple([shown for shown in dialect.server.shown if shown.endswith("-")])
@@ -37,7 +40,7 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     if media_type not in (JSON, EVENTS):
         media_type = media_type.partition(";")[0].strip().lower()
     upstream = asked.target.upstream
-    if endpoint == "stored":
+    if endpoint in KEPT:
         return _stored_reader(asked, media_type, ids)
     spoken = DIALECTS[upstream.dialect]
     server = spoken.server.endpoints.get(endpoint, spoken.server)
@@ -68,36 +71,48 @@ def _reads_texts(asked: OpenAttempt) -> bool:
 
 
 def _stored_reader(asked: OpenAttempt, media_type: str, ids: ResponseIds | None) -> AnswerReader:
-    """Return what reads a document about a response that its provider keeps."""
-    from proxy.dialects.responses.stored import StoredReader, kind_of  # noqa: PLC0415  # few are
+    """Return what reads a document about what its provider keeps."""
+    from proxy.dialects.responses import conversations, stored  # noqa: PLC0415  # few are such
 
     if media_type != JSON:
         raise UpstreamInvalid("The upstream sent no JSON.")
-    upstream = asked.target.upstream
-    return StoredReader(
+    upstream, head = asked.target.upstream, asked.call.head
+    of_responses = asked.request.endpoint == "stored"
+    seal: Seal | None = None
+    if ids is not None:
+        made = _ids_of(asked, ids)
+        seal = made.sealed if of_responses else partial(conversations.sealed, ids=made)
+    return stored.StoredReader(
         asked.attempt.leg,
-        kind_of(asked.call.head),
+        partial(stored.in_chat, kind=stored.kind_of(head))
+        if of_responses
+        else partial(conversations.shown_in_chat, head=head),
         Documents(upstream.max_answer_values),
         limit=upstream.max_answer_bytes or ANSWER_BYTES,
-        seal=None if ids is None else _seal_of(asked, ids),
+        seal=seal,
     )
 
 
 def _seal_of(asked: OpenAttempt, ids: ResponseIds) -> Seal:
     """Return what seals the ids of an answer for the key that gets it."""
+    return _ids_of(asked, ids).sealed
+
+
+def _ids_of(asked: OpenAttempt, ids: ResponseIds) -> AnswerIds:
+    """Return the sealed ids of an answer, for the key that gets it."""
     from proxy.dialects.responses.sealing import AnswerIds  # noqa: PLC0415  # with a secret alone
 
     record = asked.record
     deployment = record.plan.deployment if record.plan is not None else None
-    made = AnswerIds(
+    return AnswerIds(
         ids=ids,
         key=record.key or "",
         deployment=deployment or "",
         target=asked.target.title,
         pin=asked.call.pin,
         items=asked.call.body.get("store") is not False,
+        upstream=asked.target.upstream.name,
     )
-    return made.sealed
 
 
 def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:

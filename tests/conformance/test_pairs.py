@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.responses.sealing import ResponseIds
-from proxy.dialects.responses.words import PREVIOUS
+from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
 from tests.conformance.test_multimodel import OWN
@@ -104,11 +104,17 @@ class Way:
 
     def sealed(self, body: Json) -> Json:
         """Return a body whose client has the id in it from this very target."""
+        ids = ResponseIds.of([SECRET])
+        if CONVERSATION in body:
+            place = DEPLOYMENTS[self.upstream], KEPT_AT[self.upstream].partition("/")[0]
+            own = body[CONVERSATION]
+            sealed = ids.seal("support-widget", *place, own, CONVERSATIONS)
+            return {**body, CONVERSATION: sealed}
         if PREVIOUS not in body:
             return body
         place = DEPLOYMENTS[self.upstream], KEPT_AT[self.upstream]
         own = body[PREVIOUS]
-        return {**body, PREVIOUS: ResponseIds.of([SECRET]).seal("support-widget", *place, own)}
+        return {**body, PREVIOUS: ids.seal("support-widget", *place, own)}
 
     @property
     def upstream_chats(self) -> bool:

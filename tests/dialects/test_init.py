@@ -24,7 +24,7 @@ from proxy.types import RequestHead, Target, Upstream
 def test_every_route_is_known_by_name() -> None:
     chats = {path for (_, path), (_, endpoint) in ROUTES.items() if endpoint == "chat"}
 
-    assert len(ROUTES) == 58
+    assert len(ROUTES) == 90
     assert chats == {
         "/v1/chat/completions",
         "/chat/completions",

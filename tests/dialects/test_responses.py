@@ -307,6 +307,7 @@ async def test_a_failure_within_a_stream_is_an_event(
     [
         {"previous_response_id": "resp_1"},
         {"conversation": "conv_1"},
+        {"conversation": {"id": "conv_1"}},
         {"prompt": {"id": "pmpt_1"}},
         {"background": True},
         {"input": [{"type": "item_reference", "id": "msg_1"}]},

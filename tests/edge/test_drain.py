@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream
@@ -25,14 +26,14 @@ def asked(*, streamed: bool = False) -> bytes:
 
 @asynccontextmanager
 async def stoppable(
-    folder: Path, upstream: ScriptedUpstream, grace: float
+    folder: Path, upstream: ScriptedUpstream, grace: float, **more: Any
 ) -> AsyncIterator[tuple[Proxy, asyncio.Event, asyncio.Task[None]]]:
     """A proxy, what has it stop, and the task that ends once it has stopped."""
     up: asyncio.Future[Proxy] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
 
     async def serve() -> None:
-        settings = {"drain_seconds": LONG_S, "drain_grace_seconds": grace}
+        settings = {"drain_seconds": LONG_S, "drain_grace_seconds": grace, **more}
         async with running_proxy(folder, world(upstream.url), **settings) as proxy:
             up.set_result(proxy)
             await stop.wait()

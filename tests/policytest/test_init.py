@@ -93,6 +93,8 @@ def chat(**more: Any) -> dict[str, Any]:
             {"deployment": "chat", "status": 200, "upstream": {"body": {"model": "m"}}},
         ),
         ({"path": "/v1/other", "body": {"query": "Hi"}}, {"status": 404, "error": "not_found"}),
+        ({"path": "/v1/conversations", "body": {}}, {"status": 404, "error": "not_found"}),
+        ({"path": "/v1/responses/resp_1/cancel", "body": {}}, {"status": 404}),
         (
             {"path": "/v4/beta/chat/completions", "body": {**chat(), "model": "x/y/chat"}},
             {"deployment": "chat", "client": {"text": "Hello."}},

@@ -13,8 +13,15 @@ from typing import Any
 
 from proxy.dialects.fields import KEPT_THERE
 from proxy.dialects.responses.request import SENT_WHOLE, is_reference
-from proxy.dialects.responses.sealing import IN_ITEMS, ResponseIds, at_pin, pinned, unknown_id
-from proxy.dialects.responses.words import PREVIOUS
+from proxy.dialects.responses.sealing import (
+    IN_ITEMS,
+    ResponseIds,
+    at_pin,
+    in_conversation,
+    pinned,
+    unknown_id,
+)
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.errors import BadField
 from proxy.types import Call, Json, Pin, RequestHead
 
@@ -30,14 +37,16 @@ def leaning(call: Call, ids: ResponseIds | None) -> Call:
     ``BadField``, for a reference without a secret, too, and ``NotFound`` for an id that was not
     given to the very key that calls."""
     if call.head.endpoint == "stored":
-        return _after_item(pinned(call, ids), ids)
-    if call.body.get(PREVIOUS) is not None:
+        return after_item(pinned(call, ids), ids)
+    if call.body.get(CONVERSATION) is not None:
+        call = in_conversation(call, ids)
+    elif call.body.get(PREVIOUS) is not None:
         call = pinned(call, ids)
     items: Any = call.body.get("input")
-    return _with_items(call, items, ids) if isinstance(items, list) else call
+    return with_items(call, items, ids) if isinstance(items, list) else call
 
 
-def _with_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
+def with_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
     """Return a call with the ids of its items, pinned where one of them is a reference."""
     if ids is None:
         _check_unreferred(items)
@@ -105,17 +114,17 @@ def _one_place(
         raise unknown_id(head, text, place)
     if pin is None:
         return replace(opened, id="", param=place)
-    if (pin.deployment, pin.target) != (opened.deployment, opened.target):
+    if not pin.is_beside(opened):
         raise BadField(place, ELSEWHERE)
     return pin
 
 
-def _after_item(call: Call, ids: ResponseIds | None) -> Call:
+def after_item(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call for a page of items that names the last one of another by the provider's id,
     where it knows that."""
     given, pin = call.head.parameter(AFTER), call.pin
     opened = None if given is None or ids is None else ids.open_item(given, call.caller)
-    if opened is None or pin is None or opened.target != pin.target:
+    if opened is None or pin is None or not pin.is_beside(opened):
         return call
     named = [
         (name, opened.id if (name, value) == (AFTER, given) else value)

@@ -32,7 +32,7 @@ RESPONSES: Fields = {
     "access_programs": mapping(),
     "background": unserved(boolean(), NOT_LATER),
     "context_management": array(dict, "an array of objects"),
-    "conversation": unserved(either(string(), mapping()), KEPT_THERE),
+    "conversation": either(string(), mapping()),
     "image": mapping(),
     "include": array(str, "an array of strings"),
     "input": either(string(), array(dict, "an array of objects")),

@@ -13,18 +13,17 @@ import hmac
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
-from proxy.dialects.responses.words import PREVIOUS
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.errors import BadField, NotFound
 from proxy.frozen import frozen, memo
-from proxy.types import Call, Json, Pin, RequestHead
+from proxy.types import Call, Endpoint, Json, Pin, RequestHead
 from proxy.words import MAX_ID, ascii_word
 
-PREFIX = "resp_"
 IN_ITEMS = ("id", "approval_request_id")
 IN_EVENTS = ("item_id", "first_id", "last_id")
 """Where ids of items stand: in items, and in events and pages."""
@@ -34,9 +33,9 @@ MOST_NAME = 8 * 1024  # characters of a name that an id leads to
 MOST_SEALED = 4096  # characters of an id that a client may send
 NOT_SEALED = "needs HEADRACE_ID_SECRET, which is not set: no id leads back to what a provider keeps"
 
-_HEX = re.compile(r"resp_(?:[0-9a-f]{2})+")
+_HEX = re.compile(r"(?:[0-9a-f]{2})+")
 _HEX_ITEM = re.compile(r"([a-z]{1,8})_((?:[0-9a-f]{2})+)")
-_SEALED = re.compile(r"resp_[A-Za-z0-9_-]{24,}")
+_SEALED = re.compile(r"[A-Za-z0-9_-]{24,}")
 _SEALED_ITEM = re.compile(r"([a-z]{1,8}_)([A-Za-z0-9_-]{24,})")
 _OF_ITEM = re.compile(r"[a-z]{1,8}_")
 _OF_PROVIDERS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,1023}")
@@ -83,6 +82,33 @@ class SealSecret:
         return (int.from_bytes(text) ^ stream).to_bytes(len(text))
 
 
+class StateKind(NamedTuple):
+    """A kind of state: the ``prefix`` of its ids as clients get them, and what an id that is
+    shortened begins with, one of digits in hex or any other. No two kinds share those, so that an
+    id is of its kind alone."""
+
+    prefix: str
+    of_hex: bytes
+    of_any: bytes
+
+    def shorten(self, own: str) -> bytes:
+        """Return an id in fewer bytes where it is of digits in hex, as OpenAI's are."""
+        digits = own.removeprefix(self.prefix)
+        if digits != own and _HEX.fullmatch(digits):
+            return self.of_hex + bytes.fromhex(digits)
+        return self.of_any + own.encode("ascii")
+
+    def lengthen(self, raw: bytes) -> str | None:
+        """Return the id that was shortened; None for one of another kind."""
+        if raw[:1] == self.of_hex:
+            return self.prefix + raw[1:].hex()
+        return raw[1:].decode("ascii") if raw[:1] == self.of_any else None
+
+
+RESPONSES = StateKind("resp_", b"h", b"i")
+CONVERSATIONS = StateKind("conv_", b"c", b"d")
+
+
 @frozen
 class ResponseIds:
     """Seals and opens ids by ``secrets``: the first one seals, all of them open."""
@@ -94,9 +120,12 @@ class ResponseIds:
         """Return what seals by the first of some secrets."""
         return cls(tuple(map(SealSecret.of, texts)))
 
-    def seal(self, key: str, deployment: str, target: str, own: str) -> str:
-        """Return a provider's id as the client of a key gets it."""
-        return self._sealed(PREFIX, _shortened, (key, deployment, target), own)
+    def seal(
+        self, key: str, deployment: str, target: str, own: str, kind: StateKind = RESPONSES
+    ) -> str:
+        """Return a provider's id as the client of a key gets it. ``target`` is the title of one, or
+        the name of the upstream that has a conversation."""
+        return self._sealed(kind.prefix, kind.shorten, (key, deployment, target), own)
 
     def seal_item(self, key: str, deployment: str, target: str, own: str) -> str:
         """Return a provider's id of an item as the client of a key gets it: its kind shows."""
@@ -112,22 +141,29 @@ class ResponseIds:
         text = prefix + urlsafe_b64encode(sealed).decode().rstrip("=")
         return text if len(text) <= MOST_SEALED else own
 
-    def open(self, text: str, key: str) -> Pin | None:
+    def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> Pin | None:
         """Return what an id of a key leads to; None for one that was not given to this key."""
-        if len(text) > MOST_SEALED or not _SEALED.fullmatch(text):
+        sealed = text.removeprefix(kind.prefix)
+        if len(text) > MOST_SEALED or sealed == text or not _SEALED.fullmatch(sealed):
             return None
-        opened = self._opened(text.removeprefix(PREFIX), key)
-        if opened is None or opened[2][:1] not in _OF_RESPONSES:
+        opened = self._opened(sealed, key)
+        own = None if opened is None else kind.lengthen(opened[2])
+        if opened is None or own is None:
             return None
-        deployment, target, own = opened
-        return Pin(sealed=text, deployment=deployment, target=target, id=_lengthened(own))
+        return Pin(
+            sealed=text,
+            deployment=opened[0],
+            target=opened[1],
+            id=own,
+            is_conversation=kind is CONVERSATIONS,
+        )
 
     def open_item(self, text: str, key: str) -> Pin | None:
         """Return what the id of an item of a key leads to; None for one that was not given to this
         key."""
         match = None if len(text) > MOST_SEALED else _SEALED_ITEM.fullmatch(text)
         opened = None if match is None else self._opened(match[2], key)
-        if match is None or opened is None or opened[2][:1] in _OF_RESPONSES:
+        if match is None or opened is None or opened[2][:1] not in _OF_ITEMS:
             return None
         deployment, target, short = opened
         own = _lengthened_item(short)
@@ -161,19 +197,8 @@ def _unpacked(raw: bytes) -> tuple[str, bytes]:
     return raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]
 
 
-def _shortened(own: str) -> bytes:
-    """Return an id in fewer bytes where it is of digits in hex, as OpenAI's are."""
-    if _HEX.fullmatch(own):
-        return b"h" + bytes.fromhex(own.removeprefix(PREFIX))
-    return b"i" + own.encode("ascii")
-
-
-def _lengthened(raw: bytes) -> str:
-    return PREFIX + raw[1:].hex() if raw[:1] == b"h" else raw[1:].decode("ascii")
-
-
-_OF_RESPONSES = (b"h", b"i")
-"""What the shortened id of a response begins with, and that of no item."""
+_OF_ITEMS = (b"p", b"x")
+"""What the shortened id of an item begins with, and that of no state."""
 
 
 def _kind(own: str) -> str:
@@ -210,7 +235,7 @@ def _decoded(text: str) -> bytes | None:
 class AnswerIds:
     """Puts sealed ids into the answers of one target to one key. ``pin`` is that of the call: its
     id keeps the form in which the client has it. The ids of ``items`` are sealed where the provider
-    keeps them."""
+    keeps them. ``upstream`` is that of the target, by which ids of conversations are sealed."""
 
     ids: ResponseIds
     key: str
@@ -218,6 +243,7 @@ class AnswerIds:
     target: str
     pin: Pin | None = None
     items: bool = False
+    upstream: str = ""
     known: dict[str, str] = memo(dict)
 
     def sealed(self, document: Json) -> Json | None:
@@ -228,28 +254,40 @@ class AnswerIds:
             return None if made is None else {**document, "response": made}
         if "output" in document or "deleted" in document:
             return self._of(document)
-        return self._of_item(document) if self.items else None
+        return self.page(document) if self.items else None
+
+    def conversation(self, own: str) -> str:
+        """Return the sealed id of a conversation."""
+        if self.pin is not None and own == self.pin.id:
+            return self.pin.sealed
+        return self.ids.seal(self.key, self.deployment, self.upstream, own, CONVERSATIONS)
 
     def _of(self, response: Json) -> Json | None:
         found = {name: response.get(name) for name in ("id", PREVIOUS)}
         made: Json = {name: self._form(own) for name, own in found.items() if isinstance(own, str)}
         if self.items and isinstance(response.get("output"), list):
             made["output"] = self._items(response["output"])
+        talk = response.get(CONVERSATION)
+        if isinstance(talk, dict) and isinstance(talk.get("id"), str):
+            made[CONVERSATION] = {**talk, "id": self.conversation(talk["id"])}
+        elif isinstance(talk, str):
+            made[CONVERSATION] = self.conversation(talk)
         return {**response, **made} if made else None
 
-    def _of_item(self, document: Json) -> Json | None:
+    def page(self, document: Json) -> Json | None:
         """Return an event of an item, or a page of items, with sealed ids."""
         made = self._named(document, IN_EVENTS)
         if isinstance(document.get("item"), dict):
-            made["item"] = self._item(document["item"])
+            made["item"] = self.item(document["item"])
         if isinstance(document.get("data"), list):
             made["data"] = self._items(document["data"])
         return {**document, **made} if made else None
 
     def _items(self, items: list[Any]) -> list[Any]:
-        return [self._item(item) if isinstance(item, dict) else item for item in items]
+        return [self.item(item) if isinstance(item, dict) else item for item in items]
 
-    def _item(self, item: Json) -> Json:
+    def item(self, item: Json) -> Json:
+        """Return an item with sealed ids."""
         return {**item, **self._named(item, IN_ITEMS)}
 
     def _named(self, within: Json, names: tuple[str, ...]) -> Json:
@@ -290,21 +328,47 @@ def pinned(call: Call, ids: ResponseIds | None) -> Call:
     return at_pin(replace(call, body=body), pin)
 
 
+def in_conversation(call: Call, ids: ResponseIds | None) -> Call:
+    """Return a call with the place of the conversation that it goes on with, in place of its id in
+    the body. Raises ``BadField``, and ``NotFound`` as ``pinned`` does."""
+    if call.body.get(PREVIOUS) is not None:
+        raise BadField(CONVERSATION, f"cannot stand beside {PREVIOUS}")
+    asked = call.body[CONVERSATION]
+    given = asked.get("id") if isinstance(asked, dict) else asked
+    if not isinstance(given, str):
+        raise BadField(f"{CONVERSATION}.id", "is required: a string")
+    if ids is None:
+        raise BadField(CONVERSATION, NOT_SEALED)
+    pin = ids.open(given, call.caller, CONVERSATIONS)
+    if pin is None:
+        raise unknown_id(call.head, given, CONVERSATION)
+    body = {name: value for name, value in call.body.items() if name != CONVERSATION}
+    return at_pin(replace(call, body=body), replace(pin, param=CONVERSATION))
+
+
 def at_pin(call: Call, pin: Pin) -> Call:
     """Return a call that goes to the place of a pin: to its deployment where it names none."""
     named = call.deployment if call.head.deployment or call.deployment else pin.deployment
     return replace(call, pin=pin, deployment=named)
 
 
+NAMES: Mapping[Endpoint, tuple[str, str]] = {
+    "stored": ("response_id", "Response"),
+    "conversations": ("conversation_id", "Conversation"),
+}
+"""By endpoint of a call about what is kept: the name under which it says an id, and what of."""
+
+
 def param_of(head: RequestHead) -> str:
     """Return the name under which a call says an id."""
-    return "response_id" if head.endpoint == "stored" else PREVIOUS
+    return NAMES.get(head.endpoint, (PREVIOUS, ""))[0]
 
 
 def unknown_id(head: RequestHead, text: str, param: str | None = None) -> NotFound:
     """Return the error for an id that leads nowhere: the same words whatever the reason. ``param``
-    is where that of an item stands."""
-    what = "Response" if head.endpoint == "stored" else "Previous response"
-    what = what if param is None else "Item"
+    is where that of an item or a conversation stands."""
+    what = NAMES.get(head.endpoint, ("", "Previous response"))[1]
+    if param is not None:
+        what = "Conversation" if param == CONVERSATION else "Item"
     message = f"{what} with id '{ascii_word(text, MAX_ID)}' not found."
     return NotFound(message, param=param or param_of(head))

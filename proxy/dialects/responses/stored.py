@@ -8,7 +8,7 @@ question of the call, so nothing is left out as repeated.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from proxy.dialects.documents import Documents
@@ -38,13 +38,16 @@ class StoredKind(NamedTuple):
     listed: str | None
 
 
+LIST, DELETED = StoredKind(INPUT_ITEMS, "data"), StoredKind("", None)
+
+
 def kind_of(head: RequestHead) -> StoredKind:
     """Return what a call wants of a response, by its method and its path."""
     if head.route.endswith(INPUT_ITEMS):
-        return StoredKind(INPUT_ITEMS, "data")
+        return LIST
     if head.route.endswith(CANCEL):
         return StoredKind(CANCEL, "output")
-    return StoredKind("", None if head.method == "DELETE" else "output")
+    return DELETED if head.method == "DELETE" else StoredKind("", "output")
 
 
 ASKED: Mapping[str, re.Pattern[str]] = {
@@ -78,17 +81,23 @@ def asked_of(head: RequestHead) -> list[tuple[str, str]]:
 
 
 class StoredReader:
-    """One document about a response, with the ids that its client gets. ``limit`` bounds its
-    bytes."""
+    """One document about what is kept, with the ids that its client gets. ``in_chat`` puts it into
+    chat's form, ``limit`` bounds its bytes."""
 
-    __slots__ = ("_documents", "_kind", "_left", "_leg", "_raw", "_seal")
+    __slots__ = ("_documents", "_in_chat", "_left", "_leg", "_raw", "_seal")
     holds: ClassVar[bool] = True
 
     def __init__(
-        self, leg: int, kind: StoredKind, documents: Documents, *, limit: int, seal: Seal | None
+        self,
+        leg: int,
+        in_chat: Callable[[Json], Json],
+        documents: Documents,
+        *,
+        limit: int,
+        seal: Seal | None,
     ) -> None:
         self._leg = leg
-        self._kind = kind
+        self._in_chat = in_chat
         self._documents = documents
         self._left = limit
         self._seal = seal
@@ -111,7 +120,7 @@ class StoredReader:
         sealed = None if self._seal is None else self._seal(data)
         if sealed is not None:
             data, whole = sealed, dump(sealed, len(whole))
-        read = in_chat(data, self._kind)
+        read = self._in_chat(data)
         size = len(whole)
         if size <= LARGE_BYTES:
             return [Chunk(read, Untouched(whole), self._leg, last=True)]
@@ -128,10 +137,15 @@ def in_chat(document: Json, kind: StoredKind) -> Json:
     listed = kind.listed
     items = [] if listed is None else document.get(listed)
     if listed is None and document.get("deleted") is not True:
-        raise UpstreamInvalid("The upstream does not say that it has deleted the response.")
+        raise UpstreamInvalid("The upstream does not say that it has deleted what it was told to.")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise UpstreamInvalid(f"The upstream sent an answer without {listed}.")
-    rest = {name: value for name, value in document.items() if name not in (listed, *HEAD)}
+    return in_chat_of(items, {name: each for name, each in document.items() if name != listed})
+
+
+def in_chat_of(items: list[Json], document: Json) -> Json:
+    """Return items as what an answer says, with all else that a document has beside them."""
+    rest = {name: value for name, value in document.items() if name not in HEAD}
     words = {"role": "assistant", "content": items}
     head = {name: document[name] for name in HEAD if name in document}
     return {**head, "choices": [{"index": 0, "message": words, "rest": rest}]}
@@ -139,10 +153,13 @@ def in_chat(document: Json, kind: StoredKind) -> Json:
 
 def whole_stored(call: Call, parts: Mapping[int, Json]) -> Json:
     """Return a document about a response as its upstream has it, but for what guards changed."""
-    data = parts[0]
+    return whole_of(parts[0], kind_of(call.head).listed)
+
+
+def whole_of(data: Json, listed: str | None) -> Json:
+    """Return a document in chat's form as its upstream has it, with what it lists."""
     choice = choice_of(data)
     rest = {name: data[name] for name in HEAD if name in data} | member(choice.get("rest"))
-    listed = kind_of(call.head).listed
     if listed is None:
         return rest
     return {**rest, listed: member(choice.get("message")).get("content")}

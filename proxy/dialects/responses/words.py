@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 PREVIOUS = "previous_response_id"
+CONVERSATION = "conversation"
 LOST = "cannot be expressed to the upstream of this model"
 
 

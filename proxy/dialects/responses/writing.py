@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.dialects.responses.reading import member, objects
-from proxy.dialects.responses.words import ECHOED, PREVIOUS
+from proxy.dialects.responses.words import CONVERSATION, ECHOED, PREVIOUS
 from proxy.types import Call, Json
 from proxy.usage import read_usage
 
@@ -58,7 +58,10 @@ def echoed(call: Call | None) -> Json:
     body = {} if call is None else call.body
     made = {name: body.get(name, usual) for name, usual in ECHOED.items()}
     if call is not None and call.pin is not None and call.pin.id:
-        made[PREVIOUS] = call.pin.sealed
+        if call.pin.is_conversation:
+            made[CONVERSATION] = {"id": call.pin.sealed}
+        else:
+            made[PREVIOUS] = call.pin.sealed
     return made
 
 

@@ -23,6 +23,7 @@ from proxy.types.guard import Capture, Guarding
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ENDPOINTS = (
     *("chat", "completions", "responses", "embeddings", "count_tokens", "passthrough", "stored"),
+    "conversations",
 )
 
 

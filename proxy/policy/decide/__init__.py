@@ -217,7 +217,7 @@ def _plan(basis: Basis, tags: Mapping[str, str], warnings: tuple[str, ...]) -> D
         dropped_tags=len(dropped),
         warnings=warnings,
         retry=deployment.retry,
-        hedge_after=deployment.hedge_after,
+        hedge_after=None if call.head.endpoint == "conversations" else deployment.hedge_after,
         refusal=refusal,
         bounds=bounds,
         cache=None if call.head.endpoint in UNBILLED else cache,
@@ -253,6 +253,10 @@ def _find(key: VirtualKey, call: Call) -> Reach:
             )
             raise NotFound(message, param="deployment")
         return found
+    if not call.models:
+        from proxy.policy.decide.pins import find_keeper  # noqa: PLC0415  # few calls are such
+
+        return find_keeper(key)
     candidates = key.named.get(call.models[0], ())
     for model in call.models[1:]:
         others = key.named.get(model, ())

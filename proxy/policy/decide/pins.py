@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from proxy.dialects import DIALECTS
 from proxy.dialects.responses.sealing import unknown_id
-from proxy.policy.decide.snapshot import VirtualKey
+from proxy.dialects.ways import target_endpoint
+from proxy.errors import BadField, NotFound
+from proxy.policy.decide.snapshot import Reach, VirtualKey
 from proxy.types import Call, ModelCall, Pin, Plan
 
 
@@ -32,17 +35,39 @@ def check_pin(key: VirtualKey, call: Call, pin: Pin) -> None:
         raise unknown_id(call.head, pin.sealed, pin.param)
 
 
+def find_keeper(key: VirtualKey) -> Reach:
+    """Return the only deployment of a key of which a target speaks Responses, where a conversation
+    is to be kept. Raise ``NotFound``, and ``BadField`` where there are several."""
+    found = {name: reach for name, reach in key.deployments.items() if _keeps(reach)}
+    if not found:
+        raise NotFound("No deployment that this key may use keeps conversations.")
+    if len(found) > 1:
+        names = ", ".join(sorted(found))
+        raise BadField("deployment", f"is one of {names}; name it in x-headrace-deployment")
+    return next(iter(found.values()))
+
+
+def _keeps(reach: Reach) -> bool:
+    return any(
+        target_endpoint("responses", target, DIALECTS[target.upstream.dialect]) == "responses"
+        for target in reach.deployment.routes.targets
+    )
+
+
 def pinned_plan(plan: Plan, call: Call, pin: Pin) -> Plan:
-    """Return a plan with the target of a pin alone. Raises ``NotFound`` where policy does not send
+    """Return a plan with the target of a pin alone, or with those of the upstream that has the
+    conversation, whose answers are never kept. Raises ``NotFound`` where policy does not send
     the call there."""
     if plan.deployment != pin.deployment:
         raise unknown_id(call.head, pin.sealed, pin.param)
     model_calls = tuple(_pinned(each, call, pin) for each in plan.model_calls)
-    return replace(plan, model_calls=model_calls, hedge_after=None)
+    cache = None if pin.is_conversation else plan.cache  # it changes with each call
+    return replace(plan, model_calls=model_calls, hedge_after=None, cache=cache)
 
 
 def _pinned(model_call: ModelCall, call: Call, pin: Pin) -> ModelCall:
-    targets = tuple(each for each in model_call.targets if each.title == pin.target)[:1]
+    targets = tuple(each for each in model_call.targets if pin.reaches(each))
     if not targets:
         raise unknown_id(call.head, pin.sealed, pin.param)
-    return replace(model_call, targets=targets, pool=1)
+    several = pin.is_conversation and call.head.endpoint == "responses"
+    return replace(model_call, targets=targets if several else targets[:1], pool=1)

@@ -1,0 +1,425 @@
+"""Conversations that a provider keeps, over sockets: with guards and limits, for other keys, after
+a restart, and for calls that go on with one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.dialects.responses.conversations import KINDS, conversation_call, shown_in_chat
+from proxy.errors import BadField, UpstreamInvalid
+from proxy.types import RequestHead
+from tests.conftest import KEY
+from tests.dialects.test_leaning import OTHER, House, house, policy
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    cut_before_head,
+    item_events,
+    response,
+    response_events,
+    stream,
+    text_item,
+)
+
+EMAIL = "bob@example.com"
+TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {"a": "b"}}
+ASKED: Json = {
+    **{"id": "msg_a1", "type": "message", "role": "user", "status": "completed"},
+    "content": [{"type": "input_text", "text": "Where?"}],
+}
+PAGE: Json = {
+    **{"object": "list", "data": [ASKED]},
+    **{"first_id": "msg_a1", "last_id": "msg_a1", "has_more": False},
+}
+GONE: Json = {"id": "conv_1", "object": "conversation.deleted", "deleted": True}
+QUESTION: Json = {"type": "message", "role": "user", "content": "Where?"}
+WAYS: list[tuple[str, str, Json | None, Json]] = [
+    ("GET", "", None, TALK),
+    ("POST", "", {"metadata": {"a": "c"}}, TALK),
+    ("DELETE", "", None, GONE),
+    ("GET", "/items", None, PAGE),
+    ("POST", "/items", {"items": [QUESTION]}, PAGE),
+    ("GET", "/items/{item}", None, ASKED),
+    ("DELETE", "/items/{item}", None, TALK),
+]
+every_way = pytest.mark.parametrize(
+    ("method", "end", "said", "document"), WAYS, ids=[f"{m} {end}" for m, end, _, _ in WAYS]
+)
+
+
+@pytest.fixture
+async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    upstream.answer_with(answer(TALK))
+    limits = "    limits: [{name: few, requests: 3 per hour, per: key}]\n"
+    policies = policy(upstream.url).replace("  guarding:\n", f"  guarding:\n{limits}")
+    async with house(tmp_path / "policies", upstream, policies) as running:
+        yield running
+
+
+async def about(
+    there: House,
+    path: str = "",
+    method: str = "GET",
+    said: Json | None = None,
+    key: str = KEY,
+    **headers: str,
+) -> tuple[int, Json, dict[str, str]]:
+    fields = {"authorization": f"Bearer {key}", **headers}
+    url = f"/v1/conversations{path}"
+    async with there.session.request(method, url, headers=fields, json=said) as got:
+        raw = await got.read()
+    return (
+        got.status,
+        json.loads(raw) if raw else {},
+        {k.lower(): v for k, v in got.headers.items()},
+    )
+
+
+async def made(there: House, to: str = "support-chat", **said: Any) -> str:
+    """Return the id that a client gets of a conversation that is made by a deployment."""
+    there.upstream.answer_with(answer(TALK))
+    status, body, _ = await about(there, method="POST", said=said, **{"x-headrace-deployment": to})
+    assert status == 200, body
+    return str(body["id"])
+
+
+async def item_of(there: House, talk: str) -> str:
+    """Return the id that a client gets of the item of a conversation."""
+    there.upstream.answer_with(answer(PAGE))
+    _, page, _ = await about(there, f"/{talk}/items")
+    return str(page["data"][0]["id"])
+
+
+async def test_one_is_made_where_the_deployment_says_and_leads_back_there(there: House) -> None:
+    given = await made(there, "resilient", items=[QUESTION], metadata={"a": "b"})
+
+    assert given.startswith("conv_")
+    assert given != "conv_1"
+    asked = there.last
+    assert (asked.method, asked.path) == ("POST", "/v1/conversations")
+    assert asked.json == {"items": [QUESTION], "metadata": {"a": "b"}}
+    [record] = await there.proxy.sink.wait()
+    assert (record.outcome, record.head.endpoint, record.plan.deployment) == (
+        *("success", "conversations"),
+        "resilient",
+    )
+    assert (record.billing.cost, record.billing.tokens.total) == (0, 0)
+
+
+@every_way
+async def test_its_key_reaches_it_for_nothing(
+    method: str, end: str, said: Json | None, document: Json, there: House
+) -> None:
+    given = await made(there)
+    end = end.replace("{item}", await item_of(there, given) if "{item}" in end else "")
+    there.upstream.answer_with(answer(document))
+
+    status, body, headers = await about(there, f"/{given}{end}", method, said)
+
+    assert status == 200, body
+    assert body.keys() == document.keys()
+    assert '"msg_a1"' not in json.dumps(body)
+    assert '"conv_1"' not in json.dumps(body)
+    if document.get("id") == "conv_1":
+        assert body == {**document, "id": given}
+    asked = there.last
+    own_end = end if "items/" not in end else "/items/msg_a1"
+    assert (asked.method, asked.path) == (method, f"/v1/conversations/conv_1{own_end}")
+    assert (json.loads(asked.body) if asked.body else None) == said
+    assert ("content-type" in asked.headers) == (said is not None)
+    assert headers["x-headrace-cost-usd"] == "0"
+
+
+@every_way
+async def test_nobody_else_does(
+    method: str, end: str, said: Json | None, document: Json, there: House
+) -> None:
+    given = await made(there)
+    item = await item_of(there, given)
+    forged = given[:-1] + ("A" if given[-1] != "A" else "B")
+    of_response = await there_response(there)
+    asked = len(there.upstream.requests)
+
+    tries = (OTHER, given), (KEY, forged), (KEY, "conv_1"), (KEY, of_response), (KEY, item)
+    for key, text in tries:
+        path = f"/{text}{end.replace('{item}', item)}"
+        status, body, _ = await about(there, path, method, said, key)
+        error = body["error"]
+        assert (status, error["param"]) == (404, "conversation_id"), body
+        assert error["message"] == f"Conversation with id '{text[:200]}' not found."
+    if "{item}" in end:
+        status, body, _ = await about(there, f"/{given}/items/msg_a1", method, said)
+        assert (status, body["error"]["param"]) == (404, "item_id")
+    assert len(there.upstream.requests) == asked
+
+
+async def there_response(there: House) -> str:
+    there.upstream.then(answer(response()))
+    return await there.id_of()
+
+
+async def test_a_response_goes_on_with_it_whichever_model_of_its_upstream_is_asked(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    other = "{upstream: openai, model: gpt-4o, price: {input: 1, output: 2}}"
+    mini = "{upstream: openai, model: gpt-4o-mini, price: {input: 1, output: 2}}"
+    policies = policy(upstream.url, targets=f"{other}, {mini}")
+    async with house(tmp_path / "policies", upstream, policies) as there:
+        given = await made(there)
+        whole = response(conversation={"id": "conv_1"})
+        events = response_events(item_events(0, text_item(" Paris."), " Par", "is."), whole=whole)
+        upstream.then(answer(whole), answer(whole), stream(events, done=False))
+
+        first = await there.ask(conversation=given)
+        second = await there.ask(conversation={"id": given}, model="gpt-4o")
+        status, streamed = await there.ask(conversation=given, stream=True)
+
+    for each in (first, second):
+        assert (each[0], each[1]["conversation"]) == (200, {"id": given}), each
+    assert status == 200
+    ends = [each["response"] for each in streamed["events"] if "response" in each]
+    assert {json.dumps(each["conversation"]) for each in ends} == {json.dumps({"id": given})}
+    asked = [each.json for each in upstream.requests[1:]]
+    assert [each["conversation"] for each in asked] == ["conv_1"] * 3
+    assert [each["model"] for each in asked] == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini"]
+
+
+async def test_it_is_found_after_a_restart_and_on_another_replica(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with house(tmp_path / "one", upstream) as one:
+        given = await made(one)
+    async with house(tmp_path / "two", upstream) as two:
+        status, body, _ = await about(two, f"/{given}")
+        assert (status, body["id"]) == (200, given)
+    async with house(tmp_path / "three", upstream, id_secrets=("another",)) as three:
+        status, _, _ = await about(three, f"/{given}")
+        assert status == 404
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "param"),
+    [
+        ({"conversation": "conv_1"}, 404, "conversation"),
+        ({"conversation": {"id": "conv_1"}}, 404, "conversation"),
+        ({"conversation": {}}, 400, "conversation.id"),
+        ({"conversation": 1}, 400, "conversation"),
+        ({"conversation": "conv_1", "previous_response_id": "resp_1"}, 400, "conversation"),
+    ],
+)
+async def test_what_is_no_conversation_of_its_key_is_refused(
+    said: Json, status: int, param: str, there: House
+) -> None:
+    got, body = await there.ask(**said)
+
+    assert (got, body["error"]["param"]) == (status, param)
+    assert there.upstream.requests == []
+
+
+async def test_it_goes_nowhere_else(there: House) -> None:
+    given = await made(there, "resilient")
+    elsewhere = await there.ask(conversation=given)
+    other_key = await there.ask(conversation=given, key=OTHER)
+    there.upstream.then(answer(response()))
+    on, _ = await there.ask(conversation=given, model="primary")
+
+    for status, body in (elsewhere, other_key):
+        assert (status, body["error"]["param"]) == (404, "conversation")
+    assert on == 200
+
+
+async def test_guards_read_what_is_written_and_what_is_shown(there: House) -> None:
+    given = await made(there, "guarded")
+    asked = len(there.upstream.requests)
+    said = {"items": [{**QUESTION, "content": "The forbidden word."}]}
+    refused = await about(there, f"/{given}/items", "POST", said)
+    there.upstream.then(answer({**TALK, "metadata": {"to": EMAIL}}))
+    shown = await about(there, f"/{given}")
+
+    assert (refused[0], refused[1]["error"]["code"]) == (400, "guardrail_blocked")
+    assert len(there.upstream.requests) == asked + 1
+    assert (shown[0], EMAIL in json.dumps(shown[1])) == (200, False)
+
+
+@pytest.mark.parametrize("end", ["/items", "/items/{item}"])
+async def test_guards_of_answers_read_its_items(end: str, there: House) -> None:
+    given = await made(there, "guarded")
+    item = {**ASKED, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
+    known = await item_of(there, given)
+    there.upstream.answer_with(answer(item if "{item}" in end else {**PAGE, "data": [item]}))
+
+    status, body, _ = await about(there, f"/{given}{end.replace('{item}', known)}")
+
+    assert (status, EMAIL in json.dumps(body)) == (200, False), body
+    assert "Ask " in json.dumps(body)
+
+
+async def test_limits_of_calls_count_it(there: House) -> None:
+    given = await made(there, "guarded")
+    there.upstream.answer_with(answer(TALK))
+
+    assert [(await about(there, f"/{given}"))[0] for _ in range(3)] == [200, 200, 429]
+
+
+async def test_what_is_written_is_sent_once(there: House) -> None:
+    given = await made(there, "resilient")
+    said = {"items": [QUESTION]}
+    there.upstream.then(cut_before_head())
+    lost, _, _ = await about(there, f"/{given}/items", "POST", said)
+    lost_at = len(there.upstream.requests)
+    there.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(PAGE))
+    later, _, _ = await about(there, f"/{given}/items", "POST", said)
+
+    assert (lost, lost_at) == (502, 2)
+    assert (later, len(there.upstream.requests)) == (200, 4)
+
+
+async def test_its_answers_are_not_kept(there: House) -> None:
+    given = await made(there, "kept")
+    there.upstream.answer_with(answer(response()))
+    for _ in range(2):
+        assert (await there.ask(conversation=given, model="keeper"))[0] == 200
+
+    assert len(there.upstream.requests) == 3
+
+
+async def test_items_have_the_providers_ids_again_where_they_are_written(there: House) -> None:
+    given = await made(there)
+    item = await item_of(there, given)
+    there.upstream.answer_with(answer(PAGE))
+    reference = {"type": "item_reference", "id": item}
+
+    status, _, _ = await about(there, f"/{given}/items", "POST", {"items": [reference]})
+    after, _, _ = await about(there, f"/{given}/items?after={item}&limit=1&include[]=a.b&x=y")
+
+    assert (status, after) == (200, 200)
+    assert there.upstream.requests[-2].json == {"items": [{**reference, "id": "msg_a1"}]}
+    query = there.last.path.replace("%5B%5D", "[]").partition("?")[2]
+    assert query == "after=msg_a1&limit=1&include[]=a.b"
+
+
+@pytest.mark.parametrize(
+    ("said", "param"),
+    [
+        ({"items": "x"}, "items"),
+        ({"items": [{"type": 1}]}, "items.0.type"),
+        ({"items": [{"type": "message"}]}, "items.0.role"),
+        ({"metadata": []}, "metadata"),
+        ({"items": [{"type": "shell_call", "environment": {"container_id": "c"}}]}, "items"),
+        ({"items": [{"type": "item_reference", "id": "msg_1"}]}, "items.0.id"),
+    ],
+)
+async def test_what_is_wrong_is_named_as_its_client_does(
+    said: Json, param: str, there: House
+) -> None:
+    headers = {"x-headrace-deployment": "support-chat"}
+
+    status, body, _ = await about(there, method="POST", said=said, **headers)
+
+    assert status in (400, 404), body
+    assert body["error"]["param"].startswith(param), body
+    assert there.upstream.requests == []
+
+
+async def test_a_key_of_several_deployments_names_one(there: House) -> None:
+    status, body, _ = await about(there, method="POST", said={})
+    alone, _, _ = await about(there, method="POST", said={"other": 1}, key=OTHER)
+    chat, refused, _ = await about(
+        there, method="POST", said={}, **{"x-headrace-deployment": "chatting"}
+    )
+
+    assert (status, body["error"]["param"]) == (400, "deployment")
+    assert "guarded, kept, resilient, support-chat" in body["error"]["message"]
+    assert "chatting" not in body["error"]["message"]
+    assert alone == 200
+    assert there.last.json == {}
+    assert (chat, refused["error"]["param"]) == (400, "deployment")
+
+
+async def test_without_a_secret_the_setting_is_named(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
+        made_, body, _ = await about(bare, method="POST", said={}, key=OTHER)
+        leaning, other = await bare.ask(conversation="conv_1")
+
+    assert (made_, body["error"]["param"]) == (400, "conversation_id")
+    assert (leaning, other["error"]["param"]) == (400, "conversation")
+    for each in (body, other):
+        assert "HEADRACE_ID_SECRET" in each["error"]["message"]
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("ways", [WAYS[:4], WAYS[4:]])
+@pytest.mark.parametrize("document", [{}, {"id": 1}, {"object": "conversation"}, {"data": [1]}])
+async def test_what_is_no_such_document_is_the_upstreams_fault(
+    ways: list[tuple[str, str, Json | None, Json]], document: Json, there: House
+) -> None:
+    given = await made(there)
+    item = await item_of(there, given)
+    there.upstream.answer_with(answer(document))
+
+    for method, end, said, _ in ways:
+        path = f"/{given}{end.replace('{item}', item)}"
+        status, body, _ = await about(there, path, method, said)
+        assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
+
+
+async def test_the_upstreams_words_name_the_id_that_its_client_knows(there: House) -> None:
+    given = await made(there)
+    error = {"message": "No conversation 'conv_1'.", "type": "invalid_request_error"}
+    there.upstream.answer_with(answer({"error": error}, 404))
+
+    status, body, _ = await about(there, f"/{given}")
+
+    assert status == 404
+    assert given in body["error"]["message"]
+
+
+async def test_it_is_explained_and_counted_as_any_call(there: House) -> None:
+    given = await made(there)
+    _, _, headers = await about(there, f"/{given}")
+
+    async with there.session.get(
+        f"{there.proxy.admin}/explain/{headers['x-request-id']}"
+    ) as explained:
+        text = await explained.text()
+    async with there.session.get(f"{there.proxy.admin}/metrics") as got:
+        lines = (await got.text()).splitlines()
+
+    assert explained.status == 200
+    assert "openai" in text.partition("pinned")[2]
+    counts = [line for line in lines if line.startswith("headrace_requests_total{")]
+    assert any('endpoint="conversations"' in line and line.endswith(" 2.0") for line in counts)
+
+
+def head(method: str, end: str) -> RequestHead:
+    return RequestHead("openai", "conversations", f"/v1/conversations{end}", "r", method=method)
+
+
+def test_a_body_has_what_its_path_takes() -> None:
+    said = {"items": [QUESTION], "metadata": {"a": "b"}, "model": "m"}
+    took = {
+        key: (call.body, call.warnings)
+        for key in KINDS
+        for call in [conversation_call(head(*key), said)]
+    }
+
+    items, metadata = {"input": [QUESTION]}, {"metadata": {"a": "b"}}
+    assert took["POST", ""] == (items | metadata, ("model dropped",))
+    assert took["POST", "/{id}"] == (metadata, ("items dropped", "model dropped"))
+    assert took["POST", "/{id}/items"] == (items, ("metadata dropped", "model dropped"))
+    with pytest.raises(BadField, match=r"items\.0\.type"):
+        conversation_call(head("POST", ""), {"items": [{"type": []}]})
+
+
+def test_a_document_of_another_kind_is_none() -> None:
+    for method, end in KINDS:
+        with pytest.raises(UpstreamInvalid):
+            shown_in_chat({"deleted": False}, head(method, end))

@@ -1,0 +1,97 @@
+"""OpenAI's SDKs make conversations that the provider keeps, go on with them, read, change and
+delete them, by the ids that the proxy gave."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Proxy, running_proxy, world
+from tests.dialects.responses.test_conversations import ASKED, GONE, PAGE, QUESTION, TALK
+from tests.doubles import Json, ScriptedUpstream, answer, response
+from tests.sdks.conftest import Drive
+
+ITEMS: Json = {"items": [QUESTION]}
+TO = {"x-headrace-deployment": "support-chat"}
+TURN: Json = {"model": "support-chat", "input": "Where?"}
+ANSWER = response(conversation={"id": "conv_1"})
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    folder, secrets = tmp_path / "policies", ("a secret of replicas",)
+    async with running_proxy(folder, world(upstream.url), id_secrets=secrets) as running:
+        yield running
+
+
+def step(method: str, *of: str, **said: Any) -> Json:
+    return {"do": "call", "method": method, "of": of, "with": said}
+
+
+async def test_pythons_has_a_whole_conversation(drive: Drive, upstream: ScriptedUpstream) -> None:
+    upstream.then(*map(answer, (TALK, PAGE)))
+    [made] = await drive("openai", step("conversations.create", **ITEMS, extra_headers=TO))
+    assert made["ok"], made
+    given = made["data"]["id"]
+    [added] = await drive("openai", step("conversations.items.create", given, **ITEMS))
+    item = added["data"]["data"][0]["id"]
+    upstream.then(*map(answer, (ANSWER, TALK, TALK, PAGE, ASKED, TALK, GONE)))
+
+    seen = await drive(
+        "openai",
+        {"do": "respond", "with": {**TURN, "conversation": given}},
+        step("conversations.retrieve", given),
+        step("conversations.update", given, metadata={"a": "b"}),
+        step("conversations.items.list", given, limit=1, order="asc"),
+        step("conversations.items.retrieve", item, conversation_id=given),
+        step("conversations.items.delete", item, conversation_id=given),
+        step("conversations.delete", given),
+        step("conversations.retrieve", "conv_1"),
+    )
+
+    assert all(each["ok"] for each in seen[:-1]), seen
+    turn, read, changed, listed, one, left, gone, unknown = seen
+    assert (turn["text"], turn["data"]["conversation"]) == (" Paris.", {"id": given})
+    assert [each["data"]["id"] for each in (read, changed, left, gone)] == [given] * 4
+    assert [each["kind"] for each in (read, one, gone)] == [
+        *("Conversation", "Message", "ConversationDeletedResource"),
+    ]
+    assert [each["id"] for each in (*listed["data"]["data"], one["data"])] == [item] * 2
+    assert (unknown["exception"], unknown["param"]) == ("NotFoundError", "conversation_id")
+    at = "/v1/conversations"
+    assert [(each.method, each.path) for each in upstream.requests] == [
+        ("POST", at),
+        ("POST", f"{at}/conv_1/items"),
+        ("POST", "/v1/responses"),
+        ("GET", f"{at}/conv_1"),
+        ("POST", f"{at}/conv_1"),
+        ("GET", f"{at}/conv_1/items?limit=1&order=asc"),
+        ("GET", f"{at}/conv_1/items/msg_a1"),
+        ("DELETE", f"{at}/conv_1/items/msg_a1"),
+        ("DELETE", f"{at}/conv_1"),
+    ]
+
+
+async def test_nodes_has_one_too(drive: Drive, upstream: ScriptedUpstream) -> None:
+    upstream.then(*map(answer, (TALK, ANSWER, PAGE, TALK, GONE)))
+    calls = [
+        ["conversations.create", ITEMS, {"headers": TO}],
+        ["responses.create", {**TURN, "conversation": {"id": "$1"}}],
+        ["conversations.items.list", "$1", {"limit": 1}],
+        ["conversations.retrieve", "$1"],
+        ["conversations.delete", "$1"],
+        ["responses.create", {**TURN, "conversation": "conv_1"}],
+    ]
+
+    [done] = await drive("node-openai-stored", {"do": "calls", "calls": calls})
+
+    assert done["ok"], done
+    made, turn, listed, read, gone, unknown = done["results"]
+    given = made["id"]
+    assert (turn["output_text"], turn["conversation"]) == (" Paris.", {"id": given})
+    assert [each["id"][:4] for each in listed["data"]] == ["msg_"]
+    assert (read["id"], gone["id"], gone["deleted"]) == (given, given, True)
+    assert unknown == {"status": 404, "param": "conversation"}
