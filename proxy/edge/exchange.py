@@ -148,10 +148,10 @@ class HttpExchange:
                 make = partial(reads, head, size=size, caller=caller)
                 self._call = await self._parsing.read(raw, make, caller, share.take_read)
         if head.endpoint in dialects.LEANING:
-            self._call = self._pinned(self._call)
+            self._call = await self._pinned(self._call)
         return self._call
 
-    def _pinned(self, call: Call) -> Call:
+    async def _pinned(self, call: Call) -> Call:
         """Return a call with the place of what it leans on, if it does. Raises ``Refused``."""
         if call.head.endpoint == "conversations":
             from proxy.dialects.responses.conversations import placed  # noqa: PLC0415  # few are
@@ -163,7 +163,8 @@ class HttpExchange:
             return call
         from proxy.dialects.responses.item_ids import leaning  # noqa: PLC0415  # few calls lean
 
-        return leaning(call, self._ids)
+        pinned = partial(leaning, call, self._ids)  # of a large one thousands of ids are opened
+        return await self._offload.run(call.size, pinned, call.caller)
 
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head

@@ -27,7 +27,7 @@ import pytest
 
 from tests.adversary.others import Loop, upstream_aside
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, hang, legacy
+from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, hang, legacy, response
 from tests.guardrails.growth import lines
 from tests.test_pipeline import BEARER
 
@@ -36,6 +36,7 @@ VALUES = 99_000
 BEAT_S = 0.001
 FREE_S = 0.02  # what costs less is not worth a word
 TRIES = 4
+SECRET = "a secret of replicas"
 POLICY = """
 policies:
   default:
@@ -95,8 +96,9 @@ def upstream_of(got: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str
 
     async def script(asked: Asked, wire: Wire) -> None:
         got.append(asked.body)
-        said = chat() if "chat" in asked.path else legacy()
-        await answer(said)(asked, wire)
+        known = {"chat/completions": chat, "responses": response}
+        made = next((make for end, make in known.items() if asked.path.endswith(end)), legacy)
+        await answer(made())(asked, wire)
 
     return upstream_aside(script)
 
@@ -158,6 +160,11 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
     hello = {"messages": [{**user, "content": "Hi"}]}
     tool = {"name": "find", "input_schema": SHAPES["names"]}
     yield "messages/count_tokens", "support-chat", {**hello, "tools": [tool]}
+    sealed = "msg_" + "A" * 1000
+    items = [
+        {"type": "message", **user, "content": "Hi", "id": f"{sealed}{n:04}"} for n in range(4096)
+    ]
+    yield "responses", "support-chat", {"input": items}
     for dialect in ("fireworks", "scale", "multimodel", "enkrypt", "portkey"):
         yield "completions", f"via-{dialect}", {"prompt": long("\n")}
 
@@ -167,7 +174,7 @@ async def test_nobody_waits_for_a_large_body(tmp_path: Path) -> None:
     got: list[bytes] = []
     async with (
         upstream_of(got) as (others, url),
-        running_proxy(tmp_path / "policies", world(url) + POLICY) as proxy,
+        running_proxy(tmp_path / "policies", world(url) + POLICY, id_secrets=(SECRET,)) as proxy,
     ):
         for path, model, body in bodies():
             got.clear()

@@ -97,12 +97,11 @@ def _ids_of(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
     for at, item in enumerate(items):
         refers = is_reference(item)
         for name in IN_ITEMS:
-            text, place = item.get(name), f"input.{at}.{name}"
-            if not isinstance(text, str):
-                if refers and name == "id":
-                    raise BadField(place, "is required: a string")
-                continue
-            yield place, text, refers and name == "id"
+            text = item.get(name)
+            if isinstance(text, str):
+                yield f"input.{at}.{name}", text, refers and name == "id"
+            elif refers and name == "id":
+                raise BadField(f"input.{at}.{name}", "is required: a string")
 
 
 def _one_place(
