@@ -59,6 +59,7 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 @click.option("--deployment", help="The deployment that the call names.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="May be repeated.")
 @click.option("--path", help="The route; by the body where it is left out.")
+@click.option("--method", default="POST", show_default=True, metavar="METHOD")
 @click.option("--at", type=click.DateTime(MOMENTS), help="When it comes, in UTC; now.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
 @click.argument("request_file", type=click.File("rb"), required=False)
@@ -88,7 +89,9 @@ def explain_command(
             served = ", ".join(sorted(key.deployments))
             raise click.UsageError(f"say REQUEST_FILE or --deployment; {name} may use {served}")
         body = strict.read_json(request_file.read()) if request_file else example(deployment or "")
-        explanation = explain_of_key(snapshot, key, suppose(body, headers, at, options["path"]))
+        way = {"method": options["method"], "passed": snapshot.passthrough}
+        call = suppose(body, headers, at, options["path"], **way)
+        explanation = explain_of_key(snapshot, key, call)
     except (PolicyError, ProxyError) as error:
         raise click.ClickException(str(error)) from None
     data = orjson.dumps(explanation.data(), option=orjson.OPT_INDENT_2).decode()

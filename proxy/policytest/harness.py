@@ -15,7 +15,6 @@ from proxy.app import Rooms, assembled
 from proxy.cache import NullCache
 from proxy.dialects import Received, writing
 from proxy.dialects.base import AnswerWriter
-from proxy.dialects.passed import read_passed
 from proxy.dialects.passed_answer import PassedWriter
 from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
@@ -37,7 +36,7 @@ from proxy.limits.claims import claims_of
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import CHAT, LEGACY, example
+from proxy.policy.review.sample_call import CHAT, LEGACY, example, read_supposed
 from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import Gate
@@ -203,10 +202,7 @@ class _Exchange:
         return head
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
-        if head.passed is not None:
-            self._call = read_passed(head, self._body, len(self._body), caller)
-        else:
-            self._call = dialects.read_call(head, self._body, caller=caller)
+        self._call = read_supposed(head, self._body, caller)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:

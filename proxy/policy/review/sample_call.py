@@ -4,22 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from proxy.dialects import Received, parse_head, read_call
-from proxy.types import Call, Json
+from proxy.dialects import BODILESS, Received, parse_head, read_call
+from proxy.errors import BadRequest
+from proxy.types import Call, Json, RequestHead
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPaths
 
 CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
+OF_AN_ID = (
+    "Which target a call to this path goes to stands in its id, which is opened when it comes."
+)
 
 
-def suppose(body: Json, headers: Mapping[str, str], at: datetime, path: str | None = None) -> Call:
+def suppose(
+    body: Json,
+    headers: Mapping[str, str],
+    at: datetime,
+    path: str | None = None,
+    *,
+    method: str = "POST",
+    passed: PassedPaths | None = None,
+) -> Call:
     """Return the call that a request would be, without a credential.
 
-    Without a ``path`` a body with a prompt goes to OpenAI's legacy route, any other to chat. Raise
-    ``Refused`` for a request that no policy would ever see.
+    Without a ``path`` a body with a prompt goes to OpenAI's legacy route, any other to chat;
+    ``passed`` are the paths that policy has passed on. Raise ``Refused`` for a request that no
+    policy would ever see.
     """
     path = path or (LEGACY if "prompt" in body else CHAT)
     named = {name.lower(): value for name, value in headers.items()}
-    return read_call(parse_head("POST", path, named, Received("supposed", "supposed", at)), body)
+    received = Received("supposed", "supposed", at=at, passed=lambda: passed)
+    return read_supposed(parse_head(method, path, named, received), body)
+
+
+def read_supposed(head: RequestHead, body: Json, caller: str = "") -> Call:
+    """Return the call of a head and a body. Raise ``BadRequest`` for one about a response that its
+    provider keeps."""
+    if head.passed is not None:
+        from proxy.dialects.passed import read_passed  # noqa: PLC0415  # few calls are such
+
+        body = {} if head.method == "GET" else body
+        return read_passed(head, body, len(body), caller)
+    if head.endpoint == "stored":
+        raise BadRequest(OF_AN_ID)
+    if head.endpoint in BODILESS:
+        return Call(head, {}, caller=caller)
+    return read_call(head, body, caller=caller)
 
 
 def example(deployment: str) -> Json:

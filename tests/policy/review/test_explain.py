@@ -53,6 +53,7 @@ deployments:
     policy: public
     targets: [{upstream: openai, model: m, price: {input: 1, output: 2}}]
     fallback: [{upstream: eu, model: spare}]
+    passthrough: [/v1/rerank, {path: '/v1/files/{id}', methods: [GET]}]
   even:
     balance: least_loaded
     targets: [{upstream: openai, model: a}, {upstream: eu, model: b}]
@@ -263,8 +264,26 @@ def test_a_call_that_a_rule_refuses_is_explained_and_so_no_failure(folder: Path)
 
 
 @pytest.mark.parametrize(
+    ("arguments", "decided", "why"),
+    [
+        (("--path", "/v1/rerank"), "POST /v1/rerank", "it is sent once"),
+        (("--path", "/v1/files/a", "--method", "GET"), "GET /v1/files/{id}", "it may be sent"),
+    ],
+)
+def test_a_path_that_is_passed_on_is_explained(
+    arguments: tuple[str, ...], decided: str, why: str, folder: Path
+) -> None:
+    code, text = run(folder, "--deployment", "support-chat", *arguments)
+
+    assert code == 0, text
+    assert f"passed on: {decided} ({why}" in text
+
+
+@pytest.mark.parametrize(
     ("arguments", "body", "words"),
     [
+        (("--path", "/v1/responses/a/cancel", "--deployment", "c"), None, "stands in its id"),
+        (("--path", "/v1/rerank", "--method", "PUT", "--deployment", "c"), None, "POST only"),
         (("-",), b'{"model": "support-chat", "prompt": "Hi", "n": "5"}', "n: must be an integer"),
         (("-",), b"{", "JSON"),
         (("--path", "/nowhere", "--deployment", "c"), None, "There is no such path."),
