@@ -23,7 +23,7 @@ from proxy.offload import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
 from proxy.types.passthrough import (
     MOST_VALUE,
-    PassedOn,
+    BoundedUpload,
     PassedPath,
     PassedRequest,
     Upload,
@@ -104,7 +104,6 @@ def build_passed(
         media_type = JSON
     if upload is not None and is_form(media_type):
         upload = FormUpload(upload, media_type, target)
-    is_repeatable = path.may_repeat(passed.method) and upload is None
     return UpstreamRequest(
         url=url,
         headers=_headers(headers, call.head.headers, dialect, media_type),
@@ -112,7 +111,9 @@ def build_passed(
         endpoint="passthrough",
         dropped=(*dropped, *(["some of the query"] if left_out else [])),
         most_answered=0,
-        passed=PassedOn(passed.method, upload, path.most_bytes, fresh=not is_repeatable),
+        method=passed.method,
+        upload=None if upload is None else BoundedUpload(upload, path.most_bytes),
+        fresh=not path.may_repeat(passed.method),
     )
 
 

@@ -21,7 +21,7 @@ from proxy.offload import LARGE_BYTES
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Pin, Target, Translated, Way
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedOn
+    from proxy.types.passthrough import BoundedUpload
 
 MODEL = "{model}"  # its place in an address
 _WORDS = re.compile(r"[A-Za-z0-9._-]{1,64}(?:, ?[A-Za-z0-9._-]{1,64}){0,31}")
@@ -32,8 +32,9 @@ _WORDS = re.compile(r"[A-Za-z0-9._-]{1,64}(?:, ?[A-Za-z0-9._-]{1,64}){0,31}")
 class UpstreamRequest:
     """One request as an upstream of its dialect wants it. ``endpoint`` is the target's, ``headers``
     are those of all requests that go this way, which nobody changes;
-    ``most_answered`` are the tokens that all answers to it may have. One that is ``passed`` on is
-    sent in a way of its own."""
+    ``most_answered`` are the tokens that all answers to it may have. Where there is an ``upload``,
+    that is its body. ``fresh`` asks for a connection of its own, on which nothing can have been
+    taken unnoticed."""
 
     url: str
     headers: dict[str, str]
@@ -41,8 +42,9 @@ class UpstreamRequest:
     endpoint: Endpoint
     dropped: tuple[str, ...]
     most_answered: int
-    passed: PassedOn | None = None
     method: str = "POST"
+    upload: BoundedUpload | None = None
+    fresh: bool = False
 
 
 def translated(

@@ -44,7 +44,7 @@ from proxy.record import Record, TraceIds
 from proxy.types import Call, Chunk, Head, Json, Plan, RequestHead, Timeouts
 from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
-from proxy.types.passthrough import PassedOn, PassedPaths
+from proxy.types.passthrough import BoundedUpload, PassedPaths
 from proxy.upstream import Upstreams
 from proxy.upstream.answer_reader import KEPT
 from proxy.upstream.health import Health
@@ -275,29 +275,8 @@ class _Http:
         fresh: bool = False,
         method: str = "POST",
     ) -> _Reply:
-        return await self._answered(url, headers, body, timeouts, on_sent)
-
-    async def pass_on(
-        self,
-        passed: PassedOn,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        timeouts: Timeouts,
-        on_sent: Callable[[], None] = nothing,
-    ) -> _Reply:
-        return await self._answered(url, headers, body or b"{}", timeouts, on_sent)
-
-    async def _answered(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        timeouts: Timeouts,
-        on_sent: Callable[[], None],
-    ) -> _Reply:
         says = self.answers.pop(0) if self.answers else DEFAULT
-        question = orjson.loads(body)
+        question = orjson.loads(body or b"{}")
         self.asked.append(SentRequest(url, dict(headers), question))
         if says.fault == "connect":
             raise UpstreamUnavailable("The upstream cannot be reached.")
@@ -306,6 +285,18 @@ class _Http:
             await asyncio.sleep(timeouts.first_byte)
             raise UpstreamTimeout("first_byte" if timeouts.first_byte < timeouts.total else "total")
         return _Reply(says, answers.pieces(says, url, question))
+
+    async def send_upload(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: BoundedUpload,
+        timeouts: Timeouts,
+        on_sent: Callable[[], None] = nothing,
+        *,
+        method: str = "POST",
+    ) -> _Reply:
+        raise RuntimeError("the body of a policy test is JSON")
 
 
 @dataclass(slots=True)

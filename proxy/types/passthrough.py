@@ -99,15 +99,11 @@ class PassedPath:
 
 
 @frozen
-class PassedOn:
-    """How a request is sent that is passed on: by which method, and with which body, where that is
-    not in memory. It has ``most_bytes`` at the most. ``fresh`` asks for a connection of its own, on
-    which nothing can have been taken unnoticed."""
+class BoundedUpload:
+    """An upload of ``most_bytes`` at the most, whatever its head says."""
 
-    method: str
-    upload: Upload | None
+    upload: Upload
     most_bytes: int
-    fresh: bool
 
 
 def filled(there: str, values: Mapping[str, str]) -> str:

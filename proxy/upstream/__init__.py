@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -201,7 +201,7 @@ class Upstreams:
             raise
         attempt = record.attempt(target, context.leg, self.new_span_id(), why)
         attempt.most_answered = request.most_answered
-        if request.passed is not None:
+        if request.endpoint == "passthrough":
             from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
 
             attempt.meter = passed.new_meter()
@@ -213,20 +213,21 @@ class Upstreams:
         """Send a request; return its reply once the head of that is there."""
         request, upstream, on_sent = asked.request, asked.target.upstream, asked.sent
         headers = self._headers(asked)
-        if request.passed is not None:
-            timeouts, how = upstream.timeouts.within(time_left, streamed=True), request.passed
-            how = replace(how, fresh=True) if fresh else how
-            return self.http.pass_on(how, request.url, headers, request.body, timeouts, on_sent)
-        streamed = asked.call.stream and DIALECTS[upstream.dialect].server.streams
+        is_passed = request.endpoint == "passthrough"
+        streamed = is_passed or (asked.call.stream and DIALECTS[upstream.dialect].server.streams)
         timeouts = upstream.timeouts.within(time_left, streamed=streamed)
+        url, method = request.url, request.method
+        if request.upload is not None:
+            upload = request.upload
+            return self.http.send_upload(url, headers, upload, timeouts, on_sent, method=method)
         return self.http.post(
-            request.url,
+            url,
             headers,
             request.body,
             timeouts,
             on_sent,
-            fresh=fresh,
-            method=request.method,
+            fresh=fresh or request.fresh,
+            method=method,
         )
 
     def _headers(self, asked: OpenAttempt) -> dict[str, str]:
@@ -246,7 +247,7 @@ class Upstreams:
         """Return the answer that a reply is, None where it is a refusal. One that is whole, is kept
         to its end, or is said again there, has a share of the memory for answers."""
         upstream, streamed = asked.target.upstream, asked.call.stream
-        if asked.request.passed is not None:
+        if asked.request.endpoint == "passthrough":
             return self._passed_on(asked, reply)
         meaning = meaning_of(DIALECTS[upstream.dialect].server.statuses, reply.status)
         if meaning not in ("answer", "flagged"):

@@ -23,9 +23,10 @@ from proxy.upstream.wire.names import LookUp, Names, Resolver
 from proxy.upstream.wire.pool import LINGER_S, Pool
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedOn
+    from proxy.types.passthrough import BoundedUpload
 
 MAX_PLACES = 1024
+BODILESS = frozenset({"DELETE", "GET"})
 
 
 class RequestTarget(NamedTuple):
@@ -60,14 +61,12 @@ def written(place: RequestTarget, headers: Mapping[str, str]) -> bytes:
     return text.encode("ascii")
 
 
-def _framing(passed: PassedOn, body: bytes) -> bytes:
-    """Return the last field of a head, which says where the body ends; a request by ``GET`` has
-    none."""
-    upload = passed.upload
-    if upload is not None and upload.length is None:
+def _framing(method: str, length: int | None) -> bytes:
+    """Return the last field of a head, which says where a body of so many bytes ends, or one of
+    chunks where that is None; a request by ``GET`` has none."""
+    if length is None:
         return b"transfer-encoding: chunked\r\n\r\n"
-    length = len(body) if upload is None else upload.length or 0
-    if not length and passed.method in ("DELETE", "GET"):
+    if not length and method in BODILESS:
         return b"\r\n"
     return b"content-length: %d\r\n\r\n" % length
 
@@ -202,10 +201,11 @@ class HttpClient:
         """Send a request, return the reply once its head is there. Raises ``UpstreamError``. Those
         of another ``method`` are about one thing each: where they lead is not kept."""
         if method != "POST":
-            place = KnownPlace(place_of(url, method))
+            target = place_of(url, method)
+            request, origin = written(target, headers) + _framing(method, len(body)), target.origin
         else:
             place = self._places[url] if url in self._places else self._place(url)
-        request, origin = place.written(headers, len(body)), place.target.origin
+            request, origin = place.written(headers, len(body)), place.target.origin
         until = self._now() + timeouts.total
         connection = None if fresh else self._pool.take_rested(origin)
         if connection is None:
@@ -228,49 +228,37 @@ class HttpClient:
             _connection=connection,
         )
 
-    async def pass_on(
+    async def send_upload(
         self,
-        passed: PassedOn,
         url: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: BoundedUpload,
         timeouts: Timeouts,
         on_sent: Callable[[], None] = nothing,
+        *,
+        method: str = "POST",
     ) -> HttpReply:
-        """Send a request by any method, its body as it comes where that is an upload: as fast as
-        the upstream takes it. Its URL is no place that is kept, as its client has named parts of
-        it. Raises ``UpstreamError``, and ``Refused`` where the upload does."""
-        place, upload = place_of(url, passed.method), passed.upload
-        head = written(place, headers) + _framing(passed, body)
-        until = self._now() + timeouts.total
-        fresh = passed.fresh
-        connection = None if fresh else self._pool.take_rested(place.origin)
-        if connection is None:
-            connection = await self._connected(place.origin, timeouts, until, fresh=fresh)
-        try:
-            if upload is None:
-                connection.send(head, body, until, on_sent)
-            else:
-                from proxy.upstream.wire.sending import Sending  # noqa: PLC0415  # few calls are such
+        """Send a request on a connection of its own, its body as it comes, as fast as the upstream
+        takes it. Raises ``UpstreamError``, and ``Refused`` where the upload does."""
+        from proxy.upstream.wire.sending import Sending  # noqa: PLC0415  # few calls are such
 
-                connection.send(head, b"", until, nothing)
-                sending = Sending(
-                    connection=connection,
-                    most_bytes=passed.most_bytes,
-                    idle=timeouts.idle,
-                    until=until,
-                )
-                await sending.run(upload, on_sent)
-            answer = await connection.head(timeouts.first_byte)
-        except BaseException as error:
-            stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
+        place = place_of(url, method)
+        request = written(place, headers) + _framing(method, body.upload.length)
+        until = self._now() + timeouts.total
+        connection = await self._connected(place.origin, timeouts, until, fresh=True)
+        try:
+            connection.send(request, b"", until, nothing)
+            sending = Sending(
+                connection=connection, most_bytes=body.most_bytes, idle=timeouts.idle, until=until
+            )
+            await sending.run(body.upload, on_sent)
+            head = await connection.head(timeouts.first_byte)
+        except BaseException:
             self._pool.give_back(place.origin, connection)
-            if stale:
-                raise UpstreamStale from None
             raise
         return HttpReply(
-            status=answer.status,
-            headers=answer.headers,
+            status=head.status,
+            headers=head.headers,
             _timeouts=timeouts,
             _pool=self._pool,
             _origin=place.origin,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from proxy.types import Timeouts
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedOn
+    from proxy.types.passthrough import BoundedUpload
 
 Take = Callable[[bytes], bool]
 """Takes bytes of a body as they come. False if who waits for them has to be woken all the same."""
@@ -106,13 +106,15 @@ class Http(Protocol):
         method: str = "POST",
     ) -> Reply: ...
 
-    async def pass_on(
+    async def send_upload(
         self,
-        passed: PassedOn,
         url: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: BoundedUpload,
         timeouts: Timeouts,
         on_sent: Callable[[], None] = nothing,
+        *,
+        method: str = "POST",
     ) -> Reply:
-        """Send a request by any method, its body as it comes where that is an upload."""
+        """Send a request on a connection of its own, its body as it comes. Raise what the upload
+        raises, too."""

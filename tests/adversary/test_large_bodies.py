@@ -13,7 +13,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -96,7 +96,7 @@ def upstream_of(got: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str
 
     async def script(asked: Asked, wire: Wire) -> None:
         got.append(asked.body)
-        known = {"chat/completions": chat, "responses": response}
+        known: dict[str, Callable[..., Any]] = {"chat/completions": chat, "responses": response}
         made = next((make for end, make in known.items() if asked.path.endswith(end)), legacy)
         await answer(made())(asked, wire)
 

@@ -73,7 +73,7 @@ def test_the_body_names_the_targets_model_and_nothing_that_is_the_policys() -> N
 
     assert made.body == b'{"model":"rerank-1","top_n":2}'
     assert made.headers["content-type"] == "application/json"
-    assert made.passed.fresh
+    assert made.fresh
     with pytest.raises(BadField):
         built(RERANK, "/v1/rerank", api_base="http://x")
     dropping = replace(OPENAI, drops=frozenset({"session"}))

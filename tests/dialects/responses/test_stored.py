@@ -97,6 +97,7 @@ async def test_its_key_gets_what_the_provider_says_for_nothing(
     asked = there.last
     assert (asked.method, asked.path) == (method, f"/v1/responses/resp_1{suffix}")
     assert (asked.body, "content-type" in asked.headers) == (b"", False)
+    assert asked.headers.get("content-length") == ("0" if method == "POST" else None)
     assert asked.headers["authorization"] == "Bearer sk-upstream-secret"
     assert headers["x-headrace-cost-usd"] == "0"
     [_, record] = await there.proxy.sink.wait(2)
