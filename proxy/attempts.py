@@ -9,7 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from proxy.errors import RequestTimeout, UpstreamFinding, UpstreamTimeout
+from proxy.errors import (
+    BadField,
+    BadRequest,
+    GuardBlocked,
+    RequestTimeout,
+    TooLarge,
+    UpstreamFinding,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
 from proxy.frozen import frozen
 from proxy.meter import Meter
 from proxy.types import Target
@@ -100,7 +109,7 @@ class Skip:
 
 
 Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
-Loss = Literal["client_left", "upstream_broke", "guard", "retry", "hedge", "stopped"]
+Loss = Literal["client_left", "refused", "upstream_broke", "guard", "retry", "hedge", "stopped"]
 
 
 class Fate(NamedTuple):
@@ -159,21 +168,32 @@ def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served:
 
 
 def loss(attempt: Attempt, use: Money, outcome: Outcome) -> Loss | None:
-    """Return why nobody got the answer of an attempt to its end; None where somebody did.
+    """Return why nobody got the answer of an attempt to its end; None where somebody did, and where
+    the request was at fault and nothing was used.
 
     ``retry`` is an attempt that failed and was followed by another, of this target or the next;
-    ``stopped`` one that the proxy itself ended.
+    ``stopped`` one that the proxy itself ended; ``refused`` one whose request was at fault.
     """
     if use != "abandoned":
         return LOSS_OF_USE.get(use)
     if attempt.lost:
         return "hedge"
-    if attempt.error not in (None, "cancelled") and outcome != "client_error":
-        return "upstream_broke"
-    return LOSS_OF_OUTCOME[outcome]
+    if attempt.error is None or attempt.error == "cancelled":
+        return LOSS_OF_OUTCOME[outcome]
+    cause = LOSS_OF_ERROR.get(attempt.error, "upstream_broke")
+    return None if cause == "refused" and not attempt.is_counted else cause
 
 
 LOSS_OF_USE: Mapping[Money, Loss] = {"blocked": "guard", "retried": "retry"}
+LOSS_OF_ERROR: Mapping[str, Loss] = {
+    BadField.code: "refused",
+    BadRequest.code: "refused",
+    GuardBlocked.code: "guard",
+    RequestTimeout.code: "client_left",
+    TooLarge.code: "refused",
+    UpstreamRefused.code: "refused",
+}
+"""What an attempt's own error says of its loss; any other is the upstream's doing."""
 LOSS_OF_OUTCOME: Mapping[Outcome, Loss] = {
     "success": "hedge",
     "client_error": "client_left",  # its own time was over

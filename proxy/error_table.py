@@ -56,6 +56,7 @@ ERROR_TABLE = (
     ErrorRow(errors.LoopDetected),
     ErrorRow(errors.ClientGone),
     ErrorRow(errors.UpstreamRefused, status="the upstream's"),
+    ErrorRow(errors.UpstreamNotFound, status="the upstream's"),
     ErrorRow(errors.UpstreamRejectedKey),
     ErrorRow(errors.UpstreamForbids),
     ErrorRow(errors.UpstreamUnavailable, status="502, or its 429 or 503"),

@@ -256,6 +256,18 @@ class UpstreamRefused(UpstreamError):
         self.should_retry = False if is_retried else None
 
 
+class UpstreamNotFound(UpstreamRefused):
+    """The upstream does not know the model or the path that the deployment names; its status and
+    message pass. The client cannot mend it, and another target may know its own."""
+
+    code = "upstream_not_found"
+    final = False
+
+    def __init__(self, message: str, *, upstream_status: int, param: str | None = None) -> None:
+        super().__init__(message, upstream_status=upstream_status, param=param)
+        self.should_retry = False
+
+
 class UpstreamRejectedKey(UpstreamError):
     """The upstream refused the credential that the policy gave; the client cannot mend it."""
 

@@ -21,6 +21,9 @@ from proxy.errors import (
     ProxyError,
     Refused,
     UpstreamError,
+    UpstreamNotFound,
+    UpstreamRefused,
+    UpstreamTimeout,
 )
 from proxy.frames import let_frames_go
 from proxy.frozen import frozen
@@ -253,12 +256,20 @@ class Record:
             return "proxy_error"
         if self.error is None:
             return "success"
-        if isinstance(self.error, ClientGone):
-            return "client_abort"
-        if isinstance(self.error, UpstreamError):
-            return "timeout" if self.error.status == 504 else "upstream_error"
-        if isinstance(self.error, LimitExceeded):
-            return "limited"
-        if isinstance(self.error, GuardBlocked):
-            return "blocked"
-        return "client_error" if isinstance(self.error, Refused) else "proxy_error"
+        for error, outcome in OUTCOME_OF_ERROR:
+            if isinstance(self.error, error):
+                return outcome
+        return "proxy_error"
+
+
+OUTCOME_OF_ERROR: tuple[tuple[type[ProxyError], Outcome], ...] = (
+    (ClientGone, "client_abort"),
+    (UpstreamTimeout, "timeout"),
+    (UpstreamNotFound, "upstream_error"),
+    (UpstreamRefused, "client_error"),
+    (UpstreamError, "upstream_error"),
+    (LimitExceeded, "limited"),
+    (GuardBlocked, "blocked"),
+    (Refused, "client_error"),
+)
+"""The outcome of a call that ends with an error: the first of whose kind it is."""

@@ -12,8 +12,8 @@ from proxy.types import Target, Upstream
 TARGET = Target(Upstream("up", "openai", "http://127.0.0.1:9"), "m")
 
 
-def attempt(error: str | None = None, *, lost: bool = False) -> Attempt:
-    return Attempt(TARGET, 0, "1" * 16, 0.0, error=error, lost=lost)
+def attempt(error: str | None = None, *, lost: bool = False, began: float | None = None) -> Attempt:
+    return Attempt(TARGET, 0, "1" * 16, 0.0, error=error, lost=lost, began=began)
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,20 @@ def attempt(error: str | None = None, *, lost: bool = False) -> Attempt:
         ("abandoned", attempt("upstream_unavailable"), "client_abort", "upstream_broke"),
         ("abandoned", attempt("upstream_idle_timeout"), "timeout", "upstream_broke"),
         ("abandoned", attempt("request_timeout"), "client_error", "client_left"),
+        ("abandoned", attempt("upstream_refused"), "client_error", None),
+        ("abandoned", attempt("upstream_refused", began=2.0), "client_error", "refused"),
+        ("abandoned", attempt("upstream_not_found"), "upstream_error", "upstream_broke"),
+        ("abandoned", attempt("invalid_value"), "client_error", None),
+        ("abandoned", attempt("guardrail_blocked"), "blocked", "guard"),
+        ("abandoned", attempt("upstream_unavailable"), "client_error", "upstream_broke"),
         ("abandoned", attempt("cancelled"), "upstream_error", "upstream_broke"),
         ("abandoned", attempt("cancelled"), "proxy_error", "stopped"),
         ("abandoned", attempt("cancelled"), "blocked", "guard"),
     ],
 )
-def test_a_loss_has_one_cause(use: Money, made: Attempt, outcome: Outcome, why: Loss) -> None:
+def test_a_loss_has_one_cause(
+    use: Money, made: Attempt, outcome: Outcome, why: Loss | None
+) -> None:
     assert loss(made, use, outcome) == why
 
 

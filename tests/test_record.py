@@ -17,8 +17,12 @@ from proxy.errors import (
     LimitStoreUnavailable,
     Overloaded,
     Stopping,
+    UpstreamForbids,
     UpstreamInvalid,
+    UpstreamNotFound,
+    UpstreamRefused,
     UpstreamTimeout,
+    UpstreamUnavailable,
 )
 from proxy.record import Record, TraceIds
 from proxy.types import Parent, RequestHead, Target, Upstream
@@ -44,6 +48,10 @@ def record() -> Record:
         (ClientGone(), "client_abort"),
         (UpstreamTimeout("idle"), "timeout"),
         (UpstreamInvalid("x"), "upstream_error"),
+        (UpstreamUnavailable("x", upstream_status=503), "upstream_error"),
+        (UpstreamForbids("x", upstream_status=402), "upstream_error"),
+        (UpstreamNotFound("x", upstream_status=404), "upstream_error"),
+        (UpstreamRefused("x", upstream_status=400), "client_error"),
         (Stopping(), "proxy_error"),
         (LimitExceeded("x", "calls", "requests", 1.0), "limited"),
         (LimitStoreUnavailable("calls", 1.0), "proxy_error"),

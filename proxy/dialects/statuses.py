@@ -32,6 +32,7 @@ Statuses = Mapping[int, Meaning]
 USUAL: Statuses = {
     200: "answer",
     401: "credential",
+    402: "forbidden",  # what is left of our credit does not pay for this call, or for any
     403: "forbidden",
     407: "credential",
     408: "outage",

@@ -17,6 +17,7 @@ from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import (
     ProxyError,
     RequestTimeout,
+    UpstreamRefused,
     UpstreamStale,
     UpstreamTimeout,
 )
@@ -26,6 +27,7 @@ from proxy.ports import HandOn
 from proxy.record import Record
 from proxy.turn import LoopTurns
 from proxy.types import Call, Chunk, Head, Target
+from proxy.upstream.blame import blame
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
 from proxy.upstream.reply import MemoryShare, Reply
@@ -61,6 +63,8 @@ class OpenAttempt:
             error = RequestTimeout("The time that the request allowed is over.")
             self.attempt.error = error.code
             return error
+        if isinstance(error, UpstreamRefused):
+            error = blame(error, self.call, self.target)
         if isinstance(error, ProxyError):
             conceal(error, self.target.upstream)
             self._name_by_client(error)

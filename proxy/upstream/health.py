@@ -20,6 +20,7 @@ from proxy.errors import (
     UpstreamBusy,
     UpstreamError,
     UpstreamForbids,
+    UpstreamNotFound,
 )
 from proxy.types import Breaker, Endpoint, Target, Upstream
 from proxy.upstream.wire.pool import NoPlace
@@ -29,7 +30,7 @@ MAX_CALLERS = 4096  # that fail now, at all endpoints of all targets
 BUSY_S = 1.0
 RETRY_SHARE = 0.2
 RETRIES_SAVED = 10.0
-TELLS_NOTHING = (UpstreamForbids, AnswerTooLarge, NoPlace)
+TELLS_NOTHING = (UpstreamForbids, UpstreamNotFound, AnswerTooLarge, NoPlace)
 Circuit = Literal["closed", "half_open", "open"]
 OnChange = Callable[[Target, Endpoint, Circuit], None]
 
@@ -116,9 +117,9 @@ class Slot:
 
     def failed(self, error: BaseException) -> None:
         """Note a failure that says something of the target: one that is the request's own fault
-        says that it works. A call that is forbidden may be so for what it asks, or for whom, an
-        answer is too large for somebody who asked for it, and where all connections are in use
-        nobody was asked."""
+        says that it works. A call that is forbidden may be so for what it asks, or for whom, a
+        model is unknown by the name that a policy has for it, an answer is too large for somebody
+        who asked for it, and where all connections are in use nobody was asked."""
         if isinstance(error, ProxyError) and error.final:
             self.worked = True
         elif isinstance(error, UpstreamError) and not isinstance(error, TELLS_NOTHING):

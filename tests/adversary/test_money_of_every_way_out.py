@@ -131,6 +131,17 @@ async def failing(client: Client, upstream: ScriptedUpstream) -> None:
     await call(client)
 
 
+async def at_fault(client: Client, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer({"error": {"code": "context_length_exceeded"}}, 400))
+    await call(client)
+
+
+async def at_fault_midway(client: Client, upstream: ScriptedUpstream) -> None:
+    error = {"error": {"message": "no", "type": "invalid_request_error"}}
+    upstream.answer_with(stream([*legacy_events("y" * 40), error]))
+    await call(client, stream=True)
+
+
 async def retried(client: Client, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({}, 503), answer(legacy()))
     await call(client)
@@ -260,6 +271,8 @@ WAYS: dict[Way, Expected] = {
     gone_from_one_that_reasons: Expected((left(22 + 80),)),  # 20 tokens were allowed
     gone_from_two: Expected((left(20), left(20)._replace(why="hedge")), HEDGE),
     cut: Expected((Row("first", "partial_estimate", 60_000, "abandoned", "upstream_broke"),)),
+    at_fault: Expected((Row("first", "none", None, "abandoned", None),)),
+    at_fault_midway: Expected((Row("first", "partial_estimate", 60_000, "abandoned", "refused"),)),
     failing: Expected(
         (
             Row("first", "none", None, "retried", "retry"),
@@ -418,4 +431,4 @@ async def test_every_account_of_a_way_says_the_same(
 def test_every_cause_of_a_loss_is_gone_through() -> None:
     causes = {row.loss for expected in WAYS.values() for row in expected.rows}
 
-    assert causes == {None, "client_left", "upstream_broke", "guard", "retry", "hedge"}
+    assert causes == {None, "client_left", "refused", "upstream_broke", "guard", "retry", "hedge"}

@@ -160,7 +160,7 @@ WAYS: dict[Way, Expected] = {
     stranger: Expected("client_error"),
     nowhere: Expected("client_error"),
     misspelt: Expected("client_error"),
-    refused: Expected("upstream_error", (FAILED,)),
+    refused: Expected("client_error", (FAILED,)),
     failing: Expected("upstream_error", (FAILED,)),
     fallback: Expected("success", (RETRIED, ("fallback", "provider", 22, 1, "useful"))),
     garbled: Expected(

@@ -16,6 +16,7 @@ from proxy.errors import (
     UpstreamBusy,
     UpstreamDenied,
     UpstreamForbids,
+    UpstreamNotFound,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -84,10 +85,18 @@ def test_an_answer_between_failures_keeps_it_closed() -> None:
         UpstreamRefused("x", upstream_status=501),
         UpstreamDenied("x", upstream_status=446),
         UpstreamForbids("x", upstream_status=403),
+        UpstreamNotFound("x", upstream_status=404),
         AnswerTooLarge("x"),
         NoPlace(),
     ],
-    ids=["refused", "denied", "forbidden", "too large", "no place among our connections"],
+    ids=[
+        "refused",
+        "denied",
+        "forbidden",
+        "not found",
+        "too large",
+        "no place among our connections",
+    ],
 )
 def test_what_is_not_the_targets_fault_never_opens_the_circuit(failure: ProxyError) -> None:
     watched = Watched()

@@ -1,0 +1,80 @@
+"""Whose fault it is that an upstream does not know what it is asked for: the client's, where that
+named something that the upstream keeps, else the policy's, as a deployment names model and path.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from proxy.errors import UpstreamNotFound, UpstreamRefused
+from proxy.types import Call, Target
+
+UNKNOWN = frozenset({404, 405, 410})
+MODEL_CODES = frozenset(
+    {
+        "DeploymentNotFound",
+        "invalid_model",
+        "model_not_active",
+        "model_not_available",
+        "model_not_found",
+        "unknown_model",
+    }
+)
+"""The codes by which upstreams say, under any status, that they do not know the model."""
+KEPT_SUFFIXES = ("_id", "_ids", "_file")
+KEPT_NAMES = frozenset({"container", "conversation", "file"})
+OWN_IDS = frozenset({"call_id", "tool_call_id", "tool_use_id", "user_id"})
+"""Ids that name nothing that an upstream keeps."""
+MOST_VALUES = 10_000  # of a body that are looked at
+
+
+def blame(error: UpstreamRefused, call: Call, target: Target) -> UpstreamRefused:
+    """Return the error of an upstream that finds a request at fault, or one of another kind where
+    the fault is that of the policy, which names a model or a path that the upstream does not know.
+    """
+    if not _is_policys_fault(error, call, target):
+        return error
+    status = error.upstream_status or error.status
+    found = UpstreamNotFound(error.message, upstream_status=status, param=error.param)
+    found.findings, found.usage = error.findings, error.usage
+    return found.worded(error.upstream_code, error.upstream_type)
+
+
+def _is_policys_fault(error: UpstreamRefused, call: Call, target: Target) -> bool:
+    if error.upstream_code in MODEL_CODES:
+        return True
+    if error.upstream_status not in UNKNOWN:
+        return False
+    if _is_about_what_is_kept(call):
+        return False
+    return target.model in error.message or not _has_ids(call.body)
+
+
+def _is_about_what_is_kept(call: Call) -> bool:
+    """True if a client says in the path which thing of those that an upstream keeps is meant, or
+    leans on one."""
+    passed = call.head.passed
+    if passed is not None and passed.path != call.head.route:
+        return True
+    return call.head.endpoint == "stored" or call.pin is not None
+
+
+def _has_ids(body: dict[str, Any]) -> bool:
+    """True if a field of a body names something that an upstream keeps, as far as is looked."""
+    values: deque[Any] = deque((body,))
+    for _ in range(MOST_VALUES):
+        if not values:
+            return False
+        value = values.popleft()
+        if isinstance(value, dict):
+            if any(_is_id(name) for name in value):
+                return True
+            values.extend(value.values())
+        elif isinstance(value, list):
+            values.extend(value)
+    return False
+
+
+def _is_id(name: str) -> bool:
+    return name not in OWN_IDS and (name in KEPT_NAMES or name.endswith(KEPT_SUFFIXES))

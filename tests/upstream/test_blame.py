@@ -1,0 +1,102 @@
+"""Whose fault it is that an upstream does not know what it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.errors import UpstreamFinding, UpstreamNotFound, UpstreamRefused
+from proxy.types import Call, Endpoint, Pin, RequestHead, Target, Upstream
+from proxy.types.passthrough import PassedRequest
+from proxy.upstream.blame import MOST_VALUES, blame
+
+TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-small")
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+FILE_PART = {"type": "file", "file": {"file_id": "file-9"}}
+WITH_FILE = {"messages": [{"role": "user", "content": [FILE_PART]}]}
+OF_TOOLS = {"messages": [{"role": "tool", "tool_call_id": "call_1", "content": "x"}]}
+
+
+def call(
+    body: dict[str, Any] = CHAT,
+    endpoint: Endpoint = "chat",
+    passed: tuple[str, str] | None = None,
+    pin: Pin | None = None,
+) -> Call:
+    """A call, of a listed path and of the client's where it is passed on."""
+    route, path = passed or ("/v1/chat/completions", "")
+    given = None if passed is None else PassedRequest("GET", path)
+    head = RequestHead("openai", endpoint, route, "req_1", passed=given)
+    return Call(head, body, pin=pin)
+
+
+def refused(status: int, code: str | None = None, message: str = "no") -> UpstreamRefused:
+    return UpstreamRefused(message, upstream_status=status).worded(code, None)
+
+
+def of_file(path: str = "/v1/files/file-9") -> Call:
+    return call({}, "passthrough", ("/v1/files/{file_id}", path))
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [
+        pytest.param(refused(404), call(), id="a path that nobody serves"),
+        pytest.param(refused(405), call(), id="a path of another method"),
+        pytest.param(refused(410), call(), id="a model that is no more"),
+        pytest.param(refused(404), call(OF_TOOLS), id="ids that are no names"),
+        pytest.param(
+            refused(404, message="gpt-small: none"), call(WITH_FILE), id="the model by name"
+        ),
+        pytest.param(refused(400, "model_not_found"), call(), id="the model by a code"),
+        pytest.param(refused(404, "DeploymentNotFound"), of_file(), id="the model by Azure's code"),
+        pytest.param(
+            refused(404),
+            call({}, "passthrough", ("/v1/images/edits", "/v1/images/edits")),
+            id="a path that names nothing",
+        ),
+    ],
+)
+def test_the_model_and_the_path_are_named_by_the_policy(
+    error: UpstreamRefused, asked: Call
+) -> None:
+    found = blame(error, asked, TARGET)
+
+    assert isinstance(found, UpstreamNotFound)
+    assert (found.status, found.upstream_status) == (error.status, error.upstream_status)
+    assert (found.message, found.upstream_code) == (error.message, error.upstream_code)
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [
+        pytest.param(refused(400, "context_length_exceeded"), call(), id="a long prompt"),
+        pytest.param(refused(413), call(), id="a large body"),
+        pytest.param(refused(404), of_file(), id="a file that is gone"),
+        pytest.param(refused(404, message="no gpt-small"), of_file(), id="in whatever words"),
+        pytest.param(refused(405), of_file(), id="a thing that is not deleted"),
+        pytest.param(refused(404), call({}, "stored"), id="a response that is gone"),
+        pytest.param(refused(404), call(WITH_FILE), id="a file in a chat"),
+        pytest.param(refused(404), call({"input_file_id": "f"}, "passthrough"), id="in a body"),
+        pytest.param(refused(404), call(pin=Pin("openai", "m", "resp_1", "resp_s")), id="a state"),
+    ],
+)
+def test_what_a_client_names_is_its_own_doing(error: UpstreamRefused, asked: Call) -> None:
+    assert blame(error, asked, TARGET) is error
+
+
+def test_a_body_is_looked_at_as_far_as_its_bound() -> None:
+    beyond = {"input": ["x"] * MOST_VALUES, "more": [{"file_id": "f"}]}
+
+    assert isinstance(blame(refused(404), call(beyond), TARGET), UpstreamNotFound)
+
+
+def test_what_else_an_error_brings_stays() -> None:
+    error = refused(404)
+    error.findings = (UpstreamFinding("input", "x", found=True),)
+    error.usage = {"prompt_tokens": 3}
+
+    found = blame(error, call(), TARGET)
+
+    assert (found.findings, found.usage) == (error.findings, error.usage)
