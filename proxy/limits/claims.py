@@ -58,7 +58,8 @@ def _claim(template: ClaimTemplate, weights: Weights, call: Call) -> Claim:
         amount = amounts[0] if legs == ONLY else min(sum([amounts[leg] for leg in legs]), MOST)
     if personal:
         scope = scope.replace(A_USER, str(call.head.user or call.body.get("user") or ""))
-    return Claim(limit, scope, amount, personal=personal)
+    is_free = limit.kind.estimated and call.head.endpoint in UNBILLED
+    return Claim(limit, scope, amount, personal=personal, only_counts=is_free)
 
 
 def _templates(plan: Plan) -> list[ClaimTemplate]:

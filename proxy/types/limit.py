@@ -188,13 +188,15 @@ class Claim:
     """What one call asks of one counter: an ``amount`` as estimated, at least 0.
 
     ``scope`` says whose counter it is, such as ``key:support-widget`` or ``tag.team:support``. It
-    is ``personal`` where it names a user.
+    is ``personal`` where it names a user. One that ``only_counts`` always fits: what a call may
+    turn out to owe was used before it came.
     """
 
     limit: Limit
     scope: str
     amount: int
     personal: bool = False
+    only_counts: bool = False
 
 
 class ClaimTemplate(NamedTuple):

@@ -14,7 +14,8 @@
 --
 -- A negative claim never fits, and what was used is never negative.
 --
--- A claim is {amount, shadow, kind, capacity, warn, ...}, and then of a rate (1) its unit_debt and
+-- A claim is {amount, shadow, kind, capacity, warn, ...}, with 2 for shadow where it is only
+-- counted, whatever is left, and then of a rate (1) its unit_debt and
 -- drain, of a budget (2) the four bounds of its windows, of concurrency (3) the lease in ms.
 --
 -- A call's key holds what it was charged, until it is settled. If that is gone, the store has lost
@@ -30,6 +31,7 @@ local MOST = 9007199254740991
 local NEVER, WARNED, FRESH = -1, 1, 2
 local BUSY, GRACE, DAY = 1000, 60000, 86400000
 local BUDGET, CONCURRENCY = 2, 3
+local COUNTED = 2
 
 local now = tonumber(ARGV[1])
 if not now then
@@ -188,7 +190,7 @@ local function admit(first, call, charging)
     if again then claim[1] = 0 end
     seen[n] = KINDS[claim[3]].look(KEYS[first + n], claim)
     if amount < 0 then seen[n].wait = NEVER end
-    if again then seen[n].wait = 0 end
+    if again or claim[2] == COUNTED then seen[n].wait = 0 end
     if seen[n].wait ~= 0 and claim[2] == 0 then refused = true end
     claim[1] = amount
   end

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 from proxy.frozen import frozen
 from proxy.limits.stores.local_fallback import LocalFallback, has_closed
 from proxy.limits.stores.lost_counters import LostCounters
-from proxy.limits.stores.store import CounterStore, StoreUnavailable
+from proxy.limits.stores.store import BilledOnce, CounterStore, StoreUnavailable
 from proxy.types.limit import Claim
 from proxy.types.outcome import READING, WAIT, Outcome, Standing
 
@@ -99,6 +99,8 @@ class FailoverStore:
     _unsettled: dict[str, Sequence[int]] = field(default_factory=dict)
     _deferred: dict[tuple[str, str, int], PendingCharge] = field(default_factory=dict)
     _unsent: dict[str, PendingCharge] = field(default_factory=dict)
+    _billed: BilledOnce = field(default_factory=BilledOnce)
+    _untold: dict[str, str] = field(default_factory=dict)  # what was billed meanwhile, and by whom
     _look: asyncio.Event = field(default_factory=asyncio.Event)
     _losses: LostCounters = field(init=False)
 
@@ -121,8 +123,10 @@ class FailoverStore:
 
     @property
     def pending(self) -> int:
-        """How many calls the shared store has still to settle, and budgets to charge."""
-        return len(self._unsettled) + len(self._deferred) + len(self._unsent)
+        """How many calls the shared store has still to settle, budgets to charge, and names of what
+        was billed to hear."""
+        charges = len(self._unsettled) + len(self._deferred) + len(self._unsent)
+        return charges + len(self._untold)
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         asked = not self._away
@@ -220,6 +224,21 @@ class FailoverStore:
         ends = min(claim.limit.calendar.around(wall)[2] for claim in claims)
         self._unsent[charge_id] = PendingCharge(claims, ends)
         self._look.set()
+
+    async def bill_once(self, name: str, owner: str) -> bool:
+        """As promised, and without asking for what was billed here. While the shared store is away
+        this instance decides alone; what it has billed is told when that is back."""
+        if not self._billed.bill(name, owner):
+            return False
+        if not self._away:
+            try:
+                return await self.remote.bill_once(name, owner)
+            except StoreUnavailable as error:
+                self._fail(error)
+        if self.pending < MOST_PENDING:
+            self._untold[name] = owner
+            self._look.set()
+        return True
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         """Return where the shared counters stand; this instance's own share while they are away."""
@@ -324,6 +343,7 @@ class FailoverStore:
             wall = int(self.fallback.utc() * 1000)
             sent = [self._settle(name) for name in list(self._unsettled)[:AT_ONCE]]
             sent += [self._charge(name, wall) for name in list(self._unsent)[:AT_ONCE]]
+            sent += [self._tell_billed(name) for name in list(self._untold)[:AT_ONCE]]
             for result in await asyncio.gather(*sent, return_exceptions=True):
                 if isinstance(result, BaseException):
                     raise result
@@ -337,3 +357,7 @@ class FailoverStore:
         if wall < pending.ends:
             await self.remote.charge(charge_id, pending.claims)
         del self._unsent[charge_id]
+
+    async def _tell_billed(self, name: str) -> None:
+        await self.remote.bill_once(name, self._untold[name])
+        del self._untold[name]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from proxy.limits.stores.counters import Budget, Counter, Leases, Rate, Taken, new_counter
+from proxy.limits.stores.store import BilledOnce
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import READING, Outcome, Standing, outcome
 
@@ -35,6 +36,7 @@ class MemoryStore:
     _counters: dict[Name, Counter] = field(default_factory=dict)
     _under_way: dict[str, list[Charge | None]] = field(default_factory=dict)
     _sweep_at: int = SWEEP_FROM
+    _billed: BilledOnce = field(default_factory=BilledOnce)
 
     def __post_init__(self) -> None:
         self._sweep_at = min(SWEEP_FROM, self.most)
@@ -54,6 +56,10 @@ class MemoryStore:
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         """As promised, but that an id is not remembered: nothing here fails half-way."""
         self.charge_now(claims, whole=whole)
+
+    async def bill_once(self, name: str, owner: str) -> bool:
+        """As promised, of the last ``MOST_BILLED`` names since the process has begun."""
+        return self._billed.bill(name, owner)
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         return self.look_now(claims).standings
@@ -104,7 +110,9 @@ class MemoryStore:
                 counters[name] = new_counter(limit)
             counter = counters[name]
             wait = counter.must_wait(limit, claim.amount, now, wall)
-            if wait and not limit.shadow:
+            if wait and claim.only_counts:
+                wait = 0
+            elif wait and not limit.shadow:
                 admitted = False
             looked += ((counter, limit, claim.amount, wait),)
         return admitted, looked
@@ -127,7 +135,8 @@ class MemoryStore:
         for claim in claims:
             limit = claim.limit
             counter = self._counters.get((limit.key, claim.scope)) or new_counter(limit)
-            counter.read(limit, counter.must_wait(limit, claim.amount, now, wall), wall, readings)
+            wait = counter.must_wait(limit, claim.amount, now, wall)
+            counter.read(limit, 0 if claim.only_counts else wait, wall, readings)
         return outcome(claims, readings)
 
     def settle_now(self, request_id: str, actuals: Sequence[int]) -> None:

@@ -20,7 +20,7 @@ from redis.exceptions import NoScriptError
 from proxy.frozen import frozen
 from proxy.limits.stores import wire
 from proxy.limits.stores.batch import BATCH, Batcher, Reply, ScriptCall
-from proxy.limits.stores.store import StoreUnavailable
+from proxy.limits.stores.store import BILLED_S, StoreUnavailable
 from proxy.limits.stores.wire import Wire
 from proxy.redis import FAULTS, RedisServer
 from proxy.types.limit import Claim
@@ -151,6 +151,16 @@ class RedisStore:
         amounts = [claim.amount for claim in claims]
         text = wire.charge(self._wire.claims(claims), amounts, whole=whole)
         await self._batches.put(ScriptCall(keys, text))
+
+    async def bill_once(self, name: str, owner: str) -> bool:
+        key = f"{self.prefix}:billed:{name}"
+        try:
+            if await self.server.run(key, "SET", key, owner, "NX", "EX", BILLED_S):
+                return True
+            known = await self.server.run(key, "GET", key)
+        except FAULTS as error:
+            raise StoreUnavailable(type(error).__name__, trip=object()) from None
+        return known in (owner, owner.encode())
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         keys = self._wire.keys("", claims)

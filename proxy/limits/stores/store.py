@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.types.limit import Claim
@@ -19,6 +20,25 @@ class StoreUnavailable(Exception):
     def __init__(self, reason: str, trip: object = None) -> None:
         super().__init__(reason)
         self.trip = trip
+
+
+BILLED_S = 40 * 86_400  # longer than any provider is known to keep a response
+MOST_BILLED = 100_000
+
+
+@dataclass(slots=True)
+class BilledOnce:
+    """What one process has billed: of more than ``most`` the oldest are forgotten."""
+
+    most: int = MOST_BILLED
+    _owners: dict[str, str] = field(default_factory=dict)
+
+    def bill(self, name: str, owner: str) -> bool:
+        """True for the first owner of a name, however often it asks."""
+        known = self._owners.setdefault(name, owner)
+        if len(self._owners) > self.most:
+            del self._owners[next(iter(self._owners))]
+        return known == owner
 
 
 class CounterStore(Protocol):
@@ -62,6 +82,11 @@ class CounterStore(Protocol):
         ``whole`` says that it is all that the window has seen, as a ledger knows it: the counter
         is not ``fresh`` any more.
         """
+
+    async def bill_once(self, name: str, owner: str) -> bool:
+        """True for the first owner who bills something by this name, of all instances, and each
+        time that it asks: who does not know whether it has been heard asks again. A name is kept
+        for ``BILLED_S`` seconds."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         """Return where counters stand, and whether the amounts would fit, without charging."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from proxy.types.limit import Claim, Limit
 
 RATE, BUDGET, CONCURRENCY = 1, 2, 3
+COUNTED = 2  # in place of shadow
 MOST_KNOWN = 4096
 KEEP_MS = 86_400_000
 LATE_MS = 600_000
@@ -39,7 +40,10 @@ class Wire:
             known = self._limits.get(limit.key)
             if known is None or known[0] is not limit or now >= known[1]:
                 known = self._learn(limit, now)
-            texts.append(f"[{claim.amount}{known[2]}")
+            rest = known[2]
+            if claim.only_counts:
+                rest = f",{COUNTED}{rest[2:]}"  # in place of the digit that says shadow
+            texts.append(f"[{claim.amount}{rest}")
         return f"[{','.join(texts)}]"
 
     def _learn(self, limit: Limit, now: int) -> tuple[Limit, int, str]:

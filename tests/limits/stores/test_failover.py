@@ -340,3 +340,24 @@ async def test_one_failure_is_no_outage_and_its_settlement_is_made_up_for(server
 
         assert one.told == []
         assert (await one.store.read(claims((BUDGET, 0))))[0].used == 5
+
+
+async def test_what_is_billed_meanwhile_is_billed_by_each_alone_and_told_when_it_is_back(
+    server: Server,
+) -> None:
+    prefix = uuid4().hex
+    async with instance(server, prefix) as one, instance(server, prefix) as two:
+        assert await one.store.bill_once("before", "one")
+        come_back = await _stop(server)
+        await one.degrade()
+
+        assert not await one.store.bill_once("before", "again")
+        assert await one.store.bill_once("meanwhile", "one")
+        assert await one.store.bill_once("meanwhile", "one")  # it asks again
+        assert not await one.store.bill_once("meanwhile", "again")
+
+        come_back()
+        await one.recovered()
+        await two.recovered()
+        for name in ("before", "meanwhile"):
+            assert not await two.store.bill_once(name, "two")

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import SWEEP_FROM
+from proxy.limits.stores.store import BilledOnce
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims
@@ -96,3 +97,12 @@ def test_scopes_have_counters_of_their_own() -> None:
         assert store.admit_now(f"call-{number}", claims((MONTH, 100), scope=scope)).admitted
 
     assert not store.admit_now("more", claims((MONTH, 1), scope="x")).admitted
+
+
+def test_what_was_billed_is_known_up_to_a_most() -> None:
+    billed = BilledOnce(most=3)
+    for number in range(5):
+        assert billed.bill(f"name-{number}", "one")
+
+    assert [billed.bill(f"name-{number}", "two") for number in (2, 3, 4)] == [False] * 3
+    assert billed.bill("name-0", "two")

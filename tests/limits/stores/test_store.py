@@ -202,3 +202,36 @@ async def test_what_a_read_says_would_fit_does(instances: Instances) -> None:
 
     for amount, fits in ((1000, True), (1001, False)):
         assert (await instances.standings(claims((BUDGET, amount))))[0].refuses != fits
+
+
+async def test_of_all_who_bill_one_name_at_once_one_is_the_first(instances: Instances) -> None:
+    owners = [f"call-{number}" for number in range(40)]
+
+    async def bill(name: str) -> list[bool]:
+        asking = (instances.of(n).bill_once(name, owner) for n, owner in enumerate(owners))
+        return await asyncio.gather(*asking)
+
+    for name in ("one", "two"):
+        first = await bill(name)
+        assert sum(first) == 1
+        assert await bill(name) == first  # who asks again is still the one
+
+
+@pytest.mark.parametrize("limit", [MONTH, TOKENS], ids=lambda limit: limit.kind.name)
+async def test_what_only_counts_is_never_refused_and_counted_beyond_the_limit(
+    instances: Instances, limit: Limit
+) -> None:
+    store, [asked] = instances.stores[0], claims((limit, 0))
+    free = [replace(asked, only_counts=True)]
+    used = [replace(asked, amount=limit.capacity)]
+    assert (await store.admit("spends", used)).admitted
+    await store.settle("spends", [limit.capacity + 1])
+    assert not (await store.admit("asks", [asked])).admitted
+
+    outcome = await store.admit("counts", free)
+    await store.settle("counts", [9])
+
+    assert (outcome.admitted, outcome.refusal) == (True, None)
+    assert [each.refuses for each in await instances.standings(free)] == [False]
+    [standing] = await instances.standings([asked])
+    assert (standing.used, standing.refuses) == (limit.capacity + 10, True)
