@@ -23,6 +23,7 @@ from proxy.frozen import frozen
 from proxy.meter import Meter
 from proxy.types import Target
 from proxy.usage import Price, Usage
+from proxy.words import Word
 
 Outcome = Literal[
     "success",
@@ -66,6 +67,9 @@ class Attempt:
     another answer, and ``replaced`` is set when one wanted another in its place. ``findings`` are
     what guards of the upstream said of the call. ``most_answered`` are the tokens that all answers
     to its request may have. Its ``bill`` is kept once nothing can change it but more of its answer.
+    ``is_billed`` is None where its endpoint says whether there is one: what a response made in the
+    background has used is billed to the attempt that first shows it, of all that show
+    ``response_id``.
     """
 
     target: Target
@@ -87,6 +91,8 @@ class Attempt:
     left: Mapping[str, int] = field(default_factory=dict)
     most_answered: int = 0
     bill: Bill | None = None
+    is_billed: bool | None = None
+    response_id: Word | None = None
 
     @property
     def is_given_up(self) -> bool:

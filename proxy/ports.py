@@ -218,6 +218,13 @@ class Forwarding(Protocol):
         cannot express."""
 
 
+class Settlements(Protocol):
+    """What was billed that several calls may show, of all instances."""
+
+    async def bill_once(self, name: str, owner: str) -> bool:
+        """True for the first owner who bills something by a name, each time that it asks."""
+
+
 class Emitter(Protocol):
     """What the world learns of a call."""
 

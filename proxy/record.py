@@ -217,9 +217,12 @@ class Record:
 
     def _bill(self, attempt: Attempt) -> Bill | None:
         """Return the bill of an attempt as known now, None where no model was at work for it, as
-        for a count of tokens. It is kept once its answer has ended, or the call."""
-        head = self.head
-        if not attempt.is_counted or (head is not None and head.endpoint in UNBILLED):
+        for a count of tokens, or another is billed. It is kept once its answer has ended, or the
+        call."""
+        head, is_billed = self.head, attempt.is_billed
+        if is_billed is None:
+            is_billed = head is None or head.endpoint not in UNBILLED
+        if not is_billed or not attempt.is_counted:
             return None
         made = bill(
             attempt,

@@ -228,6 +228,7 @@ async def _rooms(
         offload=offload,
         share=partial(BodyShare, answers),
         ids=stores.ids(context),
+        settlements=counters,
     )
     most_texts = context.settings.body_values
     bare = Rooms(
@@ -236,9 +237,7 @@ async def _rooms(
         cache=cache.NullCache(),
         upstreams=upstreams,
     )
-    asks = assembled(
-        GuardPolicies(lambda: store.current), bare, emitters
-    )  # the pipeline for guards
+    asks = assembled(GuardPolicies(lambda: store.current), bare, emitters)  # that of guards
     outside = HttpEgress(http, asks.run, new_request_id)
     guards = GuardsOnDemand(partial(_guards, pool, outside, most_texts))
     kept = cache.AnswerCache(

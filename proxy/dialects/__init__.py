@@ -337,6 +337,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
         names=ALIKE.intersection(body),
         caller=caller,
+        background=endpoint == "responses" and body.get("background") is True,
     )
 
 

@@ -25,6 +25,7 @@ from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, 
 REFUSED = frozenset(
     {
         "audio",
+        "background",
         "container",
         "echo",
         "function_call",

@@ -159,6 +159,7 @@ class HttpExchange:
             return placed(call, self._ids)
         body = call.body
         plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
+        plain = plain and not call.background
         if plain and type(body.get("input")) is not list and call.head.endpoint == "responses":
             return call
         from proxy.dialects.responses.item_ids import leaning  # noqa: PLC0415  # few calls lean

@@ -71,6 +71,7 @@ ATTEMPT = (
     "loss",
     "cache_write_1h_tokens",
     "web_searches",
+    "response_id",
 )
 
 
@@ -144,7 +145,7 @@ def _kept_row(seq: int, facts: CallFacts, saved: Saved) -> Row:
     """The row of an answer that the cache gave: nothing was used, and this much saved."""
     number, model = len(facts.attempts) + 1, facts.asked_model
     asked = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
-    return (*asked, *_NOTHING, "none", None, saved.cost, 1, "cached", None, None, None)
+    return (*asked, *_NOTHING, "none", None, saved.cost, 1, "cached", None, None, None, None)
 
 
 def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
@@ -169,6 +170,7 @@ def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
         fate.loss,
         bill.usage.tokens.cache_write_1h if bill else None,
         bill.usage.tokens.web_searches if bill else None,
+        attempt.response_id,
     )
 
 

@@ -202,6 +202,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE attempts ADD COLUMN cache_write_1h_tokens INTEGER",
         "ALTER TABLE attempts ADD COLUMN web_searches INTEGER",
     ),
+    ("ALTER TABLE attempts ADD COLUMN response_id TEXT",),
 )
 
 
@@ -226,6 +227,14 @@ def views(version: int) -> Iterator[str]:
             yield f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM main.{table}"  # noqa: S608
 
 
+ADDED = (
+    (5, "runs", "0 AS charges"),
+    (7, "attempts", "NULL AS cache_write_1h_tokens, NULL AS web_searches"),
+    (8, "attempts", "NULL AS response_id"),
+)
+"""What the later steps have added, by their number."""
+
+
 def _added_since(version: int) -> Iterator[tuple[str, str]]:
     """Yield by table what its columns of today are in a file of a version."""
     if version < 2:
@@ -236,7 +245,6 @@ def _added_since(version: int) -> Iterator[tuple[str, str]]:
         for table, column in MONEY:
             if column != "pruned" or version > 1:
                 yield table, f"{column}_micro_usd * 1000 AS {column}_nano_usd"
-    if version < 5:
-        yield "runs", "0 AS charges"
-    if version < 7:
-        yield "attempts", "NULL AS cache_write_1h_tokens, NULL AS web_searches"
+    for since, table, columns in ADDED:
+        if version < since:
+            yield table, columns

@@ -109,6 +109,7 @@ class Call:
     no other target may be asked. ``item_ids`` are those of items in ``body``, where names by their
     places here stand for them: as the client knows them, each with the provider's own. ``upload``
     is a body that nobody here reads, of a path that is passed on; ``body`` has nothing then.
+    ``background`` says that the answer is made later, and asked for by its id.
     ``translations`` are a memo of what it became for a target: its limits count by that, and then
     it is sent.
     """
@@ -128,6 +129,7 @@ class Call:
     pin: Pin | None = None
     item_ids: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     upload: Upload | None = None
+    background: bool = False
     translations: list[tuple[Target, Changes, Translated]] = memo(list)
 
     @property

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from proxy.attempts import Why
-from proxy.dialects import DIALECTS
+from proxy.dialects import DIALECTS, LEANING
 from proxy.dialects.statuses import meaning_of
 from proxy.dialects.upstream_request import UpstreamRequest, build_request
 from proxy.errors import (
@@ -28,7 +28,7 @@ from proxy.errors import (
 from proxy.frames import let_frames_go
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
-from proxy.ports import Answer, Review
+from proxy.ports import Answer, Review, Settlements
 from proxy.record import Record
 from proxy.turn import LoopTurns
 from proxy.types import Call, Head, Plan, Target, Upstream
@@ -37,7 +37,7 @@ from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.counted import ESTIMATED, CountedHere, is_counted_here
 from proxy.upstream.failures import most_useful
 from proxy.upstream.fan_out import FanOut
-from proxy.upstream.forwarded import Forwarded, OpenAttempt
+from proxy.upstream.forwarded import Forwarded, OpenAttempt, Settle
 from proxy.upstream.health import Health
 from proxy.upstream.hedge import HedgedRequest
 from proxy.upstream.model_list import ModelList
@@ -57,7 +57,8 @@ class Upstreams:
     ``via`` marks requests against loops. ``draw`` returns a number from 0 up to 1. ``offload``
     is where large requests are written, and large answers read. ``share`` returns the share of
     memory of an answer that is held as a whole. Who has read much of a stream rests among
-    ``turns``. ``ids`` seals those of what providers keep.
+    ``turns``. ``ids`` seals those of what providers keep; ``settlements`` know which call
+    is billed for one that was made in the background.
     """
 
     http: Http
@@ -70,6 +71,7 @@ class Upstreams:
     share: Callable[[], MemoryShare] = Unbounded
     turns: LoopTurns = field(default_factory=LoopTurns)
     ids: ResponseIds | None = None
+    settlements: Settlements | None = None
 
     def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Awaitable[Answer]:
         if len(plan.model_calls) == 1 and call.head.endpoint != "count_tokens":
@@ -253,6 +255,7 @@ class Upstreams:
         if meaning not in ("answer", "flagged"):
             return None
         flagged, shown = meaning == "flagged", shown_of(asked, reply)
+        leans = asked.call.head.endpoint in LEANING
         reader = reader_of(asked, reply, self.ids)
         share = None
         is_repeated = asked.call.head.endpoint == "responses"
@@ -267,7 +270,16 @@ class Upstreams:
             offload=self.offload,
             share=share,
             turns=self.turns,
+            settle=self._settling() if leans and not streamed else None,
         )
+
+    def _settling(self) -> Settle | None:
+        """Return what finds who is billed for an answer; None where it is the call that gets it."""
+        if self.ids is None or self.settlements is None:
+            return None
+        from proxy.upstream.background_responses import BackgroundBilling  # noqa: PLC0415  # few
+
+        return BackgroundBilling(self.settlements, self.ids).settle
 
     def _passed_on(self, asked: OpenAttempt, reply: Reply) -> Forwarded | None:
         """Return the answer to a call that is passed on, None where a reply is a refusal. What is

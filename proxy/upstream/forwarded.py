@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -105,11 +105,15 @@ class OpenAttempt:
         self.slot.give_back()
 
 
+Settle = Callable[[OpenAttempt, Sequence[Chunk]], Awaitable[Sequence[Chunk]]]
+
+
 @dataclass(slots=True)
 class Forwarded:
     """One upstream's answer, begun. Its attempt ends when it is left, whatever way. What is large
     of it is read by ``offload``; ``share`` is what it takes of the memory for answers, None where
     nobody counts that. Among ``turns`` it rests once it has read much that makes no chunk.
+    ``settle`` sees what begins it before anybody else does, and says who is billed for it.
 
     Entering owns the reply; until it has begun, whoever made it does.
     """
@@ -121,6 +125,7 @@ class Forwarded:
     offload: Offload
     share: MemoryShare | None
     turns: LoopTurns
+    settle: Settle | None = None
     _documents: deque[Document] = field(default_factory=deque)
     _chunks: list[Chunk] = field(default_factory=list)
     _fault: ProxyError | None = None  # that comes after them
@@ -183,7 +188,7 @@ class Forwarded:
         event loop keeps a list of those, which costs more than this."""
         if self._first:
             first, self._first = self._first, ()
-            return first
+            return first if self.settle is None else await self.settle(self.asked, first)
         try:
             while not (chunks := self._ready()):
                 if self._documents:

@@ -172,7 +172,7 @@ async def test_what_is_not_served_is_said_to_it(drive: Drive, upstream: Scripted
     unknown, later, again = await drive(
         "openai",
         {"do": "retrieve", "with": {"response_id": "resp_1"}},
-        step("respond", background=True),
+        step("respond", background=True, store=False),
         {"do": "retrieve", "with": {"response_id": given, "stream": True}},
     )
 
@@ -180,3 +180,22 @@ async def test_what_is_not_served_is_said_to_it(drive: Drive, upstream: Scripted
     assert [each["exception"] for each in (later, again)] == ["BadRequestError"] * 2
     assert [each["param"] for each in (later, again)] == ["background", "stream"]
     assert len(upstream.requests) == 1
+
+
+async def test_it_asks_for_what_is_made_in_the_background_until_that_is_over(
+    drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    begun = response(status="queued", background=True, output=[], usage=None)
+    made = response(background=True)
+    upstream.then(*map(answer, (begun, {**begun, "status": "in_progress"}, made, made)))
+
+    [first] = await drive("openai", step("respond", background=True))
+    given = {"response_id": first["data"]["id"]}
+    asked = await drive("openai", *[{"do": "retrieve", "with": given}] * 3)
+
+    statuses = [each["data"]["status"] for each in (first, *asked)]
+    assert statuses == ["queued", "in_progress", "completed", "completed"]
+    assert [each["text"] for each in asked] == ["", " Paris.", " Paris."]
+    assert asked[1]["data"]["usage"]["total_tokens"] == 8
+    records = await proxy.sink.wait(4)
+    assert [record.billing.tokens.total for record in records] == [0, 0, 8, 0]

@@ -17,7 +17,10 @@ ROLES = frozenset({"assistant", "developer", "system", "user"})
 
 
 def responses_of(endpoint: Endpoint, body: Json) -> Json:
-    """Return a chat as a Responses request. Raises ``BadField`` for what that cannot say."""
+    """Return a chat as a Responses request. Raises ``BadField`` for what that cannot say, or only
+    to a client who could ask for the answer later."""
+    if body.get("background"):
+        raise BadField("background", LOST)
     made = dict(body)
     made.pop("stream_options", None)
     made["input"] = _items(made.pop("messages", None) or ())

@@ -15,6 +15,7 @@ from proxy.dialects.fields import KEPT_THERE
 from proxy.dialects.responses.request import SENT_WHOLE, is_reference
 from proxy.dialects.responses.sealing import (
     IN_ITEMS,
+    NOT_SEALED,
     ResponseIds,
     at_pin,
     in_conversation,
@@ -34,10 +35,12 @@ AFTER = "after"
 
 def leaning(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call with the place of the state that it leans on, or is about, if it does. Raises
-    ``BadField``, for a reference without a secret, too, and ``NotFound`` for an id that was not
-    given to the very key that calls."""
+    ``BadField``, for a reference or a background without a secret, too, and ``NotFound`` for an id
+    that was not given to the very key that calls."""
     if call.head.endpoint == "stored":
         return after_item(pinned(call, ids), ids)
+    if call.background and ids is None:
+        raise BadField("background", NOT_SEALED)
     if call.body.get(CONVERSATION) is not None:
         call = in_conversation(call, ids)
     elif call.body.get(PREVIOUS) is not None:

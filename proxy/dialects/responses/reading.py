@@ -31,7 +31,7 @@ FINISHES: Mapping[str, str] = {
 """Why a response is incomplete, in chat's words; any other reason is an end like any."""
 
 UNFINISHED = ("queued", "in_progress")
-"""What a response is that is still made; no more than that where it says its usage."""
+"""What a response is that is still made."""
 
 _LETS_GO = (".added", ".done")
 _OF_ITEM = frozenset({"response.output_item.added", "response.output_item.done"})
@@ -101,7 +101,7 @@ def _is_search(item: Json) -> bool:
 
 
 def is_unfinished(response: Json) -> bool:
-    """True if a response is still made, and has no answer yet."""
+    """True if a response is still made, and says no usage, which is all that some servers say."""
     return response.get("status") in UNFINISHED and not response.get("usage")
 
 
@@ -179,6 +179,9 @@ def own_answer(response: Json) -> Json:
     """Return a whole answer for a client of Responses: its items as they are."""
     rest = {name: value for name, value in response.items() if name not in _TOP}
     choice = {"message": {"role": "assistant", "content": _items(response)}, "rest": rest}
+    if is_unfinished(response) and response.get("background") is True:
+        choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": None}]
+        return {**_head(response, "chat.completion"), "choices": choices}
     return _whole(response, choice, own_usage(response))
 
 

@@ -25,12 +25,13 @@ from proxy.errors import BadField
 from proxy.types import Json
 
 SENT_WHOLE = ": clients send the item itself where they are told to store nothing"
-NOT_LATER = "is not served: an answer comes with its call, which is charged for it"
+NOT_STREAMED = "is not served with stream: such a response is asked for by its id"
+NOT_STORED = "needs store: nobody could ask for a response that is not kept"
 
 RESPONSES: Fields = {
     "model": required(string()),
     "access_programs": mapping(),
-    "background": unserved(boolean(), NOT_LATER),
+    "background": boolean(default=False),
     "context_management": array(dict, "an array of objects"),
     "conversation": either(string(), mapping()),
     "image": mapping(),
@@ -83,5 +84,15 @@ def check_items(body: Json) -> None:
             raise BadField(f"{place}.role", "is required: a string")
 
 
-RULES = (check_items,)
-RULED = frozenset({"input"})
+def check_background(body: Json) -> None:
+    """Raise ``BadField`` for a response that is to be made in the background, and cannot be asked
+    for."""
+    if body.get("background"):
+        if body.get("stream"):
+            raise BadField("background", NOT_STREAMED)
+        if body.get("store") is False:
+            raise BadField("background", NOT_STORED)
+
+
+RULES = (check_items, check_background)
+RULED = frozenset({"background", "input"})

@@ -71,12 +71,12 @@ class KeyCaller:
         asked = call.models, call.deployment, call.stream, head.deployment
         way = self.key, *asked, head.dialect, head.endpoint, head.at.date()
         plans = self.snapshot.plans
-        anew = head.tags or head.refresh or head.alternatives
+        anew = head.tags or head.refresh or head.alternatives or call.background
         kept = None if anew else plans.get(way)
         if kept is not None:
             return kept
         plan = decide(self.snapshot, self.known, call)
-        if isinstance(plan, DecidedPlan) and _is_kept(plan, head):
+        if isinstance(plan, DecidedPlan) and not call.background and _is_kept(plan, head):
             if len(plans) >= PLANS_KEPT:
                 plans.clear()
             plans[way] = plan.without_basis()
@@ -208,6 +208,7 @@ def _plan(basis: Basis, tags: Mapping[str, str], warnings: tuple[str, ...]) -> D
         guards = pricing.payable_guards(guards, call)
         if unpriced:
             refusal = refusal or pricing.refusal(ascii_word(unpriced[0].model), why)
+    apart = call.background or call.head.endpoint == "conversations"  # what it made stays there
     return DecidedPlan(
         revision=snapshot.revision,
         key=key.name,
@@ -217,10 +218,10 @@ def _plan(basis: Basis, tags: Mapping[str, str], warnings: tuple[str, ...]) -> D
         dropped_tags=len(dropped),
         warnings=warnings,
         retry=deployment.retry,
-        hedge_after=None if call.head.endpoint == "conversations" else deployment.hedge_after,
+        hedge_after=None if apart else deployment.hedge_after,
         refusal=refusal,
         bounds=bounds,
-        cache=None if call.head.endpoint in UNBILLED else cache,
+        cache=None if call.background or call.head.endpoint in UNBILLED else cache,
         may_refresh=key.may_refresh,
         guards=guards,
         by=effects_by(where, first, any_),

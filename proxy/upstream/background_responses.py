@@ -1,0 +1,89 @@
+"""Who is billed for a response that was made in the background: the call that first shows how it
+ended, of all that ask for it. Which one is the first the store of counters knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+from proxy.dialects.responses.reading import UNFINISHED, member, own_usage
+from proxy.dialects.responses.sealing import ResponseIds
+from proxy.dialects.responses.writing import choice_of
+from proxy.errors import UpstreamUnavailable
+from proxy.frozen import frozen
+from proxy.ports import Settlements
+from proxy.types import Chunk, Json, Pin
+from proxy.upstream.forwarded import OpenAttempt
+from proxy.words import MAX_ID, word_of
+
+ANSWERED = ("completed", "incomplete")
+"""What a response is whose model has answered, so that it has used something."""
+NAME_BYTES = 16
+
+
+def has_bill(response: Json) -> bool:
+    """True if a response is over, and has used something, be it unknown how much."""
+    status = response.get("status")
+    if not isinstance(status, str) or status in UNFINISHED:
+        return False
+    return status in ANSWERED or bool(member(response.get("usage")))
+
+
+@frozen
+class BackgroundBilling:
+    """``settlements`` know what was billed, and ``ids`` open those that clients get."""
+
+    settlements: Settlements
+    ids: ResponseIds
+
+    async def settle(self, asked: OpenAttempt, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Note whether an attempt is billed for the response that it shows. Return its chunks, with
+        the usage of a kept response where everybody looks for it."""
+        *before, last = chunks
+        data = last.data or {}
+        choice = choice_of(data)
+        response = member(choice.get("rest"))
+        if response.get("background") is not True:
+            return chunks
+        pin = self._pin(asked, data)
+        if pin is None:  # nobody can ask for it
+            return chunks
+        attempt = asked.attempt
+        attempt.response_id = word_of(pin.sealed, MAX_ID)
+        usage = data.get("usage") or own_usage(
+            {**response, "output": member(choice.get("message")).get("content")}
+        )
+        attempt.is_billed, attempt.bill = False, None
+        if not has_bill({**response, "usage": usage}):
+            return chunks
+        await self._bill(asked, pin.id, usage)
+        if attempt.is_billed and response.get("status") == "failed":
+            attempt.error = UpstreamUnavailable.code  # paid in vain, though it is shown as it is
+        if usage is None or "usage" in data:
+            return chunks
+        return [*before, replace(last, data={**data, "usage": usage})]
+
+    def _pin(self, asked: OpenAttempt, data: Json) -> Pin | None:
+        """Return what the id of a response leads to, None for one that was not sealed."""
+        call, given = asked.call, data.get("id")
+        if call.head.endpoint == "stored":
+            return call.pin
+        return self.ids.open(given, asked.record.key or "") if isinstance(given, str) else None
+
+    async def _bill(self, asked: OpenAttempt, own: str, usage: Json | None) -> None:
+        """Bill an attempt that is the first. Who does not know whether it was heard asks again: a
+        call whose client leaves meanwhile must not take the bill along."""
+        attempt, upstream = asked.attempt, asked.target.upstream.name
+        digest = blake2b(f"{upstream}\0{own}".encode(), digest_size=NAME_BYTES)
+        name, owner = digest.hexdigest(), attempt.span_id
+        try:
+            attempt.is_billed = await self.settlements.bill_once(name, owner)
+        except asyncio.CancelledError:
+            attempt.is_billed = True  # in doubt nothing is lost
+            attempt.is_billed = await self.settlements.bill_once(name, owner)
+            raise
+        finally:
+            if attempt.is_billed and usage is not None:
+                attempt.meter.feed({"usage": usage}, asked.record.now())

@@ -1,0 +1,365 @@
+"""Responses that are made in the background: which call is charged for them, over sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace as Some
+from typing import Any
+
+import pytest
+
+from proxy.attempts import Attempt
+from proxy.dialects.responses.sealing import ResponseIds
+from proxy.ledger.audit import audit
+from proxy.settings import LedgerAt
+from proxy.types import Chunk, Pin
+from proxy.upstream.background_responses import BackgroundBilling, has_bill
+from tests.conftest import KEY
+from tests.dialects.test_leaning import OTHER, House, house, policy
+from tests.doubles import Json, ScriptedUpstream, answer, response, text_item
+
+PRICED = 11_000  # 5 tokens at a micro-USD each, 3 at two
+SPENT = """policies:
+  spent:
+    limits: [{name: money, usd: 0.00001 per month}, {name: tokens, tokens: 1000 per day}]
+"""
+LIMITED = """deployments:
+  limited:
+    targets: [{upstream: openai, model: costly, price: {input: 1, output: 2}}]
+    policy: spent
+"""
+
+
+def made(status: str = "completed", **more: Any) -> Json:
+    """A response that is made in the background."""
+    return response(status=status, background=True, **more)
+
+
+QUEUED = made("queued", output=[], usage=None)
+RUNNING = made("in_progress", output=[], usage=None)
+SORRY = {"code": "server_error", "message": "Sorry."}
+GONE: Json = {"id": "resp_1", "object": "response", "deleted": True}
+NO_MORE: Json = {"error": {"message": "Response with id 'resp_1' not found."}}
+GET, CANCEL, DELETE, ITEMS = (
+    ("GET", ""),
+    ("POST", "/cancel"),
+    ("DELETE", ""),
+    ("GET", "/input_items"),
+)
+Step = tuple[tuple[str, str], Json, int]
+CROSSINGS: dict[str, tuple[Json, int, list[Step]]] = {
+    "asked until it is over": (QUEUED, 0, [(GET, RUNNING, 0), (GET, made(), PRICED)]),
+    "asked twice": (QUEUED, 0, [(GET, made(), PRICED), (GET, made(), 0), (GET, made(), 0)]),
+    "in progress at once": (RUNNING, 0, [(GET, made(), PRICED)]),
+    "partial usage while it is made": (
+        QUEUED,
+        0,
+        [(GET, made("in_progress"), 0), (GET, made(), PRICED)],
+    ),
+    "cancelled": (QUEUED, 0, [(CANCEL, made("cancelled"), PRICED), (GET, made("cancelled"), 0)]),
+    "cancelled before it began": (
+        QUEUED,
+        0,
+        [(CANCEL, made("cancelled", usage=None), 0), (GET, made("cancelled", usage=None), 0)],
+    ),
+    "cancelled too late": (QUEUED, 0, [(CANCEL, made(), PRICED), (GET, made(), 0)]),
+    "failed": (QUEUED, 0, [(GET, made("failed", error=SORRY), PRICED), (GET, made("failed"), 0)]),
+    "failed for nothing": (QUEUED, 0, [(GET, made("failed", error=SORRY, usage=None), 0)]),
+    "incomplete": (QUEUED, 0, [(GET, made("incomplete"), PRICED), (GET, made("incomplete"), 0)]),
+    "deleted before anybody asked": (QUEUED, 0, [(DELETE, GONE, 0), (GET, NO_MORE, 0)]),
+    "deleted after": (QUEUED, 0, [(GET, made(), PRICED), (DELETE, GONE, 0)]),
+    "its question first": (
+        QUEUED,
+        0,
+        [(ITEMS, {"object": "list", "data": []}, 0), (GET, made(), PRICED)],
+    ),
+    "over at once": (made(), PRICED, [(GET, made(), 0)]),
+    "not in the background after all": (response(), PRICED, [(GET, response(), 0)]),
+}
+
+
+@dataclass
+class Asker:
+    """A client of the API of stored responses."""
+
+    house: House
+    given: str = ""
+    ids: list[str] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def begin(self, document: Json, **more: Any) -> int:
+        self.house.upstream.answer_with(answer(document))
+        status, body = await self.house.ask(background=True, **more)
+        self.given = body.get("id", "")
+        return status
+
+    async def about(
+        self, document: Json, way: tuple[str, str] = GET, key: str = KEY
+    ) -> tuple[int, Json]:
+        self.house.upstream.answer_with(answer(document, 404 if document is NO_MORE else 200))
+        path = f"/v1/responses/{self.given}{way[1]}"
+        headers = {"authorization": f"Bearer {key}"}
+        async with self.house.session.request(way[0], path, headers=headers) as got:
+            raw = await got.read()
+        self.headers = {name.lower(): value for name, value in got.headers.items()}
+        return got.status, json.loads(raw)
+
+    async def records(self, count: int) -> list[Any]:
+        return await self.house.proxy.sink.wait(count)
+
+
+@pytest.fixture
+async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Asker]:
+    told = policy(upstream.url).replace("policies:\n", SPENT)
+    told = told.replace("deployments:\n", LIMITED).replace("chatting]", "chatting, limited]")
+    async with house(tmp_path / "policies", upstream, told) as running:
+        yield Asker(running)
+
+
+@pytest.mark.parametrize("crossing", [*CROSSINGS.values()], ids=[*CROSSINGS])
+async def test_the_first_call_that_shows_its_end_is_charged_and_no_other(
+    crossing: tuple[Json, int, list[Step]], asker: Asker
+) -> None:
+    first, cost, steps = crossing
+
+    assert await asker.begin(first) == 200
+    shown = []
+    for way, document, _ in steps:
+        status, body = await asker.about(document, way)
+        assert status == (404 if document is NO_MORE else 200)
+        if "status" in document:
+            assert (body["status"], body["usage"]) == (document["status"], document["usage"])
+            shown.append(asker.headers["x-headrace-cost-usd"])
+
+    records = await asker.records(1 + len(steps))
+    assert [record.billing.cost for record in records] == [cost, *(each[2] for each in steps)]
+    charged = [record for record in records if record.billing.bills]
+    assert len(charged) <= 1
+    for record in charged:
+        assert record.billing.tokens.total == 8
+        assert record.billing.source == "provider"
+    for record in records:
+        [attempt] = record.attempts
+        if attempt.response_id is not None:
+            assert attempt.response_id == asker.given
+    assert [text != "0" for text in shown] == [
+        bool(each[2]) for each in steps if "status" in each[1]
+    ]
+
+
+async def test_what_ended_without_saying_its_usage_is_estimated_once(asker: Asker) -> None:
+    await asker.begin(QUEUED)
+    for _ in range(2):
+        await asker.about(made(usage=None, output=[text_item("Paris it is, my dear.")]))
+
+    [_, first, second] = await asker.records(3)
+    assert first.billing.source == "partial_estimate"
+    assert first.billing.cost > 0
+    assert second.billing.cost == 0
+
+
+async def test_a_failed_one_is_a_loss_that_its_upstream_caused(asker: Asker) -> None:
+    await asker.begin(QUEUED)
+    status, body = await asker.about(made("failed", error=SORRY))
+
+    [_, record] = await asker.records(2)
+    [billed] = record.billing.attempts
+    assert (status, body["error"]["code"], record.outcome) == (200, "server_error", "success")
+    assert (billed.fate.use, billed.fate.loss) == ("abandoned", "upstream_broke")
+    assert billed.attempt.error == "upstream_unavailable"
+
+
+async def test_of_many_who_ask_at_once_one_is_charged(asker: Asker) -> None:
+    await asker.begin(QUEUED)
+
+    await asyncio.gather(*(asker.about(made()) for _ in range(8)))
+
+    records = await asker.records(9)
+    assert sorted(record.billing.cost for record in records) == [0] * 8 + [PRICED]
+
+
+async def test_another_key_is_neither_answered_nor_charged(asker: Asker) -> None:
+    await asker.begin(QUEUED)
+
+    status, _ = await asker.about(made(), key=OTHER)
+    own, _ = await asker.about(made())
+
+    records = await asker.records(3)
+    assert (status, own) == (404, 200)
+    assert [record.billing.cost for record in records] == [0, 0, PRICED]
+
+
+async def test_a_budget_that_is_spent_is_charged_further_and_lets_no_new_one_begin(
+    asker: Asker,
+) -> None:
+    asked: Json = {"model": "costly", "max_output_tokens": 1}
+    for name in ("resp_1", "resp_2"):  # none of them holds anything while it is made
+        assert await asker.begin({**QUEUED, "id": name}, **asked) == 200
+        asker.ids.append(asker.given)
+
+    for asked_so_far, (at, cost) in enumerate(((0, PRICED), (1, PRICED), (0, 0)), 3):
+        asker.given = asker.ids[at]
+        document = made(id=("resp_1", "resp_2")[at])
+        assert (await asker.about(document))[0] == 200
+        record = (await asker.records(asked_so_far))[-1]
+        charged = [("money", cost)] if cost else []
+        assert [(each.budget, each.cost) for each in record.charges] == charged
+    assert await asker.begin(QUEUED, **asked) == 429
+
+
+async def test_tokens_are_counted_by_the_call_that_is_charged(asker: Asker) -> None:
+    await asker.begin(QUEUED, model="costly", max_output_tokens=1)
+    used = []
+    for _ in range(3):
+        await asker.about(made())
+        used.append(1000 - int(asker.headers["x-ratelimit-remaining-tokens"]))
+
+    assert (used[0], used[1]) == (0, 8)  # a call reads where limits stood as it came
+    assert used[2] in (7, 8)
+
+
+async def test_nothing_of_it_is_kept_and_nothing_is_asked_twice(asker: Asker) -> None:
+    for model in ("keeper", "primary"):  # with a cache, and with a hedge after a millisecond
+        before = len(asker.house.upstream.requests)
+        for _ in range(2):
+            assert await asker.begin(QUEUED, model=model) == 200
+        assert len(asker.house.upstream.requests) == before + 2
+
+    records = await asker.records(4)
+    assert {record.cache for record in records} == {"bypass"}
+    assert [len(record.attempts) for record in records] == [1] * 4
+
+
+async def test_guards_read_what_is_asked_for(asker: Asker) -> None:
+    await asker.begin(QUEUED, model="watched")
+
+    _, body = await asker.about(made(output=[text_item("Ask bob@example.com.")]))
+
+    assert "bob@" not in json.dumps(body)
+    [_, record] = await asker.records(2)
+    assert record.billing.cost == PRICED
+
+
+@pytest.mark.parametrize(
+    "more", [{"stream": True}, {"store": False}, {"model": "chatter"}, {"background": "yes"}]
+)
+async def test_what_could_not_be_asked_for_is_refused_by_name(more: Json, asker: Asker) -> None:
+    status, body = await asker.house.ask(**{"background": True, **more})
+
+    assert (status, body["error"]["param"]) == (400, "background"), body
+    assert asker.house.upstream.requests == []
+
+
+async def test_without_a_secret_the_setting_is_named(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
+        status, body = await bare.ask(background=True)
+
+    assert (status, body["error"]["param"]) == (400, "background")
+    assert "HEADRACE_ID_SECRET" in body["error"]["message"]
+    assert upstream.requests == []
+
+
+async def test_saying_that_nothing_is_made_in_the_background_changes_nothing(asker: Asker) -> None:
+    asker.house.upstream.answer_with(answer(response()))
+    for said in (False, None):
+        status, _ = await asker.house.ask(background=said)
+        assert status == 200
+
+    records = await asker.records(2)
+    assert [record.billing.cost for record in records] == [PRICED] * 2
+
+
+async def test_the_ledger_finds_what_each_has_cost_by_its_id(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger.db"
+    told, kept = policy(upstream.url), LedgerAt("sqlite", path)
+    async with house(tmp_path / "policies", upstream, told, ledger=kept) as running:
+        asker = Asker(running)
+        for name in ("resp_1", "resp_2", "resp_3"):
+            await asker.begin({**QUEUED, "id": name})
+        await asker.about(RUNNING | {"id": "resp_3"})
+        for _ in range(2):
+            await asker.about(made(id="resp_3"))
+        upstream.answer_with(answer(response()))
+        await running.ask()
+
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    query = re.search(r"    (SELECT begun.*?;)", page, re.DOTALL)
+    assert query is not None
+    with closing(sqlite3.connect(path)) as ledger:
+        found = [row[1:] for row in ledger.execute(query[1])]
+    assert audit(path).violations == ()
+    assert [key for key, _ in found] == ["support-widget"] * 3
+    assert sorted(cost or 0 for _, cost in found) == [0, 0, 1.1e-05]
+
+
+@pytest.mark.parametrize(
+    ("document", "billed"),
+    [
+        ({"status": "queued", "usage": {"input_tokens": 5}}, False),
+        ({"status": "in_progress"}, False),
+        ({"status": "completed"}, True),
+        ({"status": "incomplete"}, True),
+        ({"status": "failed"}, False),
+        ({"status": "failed", "usage": {"input_tokens": 5}}, True),
+        ({"status": "cancelled", "usage": None}, False),
+        ({"status": "of a later time", "usage": {"input_tokens": 5}}, True),
+        ({"status": ["completed"]}, False),
+        ({}, False),
+    ],
+)
+def test_what_has_a_bill(document: Json, billed: bool) -> None:
+    assert has_bill(document) is billed
+
+
+@dataclass
+class Slow:
+    """A store that hears whoever asks, and answers once it may."""
+
+    owners: dict[str, str] = field(default_factory=dict)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def bill_once(self, name: str, owner: str) -> bool:
+        first = self.owners.setdefault(name, owner) == owner
+        self.asked.set()
+        await self.may_answer.wait()
+        return first
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["first", "second"])
+async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool) -> None:
+    target: Any = Some(upstream=Some(name="openai"))
+    attempt = Attempt(target, leg=0, span_id="s1", started=0.0)
+    call = Some(head=Some(endpoint="stored"), pin=Pin("resp_sealed", "d", "t", "resp_1"))
+    asked: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
+    rest = {name: value for name, value in made().items() if name not in ("id", "output")}
+    chunk = Chunk({"id": "resp_sealed", "choices": [{"message": {}, "rest": rest}]})
+    store = Slow()
+    billing = BackgroundBilling(store, ResponseIds(()))
+    if others:
+        store.may_answer.set()
+        before: Any = Some(**{**vars(asked), "attempt": Attempt(target, 0, "s0", 0.0)})
+        await billing.settle(before, [chunk])
+        store.may_answer.clear()
+        store.asked.clear()
+
+    asking = asyncio.ensure_future(billing.settle(asked, [chunk]))
+    await store.asked.wait()
+    asking.cancel()
+    store.may_answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+    assert attempt.is_billed is not others
+    assert (attempt.meter.reported is None) is others
