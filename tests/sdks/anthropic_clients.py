@@ -1,0 +1,72 @@
+"""Drives Anthropic's SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.sdks.results import Step, plain
+
+
+def anthropic(base: str, key: str, step: Step) -> Step:
+    """``with`` are the arguments of the SDK's own method; ``leave`` stops reading after so many
+    events of a stream."""
+    from anthropic import Anthropic
+
+    client = Anthropic(base_url=base, api_key=key, **{"max_retries": 0, **step.get("client", {})})
+    said = step["with"]
+    if step["do"] == "count":
+        return {"ok": True, "text": "", "data": plain(client.messages.count_tokens(**said))}
+    if step["do"] == "models":  # all pages, one after the other
+        return {
+            "ok": True,
+            "text": "",
+            "data": [plain(each) for each in client.models.list(**said)],
+        }
+    if step["do"] == "model":
+        return {"ok": True, "text": "", "data": plain(client.models.retrieve(said["model"]))}
+    if step["do"] == "raw":
+        with client.messages.create(stream=True, **said) as events:
+            seen = []
+            for event in events:
+                seen.append(plain(event))
+                if len(seen) == step.get("leave"):
+                    break
+        return {"ok": True, "text": "", "data": seen}
+    if step["do"] == "stream":
+        with client.messages.stream(**said) as stream:
+            kinds = [event.type for event in stream]
+            answer, shown = stream.get_final_message(), stream.response.headers
+        return {**message(answer), "kinds": kinds, "request_id": shown.get("request-id")}
+    made = client.beta.messages if step["do"] == "beta" else client.messages
+    return message(made.create(**said))
+
+
+def message(answer: Any) -> Step:
+    """Give an answer of Messages, and what of it is of no type that the SDK knows."""
+    data = plain(answer)
+    said = "".join(block.get("text") or "" for block in data["content"])
+    blocks = [type(block).__name__ for block in answer.content]
+    return {
+        "ok": True,
+        "text": said,
+        "data": data,
+        "blocks": blocks,
+        "request_id": getattr(answer, "_request_id", None),
+    }
+
+
+def anthropic_async(base: str, key: str, step: Step) -> Step:
+    from anthropic import AsyncAnthropic
+
+    async def run() -> Step:
+        async with AsyncAnthropic(base_url=base, api_key=key, max_retries=0) as client:
+            if step["do"] != "stream":
+                return message(await client.messages.create(**step["with"]))
+            async with client.messages.stream(**step["with"]) as stream:
+                kinds = [event.type async for event in stream]
+                shown = stream.response.headers.get("request-id")
+                answer = await stream.get_final_message()
+                return {**message(answer), "kinds": kinds, "request_id": shown}
+
+    return asyncio.run(run())

@@ -1,0 +1,120 @@
+"""Drives OpenAI's SDK, and what those share that are made by the same generator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tests.sdks import others
+from tests.sdks.results import Step, plain, streamed, whole
+
+
+def answered(answer: Any, step: Step) -> Step:
+    return streamed(list(answer)) if step["with"].get("stream") else whole(answer)
+
+
+def openai_like(client: Any, step: Step) -> Step:
+    """The calls that all SDKs made by the same generator share."""
+    said = step["with"]
+    if step["do"] == "completion":
+        return answered(client.completions.create(**said), step)
+    if step["do"] == "chat":
+        return answered(client.chat.completions.create(**said), step)
+    if step["do"] == "embeddings":
+        return whole(client.embeddings.create(**said))
+    if step["do"] == "models":
+        return whole(client.models.list())
+    if step["do"] == "model":
+        return whole(client.models.retrieve(said["model"]))
+    raise ValueError(step["do"])
+
+
+def azure(base: str, key: str, step: Step) -> Step:
+    """``client`` may name a deployment; else the SDK names that of the step's model."""
+    from openai import AzureOpenAI
+
+    options = {"max_retries": 0, "api_version": "2024-10-21", **step.get("client", {})}
+    client = AzureOpenAI(azure_endpoint=base, api_key=key, **options)
+    if step["do"] == "respond":
+        return response(client.responses.create(**step["with"]))
+    return openai_like(client, step)
+
+
+def azure_async(base: str, key: str, step: Step) -> Step:
+    from openai import AsyncAzureOpenAI
+
+    async def run() -> Step:
+        async with AsyncAzureOpenAI(
+            azure_endpoint=base, azure_ad_token=key, api_version="2024-10-21", max_retries=0
+        ) as client:
+            made = client.chat.completions if step["do"] == "chat" else client.completions
+            answer = await made.create(**step["with"])
+            if step["with"].get("stream"):
+                return streamed([chunk async for chunk in answer])
+            return whole(answer)
+
+    return asyncio.run(run())
+
+
+def openai(base: str, key: str, step: Step) -> Step:
+    from openai import OpenAI
+
+    options = {"max_retries": 0, **step.get("client", {})}
+    client = OpenAI(base_url=f"{base}/v1", api_key=key, **options)
+    if step["do"] == "request_id":
+        return {"ok": True, "request_id": client.completions.create(**step["with"])._request_id}
+    if step["do"] in ("call", "call-stream"):
+        return others.called(client, step)
+    if step["do"] == "respond":
+        return response(client.responses.create(**step["with"]))
+    if step["do"] == "respond-raw":
+        events = client.responses.create(stream=True, **step["with"])
+        seen = [(type(event).__name__, plain(event)) for event in events]
+        return {"ok": True, "text": "", "data": seen}
+    if step["do"] == "respond-stream":
+        with client.responses.stream(**step["with"]) as stream:
+            kinds = [event.type for event in stream]
+            return {**response(stream.get_final_response()), "kinds": kinds}
+    if step["do"] in ABOUT_RESPONSES:
+        return ABOUT_RESPONSES[step["do"]](client.responses, step["with"])
+    return openai_like(client, step)
+
+
+ABOUT_RESPONSES: dict[str, Callable[[Any, Any], Step]] = {
+    "retrieve": lambda responses, said: response(responses.retrieve(**said)),
+    "cancel": lambda responses, said: response(responses.cancel(**said)),
+    "delete": lambda responses, said: {"ok": True, "data": responses.delete(**said)},
+    "items": lambda responses, said: {
+        "ok": True,
+        "data": [plain(item) for item in responses.input_items.list(**said)],
+    },
+}
+"""The calls about a response that its provider keeps; a list is read page by page."""
+
+
+def response(answer: Any) -> Step:
+    """Give an answer of Responses, and of which type of the SDK each of its items is."""
+    items = [type(item).__name__ for item in answer.output]
+    return {"ok": True, "text": answer.output_text, "data": plain(answer), "items": items}
+
+
+def openai_async(base: str, key: str, step: Step) -> Step:
+    from openai import AsyncOpenAI
+
+    async def run() -> Step:
+        async with AsyncOpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0) as client:
+            said = step["with"]
+            if step["do"] == "respond":
+                return response(await client.responses.create(**said))
+            if step["do"] == "respond-stream":
+                async with client.responses.stream(**said) as stream:
+                    kinds = [event.type async for event in stream]
+                    return {**response(await stream.get_final_response()), "kinds": kinds}
+            made = client.chat.completions if step["do"] == "chat" else client.completions
+            answer = await made.create(**said)
+            if said.get("stream"):
+                return streamed([chunk async for chunk in answer])
+            return whole(answer)
+
+    return asyncio.run(run())
