@@ -137,7 +137,7 @@ class Lag:
     async def run(self) -> None:
         last = time.thread_time()
         while True:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
             now = time.thread_time()
             self.worst = max(self.worst, now - last)
             last = now
