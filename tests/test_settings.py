@@ -164,6 +164,19 @@ def test_all_variables_that_are_read_are_known_and_documented() -> None:
     assert [name for name in settings.VARIABLES if f"`{name}`" not in documents] == []
 
 
+def test_nothing_names_a_variable_that_is_none() -> None:
+    top = Path(__file__).parents[1]
+    pages = [top / "README.md", *(top / "docs").glob("*.md"), *(top / "proxy").rglob("*.py")]
+
+    found = {
+        (page.name, name)
+        for page in pages
+        for name in re.findall(r"HEADRACE_[A-Z_]*[A-Z]", page.read_text())
+    }
+
+    assert {(page, name) for page, name in found if name not in settings.VARIABLES} == set()
+
+
 def test_the_environment_is_the_processes_own() -> None:
     assert "PATH" in environment()
 

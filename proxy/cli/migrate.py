@@ -9,14 +9,16 @@ from typing import Any
 import click
 import yaml
 
+from proxy import settings
 from proxy.migrate import FORMATS
-from proxy.migrate.draft import slug
+from proxy.migrate.draft import Draft, slug
+from proxy.plural import counted
 from proxy.policy.review import new_key
 
 MOST_BYTES = 4 * 1024 * 1024
 NEXT = """\
-{folder} is written; the key above is shown this once. Next:
-
+{folder} is written; the key above is shown this once.{left_out} Next:
+{exports}
   headrace check --no-secrets {folder}
   headrace serve --policies {folder}"""
 
@@ -27,11 +29,13 @@ NEXT = """\
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 def migrate_command(gateway: str, config: Path, folder: Path) -> None:
     """Write what the CONFIG of another gateway says as policies into DIR, which must be new or
-    empty, and list what could not be carried over.
+    empty, and list what could not be carried over, and the variables that have to be set.
+
+    An address that the CONFIG names by a variable is read from it, here and now.
 
     The secret of a key for all deployments goes to standard error, once.
     """
-    draft = FORMATS[gateway](_read(config), config.stem)
+    draft = FORMATS[gateway](_read(config), config.stem, settings.environment())
     for note in draft.notes:
         click.echo(note)
     if not draft.deployments:
@@ -47,7 +51,17 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
     except OSError as error:
         raise click.ClickException(f"{folder}: {error.strerror or error}") from None
     click.echo(f"{text}\n", err=True)
-    click.echo(NEXT.format(folder=shlex.quote(str(folder))))
+    click.echo(_next(draft, shlex.quote(str(folder))))
+
+
+def _next(draft: Draft, folder: str) -> str:
+    """Return what there is to do, and how much did not come over."""
+    left_out = (
+        f" {counted(draft.left_out, 'target')} left out: see above." if draft.left_out else ""
+    )
+    lines = [f"  export {name}=...  # {what}\n" for name, what in draft.exports.items()]
+    exports = f"\n{''.join(lines)}" if lines else ""
+    return NEXT.format(folder=folder, left_out=left_out, exports=exports)
 
 
 def _read(config: Path) -> Any:

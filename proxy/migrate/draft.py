@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -18,9 +18,16 @@ _VARIABLE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)|\$\{?([A-Za-z_][A-
 
 class Draft:
     """Filled by one reader of a configuration. ``notes`` are sentences for people, each beginning
-    with the place in the configuration that it is about."""
+    with the place in the configuration that it is about. ``exports`` are the variables that have to
+    be set where the policies are served, with what each is; ``left_out`` counts targets that did
+    not come over. ``taken`` are variables that the configuration itself reads: no secret that stood
+    in its text is put into one of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.exports: dict[str, str] = {}
+        self.left_out = 0
+        self._taken = frozenset(taken)
+        self._variables: dict[str, str] = {}  # of secrets in the text, by those
         self.upstreams: dict[str, dict[str, Any]] = {}
         self.deployments: dict[str, dict[str, Any]] = {}
         self.policy: dict[str, Any] = {}
@@ -30,6 +37,33 @@ class Draft:
         """Note what of a configuration does not come over as it was, and what to do; on one line,
         as it stands in a comment of a policy too."""
         self.notes.append(f"{word(place, 200)}: {word(why, 500)}")
+
+    def leave_out(self, place: str, why: str) -> None:
+        """Note that a target does not come over, and why."""
+        self.left_out += 1
+        self.note(place, f"{why}: this target is left out")
+
+    def secret(self, value: object, wanted: str, place: str) -> str:
+        """Return how a policy names the secret of a place. One that stood in the text itself is
+        copied nowhere: it has to be put into a variable of its own, called like ``wanted``."""
+        own = _referred(value)
+        if own is None and value is not None:
+            own = self._own_variable(str(value), wanted)
+            self.note(place, f"is written nowhere: set {own} to it")
+            self.exports.setdefault(own, f"what stands at {word(place, 200)}")
+        own = own or wanted
+        self.exports.setdefault(own, "as the gateway before read it")
+        return f"${{{own}}}"
+
+    def _own_variable(self, value: str, wanted: str) -> str:
+        """Return the variable of one secret: none has that of another."""
+        if value not in self._variables:
+            number, own, others = 1, wanted, {*self._taken, *self._variables.values()}
+            while own in others:
+                number += 1
+                own = _numbered(wanted, number)
+            self._variables[value] = own
+        return self._variables[value]
 
     def note_left(self, parts: Iterable[ConfigPart], why: str = "is not carried over") -> None:
         """Note what nobody took of parts of the configuration."""
@@ -86,13 +120,38 @@ def slug(text: str) -> str:
     return plain if NAME.fullmatch(plain) else "unnamed"
 
 
-def secret(value: object, variable: str) -> tuple[str, bool]:
-    """Return how a policy names a secret, and whether its own text stood in the configuration,
-    which is copied nowhere: then it has to be put into ``variable``."""
+def _referred(value: object) -> str | None:
+    """Return the variable that a text stands for; None for one that stands for itself."""
     match = _VARIABLE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        return f"${{{variable}}}", value is not None
-    return f"${{{match[1] or match[2]}}}", False
+    return None if match is None else match[1] or match[2]
+
+
+def _numbered(variable: str, number: int) -> str:
+    """Return the name of a variable like another: ``OPENAI_2_API_KEY``."""
+    stem, suffix, _ = variable.partition("_API_KEY")
+    return f"{stem}_{number}{suffix}"
+
+
+def referred_variables(config: Any) -> Iterator[str]:
+    """Yield the variables that a configuration reads, wherever it says them."""
+    parts, seen = [config], set()
+    while parts:
+        part = parts.pop()
+        if isinstance(part, (dict, list)):
+            if id(part) not in seen:  # YAML's aliases may lead back
+                seen.add(id(part))
+                parts += part.values() if isinstance(part, dict) else part
+        elif (variable := _referred(part)) is not None:
+            yield variable
+
+
+def address_at(text: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return the address that a text is, or that the variable holds for which it stands: policies
+    hold addresses themselves. And the variable; the address is None where that is not set."""
+    variable = _referred(text)
+    if variable is None:
+        return text, None
+    return environ.get(variable) or None, variable
 
 
 def address(text: str) -> tuple[str, bool]:

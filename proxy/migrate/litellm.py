@@ -5,12 +5,21 @@ Source: LiteLLM's documents on the configuration of its proxy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from proxy.migrate.config_part import ConfigPart
-from proxy.migrate.draft import Draft, address, duration, secret, slug
-from proxy.migrate.providers import PROVIDERS, Provider
+from proxy.migrate.draft import (
+    Draft,
+    address,
+    address_at,
+    duration,
+    referred_variables,
+    slug,
+)
+from proxy.migrate.modes import ENDPOINTS, FORMS, PATHS, SERVED, passed_paths
+from proxy.migrate.providers import PROVIDERS, Provider, variable_of
 from proxy.words import MAX_NAME
 
 A_MILLION = 1_000_000
@@ -23,6 +32,18 @@ PRICES = {
     "output": "output_cost_per_token",
 }
 STORES = {"local": "memory", "disk": "sqlite", "redis": "redis"}
+NAMING = "a secret of 16 characters or more, by which questions are named in a store"
+STORE_SETTINGS = {
+    "redis": {
+        "HEADRACE_REDIS_URL": "where the Redis of the cache is: redis://USER:PASSWORD@HOST:PORT",
+        "HEADRACE_CACHE_SECRET": NAMING,
+    },
+    "sqlite": {
+        "HEADRACE_CACHE_FILE": "the file of the cache",
+        "HEADRACE_CACHE_SECRET": NAMING,
+    },
+}
+"""Settings that a cache beyond the memory of one process needs."""
 PERIODS = {"1d": "day", "24h": "day", "7d": "week", "30d": "month", "1mo": "month", "1h": "hour"}
 ELSEWHERE = {
     "general_settings.master_key": "is no key of a client: draw keys with `headrace key`",
@@ -34,20 +55,24 @@ ELSEWHERE = {
     "litellm_settings.failure_callback": "see docs/traces.md for traces, and docs/logs.md for logs",
     "litellm_settings.drop_params": "what a target does not take is always dropped, with a warning",
     "litellm_settings.set_verbose": "is HEADRACE_LOG_LEVEL",
-    "router_settings.redis_host": "is in HEADRACE_REDIS",
-    "router_settings.redis_url": "is HEADRACE_REDIS",
+    "router_settings.redis_host": "is in HEADRACE_REDIS_URL",
+    "router_settings.redis_port": "is in HEADRACE_REDIS_URL",
+    "router_settings.redis_password": "is in HEADRACE_REDIS_URL",
+    "router_settings.redis_url": "is HEADRACE_REDIS_URL",
     "environment_variables": "are not written: set them where Headrace runs",
 }
 
 
-def draft_of(config: Any, name: str) -> Draft:
-    """Return what a configuration becomes. ``name`` is not used: models have names of their own."""
-    top, draft = ConfigPart("", config), Draft()
+def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
+    """Return what a configuration becomes. ``name`` is not used: models have names of their own.
+    ``environ`` are the variables by which it may say addresses."""
+    top = ConfigPart("", config)
+    draft = Draft({*referred_variables(config), *_unsaid_variables(top)})
     litellm, router = top.part("litellm_settings"), top.part("router_settings")
     general = top.part("general_settings")
     upstream, deployment = _of_all(draft, litellm, router)
     for item in top.parts("model_list"):
-        _add_model(draft, item, upstream, deployment)
+        _add_model(draft, item, (upstream, deployment), environ)
     _ask_somebody_first(draft)
     for settings in (litellm, router):
         for each in settings.parts("fallbacks"):
@@ -58,6 +83,22 @@ def draft_of(config: Any, name: str) -> Draft:
         for place in part.left():
             draft.note(place, ELSEWHERE.get(place, "is not carried over"))
     return draft
+
+
+def _unsaid_variables(top: ConfigPart) -> Iterator[str]:
+    """Yield the variables of keys that no item says, which LiteLLM reads all the same."""
+    for item in top.parts("model_list"):
+        params = item.part("litellm_params")
+        comes_over = "*" not in (params.text("model") or "")
+        provider = PROVIDERS.get(_word(params))
+        if comes_over and provider is not None and params.take("api_key") is None:
+            yield provider.variable
+
+
+def _word(params: ConfigPart) -> str:
+    """Return the word of the provider of an item."""
+    word, slash, _ = (params.text("model") or "").partition("/")
+    return params.text("custom_llm_provider") or (word if slash else "openai")
 
 
 def _of_all(
@@ -89,54 +130,90 @@ def _of_all(
 
 
 def _add_model(
-    draft: Draft, item: ConfigPart, upstream: dict[str, Any], deployment: dict[str, Any]
+    draft: Draft,
+    item: ConfigPart,
+    of_all: tuple[dict[str, Any], dict[str, Any]],
+    environ: Mapping[str, str],
 ) -> None:
-    """Add the target of one item, to the deployment of its name."""
+    """Add the target of one item, to the deployment of its name. ``of_all`` are what all upstreams
+    have, and all deployments."""
+    upstream, deployment = of_all
     called, params, info = (
         item.text("model_name"),
         item.part("litellm_params"),
         item.part("model_info"),
     )
     info.take("id")
-    info.take("mode")
+    mode = info.text("mode") or "chat"
     model = params.text("model")
     if called is None or model is None or "*" in called + model:
-        draft.note(item.place, "has no single model_name and model: name each model that is called")
+        draft.leave_out(item.place, "has no single model_name and model: name each")
         return
-    word, slash, rest = model.partition("/")
-    word = params.text("custom_llm_provider") or (word if slash else "openai")
+    word = _word(params)
     provider = PROVIDERS.get(word)
     if provider is None:
-        draft.note(params.at("model"), f"{word} does not speak a dialect that Headrace has")
+        draft.leave_out(params.at("model"), f"{word} does not speak a dialect that Headrace has")
         return
-    target = _target(draft, params, word, provider, upstream)
+    target = _target(draft, params, word, provider, upstream, environ)
     if target is None:
         return
     own = slug(called)
     found = draft.deployments.setdefault(own, {"targets": [], **deployment})
     if own != called and not draft.also_called(found, called[:MAX_NAME]):
         draft.note(item.at("model_name"), f"{called} is called as {own} here")
-    target["model"] = rest if slash and model.startswith(f"{word}/") else model
+    target["model"] = model.removeprefix(f"{word}/")
     _add_target(draft, params, found, target)
+    _add_mode(draft, info, mode, found, target, word)
+    base_model = info.text("base_model")
+    if base_model is not None and "price" not in target and base_model != target["model"]:
+        why = f"is not looked up, so the price may be unknown: give the target that of {base_model}"
+        draft.note(info.at("base_model"), why)
     draft.note_left((item, params, info))
 
 
+def _add_mode(
+    draft: Draft,
+    info: ConfigPart,
+    mode: str,
+    found: dict[str, Any],
+    target: dict[str, Any],
+    word: str,
+) -> None:
+    """Add what a model is for: the only endpoint of its target, or paths that are passed on."""
+    if mode in ENDPOINTS:
+        target["endpoint"] = ENDPOINTS[mode]
+    for path in passed_paths(mode, word):
+        if path not in found.setdefault("passthrough", []):
+            found["passthrough"].append(path)
+    if mode in FORMS:
+        model = target["model"]
+        why = f"is a form that passes as it comes: clients must name the model {model} in it"
+        draft.note(info.at("mode"), why)
+    if mode not in SERVED and mode not in PATHS:
+        why = f"{mode} is no call that is known here: see docs/policies.md, Other paths"
+        draft.note(info.at("mode"), why)
+
+
 def _target(
-    draft: Draft, params: ConfigPart, word: str, provider: Provider, upstream: dict[str, Any]
+    draft: Draft,
+    params: ConfigPart,
+    word: str,
+    provider: Provider,
+    upstream: dict[str, Any],
+    environ: Mapping[str, str],
 ) -> dict[str, Any] | None:
     """Return the target without its model; None where it is nowhere."""
-    base_url = _base_url(draft, params, word, provider)
+    base_url = _base_url(draft, params, word, provider, environ)
     if base_url is None:
-        draft.note(params.at("api_base"), "must say the address itself: this target is left out")
         return None
     made: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
     given = params.take("api_key")
+    wanted = provider.variable or variable_of(word)
     if given is not None or provider.variable:
-        reference, copied = secret(given, provider.variable or f"{slug(word).upper()}_API_KEY")
-        key = {"headers": {"api-key": reference}} if word == "azure" else {"api_key": reference}
-        made.update(key)
-        if copied:
-            draft.note(params.at("api_key"), f"is written nowhere: set {reference[2:-1]} to it")
+        made["api_key"] = draft.secret(given, wanted, params.at("api_key"))
+    elif provider.base_url is None:
+        why = f"is not said, so no key is sent: if there is one in {wanted}, name it as api_key"
+        draft.note(params.at("api_key"), why)
     if provider.provider is not None:
         made["provider"] = provider.provider
     made.update(upstream)
@@ -146,19 +223,37 @@ def _target(
     return {"upstream": draft.upstream(word.replace("_", "-"), made)}
 
 
-def _base_url(draft: Draft, params: ConfigPart, word: str, provider: Provider) -> str | None:
-    """Return where a target is; None where that is known to a variable or a customer alone."""
-    given = params.text("api_base") or params.text("base_url")
-    if given is None or given.startswith("os.environ/"):
-        found = provider.base_url
-    else:
-        found, is_cut = address(given)
-        if is_cut:
-            draft.note(params.at("api_base"), "has more than an address, which is written nowhere")
-    if word == "azure" and found is not None:
-        found = found.rstrip("/").removesuffix("/openai/v1") + "/openai/v1"
+def _base_url(
+    draft: Draft, params: ConfigPart, word: str, provider: Provider, environ: Mapping[str, str]
+) -> str | None:
+    """Return where a target is; None, with a note, where nobody says it."""
+    given, place = params.text("api_base") or params.text("base_url"), params.at("api_base")
+    if given is None:
+        if provider.base_url is None:
+            draft.leave_out(place, "must say the address")
+        return provider.base_url
+    found = _said_address(draft, place, given, environ)
+    if found is not None and word == "azure":
+        found = found.rstrip("/").removesuffix("/openai/v1")
+        found += "/openai/v1" if urlsplit(found).path else ""
         if params.text("api_version") is not None:
             draft.note(params.at("api_version"), "is not needed: Azure is called by /openai/v1")
+    return found
+
+
+def _said_address(draft: Draft, place: str, given: str, environ: Mapping[str, str]) -> str | None:
+    """Return the address that an item says, be it by a variable; None, with a note, without one."""
+    text, variable = address_at(given, environ)
+    if text is None:
+        why = f"stands in {variable}, which is not set here, and policies hold addresses themselves"
+        draft.leave_out(place, f"{why} (set it and migrate again)")
+        return None
+    found, is_cut = address(text)
+    if variable is not None:
+        why = f"{found} is what {variable} holds here, and policies hold addresses themselves"
+        draft.note(place, why)
+    if is_cut:
+        draft.note(place, "has more than an address, which is written nowhere")
     return found
 
 
@@ -249,7 +344,11 @@ def _add_policy(draft: Draft, litellm: ConfigPart) -> None:
         if store not in (None, *STORES):
             draft.note(params.at("type"), f"{store} is no store of a cache: memory is used")
         kept = {"ttl": duration(ttl)} if ttl else {}
-        draft.policy["cache"] = {**kept, "store": STORES.get(store or "local", "memory")}
+        store = STORES.get(store or "local", "memory")
+        draft.policy["cache"] = {**kept, "store": store}
+        if needed := STORE_SETTINGS.get(store):
+            draft.exports |= needed
+            draft.note(params.at("type"), f"needs {' and '.join(needed)} where Headrace runs")
     draft.note_left((params,), "is not carried over: see docs/cache.md")
     budget, period = litellm.number("max_budget"), litellm.text("budget_duration")
     if budget is not None:

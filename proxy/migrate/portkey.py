@@ -5,11 +5,12 @@ Source: Portkey's reference of the config object.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from proxy.migrate.config_part import ConfigPart
-from proxy.migrate.draft import Draft, address, duration, secret, slug
-from proxy.migrate.providers import PROVIDERS
+from proxy.migrate.draft import Draft, address, duration, referred_variables, slug
+from proxy.migrate.providers import PROVIDERS, variable_of
 
 WORDS = {"together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-ai": "mistral"}
 WORDS |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
@@ -18,9 +19,10 @@ CAUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 THOUSANDTHS, MOST_WEIGHT = 1000, 1_000_000  # weights are whole numbers here
 
 
-def draft_of(config: Any, name: str) -> Draft:
-    """Return what a config becomes: one deployment that is called ``name``."""
-    top, draft = ConfigPart("", config), Draft()
+def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
+    """Return what a config becomes: one deployment that is called ``name``. ``environ`` is not
+    read: a config has its addresses itself."""
+    top, draft = ConfigPart("", config), Draft(referred_variables(config))
     deployment: dict[str, Any] = {"targets": []}
     strategy = top.part("strategy")
     mode = strategy.text("mode") or "single"
@@ -58,17 +60,18 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     word = _provider(called)
     base_url = part.text("custom_host") or (PROVIDERS[word].base_url if word else None)
     if word is None or base_url is None or not model:
-        draft.note(part.place or "config", "names no provider with an address, and a model there")
+        draft.leave_out(part.place or "config", "names no provider with an address, and a model")
         return None
     base_url, is_cut = address(base_url)
     if is_cut:
         draft.note(part.at("custom_host"), "has more than an address, which is written nowhere")
     weight = part.number("weight")
     known = PROVIDERS[word]
-    reference, copied = secret(part.take("api_key"), known.variable or "UPSTREAM_API_KEY")
-    if copied:
-        draft.note(part.at("api_key"), f"is written nowhere: set {reference[2:-1]} to it")
-    made: dict[str, Any] = {"dialect": known.dialect, "base_url": base_url, "api_key": reference}
+    made: dict[str, Any] = {"dialect": known.dialect, "base_url": base_url}
+    given = part.take("api_key")
+    if given is not None or known.variable:
+        wanted = known.variable if called == word and known.variable else variable_of(called)
+        made["api_key"] = draft.secret(given, wanted, part.at("api_key"))
     if known.provider is not None:
         made["provider"] = known.provider
     target: dict[str, Any] = {"upstream": draft.upstream(called, made), "model": model}

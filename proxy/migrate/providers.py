@@ -6,13 +6,14 @@ dialect that is named) say them.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
 class Provider(NamedTuple):
     """One provider. ``base_url`` is None where each customer has an address of its own;
-    ``variable`` is the one of its key that LiteLLM reads, empty where it needs none; ``provider``
-    is its name in the table of prices, None for that of its dialect."""
+    ``variable`` is the one of its key that LiteLLM reads, empty where most servers need none;
+    ``provider`` is its name in the table of prices, None for that of its dialect."""
 
     base_url: str | None
     variable: str
@@ -23,7 +24,10 @@ class Provider(NamedTuple):
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "anthropic": Provider("https://api.anthropic.com", "ANTHROPIC_API_KEY", "anthropic"),
-    "azure": Provider(None, "AZURE_API_KEY", provider="azure"),
+    "azure": Provider(None, "AZURE_API_KEY", "azure"),
+    "cohere": Provider(
+        "https://api.cohere.com/compatibility/v1", "COHERE_API_KEY", provider="cohere"
+    ),
     "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY", provider="groq"),
     "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY", provider="mistral"),
     "deepseek": Provider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", provider="deepseek"),
@@ -55,8 +59,13 @@ PROVIDERS: dict[str, Provider] = {
     "huggingface": Provider("https://router.huggingface.co/v1", "HF_TOKEN", provider="huggingface"),
     "ollama": Provider("http://127.0.0.1:11434/v1", "", provider="ollama"),
     "ollama_chat": Provider("http://127.0.0.1:11434/v1", "", provider="ollama"),
-    "hosted_vllm": Provider(None, "HOSTED_VLLM_API_KEY", provider="vllm"),
-    "lm_studio": Provider(None, "LM_STUDIO_API_KEY", provider="lm-studio"),
+    "hosted_vllm": Provider(None, "", provider="vllm"),
+    "lm_studio": Provider(None, "", provider="lm-studio"),
     "litellm_proxy": Provider(None, "LITELLM_PROXY_API_KEY", provider="litellm"),
 }
 """By the word before the ``/`` of a model. Others sign requests or speak an API of their own."""
+
+
+def variable_of(word: str) -> str:
+    """Return the variable for a key, by the word of its provider or of the account."""
+    return f"{re.sub('[^A-Z0-9]+', '_', word.upper())}_API_KEY"

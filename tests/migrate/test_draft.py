@@ -7,7 +7,15 @@ import re
 import pytest
 import yaml
 
-from proxy.migrate.draft import NAME, Draft, address, duration, secret, slug
+from proxy.migrate.draft import (
+    NAME,
+    Draft,
+    address,
+    address_at,
+    duration,
+    referred_variables,
+    slug,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,18 +35,51 @@ def test_a_name_is_made_of_any_text(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("value", "variable", "is_noted"),
     [
-        ("os.environ/KEY_1", ("${KEY_1}", False)),
-        ("${KEY}", ("${KEY}", False)),
-        ("sk-live", ("${OWN}", True)),
-        ("os.environ/KEY; x", ("${OWN}", True)),
-        (7, ("${OWN}", True)),
-        (None, ("${OWN}", False)),
+        ("os.environ/KEY_1", "KEY_1", False),
+        ("${KEY}", "KEY", False),
+        ("sk-live", "OWN", True),
+        ("os.environ/KEY; x", "OWN", True),
+        (7, "OWN", True),
+        (None, "OWN", False),
     ],
 )
-def test_a_secret_is_named_and_never_copied(value: object, expected: tuple[str, bool]) -> None:
-    assert secret(value, "OWN") == expected
+def test_a_secret_is_named_and_never_copied(value: object, variable: str, is_noted: bool) -> None:
+    draft = Draft()
+
+    assert draft.secret(value, "OWN", "here") == f"${{{variable}}}"
+    assert list(draft.exports) == [variable]
+    assert draft.notes == (["here: is written nowhere: set OWN to it"] if is_noted else [])
+
+
+def test_secrets_that_differ_have_variables_that_nobody_else_reads() -> None:
+    draft = Draft(["A_2_API_KEY", "HF_TOKEN"])
+
+    named = [draft.secret(value, "A_API_KEY", "here") for value in ("x", "y", "x")]
+
+    assert named == ["${A_API_KEY}", "${A_3_API_KEY}", "${A_API_KEY}"]
+    assert draft.secret("z", "HF_TOKEN", "here") == "${HF_TOKEN_2}"
+
+
+def test_variables_are_found_wherever_a_configuration_says_them() -> None:
+    config: dict[str, object] = {"a": [{"b": "os.environ/ONE"}, "${TWO}", "os.environ/not one"]}
+    config["itself"] = config
+
+    assert set(referred_variables(config)) == {"ONE", "TWO"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://a.test", ("https://a.test", None)),
+        ("os.environ/SET", ("https://b.test", "SET")),
+        ("os.environ/EMPTY", (None, "EMPTY")),
+        ("${UNSET}", (None, "UNSET")),
+    ],
+)
+def test_an_address_may_stand_in_a_variable(text: str, expected: object) -> None:
+    assert address_at(text, {"SET": "https://b.test", "EMPTY": ""}) == expected
 
 
 @pytest.mark.parametrize(

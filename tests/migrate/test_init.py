@@ -13,5 +13,5 @@ from proxy.migrate import FORMATS
 def test_a_gateway_has_a_reader_and_stands_on_the_page(word: str) -> None:
     page = Path(__file__).parents[2] / "docs/migrating.md"
 
-    assert FORMATS[word]({}, "name").deployments == {}
+    assert FORMATS[word]({}, "name", {}).deployments == {}
     assert f"headrace migrate {word} " in page.read_text()

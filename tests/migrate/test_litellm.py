@@ -12,7 +12,7 @@ from proxy.migrate.litellm import draft_of
 
 def draft(*models: dict[str, Any], **sections: Any) -> Draft:
     items = [{"model_name": "m", "litellm_params": params} for params in models]
-    return draft_of({"model_list": items, **sections}, "config")
+    return draft_of({"model_list": items, **sections}, "config", {})
 
 
 def test_equal_targets_share_an_upstream_and_others_get_their_own() -> None:
@@ -64,7 +64,7 @@ def test_prices_are_of_a_million_tokens() -> None:
     ],
 )
 def test_a_configuration_of_odd_shapes_makes_no_target_and_no_bug(config: Any) -> None:
-    assert draft_of(config, "config").deployments == {}
+    assert draft_of(config, "config", {}).deployments == {}
 
 
 def test_other_names_of_a_model_are_names_of_its_deployment() -> None:
@@ -73,7 +73,8 @@ def test_other_names_of_a_model_are_names_of_its_deployment() -> None:
     ]
     aliases = {"gpt-4": "b", "four": {"model": "b"}, "Big One": "b", "none": "c"}
 
-    made = draft_of({"model_list": items, "router_settings": {"model_group_alias": aliases}}, "c")
+    router = {"model_group_alias": aliases}
+    made = draft_of({"model_list": items, "router_settings": router}, "c", {})
 
     names = {name: each.get("also_known_as") for name, each in made.deployments.items()}
     assert names == {"big-one": ["Big One"], "b": ["gpt-4", "four"]}
@@ -93,3 +94,132 @@ def test_what_is_more_than_a_policy_takes_is_as_much_as_it_takes() -> None:
     assert (upstream["base_url"], upstream["breaker"]["failures"]) == ("https://a.test/v1", 10_000)
     assert made.deployments["m"]["targets"][0]["weight"] == 1_000_000
     assert any("api_base" in note for note in made.notes)
+
+
+def keys_of(made: Draft) -> list[str | None]:
+    """Return the key of the upstream of each target."""
+    targets = (each["targets"][0] for each in made.deployments.values())
+    return [made.upstreams[target["upstream"]].get("api_key") for target in targets]
+
+
+@pytest.mark.parametrize(
+    ("keys", "variables"),
+    [
+        (["sk-a", "sk-b", "sk-a"], ["OPENAI_API_KEY", "OPENAI_2_API_KEY", "OPENAI_API_KEY"]),
+        (["sk-a", "os.environ/OPENAI_API_KEY"], ["OPENAI_2_API_KEY", "OPENAI_API_KEY"]),
+        (["sk-a", None], ["OPENAI_2_API_KEY", "OPENAI_API_KEY"]),
+        (["sk-a", "os.environ/OPENAI_2_API_KEY"], ["OPENAI_API_KEY", "OPENAI_2_API_KEY"]),
+        ([7, True], ["OPENAI_API_KEY", "OPENAI_2_API_KEY"]),
+    ],
+)
+def test_each_key_that_differs_has_a_variable_and_an_upstream_of_its_own(
+    keys: list[Any], variables: list[str]
+) -> None:
+    items = [
+        {"model_name": f"m{place}", "litellm_params": {"model": "gpt-4o", "api_key": key}}
+        for place, key in enumerate(keys)
+    ]
+
+    made = draft_of({"model_list": items}, "c", {})
+
+    assert keys_of(made) == [f"${{{name}}}" for name in variables]
+    assert list(made.exports) == list(dict.fromkeys(variables))
+    literal = [
+        (f"model_list.{place}.litellm_params.api_key", name)
+        for place, (key, name) in enumerate(zip(keys, variables, strict=True))
+        if key is not None and not str(key).startswith("os.environ/")
+    ]
+    assert made.notes == [f"{at}: is written nowhere: set {name} to it" for at, name in literal]
+    assert len(made.upstreams) == len(set(variables))
+
+
+AZURE = {"model": "azure/mine", "api_base": "os.environ/AZURE_API_BASE", "api_key": "os.environ/K"}
+
+
+def test_an_address_in_a_variable_is_read_where_it_is_set_and_else_counted() -> None:
+    config = {"model_list": [{"model_name": "m", "litellm_params": AZURE}]}
+
+    made = draft_of(config, "c", {"AZURE_API_BASE": "https://me:sk-1@eu.openai.azure.com/"})
+    without = draft_of(config, "c", {})
+
+    assert made.upstreams["azure"] == {
+        "dialect": "azure",
+        "base_url": "https://eu.openai.azure.com",
+        "api_key": "${K}",
+    }
+    assert (made.left_out, without.left_out, without.deployments) == (0, 1, {})
+    assert "AZURE_API_BASE, which is not set here" in without.notes[0]
+
+
+def test_an_address_in_a_variable_that_is_not_set_is_never_the_public_one() -> None:
+    made = draft({"model": "openai/a", "api_base": "os.environ/OUR_GATEWAY"})
+
+    assert (made.upstreams, made.left_out) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "provider", "expected"),
+    [
+        ("chat", "openai", {}),
+        ("embedding", "openai", {}),
+        ("responses", "openai", {"endpoint": "responses"}),
+        ("completion", "openai", {"endpoint": "completions"}),
+        ("image_generation", "openai", {"passthrough": ["/v1/images/generations"]}),
+        (
+            "rerank",
+            "cohere",
+            {"passthrough": [{"path": "/v1/rerank", "idempotent": True, "to": "/v2/rerank"}]},
+        ),
+    ],
+)
+def test_what_a_model_is_for_becomes_an_endpoint_or_paths(
+    mode: str, provider: str, expected: dict[str, Any]
+) -> None:
+    item = {"model_name": "m", "litellm_params": {"model": f"{provider}/a"}}
+
+    made = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}] * 2}, "c", {})
+
+    [deployment] = made.deployments.values()
+    found = {**deployment["targets"][0], **deployment}
+    assert {name: found[name] for name in ("endpoint", "passthrough") if name in found} == expected
+    assert made.notes == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("audio_transcription", "must name the model a in it"), ("realtime", "realtime is no call")],
+)
+def test_a_mode_that_asks_something_of_clients_is_told(mode: str, words: str) -> None:
+    item = {"model_name": "m", "litellm_params": {"model": "openai/a"}}
+
+    made = draft_of({"model_list": [{**item, "model_info": {"mode": mode}}]}, "c", {})
+
+    assert [words in note for note in made.notes] == [True]
+
+
+def test_a_server_of_ones_own_gets_no_key_that_nobody_said() -> None:
+    made = draft({"model": "hosted_vllm/a", "api_base": "http://127.0.0.1:8000/v1"})
+
+    assert keys_of(made) == [None]
+    assert (made.exports, "HOSTED_VLLM_API_KEY" in made.notes[0]) == ({}, True)
+
+
+def test_a_shared_cache_needs_what_the_settings_call_so() -> None:
+    settings = {"cache": True, "cache_params": {"type": "redis"}}
+
+    made = draft({"model": "ollama/a"}, litellm_settings=settings)
+
+    assert list(made.exports) == ["HEADRACE_REDIS_URL", "HEADRACE_CACHE_SECRET"]
+    assert "HEADRACE_REDIS_URL and HEADRACE_CACHE_SECRET" in made.notes[0]
+
+
+def test_a_base_model_that_would_price_calls_is_told() -> None:
+    params = {"model": "openai/mine", "input_cost_per_token": 1e-6}
+    info = {"base_model": "gpt-4o"}
+    named = {"model_name": "m", "model_info": info}
+
+    priced = draft_of({"model_list": [{**named, "litellm_params": params}]}, "c", {})
+    unpriced = draft_of({"model_list": [{**named, "litellm_params": {"model": "mine"}}]}, "c", {})
+
+    assert priced.notes == []
+    assert ["give the target that of gpt-4o" in note for note in unpriced.notes] == [True]

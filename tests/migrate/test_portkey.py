@@ -13,7 +13,7 @@ CLAUDE = {"provider": "@anthropic-1", "override_params": {"model": "claude-sonne
 
 
 def deployment(**config: Any) -> dict[str, Any]:
-    found: dict[str, Any] = draft_of(config, "Support Desk").deployments["support-desk"]
+    found: dict[str, Any] = draft_of(config, "Support Desk", {}).deployments["support-desk"]
     return found
 
 
@@ -37,7 +37,7 @@ def test_a_balance_is_by_weight() -> None:
 
 
 def test_a_config_may_be_one_target_itself() -> None:
-    made = draft_of({"provider": "openai", "override_params": {"model": "@groq-eu/llama"}}, "c")
+    made = draft_of({"provider": "openai", "override_params": {"model": "@groq-eu/llama"}}, "c", {})
 
     assert made.upstreams["groq-eu"]["base_url"] == "https://api.groq.com/openai/v1"
     assert models(made.deployments["c"]["targets"]) == [("llama", None)]
@@ -51,7 +51,7 @@ def test_retries_a_cache_and_a_time_come_over() -> None:
         "request_timeout": 1500,
     }
 
-    made = draft_of(config, "c")
+    made = draft_of(config, "c", {})
 
     assert made.deployments["c"]["retry"] == {"times": 3, "on": [429]}
     assert made.deployments["c"]["cache"] == {"ttl": "60s", "semantic": {"mode": "shadow"}}
@@ -59,10 +59,23 @@ def test_retries_a_cache_and_a_time_come_over() -> None:
 
 
 def test_no_secret_of_a_config_is_written() -> None:
-    made = draft_of({"targets": [{**GPT, "api_key": "sk-live"}]}, "c")
+    made = draft_of({"targets": [{**GPT, "api_key": "sk-live"}]}, "c", {})
 
     assert "sk-live" not in "".join(made.files().values())
-    assert made.notes == ["targets.0.api_key: is written nowhere: set OPENAI_API_KEY to it"]
+    assert made.notes == ["targets.0.api_key: is written nowhere: set OPENAI_PROD_API_KEY to it"]
+
+
+def test_accounts_of_one_provider_have_keys_of_their_own() -> None:
+    other = {**GPT, "virtual_key": "openai-eu"}
+    plain = {"provider": "openai", "override_params": {"model": "gpt-4o"}}
+
+    made = draft_of({"targets": [GPT, other, plain]}, "c", {})
+
+    assert {name: each["api_key"] for name, each in made.upstreams.items()} == {
+        "openai-prod": "${OPENAI_PROD_API_KEY}",
+        "openai-eu": "${OPENAI_EU_API_KEY}",
+        "openai": "${OPENAI_API_KEY}",
+    }
 
 
 @pytest.mark.parametrize(
@@ -70,7 +83,7 @@ def test_no_secret_of_a_config_is_written() -> None:
     [{}, {"targets": [1, None, {}]}, {"targets": [{"virtual_key": "mine"}]}, {"strategy": 1}],
 )
 def test_what_names_no_model_at_a_provider_is_told(config: dict[str, Any]) -> None:
-    made = draft_of(config, "c")
+    made = draft_of(config, "c", {})
 
     assert made.deployments == {}
     assert made.notes

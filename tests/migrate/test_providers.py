@@ -7,16 +7,26 @@ from pydantic import TypeAdapter
 
 from proxy.config.scalars import Name
 from proxy.dialects import DIALECTS
-from proxy.migrate.providers import PROVIDERS
+from proxy.migrate.providers import PROVIDERS, variable_of
+from proxy.policy.schema.upstreams import AZURE
 
 
 @pytest.mark.parametrize("word", PROVIDERS)
 def test_a_provider_is_one_that_a_policy_may_name(word: str) -> None:
     provider = PROVIDERS[word]
-    own = DIALECTS[provider.dialect].provider
+    own = AZURE if provider.dialect == AZURE else DIALECTS[provider.dialect].provider
 
     assert TypeAdapter(Name).validate_python(provider.provider or own) == provider.provider or own
     if provider.base_url is not None:
         local = provider.base_url.startswith("http://127.0.0.1:")
         assert local or provider.base_url.startswith("https://")
-    assert bool(provider.variable) == (not word.startswith("ollama"))
+    needs_none = {"ollama", "ollama_chat", "hosted_vllm", "lm_studio"}
+    assert bool(provider.variable) == (word not in needs_none)
+
+
+@pytest.mark.parametrize(
+    ("word", "variable"),
+    [("hosted_vllm", "HOSTED_VLLM_API_KEY"), ("openai-eu.1", "OPENAI_EU_1_API_KEY")],
+)
+def test_an_account_has_a_variable_of_its_name(word: str, variable: str) -> None:
+    assert variable_of(word) == variable
