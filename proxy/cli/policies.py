@@ -20,7 +20,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.policy.label_catalog import roster
 from proxy.policy.review import check_report, diff, editor, new_key
 from proxy.policy.review.explain import explain_of_key
-from proxy.policy.review.sample_call import example, suppose
+from proxy.policy.review.sample_call import CHAT, example, suppose
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
@@ -72,7 +72,8 @@ def explain_command(
 ) -> None:
     """Show what would become of a call, and why: which rules apply, and why others do not.
 
-    REQUEST_FILE holds the body, - for standard input; a greeting where it is left out.
+    REQUEST_FILE holds the body, - for standard input; a greeting where it is left out, or nothing
+    where --path is another one than a chat's. Guards are listed, and not played.
 
     Exits 0 for a call that a rule refuses, too, and 1 where there is nothing to explain.
     """
@@ -85,12 +86,14 @@ def explain_command(
         key = snapshot.key_named(name)
         if key is None:
             raise click.ClickException(f"there is no key {name!r}")
-        if request_file is None and deployment is None:
+        path = options["path"]
+        if request_file is None and deployment is None and path is None:
             served = ", ".join(sorted(key.deployments))
             raise click.UsageError(f"say REQUEST_FILE or --deployment; {name} may use {served}")
-        body = strict.read_json(request_file.read()) if request_file else example(deployment or "")
-        way = {"method": options["method"], "passed": snapshot.passthrough}
-        call = suppose(body, headers, at, options["path"], **way)
+        unsaid = example(deployment or "") if path in (None, CHAT) else {}
+        body = strict.read_json(request_file.read()) if request_file else unsaid
+        way = {"method": options["method"].upper(), "passed": snapshot.passthrough}
+        call = suppose(body, headers, at, path, **way)
         explanation = explain_of_key(snapshot, key, call)
     except (PolicyError, ProxyError) as error:
         raise click.ClickException(str(error)) from None

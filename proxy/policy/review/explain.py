@@ -26,10 +26,14 @@ from proxy.words import MAX_LISTED
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath, PassedRequest
 
+UNPLAYED = "unless a guard finds something: they are listed, not played"
 
-def explain(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
-    """Explain a call of a key, whatever becomes of it."""
-    return CallExplanation(snapshot.revision, tuple(_reasons(snapshot, key, call)))
+
+def explain(
+    snapshot: Snapshot, key: VirtualKey, call: Call, *, is_over: bool = True
+) -> CallExplanation:
+    """Explain a call of a key, whatever becomes of it. One that is over was looked at by guards."""
+    return CallExplanation(snapshot.revision, tuple(_reasons(snapshot, key, call, is_over)))
 
 
 def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
@@ -37,7 +41,7 @@ def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExpla
     the past were not, whatever became of their key since."""
     lapse = snapshot.lapse_of(key.name, call.head.at)
     if lapse is None:
-        return explain(snapshot, key, call)
+        return explain(snapshot, key, call, is_over=False)
     error = Unauthorized()
     text = lapse if lapse.startswith("expired") else f"is {lapse}"
     why = f"the key {key.name} {text}"
@@ -45,7 +49,7 @@ def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExpla
     return CallExplanation(snapshot.revision, (_identity(snapshot, key), refused))
 
 
-def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call) -> Iterator[Reason]:
+def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> Iterator[Reason]:
     yield _identity(snapshot, key)
     try:
         plan = decide(snapshot, key, call)
@@ -64,7 +68,7 @@ def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call) -> Iterator[Reason
         if left := plan.model_calls[MAX_LISTED:]:
             yield Reason("models", f"{len(left)} more, which are not explained here")
         yield from (_guarded(plan, call), _limits(plan, call), _cached(plan), *_captured(plan))
-    yield _outcome(plan, call)
+    yield _outcome(plan, call, is_over)
 
 
 def _identity(snapshot: Snapshot, key: VirtualKey) -> Reason:
@@ -223,7 +227,7 @@ def _priced(price: Price | None) -> str:
     return f"USD per million tokens: {text}"
 
 
-def _outcome(plan: Plan, call: Call) -> Reason:
+def _outcome(plan: Plan, call: Call, is_over: bool) -> Reason:
     """Return where the call goes, or that a limit would refuse it if nothing else was used."""
     if plan.listing is not None:
         names = counted(len(plan.listing), "name")
@@ -242,4 +246,6 @@ def _outcome(plan: Plan, call: Call) -> Reason:
     first = " and ".join(leg.targets[0].title for leg in plan.model_calls[:MAX_LISTED])
     if left := plan.model_calls[MAX_LISTED:]:
         first += f" and {len(left)} more"
-    return Reason("decided", f"goes to {first}", "; ".join(plan.warnings) or None)
+    acts = not is_over and any(rule.enforces for rule in plan.guards.input)
+    unplayed = [UNPLAYED] if acts else []
+    return Reason("decided", f"goes to {first}", "; ".join([*plan.warnings, *unplayed]) or None)

@@ -301,6 +301,70 @@ def test_the_command_says_what_is_wrong_with_the_question(
     assert "Traceback" not in text
 
 
+PASSING = """\
+upstreams: {openai: {dialect: openai, base_url: 'https://api.example.test'}}
+keys: {widget: {sha256: AAAA, deployments: [pictures, files]}}
+deployments:
+  pictures:
+    targets: [{upstream: openai, model: dall-e-3}]
+    passthrough: [/v1/images/generations]
+    policy: guarded
+  files:
+    targets: [{upstream: openai, model: files}]
+    passthrough: [{path: '/v1/files/{id}', methods: [GET]}, /v1/rerank]
+policies:
+  guarded: {input: [{name: words, guard: keywords, words: [secret], action: block}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "words"),
+    [
+        (("--path", "/v1/images/generations"), None, "passed on: POST /v1/images/generations"),
+        (("--path", "/v1/images/generations", "--deployment", "pictures"), None, "openai/dall-e-3"),
+        (("--path", "/v1/images/generations", "-"), b'{"prompt": "secret"}', "not played"),
+        (("--path", "/v1/rerank", "-"), b'{"query": "a"}', "decided: goes to openai/files"),
+        (("--path", "/v1/rerank", "-"), b'{"model": "b"}', "404 model_not_found"),
+        (("--path", "/v1/rerank", "--deployment", "pictures"), None, "404 not_found"),
+        (
+            ("--path", "/v1/files/a", "--method", "get"),
+            None,
+            "passed on: GET /v1/files/{id}",
+        ),
+        (("--path", "/v1/models", "--method", "GET"), None, "the models of the key are listed"),
+    ],
+)
+def test_a_path_that_is_passed_on_needs_no_deployment_to_be_explained(
+    arguments: tuple[str, ...], body: bytes | None, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "policies.yaml").write_text(PASSING.replace("AAAA", "a" * 64))
+
+    code, text = run(tmp_path, *arguments, body=body)
+
+    assert (code, words in text) == (0, True), text
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/files/a/b"])
+def test_a_path_that_nobody_lists_is_none(path: str, tmp_path: Path) -> None:
+    (tmp_path / "policies.yaml").write_text(PASSING.replace("AAAA", "a" * 64))
+
+    code, text = run(tmp_path, "--path", path)
+
+    assert (code, "There is no such path." in text) == (1, True)
+
+
+def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
+    folder = tmp_path / "policies.yaml"
+    folder.write_text(PASSING.replace("AAAA", "a" * 64))
+    unguarded = run(tmp_path, "--deployment", "files")[1]
+
+    guarded = run(tmp_path, "--deployment", "pictures")[1]
+
+    played = "(unless a guard finds something: they are listed, not played)"
+    assert guarded.rstrip().endswith(f"decided: goes to openai/dall-e-3 {played}")
+    assert "not played" not in unguarded
+
+
 async def test_a_call_of_the_past_is_explained_on_the_admin_port(
     client: aiohttp.ClientSession, proxy: Any
 ) -> None:
