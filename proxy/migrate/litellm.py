@@ -232,7 +232,7 @@ def _base_url(
         if provider.base_url is None:
             draft.leave_out(place, "must say the address")
         return provider.base_url
-    found = _said_address(draft, place, given, environ)
+    found = _given_address(draft, place, given, environ)
     if found is not None and word == "azure":
         found = found.rstrip("/").removesuffix("/openai/v1")
         found += "/openai/v1" if urlsplit(found).path else ""
@@ -241,7 +241,7 @@ def _base_url(
     return found
 
 
-def _said_address(draft: Draft, place: str, given: str, environ: Mapping[str, str]) -> str | None:
+def _given_address(draft: Draft, place: str, given: str, environ: Mapping[str, str]) -> str | None:
     """Return the address that an item says, be it by a variable; None, with a note, without one."""
     text, variable = address_at(given, environ)
     if text is None:
