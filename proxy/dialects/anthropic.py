@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.dialects import openai, request_headers
-from proxy.dialects.base import Client, Dialect, ErrorResponse, Headers, Server, TableCells
+from proxy.dialects.base import (
+    Client,
+    Dialect,
+    ErrorResponse,
+    EventOrder,
+    Headers,
+    Server,
+    TableCells,
+)
 from proxy.dialects.bounds import tokens, typed
 from proxy.dialects.fields import (
     KEPT_THERE,
@@ -152,6 +160,12 @@ def _status(error: ProxyError) -> int:
     return BUSY if busy or theirs else error.status
 
 
+def _block_order() -> EventOrder:
+    from proxy.dialects.messages.order import BlockOrder  # noqa: PLC0415  # for streams alone
+
+    return BlockOrder()
+
+
 ANTHROPIC = Dialect(
     name="anthropic",
     provider="anthropic",
@@ -188,6 +202,7 @@ ANTHROPIC = Dialect(
         own_to_hub=reading.own_answer,
         answers="content",
         events=lambda own: reading.EventTurn(own=own).feed,
+        order=_block_order,
         ends=frozenset({"message_stop"}),
         usage_option=False,
         shown=("anthropic-ratelimit-",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -24,6 +25,36 @@ MOST_SHALLOW = MOST_DEPTH - len(DEEPER)
 SHALLOW = 2 * MOST_SHALLOW  # bytes of what cannot be too deep
 
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
+
+Document = bytes | bytearray
+
+
+class GatheredDocument:
+    """The bytes of one document, ``limit`` of them at most: more raise ``AnswerTooLarge``."""
+
+    __slots__ = ("_left", "_raw")
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self._raw = bytearray()  # a list of pieces could take many times their bytes
+
+    def feed(self, piece: bytes) -> Sequence[Document]:
+        """Take the next piece, which completes nothing."""
+        self._left -= len(piece)
+        if self._left < 0:
+            raise AnswerTooLarge("The upstream sent an answer that is too large.")
+        self._raw += piece
+        return ()
+
+    def close(self) -> list[bytearray]:
+        """Return the document: no more comes."""
+        return [self._raw]
+
+    def taken(self, document: Document) -> bytes:
+        """Return the document that ``close`` has returned, and keep no second copy of it."""
+        whole = bytes(document)
+        self._raw.clear()
+        return whole
 
 
 def _no_constant(word: str) -> NoReturn:

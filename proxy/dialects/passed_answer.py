@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import orjson
 
 from proxy.dialects import sse
-from proxy.dialects.documents import Documents
+from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.pieces import dump
-from proxy.dialects.reading import MAX_EVENT_BYTES, Document
+from proxy.dialects.reading import MAX_EVENT_BYTES
 from proxy.errors import AnswerTooLarge
 from proxy.offload import LARGE_BYTES
 from proxy.types import Chunk, Json, PassedHead
@@ -118,28 +118,17 @@ def _usage(event: bytes) -> Json:
 class PassedDocument:
     """One document of JSON. ``limit`` bounds its bytes."""
 
-    __slots__ = ("_documents", "_left", "_leg", "_raw")
+    __slots__ = ("_documents", "_leg", "_taken", "close", "feed")
     holds: ClassVar[bool] = True
 
     def __init__(self, leg: int, documents: Documents, limit: int) -> None:
         self._leg = leg
         self._documents = documents
-        self._left = limit
-        self._raw = bytearray()
-
-    def feed(self, piece: bytes) -> Sequence[Document]:
-        self._left -= len(piece)
-        if self._left < 0:
-            raise AnswerTooLarge("The upstream sent an answer that is too large.")
-        self._raw += piece
-        return ()
-
-    def close(self) -> list[bytearray]:
-        return [self._raw]
+        body = GatheredDocument(limit)
+        self.feed, self.close, self._taken = body.feed, body.close, body.taken
 
     def read(self, document: Document) -> list[Chunk]:
-        whole = bytes(document)
-        self._raw.clear()
+        whole = self._taken(document)
         begin = whole[:LARGE_BYTES].lstrip()[:1]
         if not begin:
             return [Chunk(None, leg=self._leg, last=True)]

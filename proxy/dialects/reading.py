@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from proxy.dialects import hub, sse
-from proxy.dialects.base import Client, Dialect, Server
-from proxy.dialects.documents import Documents
+from proxy.dialects.base import Client, Dialect, Form, Server
+from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.logprobs import LegacyLogprobs
-from proxy.dialects.messages.writing import TurnMarks
 from proxy.dialects.pieces import dump
 from proxy.dialects.statuses import ErrorBody, meaning_of_event, parse_error
 from proxy.errors import (
-    AnswerTooLarge,
     ProxyError,
     UpstreamDenied,
     UpstreamForbids,
@@ -26,8 +24,10 @@ from proxy.meter import answer_quarters
 from proxy.offload import LARGE_BYTES
 from proxy.types import Call, Chunk, Endpoint, Json, Untouched
 
+if TYPE_CHECKING:
+    from proxy.dialects.chat_order import ChatOrder
+
 MAX_EVENT_BYTES = 8 * 1024 * 1024
-Document = bytes | bytearray
 Turn = Callable[[Json], Json | None]
 Rewrite = Callable[[Json], Json | None]
 """Returns a document anew; None for one that stays as it is."""
@@ -67,8 +67,17 @@ def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) 
     form = client.forms.get(asked)
     if form is not None and form != upstream.forms.get(endpoint):
         turn = _then(turn, _joined_parts())
-        turn = _then(turn, TurnMarks().feed) if call.stream else turn
     return hub.FinishWords(words, turn).feed if words and client is not upstream else turn
+
+
+def chat_order(call: Call, form: Form, spoken: Form | None) -> ChatOrder | None:
+    """Return what puts a stream in sequence for a client of another form than its upstream has
+    ``spoken``, which reads one block or item after the other; None for a call without a stream."""
+    if not call.stream:
+        return None
+    from proxy.dialects.chat_order import ChatOrder  # noqa: PLC0415  # few calls cross
+
+    return ChatOrder(waits=spoken is None, apart=form == "responses")
 
 
 def _then(turn: Turn | None, second: Turn) -> Turn:
@@ -160,8 +169,8 @@ class StreamReader:
     finished; any other end is a stream that was cut, or of a form that nobody asked for."""
 
     __slots__ = (
-        *("_documents", "_done", "_events", "_finished", "_leg", "_order", "_own", "_rewrites"),
-        *("_server", "_turn", "close", "feed"),
+        *("_chat_order", "_documents", "_done", "_events", "_finished", "_leg", "_order", "_own"),
+        *("_rewrites", "_server", "_turn", "close", "feed"),
     )
     holds: ClassVar[bool] = False
 
@@ -175,8 +184,10 @@ class StreamReader:
         own: bool = False,
         seal: Seal | None = None,
         ordered: bool = False,
+        chat_order: ChatOrder | None = None,
     ) -> None:
         self._own = own  # for a client that reads the upstream's own form
+        self._chat_order = chat_order
         made = server.order if ordered or not own else None
         self._order = None if made is None else made()
         self._events = None if server.events is None else server.events(own)
@@ -206,10 +217,20 @@ class StreamReader:
             self._finished = hub.finishes(data)
         if self._turn is None and len(raw) <= LARGE_BYTES:
             return [Chunk(data, raw, self._leg)]
+        return self._turned(data, raw)
+
+    def _turned(self, data: Json, raw: bytes) -> list[Chunk]:
+        """Return a chunk of a chat in the form of the client's endpoint, or what follows of it."""
         turned = data if self._turn is None else self._turn(data)
         if turned is None:
             return []
+        if self._chat_order is not None:
+            return self._in_turn(self._chat_order.feed(turned, len(raw)), len(raw))
         return [_chunk(turned, raw if turned is data else None, self._leg, len(raw))]
+
+    def _in_turn(self, made: Iterable[Json], size: int) -> list[Chunk]:
+        """Return the chunks whose turn it is, made of a document of ``size`` bytes."""
+        return [_chunk(each, None, self._leg, size) for each in made]
 
     def _read_event(self, event: Json, raw: bytes) -> list[Chunk]:
         """Return what one event of a stream that is none of OpenAI's says."""
@@ -235,7 +256,9 @@ class StreamReader:
                 turned = made if self._turn is None else self._turn(made)
                 if turned is None:
                     continue
-                if size <= LARGE_BYTES:
+                if self._chat_order is not None:
+                    chunks += self._in_turn(self._chat_order.feed(turned, size), size)
+                elif size <= LARGE_BYTES:
                     chunks.append(Chunk(turned, passed, self._leg))
                 else:
                     chunks.append(_chunk(turned, passed, self._leg, size))
@@ -246,7 +269,12 @@ class StreamReader:
 
     def _left(self) -> list[Chunk]:
         """Return what still waits for its turn, as the stream has ended."""
-        return [] if self._order is None else self._chunks_of(self._order.left())
+        left = [] if self._order is None else self._chunks_of(self._order.left())
+        return (
+            left
+            if self._chat_order is None
+            else [*left, *self._in_turn(self._chat_order.left(), 0)]
+        )
 
     def _last_of_done(self) -> list[Chunk]:
         """Return the last chunk of a stream that says ``[DONE]``: one of chat's may say no more."""
@@ -271,25 +299,17 @@ COUNT = "input_tokens"
 class CountReader:
     """One short document: how many tokens a request has. It passes as it came."""
 
-    __slots__ = ("_documents", "_leg", "_raw")
+    __slots__ = ("_documents", "_leg", "_taken", "close", "feed")
     holds: ClassVar[bool] = True
 
     def __init__(self, leg: int, documents: Documents) -> None:
         self._leg = leg
         self._documents = documents
-        self._raw = bytearray()
-
-    def feed(self, piece: bytes) -> Sequence[Document]:
-        self._raw += piece
-        if len(self._raw) > MAX_EVENT_BYTES:
-            raise AnswerTooLarge("The upstream sent an answer that is too large.")
-        return ()
-
-    def close(self) -> list[bytearray]:
-        return [self._raw]
+        body = GatheredDocument(MAX_EVENT_BYTES)
+        self.feed, self.close, self._taken = body.feed, body.close, body.taken
 
     def read(self, document: Document) -> list[Chunk]:
-        whole = bytes(document)
+        whole = self._taken(document)
         data = self._documents.read(whole)
         if type(data.get(COUNT)) is not int:
             raise UpstreamInvalid(f"The upstream sent an answer without {COUNT}.")
@@ -307,7 +327,8 @@ class WholeReader:
     """
 
     __slots__ = (
-        *("_documents", "_left", "_leg", "_own", "_raw", "_seal", "_server", "_stream", "_turn"),
+        *("_chat_order", "_documents", "_leg", "_own", "_seal", "_server", "_stream", "_taken"),
+        *("_turn", "close", "feed"),
     )
     holds: ClassVar[bool] = True
 
@@ -322,30 +343,21 @@ class WholeReader:
         limit: int,
         own: bool = False,
         seal: Seal | None = None,
+        chat_order: ChatOrder | None = None,
     ) -> None:
         self._own = own
+        self._chat_order = chat_order
         self._seal = seal
         self._leg = leg
         self._turn = turn
         self._server = server
         self._documents = documents
         self._stream = stream
-        self._left = limit
-        self._raw = bytearray()  # a list of pieces could take many times their bytes
-
-    def feed(self, piece: bytes) -> Sequence[Document]:
-        self._left -= len(piece)
-        if self._left < 0:
-            raise AnswerTooLarge("The upstream sent an answer that is too large.")
-        self._raw += piece
-        return ()
-
-    def close(self) -> list[bytearray]:
-        return [self._raw]
+        body = GatheredDocument(limit)
+        self.feed, self.close, self._taken = body.feed, body.close, body.taken
 
     def read(self, document: Document) -> list[Chunk]:
-        whole = bytes(document)
-        self._raw.clear()  # nobody needs it twice
+        whole = self._taken(document)
         data = self._documents.read(whole)
         if "error" in data or self._server.failure is not None:
             _check(data, self._server)
@@ -361,7 +373,10 @@ class WholeReader:
             if len(whole) <= LARGE_BYTES:
                 return [Chunk(turned, raw, self._leg, last=True)]
             return [_chunk(turned, raw, self._leg, len(whole), last=True)]
-        events = [_chunk(event, None, self._leg, len(whole)) for event in hub.as_stream(turned)]
+        made = hub.as_stream(turned)
+        if self._chat_order is not None:
+            made = [each for event in made for each in self._chat_order.feed(event, len(whole))]
+        events = [_chunk(event, None, self._leg, len(whole)) for event in made]
         return [*events, Chunk(None, leg=self._leg, last=True)]
 
     def end(self) -> list[Chunk]:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS, reading
 from proxy.dialects.documents import Documents
-from proxy.dialects.reading import AnswerReader, Seal, StreamReader, WholeReader, turning
+from proxy.dialects.reading import (
+    AnswerReader,
+    Seal,
+    StreamReader,
+    WholeReader,
+    chat_order,
+    turning,
+)
 from proxy.errors import UpstreamInvalid
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
@@ -48,18 +55,36 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     turn = turning(call, endpoint, asks, spoken)
     form = asks.forms.get(call.head.endpoint)
     own = form is not None and form == spoken.forms.get(endpoint)
+    sequence = None if form is None or own else chat_order(call, form, spoken.forms.get(endpoint))
     seal = None if ids is None or form != "responses" or not own else _seal_of(asked, ids)
     documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
     if media_type == EVENTS and call.stream:
         ordered = _reads_texts(asked)
-        return StreamReader(leg, turn, server, documents, own=own, seal=seal, ordered=ordered)
+        return StreamReader(
+            leg,
+            turn,
+            server,
+            documents,
+            own=own,
+            seal=seal,
+            ordered=ordered,
+            chat_order=sequence,
+        )
     if media_type != JSON:
         raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
     if endpoint == "count_tokens":
         return reading.CountReader(leg, documents)
     limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
     return WholeReader(
-        leg, turn, server, documents, stream=call.stream, limit=limit, own=own, seal=seal
+        leg,
+        turn,
+        server,
+        documents,
+        stream=call.stream,
+        limit=limit,
+        own=own,
+        seal=seal,
+        chat_order=sequence,
     )
 
 

@@ -11,8 +11,9 @@ from typing import Any, Literal, Self
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
+from proxy.dialects.documents import Document
 from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
-from proxy.dialects.reading import AnswerReader, Document
+from proxy.dialects.reading import AnswerReader
 from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import (
     ProxyError,

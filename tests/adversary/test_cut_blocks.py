@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.dialects.chat_order import ChatOrder
 from proxy.dialects.messages.reading import EventTurn
-from proxy.dialects.messages.writing import MessageEvents, TurnMarks
+from proxy.dialects.messages.writing import MessageEvents
 from proxy.errors import GuardBlocked
 from proxy.guardrails.stream.feeding import Feeding
 from proxy.guardrails.stream.filter import StreamFilter
@@ -62,10 +63,11 @@ def of_a_chat(said: Sequence[str], between: Sequence[Json]) -> list[Chunk]:
         if deltas:
             deltas.append({"tool_calls": [call]})
         deltas.append({"content": text})
-    mark = TurnMarks().feed
+    order = ChatOrder(waits=True, apart=False)
     return [
-        Chunk(mark({"id": "1", "choices": [{"index": 0, "delta": delta}]}), None)
+        Chunk(made, None)
         for delta in deltas
+        for made in order.feed({"id": "1", "choices": [{"index": 0, "delta": delta}]}, 0)
     ]
 
 

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
+from proxy.dialects.base import Form
 from proxy.dialects.documents import Documents
 from proxy.dialects.messages.writing import MessageEvents
-from proxy.dialects.reading import StreamReader, turning
+from proxy.dialects.reading import StreamReader, chat_order, turning
 from proxy.dialects.responses.events import ResponseEvents
 from proxy.dialects.responses.words import KINDS
 from proxy.errors import UpstreamInvalid
@@ -45,6 +46,8 @@ CLIENTS: Mapping[str, tuple[str, Endpoint]] = {
     "chat": ("openai", "chat"),
     "messages": ("anthropic", "chat"),
 }
+FORMS: Mapping[str, Form] = {"messages": "messages"}
+"""Clients of another form than an upstream of Responses has, who read one thing after another."""
 
 
 def item(at: int, kind: str, texts: Sequence[str]) -> Json:
@@ -115,14 +118,22 @@ def answer_of(said: Said, draws: Iterator[int], *, ended: bool = True) -> list[J
 
 def call_of(form: str) -> Call:
     dialect, endpoint = CLIENTS[form]
-    return Call(RequestHead(dialect, endpoint, "/v1", "req_1"), {"stream": True})
+    return Call(RequestHead(dialect, endpoint, "/v1", "req_1"), {"stream": True}, stream=True)
 
 
 def reader(form: str, *, ordered: bool = True) -> StreamReader:
     call, openai = call_of(form), DIALECTS["openai"]
-    turn = turning(call, "responses", DIALECTS[call.head.dialect], openai)
-    server, own = openai.server.endpoints["responses"], form == "responses"
-    return StreamReader(0, turn, server, Documents(), own=own, ordered=ordered)
+    client = DIALECTS[call.head.dialect]
+    turn = turning(call, "responses", client, openai)
+    return StreamReader(
+        0,
+        turn,
+        openai.server.endpoints["responses"],
+        Documents(),
+        own=form == "responses",
+        ordered=ordered,
+        chat_order=None if form not in FORMS else chat_order(call, FORMS[form], "responses"),
+    )
 
 
 def chunks_of(form: str, events: Sequence[Json], *, ordered: bool = True) -> list[Chunk]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from proxy.dialects.chat_order import ChatOrder
 from proxy.dialects.content_parts import joined_answer
 from proxy.dialects.messages.reading import EventTurn, chat_answer, own_answer
-from proxy.dialects.messages.writing import MessageEvents, TurnMarks, whole
+from proxy.dialects.messages.writing import MessageEvents, whole
 from proxy.errors import ProxyError
 from proxy.types import Call, Chunk, RequestHead
 from tests.dialects.test_anthropic import CALLED, STREAM, THOUGHT
@@ -86,7 +87,7 @@ def of_chat(document: Json) -> object:
 
 
 def as_chunk(document: Json) -> object:
-    return written([TurnMarks().feed(joined_answer(document))])
+    return written(ChatOrder(waits=True, apart=False).feed(joined_answer(document), 0))
 
 
 @pytest.mark.parametrize(

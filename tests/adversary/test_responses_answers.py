@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.dialects.chat_order import ChatOrder
 from proxy.dialects.content_parts import joined_answer
-from proxy.dialects.messages.writing import TurnMarks
 from proxy.dialects.responses import writing
 from proxy.dialects.responses.events import ResponseEvents
 from proxy.dialects.responses.failures import failure_of
@@ -58,7 +58,7 @@ def of_chat(document: Json) -> object:
 
 
 def as_chunk(document: Json) -> object:
-    return written([TurnMarks().feed(joined_answer(document))])
+    return written(ChatOrder(waits=True, apart=True).feed(joined_answer(document), 0))
 
 
 @pytest.mark.parametrize(

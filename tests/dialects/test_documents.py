@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.documents import LOGPROBS_TIMES, Documents, ValueAllowance, _decoder
+from proxy.dialects.documents import (
+    LOGPROBS_TIMES,
+    Documents,
+    GatheredDocument,
+    ValueAllowance,
+    _decoder,
+)
 from proxy.dialects.pieces import PieceReader, decode_pieces
 from proxy.errors import AnswerTooLarge, UpstreamError, UpstreamInvalid
 from proxy.offload import LARGE_BYTES
@@ -145,3 +151,20 @@ def test_log_probabilities_may_be_ten_times_as_many(
 def test_only_an_object_is_a_document(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
         Documents().read(raw)
+
+
+def test_pieces_make_a_document_that_is_taken_once() -> None:
+    body = GatheredDocument(4)
+
+    assert [*body.feed(b"ab"), *body.feed(b"cd")] == []
+    (document,) = body.close()
+    assert body.taken(document) == b"abcd"
+    assert body.close() == [b""]
+
+
+def test_more_than_the_limit_is_refused() -> None:
+    body = GatheredDocument(3)
+    body.feed(b"abc")
+
+    with pytest.raises(AnswerTooLarge):
+        body.feed(b"d")

@@ -158,11 +158,11 @@ class EventTurn:
         if kind == "message_delta":
             return self._ended(event)
         if kind == "content_block_start":
-            return self._begun(_place(event), _object(event.get("content_block")))
+            return self._begun(block_number(event), _object(event.get("content_block")))
         if kind == "content_block_delta":
-            return self._grown(_place(event), _object(event.get("delta")))
+            return self._grown(block_number(event), _object(event.get("delta")))
         if kind == "content_block_stop" and self._own:
-            return self._delta({"block": {"index": _place(event), "stop": True}})
+            return self._delta({"block": {"index": block_number(event), "stop": True}})
         return []
 
     def _started(self, message: Json) -> list[Json]:
@@ -256,7 +256,7 @@ def _object(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _place(event: Json) -> int | None:
+def block_number(event: Json) -> int | None:
     """Return the number of the block that an event is of."""
     index = event.get("index")
     return index if type(index) is int else None

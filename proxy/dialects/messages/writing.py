@@ -136,39 +136,6 @@ def _wrapped(arguments: Any) -> Json:
     return {"arguments": arguments}
 
 
-class TurnMarks:
-    """Marks where a chat's stream goes on with something else: Messages has a block for each, one
-    after the other, so that what is held of one leaves before the next begins. Unless calls of
-    tools are kept apart, as items of Responses need not be, one lets nothing go of another."""
-
-    __slots__ = ("_calls_apart", "_now")
-
-    def __init__(self, *, calls_apart: bool = True) -> None:
-        self._calls_apart = calls_apart
-        self._now: object = None
-
-    def feed(self, data: Json) -> Json:
-        """Return a chunk, with a mark where a block begins."""
-        choice = _choice(data)
-        delta = _object(choice.get("delta"))
-        now = _what(delta, calls_apart=self._calls_apart)
-        if now is None or now == self._now:
-            return data
-        self._now = now
-        marked = {**delta, "block": {"start": {}}}
-        return {**data, "choices": [{**choice, "delta": marked}]}
-
-
-def _what(delta: Json, *, calls_apart: bool) -> object:
-    """Return of which kind the last thing is that a chunk says; None where it says nothing."""
-    calls = delta.get("tool_calls")
-    if isinstance(calls, list) and calls and isinstance(calls[-1], dict):
-        return "tool_use", calls[-1].get("index") if calls_apart else None
-    if delta.get("content") or delta.get("refusal"):
-        return "text"
-    return "thinking" if delta.get("reasoning_content") or delta.get("reasoning") else None
-
-
 class MessageEvents:
     """A stream. Events that nothing had to change pass as they came."""
 

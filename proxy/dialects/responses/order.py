@@ -9,58 +9,37 @@ answer. What waits is bounded. No text changes, nor the order of the events of o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 from proxy.dialects.base import OrderedEvent
 from proxy.dialects.responses.numbering import ADDED, BEGINS, DONE, ENDS_PART, PART_INDEX
 from proxy.dialects.responses.reading import number
 from proxy.dialects.responses.words import BY_DELTA, ENDS
-from proxy.errors import AnswerTooLarge
+from proxy.dialects.waiting import (
+    MOST_EVENTS,
+    NONE_OPEN,
+    JoinedDelta,
+    K,
+    WaitingQueues,
+    WaitingRoom,
+)
+from proxy.errors import AnswerTooLarge, UpstreamInvalid
 from proxy.types import Json
-
-MOST_EVENTS = 4096  # that wait at once; deltas of one text that follow each other are one
-MOST_BYTES = 8 * 1024 * 1024  # of what waits
-
-
-class _Waiting:
-    """What waits until that is over which is open."""
-
-    __slots__ = ("_queues", "open")
-
-    def __init__(self) -> None:
-        self.open: Hashable = None
-        self._queues: dict[Hashable, list[OrderedEvent]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._queues)
-
-    def put(self, key: Hashable, event: OrderedEvent) -> int:
-        """Let an event wait, return how many more these are: none where it has joined another."""
-        queue = self._queues.setdefault(key, [])
-        joined = _joined(queue[-1], event) if queue else None
-        if joined is None:
-            queue.append(event)
-            return 1
-        queue[-1] = joined
-        return 0
-
-    def next(self) -> list[OrderedEvent]:
-        """Return what has waited longest, as nothing is open."""
-        return self._queues.pop(next(iter(self._queues)))
 
 
 class ItemOrder:
     """Feed it the events of one stream, numbered; it returns those whose turn it is. Raises
-    ``AnswerTooLarge`` where too many wait."""
+    ``AnswerTooLarge`` where too many wait, and ``UpstreamInvalid`` for more of a text whose item is
+    done: what was held of it has been let go."""
 
-    __slots__ = ("_events", "_items", "_moved", "_parts", "_size")
+    __slots__ = ("_done", "_items", "_moved", "_parts")
 
     def __init__(self) -> None:
         self._moved = False  # from then on no event has the number that it came with
-        self._items = _Waiting()
-        self._parts = _Waiting()  # of the item that is open
-        self._events = 0
-        self._size = 0
+        self._done: set[int] = set()
+        room = WaitingRoom()
+        self._items = WaitingQueues[int](room, _with_delta)
+        self._parts = WaitingQueues[tuple[str, int]](room, _with_delta)  # of the item that is open
 
     def feed(self, event: Json, raw: bytes) -> list[OrderedEvent]:
         """Take the next event, return those that follow now."""
@@ -71,27 +50,36 @@ class ItemOrder:
         elif not is_named or "output_index" not in event:
             out = [come]
         else:
-            out = list(self._of_items(come))
+            out = list(self._following(come))
         return [each._replace(raw=None) for each in out] if self._moved else out
 
     def left(self) -> list[OrderedEvent]:
         """Return all that waits: the stream has ended."""
         out = list(self._of_parts_left())
-        self._items.open = None
+        self._items.open = NONE_OPEN
         while self._items:
-            for event in self._released(self._items):
+            for event in self._items.next()[1]:
                 out += self._of_items(event)
             out += self._of_parts_left()
-            self._items.open = None
+            self._items.open = NONE_OPEN
         return out
 
+    def _following(self, come: OrderedEvent) -> Iterator[OrderedEvent]:
+        """Return the events that an event of an item lets follow, one after the other: thousands
+        may wait."""
+        yield from self._of_items(come)
+        while self._items and self._items.open is NONE_OPEN:
+            for event in self._items.next()[1]:
+                yield from self._of_items(event)
+
     def _of_items(self, come: OrderedEvent) -> Iterator[OrderedEvent]:
-        """Return the events that an event of an item lets follow."""
+        """Return the events of an item that an event of it lets follow, if its turn is now."""
         items, kind = self._items, come.event["type"]
         item = number(come.event.get("output_index"))
-        if items.open not in (None, item):
+        if not items.is_free(item):
             self._keep(items, item, come)
             return
+        self._check(kind, item)
         if kind != DONE:
             if kind == ADDED or kind.endswith(".delta"):
                 items.open = item
@@ -99,63 +87,64 @@ class ItemOrder:
             return
         yield from self._of_parts_left()
         yield come
-        items.open = None
-        while items and items.open is None:
-            for event in self._released(items):
-                yield from self._of_items(event)
+        items.open = NONE_OPEN
+
+    def _check(self, kind: str, item: int) -> None:
+        """Note that an item begins or is done; raise ``UpstreamInvalid`` for more of it."""
+        if kind == ADDED:
+            self._done.discard(item)
+        elif kind == DONE:
+            self._done.add(item)
+            if len(self._done) > MOST_EVENTS:
+                raise AnswerTooLarge("The upstream sent too many items.")
+        elif kind in BY_DELTA and item in self._done:
+            raise UpstreamInvalid("The upstream sent more of an item that was done.")
 
     def _of_parts(self, come: OrderedEvent) -> Iterator[OrderedEvent]:
         """Return the events that an event of the item whose turn it is lets follow."""
+        yield from self._of_part(come)
+        while self._parts and self._parts.open is NONE_OPEN:
+            for event in self._parts.next()[1]:
+                yield from self._of_part(event)
+
+    def _of_part(self, come: OrderedEvent) -> Iterator[OrderedEvent]:
+        """Return an event of a part if its turn is now."""
         parts, kind = self._parts, come.event["type"]
         index = PART_INDEX.get(kind)
         if index is None:
             yield come
             return
         part = index, number(come.event.get(index))
-        if parts.open not in (None, part):
+        if not parts.is_free(part):
             self._keep(parts, part, come)
             return
         yield come
         if kind in BEGINS or kind in BY_DELTA:
             parts.open = part
         elif kind in ENDS_PART:
-            parts.open = None
-            while parts and parts.open is None:
-                for event in self._released(parts):
-                    yield from self._of_parts(event)
+            parts.open = NONE_OPEN
 
     def _of_parts_left(self) -> Iterator[OrderedEvent]:
         """Return what waits for a part of an item that is over."""
         parts = self._parts
-        parts.open = None
+        parts.open = NONE_OPEN
         while parts:
-            yield from self._released(parts)
+            yield from parts.next()[1]
 
-    def _keep(self, waiting: _Waiting, key: Hashable, come: OrderedEvent) -> None:
+    def _keep(self, waiting: WaitingQueues[K], key: K, come: OrderedEvent) -> None:
         self._moved = True
-        self._events += waiting.put(key, come)
-        self._size += come.size
-        if self._events > MOST_EVENTS or self._size > MOST_BYTES:
-            raise AnswerTooLarge("The upstream sent too much of several items at once.")
-
-    def _released(self, waiting: _Waiting) -> list[OrderedEvent]:
-        """Return what has waited longest, whose room is free."""
-        events = waiting.next()
-        self._events -= len(events)
-        self._size -= sum(event.size for event in events)
-        return events
+        waiting.put(key, come, _delta_of(come.event))
 
 
-def _joined(last: OrderedEvent, come: OrderedEvent) -> OrderedEvent | None:
-    """Return two deltas of one text as one; None for any others."""
-    one, other = last.event, come.event
-    kind = one["type"]
-    if kind not in BY_DELTA or kind != other["type"] or one.get("logprobs"):
+def _delta_of(event: Json) -> JoinedDelta | None:
+    """Return what a delta says that may be joined with others of its text; None for any other
+    event."""
+    kind, text = event["type"], event.get("delta")
+    if kind not in BY_DELTA or event.get("logprobs") or not isinstance(text, str):
         return None
     index = PART_INDEX.get(kind)
-    if index is not None and number(one.get(index)) != number(other.get(index)):
-        return None
-    texts = one.get("delta"), other.get("delta")
-    if other.get("logprobs") or not all(isinstance(text, str) for text in texts):
-        return None
-    return OrderedEvent({**other, "delta": f"{texts[0]}{texts[1]}"}, None, last.size + come.size)
+    return JoinedDelta((kind, None if index is None else number(event.get(index))), text)
+
+
+def _with_delta(event: Json, text: str) -> Json:
+    return {**event, "delta": text}

@@ -8,15 +8,15 @@ question of the call, so nothing is left out as repeated.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
-from proxy.dialects.documents import Documents
+from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.pieces import dump
-from proxy.dialects.reading import Document, Seal
+from proxy.dialects.reading import Seal
 from proxy.dialects.responses.reading import member
 from proxy.dialects.responses.writing import choice_of
-from proxy.errors import AnswerTooLarge, BadField, UpstreamInvalid
+from proxy.errors import BadField, UpstreamInvalid
 from proxy.meter import answer_quarters
 from proxy.offload import LARGE_BYTES
 from proxy.types import Call, Chunk, Json, RequestHead, Untouched
@@ -84,7 +84,7 @@ class StoredReader:
     """One document about what is kept, with the ids that its client gets. ``in_chat`` puts it into
     chat's form, ``limit`` bounds its bytes."""
 
-    __slots__ = ("_documents", "_in_chat", "_left", "_leg", "_raw", "_seal")
+    __slots__ = ("_documents", "_in_chat", "_leg", "_seal", "_taken", "close", "feed")
     holds: ClassVar[bool] = True
 
     def __init__(
@@ -99,23 +99,12 @@ class StoredReader:
         self._leg = leg
         self._in_chat = in_chat
         self._documents = documents
-        self._left = limit
         self._seal = seal
-        self._raw = bytearray()
-
-    def feed(self, piece: bytes) -> Sequence[Document]:
-        self._left -= len(piece)
-        if self._left < 0:
-            raise AnswerTooLarge("The upstream sent an answer that is too large.")
-        self._raw += piece
-        return ()
-
-    def close(self) -> list[bytearray]:
-        return [self._raw]
+        body = GatheredDocument(limit)
+        self.feed, self.close, self._taken = body.feed, body.close, body.taken
 
     def read(self, document: Document) -> list[Chunk]:
-        whole = bytes(document)
-        self._raw.clear()
+        whole = self._taken(document)
         data = self._documents.read(whole)
         sealed = None if self._seal is None else self._seal(data)
         if sealed is not None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from proxy.dialects.messages.reading import EventTurn, own_answer
-from proxy.dialects.messages.writing import MessageEvents, TurnMarks, own_usage, whole
+from proxy.dialects.messages.writing import MessageEvents, own_usage, whole
 from proxy.types import Call, Chunk, RequestHead, Untouched
 from tests.dialects.test_anthropic import STREAM, THOUGHT, accumulated, events_of
-from tests.doubles import chat, chat_events, message
+from tests.doubles import chat, message
 
 CALL = Call(RequestHead("anthropic", "chat", "/v1/messages", "req_1"), {})
 
@@ -109,21 +109,6 @@ def test_cached_tokens_are_beside_the_input() -> None:
         "output_tokens": 3,
     }
     assert own_usage(None) == {"input_tokens": 0, "output_tokens": 0}
-
-
-def test_a_mark_stands_where_something_else_begins() -> None:
-    marks = TurnMarks()
-    role, text, more, *_ = chat_events("a", "b")
-    call = {"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "c"}]}}
-    tool = {**text, "choices": [call]}
-
-    fed = [marks.feed(each) for each in (role, text, more, tool, tool)]
-
-    assert ["block" in each["choices"][0]["delta"] for each in fed] == [
-        *(False, True, False),
-        *(True, False),
-    ]
-    assert marks.feed({"choices": []}) == {"choices": []}
 
 
 def test_a_stream_of_nothing_still_begins_and_ends() -> None:

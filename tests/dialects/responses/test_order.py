@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from proxy.dialects.base import OrderedEvent
-from proxy.dialects.responses.order import MOST_EVENTS, ItemOrder
-from proxy.errors import AnswerTooLarge
+from proxy.dialects.responses.order import ItemOrder
+from proxy.dialects.waiting import MOST_EVENTS
+from proxy.errors import AnswerTooLarge, UpstreamInvalid
 from tests.dialects.test_responses import CALLED
 from tests.doubles import Json, item_events, response, response_events, text_item
 
@@ -25,7 +26,7 @@ def ordered(*events: Json) -> list[Json]:
 
 
 def test_what_comes_item_by_item_passes_as_it_came() -> None:
-    events = response_events(item_events(0, text_item("Let me see.")), FIRST[1:], SECOND)
+    events = response_events(item_events(2, text_item("Let me see.")), FIRST[1:], SECOND)
 
     assert fed(ItemOrder(), events) == [
         OrderedEvent(each, orjson.dumps(each), len(orjson.dumps(each))) for each in events
@@ -107,3 +108,38 @@ def test_room_is_free_again_once_an_item_has_had_its_turn() -> None:
 
     whole = response(CALLED)
     assert order.feed(response_events(whole=whole)[-1], b"")[0].event["response"] == whole
+
+
+def test_more_of_a_text_whose_item_is_done_is_refused_until_it_begins_again() -> None:
+    order = ItemOrder()
+    fed(order, [*FIRST, *FIRST])
+
+    with pytest.raises(UpstreamInvalid):
+        fed(order, [FIRST[1]])
+
+
+def test_there_may_be_as_many_items_as_events_may_wait() -> None:
+    with pytest.raises(AnswerTooLarge):
+        fed(ItemOrder(), [{**FIRST[-1], "output_index": at} for at in range(MOST_EVENTS + 1)])
+
+
+def test_a_thousand_items_that_wait_and_are_done_leave_at_once() -> None:
+    waiting = [
+        {**each, "output_index": at} for at in range(1, 1500) for each in (SECOND[0], SECOND[-1])
+    ]
+
+    assert ordered(FIRST[0], *waiting, FIRST[-1]) == [FIRST[0], FIRST[-1], *waiting]
+
+
+def test_a_thousand_parts_that_wait_and_are_done_leave_at_once() -> None:
+    where = {"item_id": "msg_1", "output_index": 0}
+
+    def of(part: int, step: str) -> Json:
+        return {"type": f"response.content_part.{step}", **where, "content_index": part, "part": {}}
+
+    waiting = [of(at, step) for at in range(1, 1500) for step in ("added", "done")]
+
+    assert ordered(of(0, "added"), *waiting, of(0, "done")) == [
+        *(of(0, "added"), of(0, "done")),
+        *waiting,
+    ]

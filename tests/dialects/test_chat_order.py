@@ -1,0 +1,217 @@
+"""The chunks of a chat in sequence, for clients that read one thing after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.chat_order import ChatOrder, ObjectEnd
+from proxy.dialects.waiting import MOST_EVENTS
+from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from tests.doubles import Json
+
+Said = tuple[str | int, str]
+
+
+def chunk(finish: str | None = None, **delta: Any) -> Json:
+    return {"id": "1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def called(index: int, arguments: str, **more: str) -> Json:
+    name = {"name": more.pop("name")} if "name" in more else {}
+    return {"index": index, "function": {**name, "arguments": arguments}, **more}
+
+
+def calls(*each: Json) -> Json:
+    return chunk(tool_calls=[*each])
+
+
+def order(*, waits: bool = True, apart: bool = False) -> ChatOrder:
+    return ChatOrder(waits=waits, apart=apart)
+
+
+def fed(chunks: Sequence[Json], made: ChatOrder | None = None) -> list[Json]:
+    made = made or order()
+    return [each for one in chunks for each in made.feed(one, 1)]
+
+
+def said(chunks: Sequence[Json]) -> list[Said]:
+    """Return what chunks say, each with a mark before it where something else begins."""
+    out: list[Said] = []
+    for each in chunks:
+        delta: Mapping[str, Any] = each["choices"][0]["delta"]
+        out += [("mark", "")] if "block" in delta else []
+        out += [
+            (name, delta[name])
+            for name in ("reasoning_content", "content", "refusal")
+            if delta.get(name)
+        ]
+        for call in delta.get("tool_calls", ()):
+            out.append((call["index"], call["function"]["arguments"]))
+    return out
+
+
+def test_what_comes_one_after_the_other_passes_with_a_mark_where_another_begins() -> None:
+    chunks = [
+        chunk(role="assistant", content=""),
+        *(chunk(content=text) for text in ("a", "b")),
+        calls(called(0, '{"a":', id="c0", name="f")),
+        calls(called(0, "1}")),
+        calls(called(1, "{}", id="c1", name="f")),
+        chunk("tool_calls"),
+    ]
+
+    assert said(fed(chunks)) == [
+        *(("mark", ""), ("content", "a"), ("content", "b")),
+        *(("mark", ""), (0, '{"a":'), (0, "1}")),
+        *(("mark", ""), (1, "{}")),
+    ]
+    assert fed(chunks)[2] is chunks[2]
+
+
+def test_calls_that_take_turns_leave_one_after_the_other() -> None:
+    chunks = [
+        calls(called(0, '{"a":', id="c0"), called(1, "", id="c1")),
+        *(calls(called(at, piece)) for at, piece in ((1, '{"b"'), (0, "1"), (1, ":2"), (1, "}"))),
+        chunk(content="text"),
+    ]
+    begun = [("mark", ""), (0, '{"a":'), (0, "1")]
+    late = [("mark", ""), (1, ""), (1, '{"b":2}'), ("mark", ""), ("content", "text")]
+
+    assert said(fed(chunks)) == begun
+    assert said(fed([*chunks, calls(called(0, "}"))])) == [*begun, (0, "}"), *late]
+    assert said(fed([*chunks, chunk("stop")])) == [*begun, *late]
+
+
+def test_what_waits_at_the_end_of_a_stream_is_left() -> None:
+    made = order()
+    fed([calls(called(0, "{"), called(1, "{"))], made)
+
+    assert said(made.left()) == [("mark", ""), (1, "{")]
+
+
+def test_a_chunk_of_many_things_is_parted_in_the_order_of_a_message() -> None:
+    many = chunk("stop", content="b", reasoning="a", tool_calls=[called(0, "{}")], role="assistant")
+    many |= {"usage": {"total_tokens": 1}}
+    many["choices"][0]["logprobs"] = {"content": []}
+
+    *things, end = fed([many])
+
+    assert said(things) == [
+        *(("mark", ""), ("reasoning_content", "a")),
+        *(("mark", ""), ("content", "b")),
+        *(("mark", ""), (0, "{}")),
+    ]
+    assert ["usage" in each for each in (*things, end)] == [False, False, False, True]
+    assert [each["choices"][0]["finish_reason"] for each in (*things, end)] == [None] * 3 + ["stop"]
+    assert [each["choices"][0]["logprobs"] for each in (*things, end)] == [
+        *(None, {"content": []}, None, None)
+    ]
+
+
+def test_a_refusal_is_said_where_the_text_is_unless_it_has_a_place_of_its_own() -> None:
+    chunks = [chunk(content="a"), chunk(refusal="b")]
+
+    assert said(fed(chunks)) == [("mark", ""), ("content", "a"), ("content", "b")]
+    assert said(fed(chunks, order(apart=True)))[-2:] == [("mark", ""), ("refusal", "b")]
+
+
+def test_what_an_upstream_says_of_blocks_is_left_out() -> None:
+    chunks = [
+        chunk(content="a"),
+        chunk(block={"stop": True}),
+        chunk(content="b", block={"start": {}}),
+    ]
+
+    assert said(fed(chunks)) == [("mark", ""), ("content", "a"), ("content", "b")]
+
+
+def test_a_call_that_goes_on_once_it_is_over_is_refused_unless_it_says_nothing() -> None:
+    made = order()
+    fed([calls(called(0, "{}"), called(1, "{}"))], made)
+
+    assert fed([calls(called(0, " \n")), calls({"index": 0})], made) == []
+    with pytest.raises(UpstreamInvalid):
+        fed([calls(called(0, "1111"))], made)
+
+
+def test_a_call_that_is_named_anew_behind_a_whole_one_is_another() -> None:
+    one, other = called(0, "{}", id="c0", name="f"), called(0, '{"a":1}', id="c1", name="f")
+    numbers = [(0, "{}"), (1, '{"a":1}')]
+
+    for chunks in ([calls(one), calls(other)], [calls(one, other)]):
+        assert [each for each in said(fed(chunks)) if each[0] != "mark"] == numbers
+
+
+def test_a_call_of_free_text_is_over_with_the_choice() -> None:
+    custom = {"index": 0, "type": "custom", "custom": {"name": "f", "input": "{}"}}
+
+    assert len(fed([calls(custom), chunk(content="a")])) == 1
+    assert len(fed([calls(custom), chunk(content="a"), chunk("stop")])) == 3
+
+
+def test_where_things_come_in_sequence_none_waits() -> None:
+    chunks = [calls(called(0, '{"a":')), calls(called(1, "{}")), chunk(content="a")]
+
+    assert len(fed(chunks, order(waits=False))) == 3
+
+
+def test_what_waits_and_how_many_calls_there_are_is_bounded() -> None:
+    other = chunk(content="a")
+    other["choices"][0]["logprobs"] = {"content": [{}]}
+
+    with pytest.raises(AnswerTooLarge):
+        fed([calls(called(0, "{")), *[other] * (MOST_EVENTS + 1)])
+    with pytest.raises(AnswerTooLarge):
+        fed([calls(called(at, "{}")) for at in range(MOST_EVENTS + 1)])
+
+
+@pytest.mark.parametrize("data", [{"choices": []}, {"choices": [None]}, {"choices": None}, {}])
+def test_a_chunk_without_a_choice_passes(data: Json) -> None:
+    assert fed([data]) == [data]
+
+
+VALUES = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), VALUES), st.lists(st.integers(0, 99)), st.booleans())
+def test_an_object_is_over_where_it_ends_however_it_is_cut(
+    value: Json, cuts: list[int], spaced: bool
+) -> None:
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaced else None).decode()
+    end, seen = ObjectEnd(), 0
+    for a, b in pairwise(sorted({0, *(each for each in cuts if each < len(text)), len(text)})):
+        end.feed("arguments", text[a:b])
+        seen += b - a
+        assert end.is_over == (seen == len(text))
+
+    end.feed("arguments", " ")
+    assert end.is_over
+    end.feed("arguments", "{}")
+    assert not end.is_over
+
+
+@pytest.mark.parametrize("text", ["", " ", "1", '"a"', "[]", "{}1", "{}{}", '{"a', '{"a": "}'])
+def test_what_is_no_whole_object_is_not_over(text: str) -> None:
+    end = ObjectEnd()
+    end.feed("arguments", text)
+
+    assert not end.is_over
+
+
+def test_a_thousand_calls_that_wait_and_are_whole_leave_at_once() -> None:
+    others = [calls(called(at, "{}")) for at in range(1, 1500)]
+
+    out = said(fed([calls(called(0, "{")), *others, calls(called(0, "}"))]))
+
+    assert [key for key, _ in out if key != "mark"] == [0, 0, *range(1, 1500)]
