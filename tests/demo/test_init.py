@@ -13,16 +13,19 @@ import sys
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from proxy.demo.model import find
+from proxy.dialects.responses.sealing import ResponseIds
 from tests.conftest import KEY
 from tests.sdks.conftest import PYTHON
 from tests.test_pipeline import AZURES, ROUTES, texts
 
 TOP = Path(__file__).parents[2]
+SECRET = "a secret of replicas"
 
 
 def free_port() -> int:
@@ -48,6 +51,7 @@ async def printed(tmp_path: Path) -> AsyncIterator[str]:
         stdout=PIPE,
         stderr=STDOUT,
         cwd=TOP,
+        env={**os.environ, "HEADRACE_ID_SECRET": SECRET},
     )
     assert process.stdout is not None
     said = b""
@@ -128,6 +132,28 @@ async def test_every_route_is_answered_by_the_real_model(printed: str) -> None:
                 assert texts(route, raw, streamed=streamed).strip(), (name, raw)
 
 
+async def leaning(url: str) -> None:
+    """Lean on a response of the demo, by the id that its client got."""
+    asked = {"model": "support-chat", "input": "Say hello.", "max_output_tokens": 4}
+    bearer = {"authorization": "Bearer hr-demo-key"}
+    async with aiohttp.ClientSession(base_url=url, headers=bearer) as client:
+
+        async def ask(**body: Any) -> tuple[int, Any]:
+            async with client.post("/v1/responses", json={**asked, **body}) as got:
+                return got.status, await got.json()
+
+        _, first = await ask()
+        on, refused = await ask(previous_response_id=first["id"])
+        nowhere, unknown = await ask(previous_response_id="resp_1")
+
+    pin = ResponseIds.of([SECRET]).open(first["id"], "demo")
+    assert pin is not None
+    assert (pin.deployment, pin.target) == ("support-chat", "local/smol")
+    assert on == 400  # the model's server has been asked: it keeps nothing
+    assert "llama.cpp does not support" in refused["error"]["message"]
+    assert (nowhere, unknown["error"]["param"]) == (404, "previous_response_id")
+
+
 async def test_a_legacy_client_is_served_by_the_model_as_a_chat(printed: str) -> None:
     found = re.search(r"http://[0-9.:]+", printed)
     assert found is not None
@@ -144,3 +170,4 @@ async def test_a_legacy_client_is_served_by_the_model_as_a_chat(printed: str) ->
     assert response.status == 200, answer
     assert answer["object"] == "text_completion"
     assert answer["choices"][0]["text"]
+    await leaning(found[0])  # it takes seconds to start the model for another test

@@ -1,0 +1,145 @@
+"""Paths that are passed on under limits that a Redis shares, while that is away or slow: each limit
+does as its policy says, nothing hangs, and what was spent is told once it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.conftest import Proxy, running_proxy
+from tests.doubles import Asked, ScriptedUpstream, Wire, answer
+from tests.limits.test_init import counted
+from tests.passthrough.world import BEARER, RANKED, RERANK, policies
+from tests.servers import Server, eventually
+
+FORM = "multipart/form-data; boundary=x"
+PART = b'content-disposition: form-data; name="file"; filename="a"\r\n\r\nhippo'
+BODIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "json": ("POST", "/v1/rerank", {"json": RERANK}),
+    "form": ("POST", "/v1/files", {"data": b"--x\r\n%b\r\n--x--\r\n" % PART, "kind": FORM}),
+    "bytes": ("GET", "/v1/files/file-1/content", {}),
+}
+MONEY = "{name: money, usd: 1 per month, unpriced: allow}"
+PLACE = "{name: place, concurrency: 1}"
+
+
+@asynccontextmanager
+async def shared(
+    folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    """A proxy, one of two that share a server."""
+    rules = policies(upstream.url, policy=f"{{limits: [{', '.join(limits)}]}}")
+    sharing = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
+    async with (
+        running_proxy(folder / "policies", rules, **sharing) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+async def sent(client: aiohttp.ClientSession, name: str) -> tuple[int, str | None]:
+    """Return the status of a call and its error."""
+    method, path, body = BODIES[name]
+    body = dict(body)
+    headers = {**BEARER, **({"content-type": body.pop("kind")} if "kind" in body else {})}
+    async with client.request(method, path, headers=headers, **body) as got:
+        await got.read()
+        return got.status, got.headers.get("x-headrace-error")
+
+
+async def reply(asked: Asked, wire: Wire) -> None:
+    """Answer what comes as its path is answered."""
+    is_bytes = asked.path.endswith("/content")
+    kind = "application/octet-stream" if is_bytes else "application/json"
+    document = RANKED if asked.path.endswith("/rerank") else {"id": "file-1"}
+    raw = b"\0" * 100_000 if is_bytes else json.dumps(document).encode()
+    await answer(raw, media_type=kind)(asked, wire)
+
+
+ROUNDS = 8
+RULES = {"local": 9, "open": ROUNDS * len(BODIES), "closed": 0}
+"""How many calls pass while the server is away: the half of 18, all, or none."""
+REFUSED = {
+    "local": (429, "rate_limit_exceeded"),
+    "closed": (503, "limit_store_unavailable"),
+}
+
+
+async def test_each_kind_of_body_follows_the_rule_of_a_limit_whose_store_is_away(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    upstream.then(*[reply] * sum(RULES.values()))
+    server.kill()
+
+    async def follow(rule: str) -> None:
+        limit = f"{{name: few, requests: 18 per day, on_store_error: {rule}}}"
+        async with shared(tmp_path / rule, upstream, server, limit) as (proxy, client):
+            seen = [await sent(client, name) for _ in range(ROUNDS) for name in BODIES]
+            records = await proxy.sink.wait(len(seen))
+        most = RULES[rule]
+        assert seen[:most] == [(200, None)] * most
+        assert set(seen[most:]) == ({REFUSED[rule]} if rule in REFUSED else set())
+        assert [record.status for record in records] == [status for status, _ in seen]
+
+    for rule in RULES:
+        (tmp_path / rule).mkdir()
+    async with asyncio.timeout(20):
+        await asyncio.gather(*map(follow, RULES))
+
+    assert len(upstream.requests) == sum(RULES.values())
+
+
+async def test_what_was_spent_while_it_hung_is_told_once_it_goes_on(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    upstream.then(*[reply] * 7)
+    async with shared(tmp_path, upstream, server, MONEY, PLACE) as (proxy, client):
+        assert await sent(client, "json") == (200, None)
+        server.signal(signal.SIGSTOP)
+        async with asyncio.timeout(20):
+            during = [await sent(client, name) for _ in range(2) for name in BODIES]
+        assert during == [(200, None)] * len(during)
+        assert await counted(proxy, client, "headrace_limit_store_degraded 1.0")
+        records = await proxy.sink.wait(1 + len(during))
+        asyncio.get_running_loop().call_later(0.3, server.signal, signal.SIGCONT)
+    server.signal(signal.SIGCONT)
+
+    [budget] = [key for key in server.told("KEYS", "*").split() if "usd:money" in key]
+    with server.admin as admin:
+        spent = sum(int(each) for name, each in admin.hgetall(budget).items() if name.isdigit())
+    assert spent == sum(bill.cost or 0 for record in records for bill in record.billing.bills) > 0
+
+
+async def test_an_upload_during_which_it_goes_away_ends_and_gives_its_place_back(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    upstream.then(reply, reply)
+    begin, middle, end = b"--x\r\n" + PART, b"hippo" * 100_000, b"\r\n--x--\r\n"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield begin
+        await eventually(lambda: upstream.connections > 0)  # it was admitted
+        server.kill()
+        yield middle
+        yield end
+
+    async with shared(tmp_path, upstream, server, PLACE) as (proxy, client):
+        length = str(len(begin + middle + end))
+        headers = {**BEARER, "content-type": FORM, "content-length": length}
+        async with client.post("/v1/files", headers=headers, data=pieces()) as got:
+            assert (got.status, await got.json()) == (200, {"id": "file-1"})
+        async with asyncio.timeout(20):
+            after = await sent(client, "form")
+        server.start()  # a stop waits for one that is away
+        first, second = await proxy.sink.wait(2)
+
+    assert upstream.requests[0].body == begin + middle + end
+    assert after == (200, None)
+    assert (first.outcome, second.outcome) == ("success", "success")
