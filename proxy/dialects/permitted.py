@@ -12,10 +12,10 @@ from typing import Any
 from proxy.dialects.bounds import GROUPS, groups
 from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
-from proxy.types import Json, Upstream
+from proxy.types import Json, OpenedId, Upstream
 from proxy.types.nested import NestedNames
 from proxy.types.spelling import squeezed
-from proxy.types.target import CHOSEN_IN_GROUPS, USUAL
+from proxy.types.target import CHOSEN_IN_GROUPS, CONTAINER_IDS, USUAL
 from proxy.words import ascii_word
 
 NOT_YOURS = "is not for a client to say"
@@ -89,12 +89,15 @@ def _check_groups(name: str, value: Json, upstream: Upstream) -> None:
 def _check_within(values: list[Any], names: NestedNames, upstream: Upstream, path: str) -> set[str]:
     """Return the names of what is to be dropped of values of one field, or of their items. Raises
     ``BadField`` for what a client may not say there. All values are looked at together, as there
-    may be a hundred thousand. A text in the place of an object that has an id is that id."""
+    may be a hundred thousand. A text in the place of an object that has an id is that id; one
+    that was opened for this very client is its to say."""
     dropped: set[str] = set()
     for inner, members in _known(values, names):
         if inner.listed in upstream.drops:
             dropped.add(str(inner.listed))
         elif inner.listed is not None and inner.listed not in upstream.accepts:
+            if inner.listed in CONTAINER_IDS and all(isinstance(m, OpenedId) for m in members):
+                continue
             raise BadField(path + inner.listed, NOT_YOURS)
         else:
             dropped |= _check_within(members, inner, upstream, path)

@@ -13,7 +13,7 @@ from aiohttp import web
 from proxy import dialects
 from proxy.dialects import writing
 from proxy.dialects.base import AnswerWriter
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS
 from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
@@ -128,6 +128,10 @@ class HttpExchange:
 
             self._share.caller = caller
             self._call = await read_passed_call(head, self._incoming, self._share, caller)
+            if self._ids is not None and CONTAINER in head.passed.path:
+                from proxy.dialects.responses import item_ids  # noqa: PLC0415  # few name one
+
+                self._call = item_ids.with_container_path(self._call, self._ids)
         elif head.method != "POST" or head.endpoint in dialects.BODILESS:
             self._call = Call(head, {}, caller=caller)
         else:
@@ -160,7 +164,8 @@ class HttpExchange:
         body = call.body
         plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
         plain = plain and not call.background
-        if plain and type(body.get("input")) is not list and call.head.endpoint == "responses":
+        plain = plain and "tools" not in body and type(body.get("input")) is not list
+        if plain and call.head.endpoint == "responses":
             return call
         from proxy.dialects.responses.item_ids import leaning  # noqa: PLC0415  # few calls lean
 

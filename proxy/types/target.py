@@ -118,10 +118,17 @@ UNREAD = frozenset(
 )
 """What brings a text that no guard has read, runs what the client says, or turns a guard off."""
 
-WITHIN = frozenset(
-    {"container.id", "input[].container_id", "input[].environment.container_id"}
+CONTAINER_IDS = frozenset(
+    {"input[].container_id", "input[].environment.container_id"}
+    | {"tools[].container.id", "tools[].environment.container_id"}
+)
+"""Where a request of Responses may have the id of a container, which leads to its own tenant's once
+it was opened."""
+
+WITHIN = CONTAINER_IDS | frozenset(
+    {"container.id"}
     | {"search_parameters.sources[].links", "tools[].authorization", "tools[].connector_id"}
-    | {"tools[].container.id", "tools[].environment.container_id", "tools[].environment.file_ids"}
+    | {"tools[].environment.file_ids"}
     | {"tools[].extra_headers", "tools[].headers", "tools[].mcp.authorization"}
     | {"tools[].mcp.headers", "tools[].mcp.server_url", "tools[].mcp_servers", "tools[].model"}
     | {"tools[].container.file_ids", "tools[].parameters.model", "tools[].retrieval"}
@@ -252,31 +259,44 @@ class Target:
         return min((lack(price, embeds) or "" for price in prices), default=NO_PRICE) or None
 
 
+class OpenedId(str):
+    """An id of what a provider keeps, opened for the very key that sends it: unlike one that
+    anybody may write, it leads to nothing of another tenant."""
+
+    __slots__ = ()
+
+
 @frozen
 class Pin:
     """Where the state is kept that a call leans on: in a deployment the target of a title, which
-    knows it by ``id``; for a conversation an upstream, of which all targets know it. The client
-    knows it as ``sealed``, and has said it as ``param``: None for a response, which is said in one
-    place alone."""
+    knows it by ``id``; ``by_upstream`` for a conversation or a container, the name of an upstream,
+    of which all targets know it. The client knows it as ``sealed``, and has said it as ``param``:
+    None for a response, which is said in one place alone. Without an ``id`` it says no more than
+    where a call goes."""
 
     sealed: str
     deployment: str
     target: str
     id: str = field(repr=False)
     param: str | None = None
-    is_conversation: bool = False
+    by_upstream: bool = False
+
+    @property
+    def is_conversation(self) -> bool:
+        return self.by_upstream and bool(self.id)
 
     def reaches(self, target: Target) -> bool:
         """True if a target of the deployment has the state."""
-        return self.target == (target.upstream.name if self.is_conversation else target.title)
+        return self.target == (target.upstream.name if self.by_upstream else target.title)
 
     def is_beside(self, other: Pin) -> bool:
-        """True if a target has this state and that of another pin, which is no conversation's."""
+        """True if a target has this state and that of another pin."""
         if self.deployment != other.deployment:
             return False
-        if self.is_conversation:
-            return other.target.startswith(f"{self.target}/")
-        return self.target == other.target
+        if self.by_upstream == other.by_upstream:
+            return self.target == other.target
+        wide, narrow = (self, other) if self.by_upstream else (other, self)
+        return narrow.target.startswith(f"{wide.target}/")
 
 
 def titles(targets: Iterable[Target]) -> str:

@@ -18,7 +18,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
+from proxy.dialects.responses import containers
+from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS
 from proxy.errors import BadField, NotFound
 from proxy.frozen import frozen, memo
 from proxy.types import Call, Endpoint, Json, Pin, RequestHead
@@ -107,6 +108,9 @@ class StateKind(NamedTuple):
 
 RESPONSES = StateKind("resp_", b"h", b"i")
 CONVERSATIONS = StateKind("conv_", b"c", b"d")
+CONTAINERS = StateKind(CONTAINER, b"k", b"l")
+OF_UPSTREAMS = (CONVERSATIONS, CONTAINERS)
+"""What any target of an upstream can reach."""
 
 
 @frozen
@@ -124,7 +128,7 @@ class ResponseIds:
         self, key: str, deployment: str, target: str, own: str, kind: StateKind = RESPONSES
     ) -> str:
         """Return a provider's id as the client of a key gets it. ``target`` is the title of one, or
-        the name of the upstream that has a conversation."""
+        the name of an upstream."""
         return self._sealed(kind.prefix, kind.shorten, (key, deployment, target), own)
 
     def seal_item(self, key: str, deployment: str, target: str, own: str) -> str:
@@ -155,7 +159,7 @@ class ResponseIds:
             deployment=opened[0],
             target=opened[1],
             id=own,
-            is_conversation=kind is CONVERSATIONS,
+            by_upstream=kind in OF_UPSTREAMS,
         )
 
     def open_item(self, text: str, key: str) -> Pin | None:
@@ -254,7 +258,7 @@ class AnswerIds:
             return None if made is None else {**document, "response": made}
         if "output" in document or "deleted" in document:
             return self._of(document)
-        return self.page(document) if self.items else None
+        return self.page(document)
 
     def conversation(self, own: str) -> str:
         """Return the sealed id of a conversation."""
@@ -262,11 +266,21 @@ class AnswerIds:
             return self.pin.sealed
         return self.ids.seal(self.key, self.deployment, self.upstream, own, CONVERSATIONS)
 
+    def container(self, own: str, at: str = "") -> str:
+        """Return the sealed id of a container, wherever it stands."""
+        sealed = self.known.get(own)
+        if sealed is None:
+            place = self.key, self.deployment, self.upstream
+            sealed = self.known[own] = self.ids.seal(*place, own, CONTAINERS)
+        return sealed
+
     def _of(self, response: Json) -> Json | None:
         found = {name: response.get(name) for name in ("id", PREVIOUS)}
         made: Json = {name: self._form(own) for name, own in found.items() if isinstance(own, str)}
-        if self.items and isinstance(response.get("output"), list):
-            made["output"] = self._items(response["output"])
+        output = response.get("output")
+        if isinstance(output, list) and (items := self._items(output)) is not output:
+            made["output"] = items
+        made.update(containers.beside_items(response, self.container))
         talk = response.get(CONVERSATION)
         if isinstance(talk, dict) and isinstance(talk.get("id"), str):
             made[CONVERSATION] = {**talk, "id": self.conversation(talk["id"])}
@@ -275,20 +289,25 @@ class AnswerIds:
         return {**response, **made} if made else None
 
     def page(self, document: Json) -> Json | None:
-        """Return an event of an item, or a page of items, with sealed ids."""
-        made = self._named(document, IN_EVENTS)
+        """Return an event of an item, or a page of items, with sealed ids; None where none stands
+        in it."""
+        made = self._named(document, IN_EVENTS) if self.items else {}
+        made.update(containers.beside_items(document, self.container))
         if isinstance(document.get("item"), dict):
             made["item"] = self.item(document["item"])
         if isinstance(document.get("data"), list):
             made["data"] = self._items(document["data"])
-        return {**document, **made} if made else None
+        is_same = all(value is document[name] for name, value in made.items())
+        return None if is_same else {**document, **made}
 
     def _items(self, items: list[Any]) -> list[Any]:
-        return [self.item(item) if isinstance(item, dict) else item for item in items]
+        made = [self.item(item) if isinstance(item, dict) else item for item in items]
+        return made if any(a is not b for a, b in zip(made, items, strict=True)) else items
 
     def item(self, item: Json) -> Json:
         """Return an item with sealed ids."""
-        return {**item, **self._named(item, IN_ITEMS)}
+        made = {**item, **self._named(item, IN_ITEMS)} if self.items else item
+        return containers.in_item(made, self.container)
 
     def _named(self, within: Json, names: tuple[str, ...]) -> Json:
         """Return the ids that stand under some names, sealed: each once, as each event of an item
@@ -366,9 +385,10 @@ def param_of(head: RequestHead) -> str:
 
 def unknown_id(head: RequestHead, text: str, param: str | None = None) -> NotFound:
     """Return the error for an id that leads nowhere: the same words whatever the reason. ``param``
-    is where that of an item or a conversation stands."""
+    is where that of an item, a container or a conversation stands."""
     what = NAMES.get(head.endpoint, ("", "Previous response"))[1]
     if param is not None:
-        what = "Conversation" if param == CONVERSATION else "Item"
+        what = "Container" if "container" in param else "Item"
+        what = "Conversation" if param == CONVERSATION else what
     message = f"{what} with id '{ascii_word(text, MAX_ID)}' not found."
     return NotFound(message, param=param or param_of(head))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 PREVIOUS = "previous_response_id"
 CONVERSATION = "conversation"
+CONTAINER = "cntr_"  # how its id begins
 LOST = "cannot be expressed to the upstream of this model"
 
 
