@@ -20,7 +20,6 @@ from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
 from proxy.emit import Emitters
 from proxy.errors import (
-    NotFound,
     ProxyError,
     Unauthorized,
     UpstreamInvalid,
@@ -46,7 +45,6 @@ from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
 from proxy.types.passthrough import BoundedUpload, PassedPaths
 from proxy.upstream import Upstreams
-from proxy.upstream.answer_reader import KEPT
 from proxy.upstream.health import Health
 from proxy.upstream.reply import Take, nothing
 
@@ -197,8 +195,6 @@ class _Exchange:
         received = Received(REQUEST, REQUEST, at=self._given.at, passed=lambda: self._passed)
         head = dialects.parse_head("POST", self._path, self._headers, received)
         self._client = self._client.endpoints.get(head.endpoint, self._client)
-        if head.endpoint in KEPT:
-            raise NotFound("A call about what a provider keeps is not played.")
         return head
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:

@@ -21,6 +21,7 @@ from proxy.types.target import Secret as Secret
 from proxy.types.target import Target as Target
 from proxy.types.target import Timeouts as Timeouts
 from proxy.types.target import Upstream as Upstream
+from proxy.types.way import ABOUT_STATE as ABOUT_STATE
 from proxy.types.way import UNBILLED as UNBILLED
 from proxy.types.way import AskedNumbers, ChangedFields
 from proxy.types.way import Endpoint as Endpoint

@@ -10,7 +10,9 @@ Endpoint = Literal[
     "completions", "chat", "responses", "embeddings", "models", "count_tokens", "passthrough",
     "stored", "conversations"
 ]  # fmt: skip
-UNBILLED: frozenset[Endpoint] = frozenset({"count_tokens", "stored", "conversations"})
+ABOUT_STATE: frozenset[Endpoint] = frozenset({"stored", "conversations"})
+"""Endpoints of calls about what a provider keeps."""
+UNBILLED: frozenset[Endpoint] = ABOUT_STATE | {"count_tokens"}
 """Endpoints of calls for which no model works: they cost nothing, and count for limits of calls
 alone. Of their answers none is kept."""
 TargetEndpoint = Literal["completions", "chat", "responses"]

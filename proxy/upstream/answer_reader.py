@@ -16,6 +16,7 @@ from proxy.dialects.reading import (
     turning,
 )
 from proxy.errors import UpstreamInvalid
+from proxy.types import ABOUT_STATE
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
 from proxy.words import MAX_WORD, few
@@ -27,7 +28,6 @@ MIB = 1024 * 1024
 ANSWER_BYTES = 64 * MIB  # of an answer, where the policy does not say it
 VECTORS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take 195 MB as some upstreams write them
 MAX_SHOWN = 128  # characters of a header
-KEPT = frozenset({"stored", "conversations"})
 """Endpoints of calls about what a provider keeps."""
 JSON, EVENTS = "application/json", "text/event-stream"
 SHOWN_BEGINS = {
@@ -47,7 +47,7 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     if media_type not in (JSON, EVENTS):
         media_type = media_type.partition(";")[0].strip().lower()
     upstream = asked.target.upstream
-    if endpoint in KEPT:
+    if endpoint in ABOUT_STATE:
         return _stored_reader(asked, media_type, ids)
     spoken = DIALECTS[upstream.dialect]
     server = spoken.server.endpoints.get(endpoint, spoken.server)

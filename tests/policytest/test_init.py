@@ -92,7 +92,6 @@ def chat(**more: Any) -> dict[str, Any]:
             {"path": "/v1/rerank", "body": {"model": "chat", "query": "Hi"}, "answers": ["1"]},
             {"deployment": "chat", "status": 200, "upstream": {"body": {"model": "m"}}},
         ),
-        ({"path": "/v1/responses/a/cancel"}, {"status": 404, "error": "not_found"}),
         ({"path": "/v1/other", "body": {"query": "Hi"}}, {"status": 404, "error": "not_found"}),
         ({"path": "/v1/conversations", "body": {}}, {"status": 404, "error": "not_found"}),
         ({"path": "/v1/responses/resp_1/cancel", "body": {}}, {"status": 404}),

@@ -7,16 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from proxy.dialects import BODILESS, Received, parse_head, read_call
-from proxy.errors import BadRequest
-from proxy.types import Call, Json, RequestHead
+from proxy.errors import NotFound
+from proxy.types import ABOUT_STATE, Call, Json, RequestHead
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPaths
 
 CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
-OF_AN_ID = (
-    "Which target a call to this path goes to stands in its id, which is opened when it comes."
-)
+SEALED = "What a provider keeps is found by ids that only the running proxy opens."
 
 
 def suppose(
@@ -41,15 +39,15 @@ def suppose(
 
 
 def read_supposed(head: RequestHead, body: Json, caller: str = "") -> Call:
-    """Return the call of a head and a body. Raise ``BadRequest`` for one about a response that its
-    provider keeps."""
+    """Return the call of a head and a body. Raise ``NotFound`` for one about what a provider
+    keeps."""
     if head.passed is not None:
         from proxy.dialects.passed import read_passed  # noqa: PLC0415  # few calls are such
 
         body = {} if head.method == "GET" else body
         return read_passed(head, body, len(body), caller)
-    if head.endpoint == "stored":
-        raise BadRequest(OF_AN_ID)
+    if head.endpoint in ABOUT_STATE:
+        raise NotFound(SEALED)
     if head.endpoint in BODILESS:
         return Call(head, {}, caller=caller)
     return read_call(head, body, caller=caller)

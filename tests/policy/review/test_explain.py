@@ -282,7 +282,12 @@ def test_a_path_that_is_passed_on_is_explained(
 @pytest.mark.parametrize(
     ("arguments", "body", "words"),
     [
-        (("--path", "/v1/responses/a/cancel", "--deployment", "c"), None, "stands in its id"),
+        (
+            ("--path", "/v1/responses/a/cancel", "--deployment", "c"),
+            None,
+            "running proxy opens",
+        ),
+        (("--path", "/v1/conversations", "--deployment", "c"), None, "running proxy opens"),
         (("--path", "/v1/rerank", "--method", "PUT", "--deployment", "c"), None, "POST only"),
         (("-",), b'{"model": "support-chat", "prompt": "Hi", "n": "5"}', "n: must be an integer"),
         (("-",), b"{", "JSON"),
