@@ -46,12 +46,14 @@ from proxy.offload import LARGE_BYTES
 from proxy.ports import Gate, Watch
 from proxy.record import Record
 from proxy.turn import LoopTurn
-from proxy.types import Call, Chunk, Head, Json, Pin, Plan
+from proxy.types import ABOUT_STATE, Call, Chunk, Endpoint, Head, Json, Pin, Plan
 from proxy.types.guard import Capture, GuardResult, GuardRule, Stage, StageRules
 
 UNREADABLE = "The request holds content that no guard can read."
 UNREADABLE_ANSWER = "The answer is content that no guard can read."
 NONCE_LENGTH = 8
+ASKED_ONCE: frozenset[Endpoint] = ABOUT_STATE | {"passthrough"}
+"""Endpoints of calls that no model answers anew."""
 Walk = Callable[[Json], Iterator[Found]]
 Known = Sequence[GuardResult | None]
 """The result of each rule at a glance; None where it has to look."""
@@ -158,12 +160,13 @@ class CallGate:
     def watch(self, call: Call, head: Head) -> Watch:
         """Start watching one answer. ``call`` is as its upstream got it. The second time guards
         that want another answer have had it: they block. So they do where a call is passed on, as
-        it may be one that must not be made twice, and where it writes into a conversation."""
+        it may be one that must not be made twice, where it writes into a conversation, and where it
+        is about an answer that is kept."""
         rules = self.plan.guards.of_output
         if head.passed is not None and head.streamed:
             return self._unread(rules)
         holds = rules.retries
-        if self._watch is not None or head.passed is not None or (holds and call.is_once):
+        if self._watch is not None or call.head.endpoint in ASKED_ONCE or (holds and call.is_once):
             rules = StageRules.of(
                 tuple(
                     replace(rule, action="block") if rule.action == "retry" else rule

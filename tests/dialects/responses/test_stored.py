@@ -158,6 +158,22 @@ async def test_guards_of_answers_read_what_is_shown(there: House) -> None:
     assert items[1] == {**bare(ITEMS), **items_of(items[1])}
 
 
+async def test_a_guard_that_wants_another_answer_blocks_one_that_is_kept(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(response()))
+    guard = "{guard: keywords, words: [hippo], action: retry}"
+    policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
+    async with house(tmp_path / "policies", upstream, policies) as there:
+        given = await there.id_of(model="guarded")
+        upstream.answer_with(answer(response(text_item("A hippo."), status="cancelled")))
+
+        status, body, _ = await about(there, given, "POST", "/cancel")
+
+    assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
+    assert len(upstream.requests) == 2
+
+
 async def test_a_query_passes_as_far_as_it_is_known(there: House) -> None:
     given = await there.id_of()
     there.upstream.answer_with(answer(ITEMS))
