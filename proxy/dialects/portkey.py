@@ -189,7 +189,7 @@ def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
         or next(iter(configs), None)
         or headers.get("x-portkey-virtual-key", "").strip()
         or None,
-        alternatives=configs[1:],
+        alternatives=() if head.deployment else configs[1:],
         tags=head.tags + tags,
         user=user,
         timeout_s=_timeout_s(headers),

@@ -76,6 +76,9 @@ def test_a_load_balance_shares_calls_out_by_weight_and_names_all_it_may_reach() 
         drawn[head.deployment] += 1
 
     assert 70 <= drawn["a"] <= 130
+    own = {**KEY, "x-portkey-config": config, "x-headrace-deployment": "own"}
+    head = parse_head("POST", "/v1/completions", own, Received("req_1"))
+    assert (head.deployment, head.alternatives) == ("own", ())
 
 
 def test_a_bearer_counts_where_there_is_no_key_of_portkey() -> None:

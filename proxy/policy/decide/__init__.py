@@ -143,6 +143,8 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
             warnings=warnings,
         )
     path = None
+    if head.deployment is not None and head.alternatives:
+        _check_drawn(key, head.deployment, *head.alternatives)
     if head.passed is None:
         reach = _find(key, call)
     else:
@@ -244,8 +246,6 @@ def _together(reach: Reach, effects_list: Sequence[Effects]) -> Effects:
 def _find(key: VirtualKey, call: Call) -> Reach:
     """The one that the call names, else the only one of the key that serves all its models."""
     asked = call.head.deployment or call.deployment
-    if asked is not None and call.head.alternatives:
-        _check_drawn(key, asked, *call.head.alternatives)
     if asked is not None:
         found = key.deployments.get(asked) or key.known_as(asked)
         if found is None:

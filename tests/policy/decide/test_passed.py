@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,14 @@ def call(path: str = "/v1/rerank", method: str = "POST", **more: Any) -> Call:
 
 def planned(snapshot: Snapshot, asked: Call) -> Plan:
     return decide(snapshot, snapshot.keys["support-widget"], asked)
+
+
+def test_a_key_may_use_all_deployments_among_which_one_is_drawn(snapshot: Snapshot) -> None:
+    asked = call(deployment="one")
+    for other, error in (("two", None), ("three", BadRequest)):
+        drawn = replace(asked, head=replace(asked.head, alternatives=(other,)))
+        with pytest.raises(error) if error else nullcontext():
+            assert planned(snapshot, drawn).deployment == "one"
 
 
 def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
