@@ -27,7 +27,7 @@ from proxy.types.passthrough import (
     PassedPath,
     PassedRequest,
     Upload,
-    filled,
+    fill,
 )
 from proxy.words import MAX_NAME
 
@@ -146,15 +146,15 @@ def _place(
     """Return the URL of a request, without what its client asks in a query, and the headers that
     each request to the upstream has."""
     asked = passed.path
-    if path.there is None and asked.startswith(CLIENTS_PREFIX + "/"):
+    if path.upstream_route is None and asked.startswith(CLIENTS_PREFIX + "/"):
         return beside(upstream, dialect, asked.removeprefix(CLIENTS_PREFIX))
     _, headers = beside(upstream, dialect, "")
     base, query = upstream.base_url.rstrip("/"), f"?{upstream.query}" if upstream.query else ""
-    if path.there is not None:
+    if path.upstream_route is not None:
         parts = urlsplit(base)
         match = path.fits(asked)
         values = match.groupdict() if match is not None else {}
-        base, asked = f"{parts.scheme}://{parts.netloc}", filled(path.there, values)
+        base, asked = f"{parts.scheme}://{parts.netloc}", fill(path.upstream_route, values)
     return base + asked + query, headers
 
 

@@ -61,13 +61,13 @@ def sample_request(method: str, route: str) -> PassedRequest:
 @frozen
 class PassedPath:
     """A path that is passed on. ``route`` has names in braces where a client names something;
-    ``there`` is the path at the upstream, where that is another one. Of a query only ``queries``
+    ``upstream_route`` is that at the upstream, where it is another one. Of a query only ``queries``
     pass. A body has ``most_bytes`` at the most. What is ``repeatable`` may be sent again whatever
     its method."""
 
     route: str
     methods: frozenset[str] = frozenset({"POST"})
-    there: str | None = None
+    upstream_route: str | None = None
     queries: frozenset[str] = frozenset()
     most_bytes: int = 512 * 1024 * 1024
     repeatable: bool = False
@@ -106,35 +106,33 @@ class BoundedUpload:
     most_bytes: int
 
 
-def filled(there: str, values: Mapping[str, str]) -> str:
-    """Return a path with values in the places of their names."""
-    return _NAMED.sub(lambda named: values[named[1]], there)
+def fill(route: str, values: Mapping[str, str]) -> str:
+    """Return the path of a route with values in the places of their names."""
+    return _NAMED.sub(lambda named: values[named[1]], route)
 
 
 @frozen
 class PassedPaths:
     """Those of one deployment, or of all. One without names goes before those that it fits."""
 
-    every: tuple[PassedPath, ...] = ()
+    paths: tuple[PassedPath, ...] = ()
 
     @classmethod
     def of(cls, paths: Iterable[PassedPath]) -> PassedPaths:
         return cls(tuple(sorted(paths, key=lambda each: (len(each.names), each.route))))
 
-    def with_those(self, others: Iterable[PassedPaths]) -> PassedPaths:
-        """Return these and others, each once."""
-        every = dict.fromkeys(self.every)
-        for other in others:
-            every |= dict.fromkeys(other.every)
-        return PassedPaths.of(every)
+    @classmethod
+    def merge(cls, each: Iterable[PassedPaths]) -> PassedPaths:
+        """Return those of several deployments, each once."""
+        return cls.of(dict.fromkeys(path for paths in each for path in paths.paths))
 
     def find(self, method: str, path: str) -> PassedPath | None:
         """Return the first that a request fits."""
-        for each in self.every:
+        for each in self.paths:
             if method in each.methods and each.fits(path):
                 return each
         return None
 
     def methods(self, path: str) -> Sequence[str]:
         """Return the methods for which a path is listed."""
-        return sorted({method for each in self.every if each.fits(path) for method in each.methods})
+        return sorted({method for each in self.paths if each.fits(path) for method in each.methods})

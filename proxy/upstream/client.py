@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import BoundedUpload
 
 MAX_PLACES = 1024
-BODILESS = frozenset({"DELETE", "GET"})
+MAYBE_EMPTY = frozenset({"DELETE", "GET"})
 
 
 class RequestTarget(NamedTuple):
@@ -66,7 +66,7 @@ def _framing(method: str, length: int | None) -> bytes:
     chunks where that is None; a request by ``GET`` has none."""
     if length is None:
         return b"transfer-encoding: chunked\r\n\r\n"
-    if not length and method in BODILESS:
+    if not length and method in MAYBE_EMPTY:
         return b"\r\n"
     return b"content-length: %d\r\n\r\n" % length
 

@@ -47,7 +47,7 @@ def test_the_path_stands_after_that_of_the_upstream(base_url: str, asked: str, u
 
 
 def test_a_path_may_be_another_there() -> None:
-    path = PassedPath("/v1/files/{id}", there="/v2/{id}/raw")
+    path = PassedPath("/v1/files/{id}", upstream_route="/v2/{id}/raw")
 
     assert built(path, "/v1/files/a").url == "https://api.openai.com/v2/a/raw"
 

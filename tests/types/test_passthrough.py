@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.types.passthrough import PassedPath, PassedPaths, filled, sample_request
+from proxy.types.passthrough import PassedPath, PassedPaths, fill, sample_request
 
 FILES = PassedPath("/v1/files/{id}", frozenset({"GET", "DELETE"}))
 
@@ -57,14 +57,14 @@ def test_a_word_goes_before_a_name() -> None:
     assert paths.find("GET", "/v1/files/other") == named
     assert paths.find("POST", "/v1/files/other") is None
     assert paths.methods("/v1/files/other") == ["GET"]
-    assert PassedPaths.of([named]).with_those([paths]).every == paths.every
+    assert PassedPaths.merge([PassedPaths.of([named]), paths]).paths == paths.paths
 
 
 def test_values_go_where_their_names_stand() -> None:
     match = FILES.fits("/v1/files/a")
 
     assert match is not None
-    assert filled("/v2/{id}/content", match.groupdict()) == "/v2/a/content"
+    assert fill("/v2/{id}/content", match.groupdict()) == "/v2/a/content"
     assert sample_request("GET", "/v1/files/{id}").path == FILES.sample == "/v1/files/x"
 
 

@@ -329,7 +329,11 @@ class _Compiler:
 def _all_paths(deployments: Iterable[Deployment]) -> PassedPaths | None:
     """Return the paths that any deployment passes on; None where none does."""
     found = [each.passthrough for each in deployments if each.passthrough is not None]
-    return found[0].with_those(found[1:]) if found else None
+    if not found:
+        return None
+    from proxy.types.passthrough import PassedPaths  # noqa: PLC0415  # few have any
+
+    return PassedPaths.merge(found)
 
 
 def _rule(tag: schema.Tag) -> TagRule:

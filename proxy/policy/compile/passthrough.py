@@ -19,7 +19,8 @@ def passed_paths(
     made = [_passed_path(each) for each in configs]
     taken: dict[tuple[str, str], int] = {}
     for index, each in enumerate(made):
-        if each.there is not None and not set(PassedPath(each.there).names) <= set(each.names):
+        known = set(each.names)
+        if each.upstream_route and not known.issuperset(PassedPath(each.upstream_route).names):
             complain((*path, index, "to"), "has a name in braces that path has not")
         for method in sorted(each.methods):
             first = taken.setdefault((method, each.sample), index)
@@ -32,7 +33,7 @@ def _passed_path(config: PassedPathConfig) -> PassedPath:
     return PassedPath(
         route=config.path,
         methods=frozenset(config.methods),
-        there=config.to,
+        upstream_route=config.to,
         queries=frozenset(config.query),
         most_bytes=config.max_bytes,
         repeatable=config.idempotent,

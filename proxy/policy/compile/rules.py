@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from proxy.dialects import DIALECTS
@@ -17,14 +18,11 @@ from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuar
 from proxy.policy.files.load import maybe
 from proxy.policy.files.source import Path_
 from proxy.policy.schema import patterns
-from proxy.types import UNCHANGED, Changes, Refusal, ScopedLimit
+from proxy.types import UNCHANGED, Changes, Endpoint, Refusal, ScopedLimit
 from proxy.types.guard import Capture, Guarding
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-ENDPOINTS = (
-    *("chat", "completions", "responses", "embeddings", "count_tokens", "passthrough", "stored"),
-    "conversations",
-)
+ENDPOINTS = tuple(each for each in get_args(Endpoint) if each != "models")
 
 
 class RuleCompiler:

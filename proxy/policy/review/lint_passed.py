@@ -22,7 +22,7 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
     """Yield what is doubtful about the paths of one deployment."""
     if deployment.passthrough is None:
         return
-    stored = [each for each in deployment.passthrough.every if is_stored(each)]
+    stored = [each for each in deployment.passthrough.paths if is_stored(each)]
     keys = sharing(deployment, snapshot)
     if stored and len(keys) > 1:
         routes = ", ".join(dict.fromkeys(each.route for each in stored))
@@ -34,7 +34,7 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
         )
     rules = deployment.guards
     acts = any(rule.enforces for rule in (*rules.input, *rules.output))
-    unread = [each.route for each in deployment.passthrough.every if is_unread(each)]
+    unread = [each.route for each in deployment.passthrough.paths if is_unread(each)]
     if unread and acts and not rules.opaque:
         routes = ", ".join(dict.fromkeys(unread))
         yield (
@@ -61,7 +61,7 @@ def sharing(deployment: Deployment, snapshot: Snapshot) -> list[str]:
     for key in snapshot.keys.values():
         for reach in key.deployments.values():
             paths = reach.deployment.passthrough
-            if paths is None or not any(map(is_stored, paths.every)):
+            if paths is None or not any(map(is_stored, paths.paths)):
                 continue
             if upstreams & {target.upstream.name for _, target in reach.deployment.targets}:
                 found.append(key.name)

@@ -29,7 +29,7 @@ def compiled(folder: Path, listed: str) -> list[str]:
         return [problem.message for problem in error.problems]
     paths = snapshot.deployments["support-files"].passthrough
     assert paths == snapshot.passthrough
-    return [] if paths is None else [each.route for each in paths.every]
+    return [] if paths is None else [each.route for each in paths.paths]
 
 
 def test_a_path_may_stand_alone(tmp_path: Path) -> None:
