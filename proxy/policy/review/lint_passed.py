@@ -23,9 +23,17 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
     if deployment.passthrough is None:
         return
     stored = [each for each in deployment.passthrough.paths if is_stored(each)]
+    routes = ", ".join(dict.fromkeys(each.route for each in stored))
+    upstreams = {target.upstream.name for _, target in deployment.targets}
+    if stored and len(upstreams) > 1:
+        yield (
+            path,
+            f"what is stored at {routes} is kept by one of {', '.join(sorted(upstreams))}: a later "
+            "call may go to another, which does not know it; list such paths in a deployment of "
+            "one upstream",
+        )
     keys = sharing(deployment, snapshot)
     if stored and len(keys) > 1:
-        routes = ", ".join(dict.fromkeys(each.route for each in stored))
         yield (
             path,
             f"what is stored at {routes} is the account's: {len(keys)} keys can see, use and "

@@ -11,7 +11,9 @@ from proxy.policy.review.check_report import check
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 POLICIES = """\
-upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
+upstreams:
+  up: {dialect: openai, base_url: 'https://api.example.test'}
+  up2: {dialect: openai, base_url: 'https://spare.example.test'}
 deployments:
   one: {targets: [{upstream: up, model: m, price: {input: 1, output: 2}}], passthrough: [%s]}
   other: {targets: [{upstream: up, model: m2, price: {input: 1, output: 2}}], passthrough: [%s]}
@@ -49,6 +51,16 @@ def test_what_several_keys_share_is_told(one: str, other: str, times: int, tmp_p
 
     assert len(messages) == times
     assert all(SHARED in message for message in messages)
+
+
+def test_what_is_stored_at_one_of_several_upstreams_is_told(tmp_path: Path) -> None:
+    spare = "price: {input: 1, output: 2}}], fallback: [{upstream: up2, model: m, "
+    split = f"{FILES}]}}\n  two: {{targets: [{{upstream: up, model: m3, {spare}"
+    split += f"price: {{input: 1, output: 2}}}}], passthrough: [{FILES}, {ITEM}"
+
+    messages = [each for each in warned(tmp_path, split, RERANK) if "up, up2" in each]
+    assert len(messages) == 1
+    assert "what is stored at /v1/files, /v1/things/{id} is kept by one of up, up2" in messages[0]
 
 
 def test_what_no_guard_can_read_is_told(tmp_path: Path) -> None:
