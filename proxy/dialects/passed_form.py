@@ -14,6 +14,7 @@ from proxy.words import MAX_NAME, ascii_word
 
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 MOST_HEAD = 8 * 1024  # bytes of what stands before a part
+LINE_END = b"\r\n"
 MOST_PARTS = 1024  # of one form: each takes some microseconds
 _BOUNDARY = re.compile(
     rf"{FORM} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
@@ -92,8 +93,8 @@ class FormParts:
         self._held += piece
         while not self._ended and (self._head() if self._in_head else self._data()):
             pass
-        if self._ended:
-            self._held = b""
+        if self._ended and not LINE_END.startswith(self._held):
+            raise BadField("form", _ODD)  # some readers take what is more for no end at all
 
     def close(self) -> None:
         """Take the end of the bytes, which has to be that of the form."""
