@@ -47,6 +47,8 @@ def build_conversation_request(call: Call, target: Target, to_dialect: Dialect) 
     with conversations.named_items():
         made = translated(as_response, target, from_dialect, to_dialect)
     body: Json = {name: made.body[name] for name in ("input", "metadata") if name in made.body}
+    if "metadata" in call.body and call.body["metadata"] is None:  # there are to be none any more
+        body["metadata"] = None
     if "input" in body:
         body["items"] = own_items(body.pop("input"), call.item_ids)
     written = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)

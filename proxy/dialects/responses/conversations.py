@@ -72,8 +72,10 @@ def conversation_call(head: RequestHead, body: Json, size: int = 0, caller: str 
     """Return the call of a body. Raises ``BadField``."""
     check_body(FIELDS, body, SPELLINGS)
     takes = kind_of(head).takes
-    made = {name: body[name] for name in takes if body.get(name) is not None}
-    if "items" in made:
+    made = {name: body[name] for name in takes if name in body}
+    if made.get("items") is None:
+        made.pop("items", None)
+    else:
         made["input"] = made.pop("items")
         with named_items():
             check_items(made)

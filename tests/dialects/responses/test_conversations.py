@@ -16,8 +16,10 @@ from proxy.types import RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
 from tests.doubles import (
+    Asked,
     Json,
     ScriptedUpstream,
+    Wire,
     answer,
     cut_before_head,
     item_events,
@@ -258,6 +260,55 @@ async def test_guards_of_answers_read_its_items(end: str, there: House) -> None:
 
     assert (status, EMAIL in json.dumps(body)) == (200, False), body
     assert "Ask " in json.dumps(body)
+
+
+@pytest.mark.parametrize("words", [1, 60_000], ids=["small", "large"])
+async def test_what_is_masked_in_an_item_is_put_back_in_the_list_of_it(
+    words: int, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async def echo(asked: Asked, wire: Wire) -> None:
+        [item] = asked.json["items"]
+        content = [{"type": "input_text", "text": item["content"]}]
+        await answer({**PAGE, "data": [{**ASKED, "content": content}]})(asked, wire)
+
+    guard = "{guard: pii, entities: [email], action: mask, restore: true}"
+    policies = policy(upstream.url).replace("input: [", f"input: [{guard}, ")
+    policies = policies.replace("    output: [{guard: pii, action: mask}]\n", "")
+    text = f"Mail {EMAIL}. " + "word " * words
+    async with house(tmp_path / "policies", upstream, policies) as there:
+        given = await made(there, "guarded")
+        upstream.then(echo)
+        said = {"items": [{**QUESTION, "content": text}]}
+        status, body, _ = await about(there, f"/{given}/items", "POST", said)
+
+    assert status == 200, body
+    assert EMAIL not in upstream.requests[-1].json["items"][0]["content"]
+    assert body["data"][0]["content"][0]["text"] == text
+
+
+async def test_a_guard_that_wants_another_answer_blocks_as_this_one_is_in_the_conversation(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    guard = "{guard: keywords, words: [hippo], action: retry}"
+    policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
+    async with house(tmp_path / "policies", upstream, policies) as there:
+        given = await made(there, "guarded")
+        upstream.answer_with(answer(response(text_item("A hippo."))))
+        status, body = await there.ask(model="watched", conversation=given)
+        in_one = len(upstream.requests) - 1
+        await there.ask(model="watched")
+
+    assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
+    assert (in_one, len(upstream.requests) - 2) == (1, 2)
+
+
+async def test_null_metadata_takes_them_away(there: House) -> None:
+    given = await made(there, metadata=None)
+    assert there.last.json == {"metadata": None}
+
+    await about(there, f"/{given}", "POST", {"metadata": None, "items": None})
+
+    assert there.last.json == {"metadata": None}
 
 
 async def test_limits_of_calls_count_it(there: House) -> None:
