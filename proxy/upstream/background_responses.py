@@ -73,16 +73,18 @@ class BackgroundBilling:
         return self.ids.open(given, asked.record.key or "") if isinstance(given, str) else None
 
     async def _bill(self, asked: OpenAttempt, own: str, usage: Json | None) -> None:
-        """Bill an attempt that is the first. Who does not know whether it was heard asks again: a
-        call whose client leaves meanwhile must not take the bill along."""
+        """Bill an attempt that is the first, as the one that has made a response is. Who does not
+        know whether it was heard asks again: a call whose client leaves meanwhile must not take the
+        bill along."""
         attempt, upstream = asked.attempt, asked.target.upstream.name
         digest = blake2b(f"{upstream}\0{own}".encode(), digest_size=NAME_BYTES)
         name, owner = digest.hexdigest(), attempt.span_id
+        has_made = asked.call.head.endpoint != "stored"
         try:
-            attempt.is_billed = await self.settlements.bill_once(name, owner)
+            attempt.is_billed = await self.settlements.bill_once(name, owner) or has_made
         except asyncio.CancelledError:
             attempt.is_billed = True  # in doubt nothing is lost
-            attempt.is_billed = await self.settlements.bill_once(name, owner)
+            attempt.is_billed = await self.settlements.bill_once(name, owner) or has_made
             raise
         finally:
             if attempt.is_billed and usage is not None:

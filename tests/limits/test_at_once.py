@@ -147,7 +147,7 @@ Way = tuple[Script, dict[str, Any], str]
 WAYS: dict[str, Way] = {
     "done": (answer(legacy()), {}, ""),
     "cancelled": (hang(), {}, ""),
-    "upstream error": (answer({}, 400), {}, ""),
+    "upstream error": (answer({}, 500), {}, ""),
     "blocked": (answer(legacy()), {}, GUARD),
     "cache hit": (answer(legacy()), {}, CACHE),
     "retry": (answer(legacy()), {"model": "resilient"}, ""),

@@ -27,6 +27,8 @@ from tests.doubles import Json, ScriptedUpstream, answer, response, text_item
 
 PRICED = 11_000  # 5 tokens at a micro-USD each, 3 at two
 SPENT = """policies:
+  stopping: {output: [{guard: keywords, words: [classified], action: block}]}
+  retrying: {output: [{guard: keywords, words: [classified], action: retry}]}
   spent:
     limits: [{name: money, usd: 0.00001 per month}, {name: tokens, tokens: 1000 per day}]
 """
@@ -34,6 +36,17 @@ LIMITED = """deployments:
   limited:
     targets: [{upstream: openai, model: costly, price: {input: 1, output: 2}}]
     policy: spent
+  stopped:
+    targets: [{upstream: openai, model: stopped, price: {input: 1, output: 2}}]
+    policy: stopping
+  again:
+    targets: [{upstream: openai, model: again, price: {input: 1, output: 2}}]
+    policy: retrying
+  strict:
+    targets: [{upstream: strict, model: strict, price: {input: 1, output: 2}}]
+"""
+STRICT = """upstreams:
+  strict: {dialect: openai, base_url: 'http://127.0.0.1:9/v1', refuse: [background]}
 """
 
 
@@ -118,7 +131,8 @@ class Asker:
 @pytest.fixture
 async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Asker]:
     told = policy(upstream.url).replace("policies:\n", SPENT)
-    told = told.replace("deployments:\n", LIMITED).replace("chatting]", "chatting, limited]")
+    told = told.replace("deployments:\n", LIMITED).replace("upstreams:\n", STRICT)
+    told = told.replace("chatting]", "chatting, limited, stopped, again, strict]")
     async with house(tmp_path / "policies", upstream, told) as running:
         yield Asker(running)
 
@@ -174,6 +188,48 @@ async def test_a_failed_one_is_a_loss_that_its_upstream_caused(asker: Asker) -> 
     assert (status, body["error"]["code"], record.outcome) == (200, "server_error", "success")
     assert (billed.fate.use, billed.fate.loss) == ("abandoned", "upstream_broke")
     assert billed.attempt.error == "upstream_unavailable"
+
+
+async def test_one_that_is_over_at_once_is_paid_by_who_made_it_whatever_its_id(
+    asker: Asker,
+) -> None:
+    for _ in range(2):
+        assert await asker.begin(made()) == 200  # a server that gives all of them one id
+    await asker.about(made())
+
+    records = await asker.records(3)
+    assert [record.billing.cost for record in records] == [PRICED, PRICED, 0]
+
+
+async def test_an_answer_that_a_guard_blocks_is_paid_once(asker: Asker) -> None:
+    await asker.begin(QUEUED, model="stopped")
+    secret = made(output=[text_item("It is classified.")])
+    statuses = [(await asker.about(secret))[0] for _ in range(2)]
+
+    _, first, second = await asker.records(3)
+    assert statuses == [400, 400]
+    assert [record.outcome for record in (first, second)] == ["blocked"] * 2
+    assert [record.billing.cost for record in (first, second)] == [PRICED, 0]
+    assert first.billing.attempts[0].fate.use == "blocked"
+
+
+async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> None:
+    await asker.begin(QUEUED, model="again")
+    asker.house.upstream.then(answer(made(output=[text_item("It is classified.")])))
+    for _ in range(2):
+        await asker.about(made())
+
+    records = await asker.records(3)
+    assert [record.billing.cost for record in records] == [0, PRICED, 0]
+
+
+async def test_an_upstream_may_refuse_to_have_anything_made_in_the_background(
+    asker: Asker,
+) -> None:
+    status, body = await asker.house.ask(background=True, model="strict")
+
+    assert (status, body["error"]["param"]) == (400, "background"), body
+    assert asker.house.upstream.requests == []
 
 
 async def test_of_many_who_ask_at_once_one_is_charged(asker: Asker) -> None:
