@@ -89,13 +89,12 @@ def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]
     table = [each for each in fields() if each[:2] == (dialect, endpoint)]
     for _, _, name, field in table:
         around = {"stream": True} if name == "stream_options" else {}
-        for shape in SHAPES:
-            if name in SILENT or field.check(planted(shape, text)) is not None:
+        for shape in () if name in SILENT else SHAPES:
+            said = planted(shape, text)
+            if field.check(said) is not None:
                 continue
             try:
-                body = hub(
-                    dialect, endpoint, {**MINIMAL[endpoint], **around, name: planted(shape, text)}
-                )
+                body = hub(dialect, endpoint, {**MINIMAL[endpoint], **around, name: said})
             except BadField:
                 continue  # of a closed set after all
             if holds(body, text):
@@ -105,15 +104,28 @@ def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]
         yield f"unknown: {shape}", hub(dialect, endpoint, {**MINIMAL[endpoint], **unknown})
 
 
+def disguised(disguise: str) -> Iterator[tuple[str, Json]]:
+    """Give the requests that a disguise is tried in: a third of all, another one for the next, and
+    whatever else it needs to meet every field and every shape. What has none is tried in all."""
+    turn, met = [*EVERY].index(disguise), set[object]()
+    for dialect, endpoint in PATHS:
+        every = bodies(dialect, endpoint, f"see {hidden(disguise)} !")
+        for number, (name, body) in enumerate(every, turn):
+            field, _, shape = name.partition(": ")
+            meets = {(dialect, endpoint, field), shape}
+            if turn == 0 or number % 3 == 0 or not meets <= met:
+                met |= meets
+                yield f"{dialect} {endpoint} {name}", body
+
+
 @pytest.mark.parametrize("disguise", EVERY)
 async def test_no_field_of_a_question_hides_anything(disguise: str) -> None:
-    for dialect, endpoint in PATHS:
-        tried = 0
-        for name, body in bodies(dialect, endpoint, f"see {hidden(disguise)} !"):
-            tried += 1
-            assert await missed(body, disguise) == set(), (dialect, endpoint, name)
+    paths = set()
+    for name, body in disguised(disguise):
+        paths.add(tuple(name.split()[:2]))
+        assert await missed(body, disguise) == set(), name
 
-        assert tried > len(SHAPES), (dialect, endpoint)
+    assert paths == set(PATHS)
 
 
 @pytest.mark.parametrize("disguise", EVERY)

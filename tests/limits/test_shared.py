@@ -89,6 +89,7 @@ async def test_a_limit_that_says_closed_is_unavailable_while_its_store_is_away(
         async with one.post(route.path, headers=route.credential, json=body) as response:
             said = await response.json()
         [record] = await proxy.sink.wait()
+        server.start()  # or each would wait for it at its end, to tell it what is owed
 
     assert response.status == 503
     assert int(response.headers["retry-after"]) >= 1
