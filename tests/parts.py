@@ -82,6 +82,9 @@ PLACES: tuple[tuple[str, str], ...] = (
 )
 """Markers by how the names of tests begin."""
 LONGEST = (
+    "tests/sdks/",
+    "tests/demo/test_messages.py",
+    "tests/demo/test_responses.py",
     "tests/adversary/test_growth.py",
     "tests/adversary/test_streams_hold_nobody.py",
     "tests/adversary/test_large_answers.py",
@@ -97,19 +100,20 @@ LONGEST = (
     "tests/recipes/test_store.py",
     "tests/adversary/test_large_bodies.py",
     "tests/recipes/test_metric.py",
-    "tests/demo/test_messages.py",
     "tests/demo/test_init.py",
     "tests/limits/test_midway.py",
 )
-"""Files with tests of ten seconds and more: whoever ends with one of these works on alone."""
+"""Files with tests of ten seconds and more: whoever ends with one of these works on alone. First of
+all those that drive SDKs: each worker that runs one imports them all, and what begins first is run
+by one."""
 PROGRAMS = frozenset({"model", "process", "prometheus", "redis", "sdks"})
 """The markers of tests that may start programs."""
 
 
 def turn(name: str) -> int:
     """Return when a test begins, by its name with its file: those that take longest come first."""
-    file = name.partition("::")[0]
-    return LONGEST.index(file) if file in LONGEST else len(LONGEST)
+    found = (place for place, begin in enumerate(LONGEST) if name.startswith(begin))
+    return next(found, len(LONGEST))
 
 
 def markers(name: str, fixtures: Collection[str], used: Collection[str]) -> Iterator[str]:
