@@ -149,7 +149,8 @@ class FormParts:
                 raise BadField("form", _ODD)
             fields[match[1].lower()] = match[2]
         named = _NAMED.fullmatch(fields.get("content-disposition", "").strip())
-        if named is None or fields.get("content-transfer-encoding", "").lower() not in _AS_IT_IS:
+        is_coded = fields.get("content-transfer-encoding", "").lower() not in _AS_IT_IS
+        if named is None or is_coded or is_form(fields.get("content-type", "")):
             raise BadField("form", _ODD)
         name, upstream = (named[1] or named[2]).partition("[")[0].strip(), self._target.upstream
         spelled = squeezed(name)

@@ -64,6 +64,7 @@ BAD = {
     "two dispositions": MODEL.replace("\r\n\r\n", '\r\nContent-Disposition: a; name="b"\r\n\r\n'),
     "a folded line": MODEL.replace("; name", ";\r\n name") + END,
     "base64": MODEL.replace("\r\n\r\n", "\r\nContent-Transfer-Encoding: base64\r\n\r\n") + END,
+    "a form within it": part("a", "--y\r\n", "\r\nContent-Type: Multipart/mixed; boundary=y") + END,
     "a head without end": "--x1\r\nX: " + "a" * 9000,
 }
 
