@@ -240,7 +240,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     if endpoint == "passthrough":
         from proxy.types.passthrough import PassedRequest  # noqa: PLC0415  # few calls are such
 
-        head = replace(head, passed=PassedRequest(method, path, received.query), method=method)
+        head = replace(head, passed=PassedRequest(path, received.query))
     if request_headers.PREFIX in names or "traceparent" in headers:
         head = request_headers.common(headers, head)
     if client.read_headers is not None:

@@ -111,9 +111,9 @@ def build_passed(
         endpoint="passthrough",
         dropped=(*dropped, *(["some of the query"] if left_out else [])),
         most_answered=0,
-        method=passed.method,
+        method=call.head.method,
         upload=None if upload is None else BoundedUpload(upload, path.most_bytes),
-        fresh=not path.may_repeat(passed.method),
+        fresh=not path.may_repeat(call.head.method),
     )
 
 

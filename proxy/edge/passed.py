@@ -24,7 +24,7 @@ async def read_passed_call(
     length = incoming.length()
     if length == 0:
         return read_passed(head, {}, caller=caller)
-    if head.passed is None or head.passed.method == BODILESS:
+    if head.passed is None or head.method == BODILESS:
         raise BadRequest("A GET has no body.")
     if names_json(incoming.media_type):
         return await _read(head, incoming, share, caller)

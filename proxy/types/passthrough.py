@@ -40,10 +40,9 @@ class Upload(Protocol):
 
 @frozen
 class PassedRequest:
-    """What a call says beside its body: its method, its path and its query as they were sent, and
-    of which type its body is."""
+    """What a call says beside its body: its path and its query as they were sent, and of which type
+    its body is."""
 
-    method: str
     path: str
     query: str = ""
     media_type: str = ""
@@ -53,9 +52,9 @@ def _sample(route: str) -> str:
     return _NAMED.sub(SAMPLE, route)
 
 
-def sample_request(method: str, route: str) -> PassedRequest:
+def sample_request(route: str) -> PassedRequest:
     """Return a request that fits a route, in which a client names nothing that is real."""
-    return PassedRequest(method, _sample(route))
+    return PassedRequest(_sample(route))
 
 
 @frozen

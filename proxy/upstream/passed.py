@@ -43,12 +43,12 @@ def new_meter() -> Meter:
 def is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:
     """True if a call that has failed may be sent once more, there or elsewhere: nobody can have
     taken it, or it changes nothing."""
-    passed, path, upload = context.call.head.passed, context.plan.passed, context.call.upload
-    if passed is None or path is None:
+    path, upload = context.plan.passed, context.call.upload
+    if path is None:
         return True
     if upload is not None and upload.begun:
         return False
-    if isinstance(failure, NOT_ASKED) or path.may_repeat(passed.method):
+    if isinstance(failure, NOT_ASKED) or path.may_repeat(context.call.head.method):
         return True
     return context.record.attempts[-1].sent is None
 

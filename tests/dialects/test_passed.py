@@ -22,7 +22,7 @@ OPENAI = Upstream(name="openai", dialect="openai", base_url="https://api.openai.
 def built(
     path: PassedPath, asked: str, query: str = "", *, upstream: Upstream = OPENAI, **body: Any
 ) -> Any:
-    passed = PassedRequest("POST", asked, query)
+    passed = PassedRequest(asked, query)
     head = replace(HEAD, passed=passed, headers={"openai-beta": "assistants=v2", "cookie": "a"})
     call = Call(head=head, body=body, size=len(body) and 10)
     dialect = DIALECTS[upstream.dialect]

@@ -65,7 +65,7 @@ def test_values_go_where_their_names_stand() -> None:
 
     assert match is not None
     assert fill("/v2/{id}/content", match.groupdict()) == "/v2/a/content"
-    assert sample_request("GET", "/v1/files/{id}").path == FILES.sample == "/v1/files/x"
+    assert sample_request("/v1/files/{id}").path == FILES.sample == "/v1/files/x"
 
 
 def test_only_what_changes_nothing_may_be_repeated() -> None:

@@ -26,7 +26,7 @@ def call(
 ) -> Call:
     """A call, of a listed path and of the client's where it is passed on."""
     route, path = passed or ("/v1/chat/completions", "")
-    given = None if passed is None else PassedRequest("GET", path)
+    given = None if passed is None else PassedRequest(path)
     head = RequestHead("openai", endpoint, route, "req_1", passed=given)
     return Call(head, body, pin=pin)
 

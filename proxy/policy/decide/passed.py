@@ -22,7 +22,7 @@ class Passage(NamedTuple):
 def find_passage(key: VirtualKey, call: Call, passed: PassedRequest) -> Passage:
     """Return the deployment that the call names, else the only one of the key that lists its path
     and serves its model, if it says one. Raise ``Refused``."""
-    found = _listing(key, passed)
+    found = _listing(key, call.head.method, passed)
     asked = call.head.deployment
     if asked is not None:
         reach = key.deployments.get(asked) or key.known_as(asked)
@@ -40,12 +40,12 @@ def find_passage(key: VirtualKey, call: Call, passed: PassedRequest) -> Passage:
     return _checked(next(iter(fitting.values())), call, passed)
 
 
-def _listing(key: VirtualKey, passed: PassedRequest) -> dict[str, Passage]:
+def _listing(key: VirtualKey, method: str, passed: PassedRequest) -> dict[str, Passage]:
     """Return the deployments of a key that list what is asked for, by name."""
     found: dict[str, Passage] = {}
     for name, reach in key.deployments.items():
         paths = reach.deployment.passthrough
-        path = None if paths is None else paths.find(passed.method, passed.path)
+        path = None if paths is None else paths.find(method, passed.path)
         if path is not None:
             found[name] = Passage(reach, path)
     return found

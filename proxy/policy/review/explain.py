@@ -24,7 +24,7 @@ from proxy.usage import Price, in_force, usd_text
 from proxy.words import MAX_LISTED
 
 if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPath, PassedRequest
+    from proxy.types.passthrough import PassedPath
 
 UNPLAYED = "unless a guard finds something: they are listed, not played"
 
@@ -61,8 +61,9 @@ def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> 
         yield Reason(about="deployment", decided=str(plan.deployment), why=origin.why, at=origin.at)
         yield _tags(plan)
         if plan.passed is not None and call.head.passed is not None:
-            text = f"{call.head.passed.method} {plan.passed.route}"
-            yield Reason("passed on", text, _once_only(plan.passed, call.head.passed))
+            method = call.head.method
+            text = f"{method} {plan.passed.route}"
+            yield Reason("passed on", text, _once_only(plan.passed, method))
         for index in range(len(plan.model_calls[:MAX_LISTED])):
             yield from _model_call(plan, index, call)
         if left := plan.model_calls[MAX_LISTED:]:
@@ -145,8 +146,8 @@ def _targets(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
         yield Reason("target", f"{target.title} left out", reason)
 
 
-def _once_only(path: PassedPath, passed: PassedRequest) -> str:
-    if path.may_repeat(passed.method):
+def _once_only(path: PassedPath, method: str) -> str:
+    if path.may_repeat(method):
         return "it may be sent again after a failure"
     return "it is sent once: another try follows only where nothing was taken"
 

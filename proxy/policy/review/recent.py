@@ -95,7 +95,7 @@ class AskedFacts(NamedTuple):
     models: tuple[str, ...]
     deployment: str | None
     stream: bool
-    method: str | None = None
+    method: str = "POST"
     kept_at: str | None = None
 
     def call(self) -> Call:
@@ -112,7 +112,8 @@ class AskedFacts(NamedTuple):
             refresh=self.refresh,
             headers=self.headers,
             at=self.at,
-            passed=None if self.method is None else self._passed(self.method),
+            method=self.method,
+            passed=self._passed() if self.endpoint == "passthrough" else None,
         )
         return Call(
             head=head,
@@ -122,10 +123,10 @@ class AskedFacts(NamedTuple):
             stream=self.stream,
         )
 
-    def _passed(self, method: str) -> PassedRequest:
+    def _passed(self) -> PassedRequest:
         from proxy.types.passthrough import sample_request  # noqa: PLC0415  # few calls are such
 
-        return sample_request(method, self.route)
+        return sample_request(self.route)
 
 
 class PastCall(NamedTuple):
@@ -300,7 +301,7 @@ def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
         models=call.models,
         deployment=call.deployment,
         stream=call.stream,
-        method=head.passed.method if head.passed else None,
+        method=head.method,
         kept_at=None if call.pin is None else call.pin.target,
     )
 

@@ -56,7 +56,8 @@ def call(path: str = "/v1/rerank", method: str = "POST", **more: Any) -> Call:
         route=path,
         request_id="r",
         deployment=more.pop("deployment", None),
-        passed=PassedRequest(method, path, query),
+        method=method,
+        passed=PassedRequest(path, query),
     )
     return Call(head=head, body={}, **more)
 
