@@ -338,8 +338,11 @@ PARTS: dict[str, dict[str, Any]] = {
     "file, id": {"type": "file", "file": {"file_id": "f"}},
     "input_audio": {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
     "refusal": {"type": "refusal", "refusal": "x"},
+    "thinking": {"type": "thinking", "thinking": [{"type": "text", "text": "x"}]},
+    "redacted_thinking": {"type": "redacted_thinking", "data": "x"},
 }
 """Parts of a chat's messages."""
+OF_ASSISTANTS = frozenset({"redacted_thinking", "refusal", "thinking"})
 
 
 def _crossed(asked: str, to: str, role: str, item: dict[str, Any]) -> str:
@@ -370,7 +373,7 @@ def blocks() -> Iterator[str]:
     yield "| part of a chat | to Messages |"
     yield "|---|---|"
     for title, part in PARTS.items():
-        role = "assistant" if part["type"] == "refusal" else "user"
+        role = "assistant" if part["type"] in OF_ASSISTANTS else "user"
         yield f"| {_named(title)} | {_crossed('openai', 'anthropic', role, part)} |"
 
 

@@ -3,7 +3,8 @@ Mistral, ``[{"type": "thinking", "thinking": [{"type": "text", "text": ...}]}, {
 ...}]``.
 
 A client of chat gets the list as it is. Other forms have other places for what it says: an answer
-that crosses into one of them says it as all other chats do, in texts.
+that crosses into one of them says it as all other chats do, in texts. What a client sends back of
+the thoughts of an answer goes to no other form: none has a place for thoughts that nobody signed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from typing import Any
 
 from proxy.frozen import frozen
 from proxy.types import Json
+
+THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
+"""The members in which a chat's message has thoughts beside its content."""
+_SAYS = ("content", "refusal", "tool_calls", "function_call")
 
 
 @frozen
@@ -44,6 +49,40 @@ def spoken_parts(content: list[Any]) -> SpokenParts:
 def _text_of(part: Any) -> str:
     text = part.get("text") if isinstance(part, dict) else part
     return text if isinstance(text, str) else ""
+
+
+def without_thoughts(body: Json) -> tuple[Json, tuple[str, ...]]:
+    """Return a chat whose assistant says no thoughts, and the names under which it said some; the
+    same one where it says none. A message that says nothing else is left out."""
+    names: set[str] = set()
+    messages = [_without_thoughts(message, names) for message in body.get("messages") or ()]
+    if not names:
+        return body, ()
+    kept = [message for message in messages if message is not None]
+    return {**body, "messages": kept}, tuple(sorted(names))
+
+
+def _without_thoughts(message: Any, names: set[str]) -> Any:
+    """Return a message without thoughts, None where it says nothing else; note their names."""
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return message
+    found = {name for name in THOUGHTS & message.keys() if message[name]}
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    kept = [part for part in parts if not _is_thought(part)]
+    if len(kept) < len(parts):
+        found.add("thinking")
+    if not found:
+        return message
+    names |= found
+    made = {name: value for name, value in message.items() if name not in found}
+    if len(kept) < len(parts):
+        made["content"] = kept or None
+    return made if any(made.get(name) for name in _SAYS) else None
+
+
+def _is_thought(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in ("thinking", "redacted_thinking")
 
 
 def joined_message(message: Json) -> Json:

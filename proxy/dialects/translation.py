@@ -120,6 +120,7 @@ def translate(
         known_here = {**OPENAI.fields["chat"], **known_here}
     body, lost = _crossed(forms, endpoints, allowed)
     dropped += lost
+    body, bound = _bounded(forms, body, upstream)
     body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
     server = to_dialect.server.endpoints.get(to_endpoint, to_dialect.server)
     body = _written(forms, server, to_endpoint, body)
@@ -144,6 +145,7 @@ def translate(
     return Translated(
         body=kept,
         dropped=tuple(dropped),
+        assumed=(f"max_tokens {bound}",) if bound and kept.get("max_tokens") == bound else (),
         obeyed=obeyed,
         takes_zero=zero,
         most_answered=answered(from_endpoint, kept, obeyed, takes_zero=zero),
@@ -172,11 +174,23 @@ def _crossed(
         if body.get("n") not in (None, 1):  # a chat has it, and would be paid for all of them
             raise BadField("n", "is not served: such an answer is one")
         body, lost = INTO_CHAT[asked](body)
+    elif wanted is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
+        from proxy.dialects.content_parts import without_thoughts  # noqa: PLC0415  # few calls cross
+
+        body, lost = without_thoughts(body)
     body = _turned(*endpoints, body)
     if wanted == "messages":
         lost = (*lost, *from_chat.lost_of(body))
-        body = from_chat.bounded(body)
     return body, lost
+
+
+def _bounded(forms: Forms, body: Json, upstream: Upstream) -> tuple[Json, int | None]:
+    """Return a body with the bound that its upstream wants, and that bound if nobody has said
+    one."""
+    if forms[1] != "messages" or forms[0] == "messages":
+        return body, None
+    bound = from_chat.assumed_bound(body, upstream.most)
+    return (body, None) if bound is None else ({**body, "max_tokens": bound}, bound)
 
 
 def _written(forms: Forms, server: Server, endpoint: Endpoint, body: Json) -> Json:

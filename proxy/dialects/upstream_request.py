@@ -44,6 +44,7 @@ class UpstreamRequest:
     most_answered: int
     method: str = "POST"
     upload: BoundedUpload | None = None
+    assumed: tuple[str, ...] = ()
     fresh: bool = False
 
 
@@ -142,6 +143,7 @@ def build_request(
         endpoint=way.endpoint,
         dropped=_by_client(call, dropped) if dropped else (),
         most_answered=fit_for.most_answered,
+        assumed=fit_for.assumed,
     )
 
 

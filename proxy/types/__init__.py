@@ -167,6 +167,7 @@ UNCHANGED = Changes()
 class Translated:
     """A body as an upstream can take it, and the names of the fields it had to leave behind.
 
+    ``assumed`` are the fields, each with its value, that it wants and nobody has said.
     ``obeyed`` are the fields that the upstream is known to take. With ``takes_zero`` it is known to
     answer nothing where a bound is 0; some others answer without end. ``most_answered`` are the
     tokens that all answers to it may have. ``changed`` are the fields that rules have set, where
@@ -179,6 +180,7 @@ class Translated:
     takes_zero: bool
     most_answered: int
     changed: Mapping[str, Any] | None = None
+    assumed: tuple[str, ...] = ()
 
 
 @frozen

@@ -165,8 +165,8 @@ class Upstreams:
         else:
             written = partial(_written, context, target)
             request = await self.offload.run(call.size, written, call.caller)
-        if request.dropped:
-            context.record.warn([f"{name} dropped" for name in request.dropped])
+        if request.dropped or request.assumed:
+            context.record.warn(_warnings(request))
         asked = self._take_place(context, target, request, why)
         attempt = asked.attempt
         reply: Reply | None = None
@@ -325,6 +325,12 @@ def _is_untaken(context: AttemptContext, failure: ProxyError) -> bool:
         return True
     attempt = context.record.attempts[-1]
     return attempt.sent is None or attempt.status in UNTAKEN
+
+
+def _warnings(request: UpstreamRequest) -> list[str]:
+    """Return what a client is told of its request as the upstream gets it."""
+    assumed = [f"{each} assumed" for each in request.assumed]
+    return [*(f"{name} dropped" for name in request.dropped), *assumed]
 
 
 def _written(context: AttemptContext, target: Target) -> UpstreamRequest:

@@ -168,7 +168,8 @@ async def test_an_answer_of_messages_reaches_a_client_of_chat(
     [sent] = upstream.requests
     assert sent.path == "/v1/messages"
     assert sent.headers["anthropic-version"] == "2023-06-01"
-    assert sent.json["max_tokens"] == 1024
+    assert sent.json["max_tokens"] == 8192
+    assert response.headers["x-headrace-warning"] == "max_tokens 8192 assumed"
     assert sent.json["metadata"] == {"user_id": "u1"}
     assert sent.json["tools"] == [{"name": "look_up", "input_schema": {"type": "object"}}]
     [record] = await proxy.sink.wait()

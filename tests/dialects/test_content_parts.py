@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from proxy.dialects import hub
-from proxy.dialects.content_parts import SpokenParts, joined_answer, joined_message, spoken_parts
+from proxy.dialects.content_parts import (
+    SpokenParts,
+    joined_answer,
+    joined_message,
+    spoken_parts,
+    without_thoughts,
+)
 from tests.adversary.test_messages_answers import ODD
 from tests.doubles import chat
 
@@ -95,3 +101,35 @@ def test_a_legacy_completion_is_the_text_and_has_the_thoughts_beside_it() -> Non
     assert made is not None
     assert made["choices"][0]["text"] == "Paris."
     assert made["choices"][0]["reasoning_content"] == "One capital."
+
+
+REDACTED = {"type": "redacted_thinking", "data": "x"}
+
+
+@pytest.mark.parametrize(
+    ("message", "left", "names"),
+    [
+        ({"content": [THINKING, TEXT]}, {"content": [TEXT]}, ("thinking",)),
+        ({"content": [THINKING, REDACTED]}, None, ("thinking",)),
+        (
+            {"content": [REDACTED], "tool_calls": [{"id": "c"}]},
+            {"content": None, "tool_calls": [{"id": "c"}]},
+            ("thinking",),
+        ),
+        ({"content": "a", "reasoning_content": "b"}, {"content": "a"}, ("reasoning_content",)),
+        ({"content": "a", "reasoning": "b"}, {"content": "a"}, ("reasoning",)),
+        ({"content": "a", "reasoning_content": None}, ..., ()),
+        ({"content": [TEXT]}, ..., ()),
+    ],
+)
+def test_thoughts_that_an_assistant_said_are_left_out_and_named(
+    message: Any, left: Any, names: tuple[str, ...]
+) -> None:
+    body = {"messages": [{"role": "user", "content": [THINKING]}, {"role": "assistant", **message}]}
+
+    made, dropped = without_thoughts(body)
+
+    assert dropped == names
+    kept = [] if left is None else [{"role": "assistant", **(message if left is ... else left)}]
+    assert made["messages"] == [body["messages"][0], *kept]
+    assert (made is body) == (not names)

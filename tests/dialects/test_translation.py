@@ -9,7 +9,7 @@ import pytest
 from proxy.dialects import DIALECTS
 from proxy.dialects.translation import translate
 from proxy.errors import BadField
-from proxy.types import Target, Upstream
+from proxy.types import Changes, Target, Upstream
 
 LEGACY: Any = ("completions", "completions")
 BODY = {"model": "m", "prompt": "p"}
@@ -221,3 +221,60 @@ def test_a_form_of_one_answer_asks_no_chat_for_several(
     with pytest.raises(BadField) as refused:
         asked(2)
     assert refused.value.param == "n"
+
+
+THOUGHTS: Any = [
+    {"role": "user", "content": "Where?"},
+    {
+        "role": "assistant",
+        "content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": "x"}],
+        "reasoning_content": "Hm.",
+    },
+    {"role": "user", "content": "And?"},
+]
+
+
+@pytest.mark.parametrize(
+    ("goes", "endpoint"),
+    [("anthropic", "chat"), ("openai", "responses"), ("openai", "completions")],
+)
+def test_thoughts_that_a_chat_sends_back_are_dropped_and_named(goes: str, endpoint: Any) -> None:
+    openai, to_dialect = DIALECTS["openai"], DIALECTS[goes]
+    body = {"model": "m", "max_tokens": 9, "messages": THOUGHTS}
+
+    fitted = translate(openai, to_dialect, ("chat", endpoint), body, target(goes))
+
+    assert fitted.dropped == ("reasoning_content", "thinking")
+    assert "Hm." not in str(fitted.body)
+    assert "thinking" not in str(fitted.body)
+
+
+def test_thoughts_go_back_to_an_upstream_of_the_same_form_as_they_came() -> None:
+    openai, body = DIALECTS["openai"], {"model": "m", "messages": THOUGHTS}
+
+    fitted = translate(openai, openai, ("chat", "chat"), body, target("openai"))
+
+    assert (fitted.body["messages"], fitted.dropped) == (THOUGHTS, ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "most", "changes", "bound", "assumed"),
+    [
+        ({}, (), Changes(), 8192, ("max_tokens 8192",)),
+        ({}, (("max_tokens", 32000),), Changes(), 32000, ("max_tokens 32000",)),
+        ({"max_output_tokens": 9}, (), Changes(), 9, ()),
+        ({}, (), Changes(cap={"max_tokens": 500}), 500, ()),
+        ({}, (), Changes(set={"max_tokens": 32000}), 32000, ()),
+    ],
+)
+def test_an_upstream_of_messages_has_a_bound_and_one_that_nobody_said_is_told(
+    fields: dict[str, Any], most: Any, changes: Changes, bound: int, assumed: tuple[str, ...]
+) -> None:
+    openai, anthropic = DIALECTS["openai"], DIALECTS["anthropic"]
+    body = {"model": "m", "input": "Where?", **fields}
+    to = target("anthropic", most=most)
+
+    fitted = translate(openai, anthropic, ("responses", "chat"), body, to, changes)
+
+    assert (fitted.body["max_tokens"], fitted.assumed) == (bound, assumed)
+    assert fitted.most_answered == bound

@@ -6,11 +6,10 @@ Names that it leaves as they are have no counterpart: ``translation`` drops or r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from proxy.dialects.bounds import ASSUMED_TOKENS
 from proxy.dialects.documents import MOST_SHALLOW
 from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.messages.words import CHOICES, LOST, TIERS
@@ -19,6 +18,9 @@ from proxy.types import Endpoint, Json
 
 _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
 _SYSTEM = frozenset({"system", "developer"})
+ANSWER_TOKENS = 8192
+"""The bound of an answer that nobody bounds: all models of today that speak Messages take it, and
+files that an agent writes are mostly shorter."""
 EFFORTS: Mapping[str, str] = {"minimal": "low"}
 
 
@@ -32,7 +34,7 @@ def messages_of(endpoint: Endpoint, body: Json) -> Json:
     made["messages"] = messages
     bounds = [made.pop(name, None) for name in ("max_completion_tokens", "max_tokens")]
     known = [bound for bound in bounds if bound is not None]
-    made["max_tokens"] = min(known) if known else ASSUMED_TOKENS
+    made["max_tokens"] = min(known) if known else ANSWER_TOKENS
     stop = made.pop("stop", None)
     if stop:
         made["stop_sequences"] = [stop] if isinstance(stop, str) else stop
@@ -45,11 +47,13 @@ def messages_of(endpoint: Endpoint, body: Json) -> Json:
     return made
 
 
-def bounded(body: Json) -> Json:
-    """Return a chat with a bound, which Messages want: before rules lower it, which never raise
-    one."""
-    known = body.get("max_completion_tokens"), body.get("max_tokens")
-    return body if known != (None, None) else {**body, "max_tokens": ASSUMED_TOKENS}
+def assumed_bound(body: Json, most: Sequence[tuple[str, float]]) -> int | None:
+    """Return the bound of a chat that says none, as Messages want one: the most that the policy
+    says its upstream takes, else ``ANSWER_TOKENS``. It is put before rules lower it, which never
+    raise one."""
+    if (body.get("max_completion_tokens"), body.get("max_tokens")) != (None, None):
+        return None
+    return int(dict(most).get("max_tokens", ANSWER_TOKENS))
 
 
 def lost_of(body: Json) -> list[str]:
