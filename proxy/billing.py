@@ -61,9 +61,10 @@ class Billing:
         """Where the token counts come from; the least certain of the attempts."""
         source: Source = "none"
         for bill in self.bills:
-            if bill.usage.source == "partial_estimate":
-                return "partial_estimate"
-            source = bill.usage.source
+            if bill.usage.source == "unknown":
+                return "unknown"
+            if source != "partial_estimate":
+                source = bill.usage.source
         return source
 
     @property
@@ -111,8 +112,9 @@ def bill(
     """Return the bill of an attempt, at the prices of a moment: of what was reported, else
     estimated.
 
-    ``hidden_tokens`` returns those that a model may have written without showing any. What says
-    nothing of usage costs nothing, priced or not.
+    ``hidden_tokens`` returns those that a model may have written without showing any. What used
+    nothing costs nothing, priced or not; where nobody says what was used, the cost is unknown
+    unless nothing of the target costs anything.
     """
     usage = attempt.meter.settle(
         lambda: body_quarters(call.body, call.quarters) if call else 0,
@@ -122,7 +124,10 @@ def bill(
     prices = attempt.target.prices
     undated = len(prices) == 1 and prices[0].since is None
     price = prices[0] if undated else in_force(prices, moment.date())
-    cost = price.cost(usage.tokens) if price else 0 if usage.source == "none" else None
+    if usage.source == "unknown":
+        cost = 0 if price is not None and price.is_free else None
+    else:
+        cost = price.cost(usage.tokens) if price else 0 if usage.source == "none" else None
     if cost is not None and cost > MAX_COST:
         cost = None
     return Bill(target=attempt.target, usage=usage, cost=cost, price=price)

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.estimate import text_quarters, value_quarters, whole_tokens
 from proxy.index import index_of
-from proxy.usage import MAX_TOKENS, Json, Tokens, Usage, read_usage
+from proxy.usage import MAX_TOKENS, Json, Source, Tokens, Usage, read_usage
 from proxy.words import MAX_ID, Word, word, word_of
 
 MAX_FINISHES = 128  # choices of one answer whose ends are noted
@@ -112,7 +112,8 @@ class Meter:
 
     ``usage`` in streams is cumulative, so the last valid one counts and none are added up. One that
     more text follows is not the last word. Of an answer in a form that is not known here ``find``
-    returns the usage, if it says any: what it says besides is not estimated.
+    returns the usage, if it says any: what it says besides is not estimated, and ``unsaid`` is what
+    is known where it says none.
     """
 
     __slots__ = (
@@ -126,10 +127,14 @@ class Meter:
         "output_quarters",
         "reported",
         "reported_quarters",
+        "unsaid",
     )
 
-    def __init__(self, find: Callable[[Json], Tokens | None] | None = None) -> None:
+    def __init__(
+        self, find: Callable[[Json], Tokens | None] | None = None, unsaid: Source = "none"
+    ) -> None:
         self._find = find
+        self.unsaid = unsaid
         self.answer_id: Word | None = None
         self.answer_model: Word | None = None
         self.first_token_at: float | None = None
@@ -203,7 +208,7 @@ class Meter:
         """
         reported = self.reported
         if self._find is not None and finished:
-            return Usage(reported or Tokens(), "none" if reported is None else "provider")
+            return Usage(reported or Tokens(), self.unsaid if reported is None else "provider")
         if finished and reported is not None and self.reported_quarters >= self.output_quarters:
             return Usage(reported, "provider")
         completion = whole_tokens(self.output_quarters)

@@ -19,7 +19,9 @@ from proxy.frozen import frozen, memo
 
 NANO = 1_000_000_000  # in a USD
 Json = Mapping[str, Any]
-Source = Literal["provider", "partial_estimate", "none"]
+Source = Literal["provider", "partial_estimate", "unknown", "none"]
+UNCOUNTED: frozenset[Source] = frozenset({"unknown", "none"})
+"""Where there are no counts of tokens to be told."""
 MAX_TOKENS = 10**9  # of a prompt or an answer; at any price the cost can be kept and added up
 
 
@@ -97,7 +99,8 @@ PAID = (*TOKEN_TYPES, *BESIDE)
 
 @frozen
 class Usage:
-    """Tokens and how they are known: reported, estimated, or none because nothing was accepted."""
+    """Tokens and how they are known: reported, estimated, unknown as an answer that is not read
+    said nothing of them, or none because nothing was accepted."""
 
     tokens: Tokens
     source: Source
@@ -275,6 +278,12 @@ class Price:
                     return None
                 total += count * rate
         return total if price.unit == 1 else _rounded(total, price.unit)
+
+    @property
+    def is_free(self) -> bool:
+        """True if nothing of it costs anything, however much is used."""
+        tiers = [price.rates for _, price in self.steps]
+        return self.input == 0 and not any(map(any, (self.rates, *tiers)))
 
     def rate(self, token_type: str) -> Decimal | None:
         """Return what a million tokens of a type cost, tiers aside."""

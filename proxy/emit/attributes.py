@@ -21,7 +21,7 @@ from proxy.emit.otlp import Attributes, Value
 from proxy.errors import UpstreamFinding
 from proxy.record import CapturedText, Record
 from proxy.types.guard import GuardResult
-from proxy.usage import NANO
+from proxy.usage import NANO, UNCOUNTED
 from proxy.words import MAX_NAME, few, word, word_of
 
 ASKED: Mapping[str, str] = {
@@ -159,7 +159,7 @@ def model_own(record: Record, facts: CallFacts, last: Attempt) -> Attributes:
         shown = record.captured()
         attributes[semconv.INPUT_MESSAGES] = _messages(shown.asked)
         attributes[semconv.OUTPUT_MESSAGES] = _messages(shown.answered)
-    if facts.source != "none":
+    if facts.source not in UNCOUNTED:
         attributes |= {
             semconv.INPUT_TOKENS: tokens.prompt_total,
             semconv.OUTPUT_TOKENS: tokens.completion_total,

@@ -127,7 +127,7 @@ def canonical(
         "duration_ms": round(facts.duration_s * 1000, 3),
         "ttft_ms": None if ttft_s is None else round(ttft_s * 1000, 3),
         "overhead_ms": round(facts.overhead_s * 1000, 3),
-        "tokens": _counts(facts.tokens) if answered else None,
+        "tokens": _counts(facts.tokens) if answered and facts.source != "unknown" else None,
         "usage_source": facts.source,
         "cost_usd": cost / NANO if answered and cost is not None else None,
         "lost_cost_usd": lost / NANO if answered and lost is not None else None,

@@ -14,6 +14,7 @@ from proxy.emit.attributes import tags_of, usd
 from proxy.emit.otlp import Attributes, Value
 from proxy.record import Record
 from proxy.summary import facts_of
+from proxy.usage import UNCOUNTED
 from proxy.words import MAX_ID, MAX_NAME, word, word_of
 
 SpanOf = Literal["server", "model", "attempt"]
@@ -36,7 +37,7 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
         semconv.OUTPUT_VALUE: attributes.get(semconv.OUTPUT_MESSAGES),
         **_who(record),
     }
-    if facts.source != "none":
+    if facts.source not in UNCOUNTED:
         added |= {
             semconv.LLM_PROMPT: tokens.prompt_total,
             semconv.LLM_COMPLETION: tokens.completion_total,

@@ -46,7 +46,9 @@ CHECKS: dict[str, str] = {
         SELECT c.run || '/' || c.seq FROM calls c
         LEFT JOIN attempts a ON a.run = c.run AND a.seq = c.seq AND a.usage_source <> 'none'
         GROUP BY c.run, c.seq
-        HAVING c.tokens IS NOT SUM(a.tokens_in + a.tokens_out)""",
+        HAVING c.tokens IS NOT
+          CASE WHEN COUNT(a.number) = COUNT(a.tokens_in)
+            THEN SUM(a.tokens_in + a.tokens_out) END""",
     "attempts that cost without having used anything": """
         SELECT run || '/' || seq FROM attempts
         WHERE usage_source = 'none'

@@ -161,7 +161,7 @@ def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
         target.model,
         attempt.status,
         attempt.error,
-        *(bill.usage.tokens.counts() if bill else _NOTHING),
+        *(bill.usage.tokens.counts() if bill and bill.usage.source != "unknown" else _NOTHING),
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
         0,  # an upstream was asked, so nothing was saved

@@ -33,6 +33,7 @@ from proxy.types import (
 from proxy.types.limit import MOST, CallSize, Claim, ClaimTemplate, LimitKind
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
+from proxy.usage import in_force
 
 A_USER = "\0user\0"  # stands in a scope for who calls: no name of the policy has such a character
 ONLY = (0,)  # the index of the model call of nearly every call
@@ -46,10 +47,18 @@ def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
     if not templates:
         templates[:] = _templates(plan)  # large calls do so beside the loop, at the same time
     weights = _weights(plan, call, templates)
-    return tuple([each.claim or _claim(each, weights, call) for each in templates])
+    return tuple([each.claim or _claim(each, weights, plan, call) for each in templates])
 
 
-def _claim(template: ClaimTemplate, weights: Weights, call: Call) -> Claim:
+def _is_free(plan: Plan, call: Call) -> bool:
+    """True if a call is known to cost nothing, whoever of its targets is asked."""
+    day = call.head.at.date()
+    targets = [target for leg in plan.model_calls for target in leg.targets]
+    prices = [in_force(target.prices, day) for target in (*targets, *plan.guards.detours)]
+    return bool(prices) and all(price is not None and price.is_free for price in prices)
+
+
+def _claim(template: ClaimTemplate, weights: Weights, plan: Plan, call: Call) -> Claim:
     """Return what one call claims of a counter that others claim otherwise."""
     _, limit, scope, personal, legs = template
     amount = 1
@@ -59,6 +68,8 @@ def _claim(template: ClaimTemplate, weights: Weights, call: Call) -> Claim:
     if personal:
         scope = scope.replace(A_USER, str(call.head.user or call.body.get("user") or ""))
     is_free = limit.kind.estimated and call.head.endpoint in UNBILLED
+    if not amount and limit.is_budget:
+        is_free = is_free or _is_free(plan, call)
     return Claim(limit, scope, amount, personal=personal, only_counts=is_free)
 
 
@@ -124,6 +135,8 @@ def _sizes(call: Call, plan: Plan, leg: ModelCall) -> list[CallSize]:
     """Return what each target of a leg may use, those that a guard may route to among them. One
     that cannot be asked may use nothing: its client is told why, not of a limit."""
     targets = leg.targets
+    if plan.passed is not None:
+        return [_passed_size(call, target, plan.passed.most_cost) for target in targets]
     if plan.guards.detours:
         targets += tuple(plan.guards.detours)
     elif len(targets) == 1:
@@ -159,9 +172,8 @@ def _sent(call: Call, target: Target, changes: Changes) -> Translated | None:
 def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
     if call.head.endpoint in UNBILLED:  # it costs nothing, and no model reads it
         return CallSize(target, prompt=0, answers=0, body={})
-    if call.head.passed is not None:  # as none at all it would fit what is spent
-        prompt = min(whole_tokens(body_quarters(call.body, call.quarters)), MOST)
-        return CallSize(target, prompt=max(1, prompt), answers=0, body=call.body)
+    if call.head.passed is not None:
+        return _passed_size(call, target, None)
     sent = _sent(call, target, changes)
     if sent is None:
         return None
@@ -169,6 +181,13 @@ def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
     prompt = min(whole_tokens(body_quarters(sent.body, known)), MOST)
     answers = min(sent.most_answered, MOST)
     return CallSize(target, prompt, answers=answers, body=sent.body)
+
+
+def _passed_size(call: Call, target: Target, most_cost: int | None) -> CallSize:
+    """Return what a call that is passed on may use: its JSON, and a token at the least, as none at
+    all would fit what is spent."""
+    prompt = min(whole_tokens(body_quarters(call.body, call.quarters)), MOST)
+    return CallSize(target, max(1, prompt), answers=0, body=call.body, most_cost=most_cost)
 
 
 def _known(call: Call, body: Json) -> Mapping[str, int]:

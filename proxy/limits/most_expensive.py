@@ -25,9 +25,9 @@ _RECORDED = ("audio", "video", "file", "media", "document")
 def highest_cost(sizes: Sequence[CallSize], day: date) -> int | None:
     """Return the nano-USD of the most expensive target; None where no target has a known price."""
     highest: int | None = None
-    for target, prompt, answers, body in sizes:
-        price = in_force(target.prices, day)
-        cost = None if price is None else most_cost(price, prompt, answers, target.model, body)
+    for target, prompt, answers, body, cost in sizes:
+        if cost is None and (price := in_force(target.prices, day)) is not None:
+            cost = most_cost(price, prompt, answers, target.model, body)  # noqa: PLW2901
         if cost is not None and (highest is None or cost > highest):
             highest = cost
     return None if highest is None else min(highest, MOST)

@@ -32,12 +32,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 class CallSize(NamedTuple):
     """What one target may use of a call: the tokens of its prompt, and the most that its answers
-    may have, by the ``body`` that it is sent."""
+    may have, by the ``body`` that it is sent. ``most_cost`` are the nano-USD that it may cost,
+    where the policy says so."""
 
     target: Target
     prompt: int
     answers: int
     body: Mapping[str, Any]
+    most_cost: int | None = None
 
 
 class LimitKind:

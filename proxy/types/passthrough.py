@@ -18,6 +18,8 @@ MOST_QUERY = 2048  # characters of a query
 MOST_VALUE = 256  # of one value in it
 REPEATABLE = frozenset({"DELETE", "GET", "PUT"})
 """Methods that may be sent twice: the second time changes nothing."""
+USES_NOTHING = frozenset({"DELETE", "GET", "HEAD"})
+"""Methods by which no model is put to work."""
 SAMPLE = "x"
 _VALUE = "[A-Za-z0-9][A-Za-z0-9._~:@=+-]{0,255}"
 _NAMED = re.compile(r"\{([a-z_]+)\}")
@@ -62,7 +64,7 @@ class PassedPath:
     """A path that is passed on. ``route`` has names in braces where a client names something;
     ``upstream_route`` is that at the upstream, where it is another one. Of a query only ``queries``
     pass. A body has ``most_bytes`` at the most. What is ``repeatable`` may be sent again whatever
-    its method."""
+    its method. ``most_cost`` are the nano-USD that one call may cost, None where nobody says."""
 
     route: str
     methods: frozenset[str] = frozenset({"POST"})
@@ -70,6 +72,7 @@ class PassedPath:
     queries: frozenset[str] = frozenset()
     most_bytes: int = 512 * 1024 * 1024
     repeatable: bool = False
+    most_cost: int | None = None
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -206,7 +206,7 @@ class Upstreams:
         if request.endpoint == "passthrough":
             from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
 
-            attempt.meter = passed.new_meter()
+            attempt.meter = passed.new_meter(request.method)
         return OpenAttempt(
             call=call, target=target, request=request, attempt=attempt, record=record, slot=slot
         )

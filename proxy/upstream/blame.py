@@ -9,6 +9,7 @@ from typing import Any
 
 from proxy.errors import UpstreamNotFound, UpstreamRefused
 from proxy.types import Call, Target
+from proxy.types.way import ABOUT_STATE
 
 UNKNOWN = frozenset({404, 405, 410})
 MODEL_CODES = frozenset(
@@ -57,7 +58,7 @@ def _is_about_what_is_kept(call: Call) -> bool:
     passed = call.head.passed
     if passed is not None and passed.path != call.head.route:
         return True
-    return call.head.endpoint == "stored" or call.pin is not None
+    return call.head.endpoint in ABOUT_STATE or call.pin is not None
 
 
 def _has_ids(body: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from proxy.errors import BadField, CircuitOpen, ProxyError, UpstreamBusy, Upstre
 from proxy.meter import Meter
 from proxy.passed_usage import passed_tokens
 from proxy.types import Head, Target
+from proxy.types.passthrough import USES_NOTHING
 from proxy.upstream.answer_reader import ANSWER_BYTES, shown_of
 from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.forwarded import OpenAttempt
@@ -35,9 +36,10 @@ def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
     return build_passed(context.call, passed, path, target, spoken)
 
 
-def new_meter() -> Meter:
-    """Return what finds the usage that an answer says in whatever words."""
-    return Meter(passed_tokens)
+def new_meter(method: str) -> Meter:
+    """Return what finds the usage that an answer says in whatever words. To look up or to delete
+    what is there uses nothing; of any other call that says nothing it is not known."""
+    return Meter(passed_tokens, "none" if method in USES_NOTHING else "unknown")
 
 
 def is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:

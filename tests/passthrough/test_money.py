@@ -90,15 +90,20 @@ async def test_every_account_says_the_same(tmp_path: Path, upstream: ScriptedUps
 
     assert len(records) == len(calls) == made == summed(metrics, "headrace_requests_total")
     assert len(upstream.requests) == len(attempts) == made  # none of them was sent twice
-    money = sum(record.billing.cost for record in records)
+    unknown = [record for record in records if record.billing.source == "unknown"]
+    assert all(record.billing.cost is None and record.charges for record in unknown)
+    money = sum(record.billing.cost or 0 for record in records)
     lines = [canonical(record) for record in records]
     assert {(line["endpoint"], line["route"]) for line in lines} == {
         ("passthrough", "/v1/moderations")
     }
-    assert money == sum(Decimal(str(line["cost_usd"])) for line in lines) * 10**9
+    assert money == sum(Decimal(str(line["cost_usd"] or 0)) for line in lines) * 10**9
     assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
     assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
-    assert money == sum(row["cost_nano_usd"] for row in charges)
+    estimated = sum(charge.cost for record in unknown for charge in record.charges)
+    assert money + estimated == sum(row["cost_nano_usd"] for row in charges)
+    assert {row["tokens_in"] for row in attempts if row["usage_source"] == "unknown"} == {None}
+    assert len(unknown) == summed(metrics, "headrace_unpriced_requests_total") == 4 * TIMES
     assert money >= 4 * TIMES * REPORTED
     tokens = sum(record.billing.tokens.total for record in records)
     assert tokens == summed(metrics, "headrace_tokens_total")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.deployments import PassedPathConfig
 from proxy.types.passthrough import PassedPath, PassedPaths
+from proxy.usage import NANO
 
 Complain = Callable[[Path_, str], None]
 
@@ -37,4 +38,5 @@ def _passed_path(config: PassedPathConfig) -> PassedPath:
         queries=frozenset(config.query),
         most_bytes=config.max_bytes,
         repeatable=config.idempotent,
+        most_cost=None if config.most_usd is None else int(config.most_usd * NANO),
     )

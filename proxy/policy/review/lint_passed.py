@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, Path_
-from proxy.types.passthrough import PassedPath
+from proxy.types.passthrough import USES_NOTHING, PassedPath
 
 STORED = frozenset(
     {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}
@@ -50,6 +50,34 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
             f"refuses what is no JSON at {routes}, as guards act and cannot read it: opaque: allow "
             "in the policy lets it pass unread",
         )
+    budgets = [] if is_free(deployment) else sorted(budgets_of(deployment))
+    unbounded = [each.route for each in deployment.passthrough.paths if is_unbounded(each)]
+    if unbounded and budgets:
+        routes = ", ".join(dict.fromkeys(unbounded))
+        yield (
+            path,
+            f"says no most_usd of {routes}: a call there claims what its JSON alone costs, so that "
+            f"calls at the same time may together spend more than {', '.join(budgets)} has left",
+        )
+
+
+def budgets_of(deployment: Deployment) -> set[str]:
+    """Return the names of the limits of money that calls of a deployment may have to keep to."""
+    bounds = [*deployment.bounds, *(each for rule in deployment.rules for each in rule.bounds)]
+    return {each.limit.name for each in bounds if each.limit.is_budget and not each.limit.shadow}
+
+
+def is_free(deployment: Deployment) -> bool:
+    """True if nothing that the targets of a deployment do costs anything."""
+    return all(
+        target.prices and all(price.is_free for price in target.prices)
+        for _, target in deployment.targets
+    )
+
+
+def is_unbounded(path: PassedPath) -> bool:
+    """True if nobody says what a call to a path may cost, which may cost something."""
+    return path.most_cost is None and not path.methods <= USES_NOTHING
 
 
 def is_unread(path: PassedPath) -> bool:

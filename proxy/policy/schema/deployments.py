@@ -14,6 +14,7 @@ from proxy.config.scalars import (
     HeaderName,
     Model,
     Name,
+    PositiveUsd,
     Section,
     Size,
     TagKey,
@@ -198,6 +199,9 @@ class PassedPathConfig(Section):
     that of any call."""
     idempotent: bool = False
     """Whether a POST or a PATCH may be sent again after a failure, as it changes nothing."""
+    most_usd: PositiveUsd | None = None
+    """The most that one call may cost: limits of money claim it before the call is sent, and it
+    stays charged where the answer does not say what was used."""
 
     SHORT_FORMS = ({"type": "string", "pattern": f"^(?:{_ROUTE})$"},)
 

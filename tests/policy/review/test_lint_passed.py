@@ -70,3 +70,34 @@ def test_what_no_guard_can_read_is_told(tmp_path: Path) -> None:
     assert UNREAD in message
     assert warned(tmp_path, "/v1/audio/speech", RERANK, f"{acting}, opaque: allow") == []
     assert warned(tmp_path, "/v1/audio/speech", RERANK) == []
+
+
+BUDGET = "match: all, limits: [{name: day, usd: 5 per day}]"
+UNBOUNDED = "says no most_usd of /v1/rerank: a call there claims what its JSON alone costs"
+
+
+@pytest.mark.parametrize(
+    ("one", "policy", "times"),
+    [
+        (RERANK, BUDGET, 1),
+        (RERANK, QUIET, 0),
+        (RERANK, BUDGET.replace("{name: day", "{mode: shadow, name: day"), 0),
+        (f"{{path: {RERANK}, most_usd: 0.1}}", BUDGET, 0),
+        (f"{{path: {RERANK}, methods: [GET]}}", BUDGET, 0),
+        (RERANK, "match: all, rules: [{name: r, limits: [{name: day, usd: 5 per day}]}]", 1),
+    ],
+)
+def test_a_path_whose_cost_nothing_bounds_is_told(
+    one: str, policy: str, times: int, tmp_path: Path
+) -> None:
+    quiet = f"{{path: {RERANK}, most_usd: 1}}"
+    messages = warned(tmp_path, one, quiet, policy)
+
+    assert [UNBOUNDED in message for message in messages] == [True] * times
+
+
+def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None:
+    text = POLICIES.replace("{input: 1, output: 2}", "{input: 0, output: 0}")
+    (tmp_path / "p.yaml").write_text(text % (RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
+
+    assert [each for each in check(tmp_path, {}, NOW).warnings if "passthrough" in each.path] == []

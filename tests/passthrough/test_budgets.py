@@ -1,0 +1,132 @@
+"""Budgets over calls that are passed on: what their JSON costs is not what a picture costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.settings import LedgerAt
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import Script, ScriptedUpstream, answer
+from tests.ledger.kept import kept
+from tests.passthrough.world import BEARER, digest
+from tests.servers import eventually
+
+PICTURE = answer({"data": [], "usage": {"input_tokens": 10, "output_tokens": 4000}})
+ASKED = {"model": "pics", "prompt": "a tree", "n": 4}
+SPEECH = {"model": "pics", "input": "Hi"}
+
+
+def world(upstream: str, most: str = "", price: str = "{input: 5, output: 40}") -> str:
+    return f"""
+upstreams: {{openai: {{dialect: openai, base_url: '{upstream}/v1'}}}}
+deployments:
+  pics:
+    targets: [{{upstream: openai, model: gpt-image-1, price: {price}}}]
+    passthrough:
+      - {{path: /v1/images/generations{most}}}
+      - {{path: /v1/audio/speech{most}}}
+      - {{path: /v1/files, methods: [GET]}}
+    limits: [{{name: day, usd: 1 per day, per: key}}]
+  free:
+    targets: [{{upstream: openai, model: mod, price: {{input: 0, output: 0}}}}]
+    passthrough: [/v1/moderations]
+    limits: [{{name: both, usd: 1 per day}}]
+keys: {{widget: {{sha256: {digest(KEY)}, deployments: [pics, free]}}}}
+"""
+
+
+async def post(client: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> tuple[int, str]:
+    async with client.post(path, headers=BEARER, json=body) as response:
+        await response.read()
+        return response.status, response.headers.get("x-headrace-cost-usd", "")
+
+
+@pytest.mark.parametrize(("most", "served"), [(", most_usd: 0.2", 5), ("", 12)])
+async def test_calls_at_once_cannot_spend_more_than_there_is(
+    most: str, served: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """Each picture costs 0.16005 USD, of 1 USD a day."""
+    gate = asyncio.Event()
+
+    def held(script: Script) -> Script:
+        async def wait(asked: Any, wire: Any) -> None:
+            await gate.wait()
+            await script(asked, wire)
+
+        return wait
+
+    upstream.answer_with(held(PICTURE))
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url, most)) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        calls = [
+            asyncio.ensure_future(post(client, "/v1/images/generations", ASKED)) for _ in range(12)
+        ]
+        await eventually(
+            lambda: len(upstream.requests) + sum(c.done() for c in calls) == len(calls)
+        )
+        gate.set()
+        statuses = Counter([(await call)[0] for call in calls])
+
+    assert statuses[200] == served
+    assert statuses[429] == len(calls) - served
+    assert (served * 0.16005 <= 1) is bool(most)
+
+
+async def spoken(proxy: Proxy, client: aiohttp.ClientSession) -> Any:
+    assert await post(client, "/v1/audio/speech", SPEECH) == (200, "")
+    [record] = await proxy.sink.wait()
+    return record
+
+
+@pytest.mark.parametrize(
+    "most", ["", ", most_usd: 0.2"], ids=["claimed by its JSON", "by most_usd"]
+)
+async def test_an_answer_that_says_nothing_of_usage_has_no_known_cost(
+    most: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    path = tmp_path / "ledger"
+    upstream.answer_with(answer(b"sound", media_type="audio/mpeg"))
+    async with (
+        running_proxy(
+            tmp_path / "policies", world(upstream.url, most), ledger=LedgerAt("sqlite", path)
+        ) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        record = await spoken(proxy, client)
+        async with client.get(f"{proxy.admin}/metrics") as response:
+            metrics = await response.text()
+
+    [row] = kept(path, "attempts")
+    assert (row["usage_source"], row["cost_nano_usd"], row["tokens_in"]) == ("unknown", None, None)
+    assert kept(path)[0]["cost_nano_usd"] is None
+    assert 'headrace_unpriced_requests_total{deployment="pics"' in metrics
+    [charge] = record.charges
+    assert charge.cost == 200_000_000 if most else 0 < charge.cost < 1_000_000
+
+
+async def test_what_costs_nothing_passes_a_spent_budget(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    text = world(upstream.url).replace("name: both", "name: day, per: key")
+    text = text.replace("    limits: [{name: day, per: key, usd: 1 per day}]\n", "")
+    text += "policies: {default: {match: all, limits: [{name: all, usd: 0.1 per day}]}}\n"
+    async with (
+        running_proxy(tmp_path / "policies", text) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        upstream.answer_with(PICTURE)
+        assert await post(client, "/v1/images/generations", ASKED) == (200, "0.16005")
+        assert (await post(client, "/v1/images/generations", ASKED))[0] == 429
+        upstream.answer_with(answer({"results": []}))
+        moderated = await post(client, "/v1/moderations", {"model": "free", "input": "x"})
+        await proxy.sink.wait(3)
+
+    assert moderated == (200, "0")
