@@ -23,6 +23,7 @@ USES: Mapping[str, str] = {
     "Popen": "process",
     "aiohttp_raw_server": "sockets",
     "create_subprocess_exec": "process",
+    "forked": "process",
     "getfixturevalue": "redis",  # of the fixtures that tests choose by their parameters
     "grown": "heavy",
     "growth": "heavy",

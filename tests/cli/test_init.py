@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.ledger.spending import COLUMNS
 from proxy.policy.review.check_report import check
+from tests.cli.forked import forked
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream
 from tests.test_pipeline import BEARER, ROUTES
@@ -33,10 +34,7 @@ FREE = "127.0.0.1:0"
 
 async def headrace(*arguments: str, **environ: str) -> tuple[int, str]:
     """Run a command to its end; give its exit code and all it said."""
-    process = await start(*arguments, **environ)
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode()
+    return await forked(arguments, {**ENVIRON, **environ})
 
 
 async def start(*arguments: str, **environ: str) -> Process:
@@ -214,9 +212,11 @@ async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
 async def test_a_bad_start_says_why_and_fails(
     arguments: tuple[str, ...], environ: dict[str, str], words: str
 ) -> None:
-    code, said = await headrace(*arguments, **environ)
+    process = await start(*arguments, **environ)  # of its own: it is about what is imported, too
+    out, _ = await process.communicate()
 
-    assert code != 0
+    assert process.returncode != 0
+    said = out.decode()
     assert words in said
     assert "Traceback" not in said
 
