@@ -177,7 +177,7 @@ def _last(node: ast.AST) -> ast.expr | None:
 def copied(at: Path, title: str, name: str) -> Copy:
     """Return a copy in which the recipe of that title is to be followed for ``name``."""
     for part in PARTS:
-        shutil.copytree(TOP / part, at / part)
+        shutil.copytree(TOP / part, at / part, ignore=shutil.ignore_patterns("node_modules"))
     for file in FILES:
         shutil.copy2(TOP / file, at / file)
     return Copy(at, recipe(title), name)
