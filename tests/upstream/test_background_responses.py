@@ -42,6 +42,8 @@ LIMITED = """deployments:
   again:
     targets: [{upstream: openai, model: again, price: {input: 1, output: 2}}]
     policy: retrying
+  by-responses:
+    targets: [{upstream: openai, model: by-responses, endpoint: responses}]
   strict:
     targets: [{upstream: strict, model: strict, price: {input: 1, output: 2}}]
 """
@@ -132,7 +134,7 @@ class Asker:
 async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Asker]:
     told = policy(upstream.url).replace("policies:\n", SPENT)
     told = told.replace("deployments:\n", LIMITED).replace("upstreams:\n", STRICT)
-    told = told.replace("chatting]", "chatting, limited, stopped, again, strict]")
+    told = told.replace("chatting]", "chatting, limited, stopped, again, strict, by-responses]")
     async with house(tmp_path / "policies", upstream, told) as running:
         yield Asker(running)
 
@@ -311,6 +313,33 @@ async def test_what_could_not_be_asked_for_is_refused_by_name(more: Json, asker:
 
     assert (status, body["error"]["param"]) == (400, "background"), body
     assert asker.house.upstream.requests == []
+
+
+async def test_a_client_of_chats_has_nothing_made_that_it_could_not_ask_for(asker: Asker) -> None:
+    asked = {"messages": [{"role": "user", "content": "Go on."}], "background": True}
+    headers = {"authorization": f"Bearer {KEY}"}
+    path = "/v1/chat/completions"
+    body = {"model": "by-responses", **asked}
+    async with asker.house.session.post(path, headers=headers, json=body) as got:
+        error = (await got.json())["error"]
+
+    assert (got.status, error["param"]) == (400, "background"), error
+    assert asker.house.upstream.requests == []
+
+
+async def test_it_is_explained_as_any_call(asker: Asker) -> None:
+    headers = {"authorization": f"Bearer {KEY}"}
+    asker.house.upstream.answer_with(answer(QUEUED))
+    asked = {"model": "keeper", "input": "Go on.", "background": True}
+    async with asker.house.session.post("/v1/responses", headers=headers, json=asked) as got:
+        number = got.headers["x-request-id"]
+
+    path = f"{asker.house.proxy.admin}/explain/{number}"
+    async with asker.house.session.get(path) as got:
+        text = await got.text()
+
+    assert got.status == 200, text
+    assert "cache: off" in text
 
 
 async def test_without_a_secret_the_setting_is_named(

@@ -97,6 +97,7 @@ class AskedFacts(NamedTuple):
     stream: bool
     method: str = "POST"
     kept_at: str | None = None
+    background: bool = False
 
     def call(self) -> Call:
         """Return them as a call that can be decided again."""
@@ -121,6 +122,7 @@ class AskedFacts(NamedTuple):
             models=self.models,
             deployment=self.deployment,
             stream=self.stream,
+            background=self.background,
         )
 
     def _passed(self) -> PassedRequest:
@@ -303,6 +305,7 @@ def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
         stream=call.stream,
         method=head.method,
         kept_at=None if call.pin is None else call.pin.target,
+        background=call.background,
     )
 
 
