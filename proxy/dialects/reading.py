@@ -35,6 +35,8 @@ Seal = Rewrite
 """Returns a document with the ids that its client gets; None where it has none of them."""
 IN_CHAT: Mapping[Endpoint, Endpoint] = {"responses": "chat"}
 """Endpoints whose answers are read as those of another."""
+UNDATED = "messages"
+"""The form of answers that do not say when they were made."""
 
 
 class AnswerReader(Protocol):
@@ -64,8 +66,10 @@ def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) 
     wanted, given = IN_CHAT.get(asked, asked), IN_CHAT.get(endpoint, endpoint)
     same = wanted == given and wanted != "completions"
     turn = None if same else _turning(call, wanted, given, client.client)
-    form = client.forms.get(asked)
-    if form is not None and form != upstream.forms.get(endpoint):
+    form, spoken = client.forms.get(asked), upstream.forms.get(endpoint)
+    if spoken == UNDATED and form != spoken:
+        turn = _dated(call) if turn is None else _then(_dated(call), turn)
+    if form is not None and form != spoken:
         turn = _then(turn, _joined_parts())
     return hub.FinishWords(words, turn).feed if words and client is not upstream else turn
 
@@ -78,6 +82,17 @@ def chat_order(call: Call, form: Form, spoken: Form | None) -> ChatOrder | None:
     from proxy.dialects.chat_order import ChatOrder  # noqa: PLC0415  # few calls cross
 
     return ChatOrder(waits=spoken is None, apart=form == "responses")
+
+
+def _dated(call: Call) -> Turn:
+    """Return what dates an answer whose form has no time: by when the call came."""
+    created = int(call.head.at.timestamp())
+
+    def feed(data: Json) -> Json:
+        data["created"] = created
+        return data
+
+    return feed
 
 
 def _then(turn: Turn | None, second: Turn) -> Turn:

@@ -4,6 +4,8 @@ do, and both sides of one dialect, where nothing is lost."""
 from __future__ import annotations
 
 import json
+import re
+import time
 from typing import Any
 
 import aiohttp
@@ -499,3 +501,26 @@ async def test_an_upstream_is_told_a_version_whatever_the_client_says(
     [request] = upstream.requests
     assert request.headers["anthropic-version"] == sent
     assert "anthropic-beta" not in request.headers
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+async def test_an_answer_for_clients_of_openai_is_dated_by_when_it_was_asked_for(
+    path: str, streamed: bool, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    words = text_events(0, "Paris.")
+    upstream.answer_with(stream(message_events(words)) if streamed else answer(message()))
+    said: Json = {"input": "Hi"} if path.endswith("responses") else {"prompt": "Hi"}
+    if "chat" in path:
+        said = {"messages": [{"role": "user", "content": "Hi"}]}
+    headers = {"authorization": f"Bearer {KEY}"}
+    body = {"model": "anthropic-model", "stream": streamed, **said}
+    before = int(time.time())
+
+    async with client.post(path, headers=headers, json=body) as response:
+        raw = await response.text()
+
+    assert response.status == 200, raw
+    found = re.findall(r'"created(?:_at)?":(\d+)', raw)
+    assert found
+    assert all(before <= int(each) <= time.time() for each in found)

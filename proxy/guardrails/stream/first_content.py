@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from proxy.guardrails.stream.chunk_parts import is_whole
-from proxy.guardrails.text.walk import Found, Text, answer_walk
+from proxy.guardrails.text.walk import Found, MemberName, Text, answer_walk
 from proxy.types import Chunk
 
 MOST = 16  # chunks that wait; a stream that still says nothing goes on as it comes
@@ -38,8 +38,11 @@ class FirstContent:
 
 
 def _is_shown(found: Found) -> bool:
-    """True of a text, but for those of the frame that an event is."""
-    return isinstance(found, Text) and not is_whole(found.path)
+    """True of a text, but for those of the frame that an event is, and for names of members: one
+    that is not known, as beside counts of tokens, is no word of the answer yet."""
+    if not isinstance(found, Text) or is_whole(found.path):
+        return False
+    return not isinstance(found.path[-1], MemberName)
 
 
 def _says(chunk: Chunk) -> bool:

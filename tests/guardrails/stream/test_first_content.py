@@ -9,8 +9,9 @@ import pytest
 
 from proxy.guardrails.stream.first_content import MOST, MOST_VALUES, FirstContent
 from proxy.types import Chunk
-from tests.doubles import ScriptedUpstream, chat_events, stream
+from tests.doubles import ScriptedUpstream, chat_events, message_events, stream, text_events
 from tests.guardrails.test_run import ask, guarded
+from tests.test_pipeline import BEARER
 
 ROLE, TEXT, FINISH, USAGE = map(Chunk, chat_events("Hi"))
 END = Chunk(None, last=True)
@@ -39,6 +40,26 @@ def test_a_chunk_is_not_looked_through_for_ever_for_what_it_says() -> None:
     full = Chunk({"choices": [], "unknown": [{}] * (MOST_VALUES + 1)})
 
     assert [*FirstContent(waits=True).feed([full])] == [full]
+
+
+@pytest.mark.parametrize("wants", ["chat", "messages", "responses"])
+async def test_an_upstream_of_messages_that_is_blocked_at_its_first_words_is_a_clean_error(
+    wants: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(message_events(text_events(0, "A hip", "po."))))
+    said: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+    body = {"model": "anthropic-model", "stream": True, **said}
+    paths = {"chat": "/v1/chat/completions", "messages": "/v1/messages"}
+    if wants == "responses":
+        body = {"model": "anthropic-model", "stream": True, "input": "Hi"}
+    guards = "output: [{guard: keywords, words: [hippo], action: block}]"
+    async with (
+        guarded(tmp_path, upstream, guards) as (_, client),
+        client.post(paths.get(wants, "/v1/responses"), headers=BEARER, json=body) as response,
+    ):
+        answered = await response.json()
+
+    assert (response.status, "error" in answered) == (400, True)
 
 
 def test_a_stream_that_says_nothing_does_not_wait_for_ever() -> None:
