@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,7 +21,10 @@ from proxy.settings import Address, Settings
 @admin_option
 def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None:
     """Serve calls in front of a small model that runs on this machine."""
-    run(_demo(settings_of(policies, listen, admin_listen)))
+    chosen = settings_of(policies, listen, admin_listen)
+    if not chosen.id_secrets:  # for upstreams of one's own in the folder: the model keeps nothing
+        chosen = replace(chosen, id_secrets=(secrets.token_hex(),))
+    run(_demo(chosen))
 
 
 async def _demo(chosen: Settings) -> None:

@@ -31,7 +31,7 @@ Anthropic's Messages:
     -d '{{"model": "support-chat", "max_tokens": 16,
          "messages": [{{"role": "user", "content": "Say hello."}}]}}'
 
-OpenAI's Responses:
+OpenAI's Responses (the model here keeps none, so nothing can lean on one by its id):
 
   curl http://{listen}/v1/responses -H 'Authorization: Bearer {KEY}' \\
     -H 'Content-Type: application/json' \\

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.dialects.responses.words import where_unkept
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.dialects.test_anthropic import events_of
 from tests.doubles import (
@@ -119,6 +120,7 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
 
 def is_unknown(status: int, body: Json, given: str) -> bool:
     words = f"Previous response with id '{given[:200]}' not found."
+    words += where_unkept(given, "resp_")
     error = body["error"]
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from proxy.dialects.responses import containers
-from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS
+from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS, where_unkept
 from proxy.errors import BadField, NotFound
 from proxy.frozen import frozen, memo
 from proxy.types import Call, Endpoint, Json, Pin, RequestHead
@@ -391,4 +391,6 @@ def unknown_id(head: RequestHead, text: str, param: str | None = None) -> NotFou
         what = "Container" if "container" in param else "Item"
         what = "Conversation" if param == CONVERSATION else what
     message = f"{what} with id '{ascii_word(text, MAX_ID)}' not found."
+    if param is None and head.endpoint == "responses":
+        message += where_unkept(text, RESPONSES.prefix)
     return NotFound(message, param=param or param_of(head))

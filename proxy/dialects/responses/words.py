@@ -71,3 +71,15 @@ ECHOED: Mapping[str, object] = {
     "user": None,
 }
 """What an answer repeats of its question in words, and what it says where that says nothing."""
+
+
+UNKEPT = (
+    " An answer whose id does not begin with {} comes from a target that keeps nothing: send all "
+    "of the conversation in input."
+)
+
+
+def where_unkept(text: str, prefix: str) -> str:
+    """Return what to add for an id that leads nowhere: where it has not the ``prefix`` of
+    responses, no provider keeps what it names."""
+    return UNKEPT.format(prefix) if text and not text.startswith(prefix) else ""

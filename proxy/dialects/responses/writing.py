@@ -24,6 +24,8 @@ CHAT_COUNTS = frozenset(
     {"completion_tokens", "completion_tokens_details", "prompt_tokens", "prompt_tokens_details"}
     | {"server_tool_use"}
 )
+UNSTORED: Json = {"store": False}
+"""Nobody keeps an answer that crosses, whatever was asked for."""
 REPEATED = (
     *("background", "max_output_tokens", "parallel_tool_calls", "reasoning", "store"),
     *("temperature", "top_p", "truncation"),
@@ -68,7 +70,7 @@ def echoed(call: Call | None) -> Json:
 def repeated(call: Call | None) -> Json:
     """Return what one that crosses repeats, where nobody else says it."""
     body = {} if call is None else call.body
-    return {name: body.get(name, _USUAL.get(name)) for name in REPEATED}
+    return {name: body.get(name, _USUAL.get(name)) for name in REPEATED} | UNSTORED
 
 
 def choice_of(data: Json) -> Json:
@@ -128,7 +130,7 @@ def text_part(text: str) -> Json:
 
 
 def message_item(name: str, at: int, parts: list[Json], status: str = "completed") -> Json:
-    head = {"id": f"msg_{name}_{at}", "type": "message", "status": status}
+    head = {"id": f"msg_{name.removeprefix('msg_')}_{at}", "type": "message", "status": status}
     return {**head, "role": "assistant", "content": parts}
 
 
