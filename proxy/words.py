@@ -18,6 +18,7 @@ MAX_TEXT = 2000  # of a message of an upstream
 MAX_WORDS = 32  # of one kind in one call
 MAX_MODELS = 1000  # that a call may ask, whatever a policy allows
 MAX_LISTED = 8  # in a sentence
+EMPTY = "''"  # stands for an empty one there
 
 if TYPE_CHECKING:
     Word = NewType("Word", str)
@@ -53,6 +54,6 @@ def few(values: Iterable[T], most: int = MAX_WORDS) -> list[T]:
 
 def listed(texts: Sequence[str]) -> str:
     """Return texts as part of a message: the first of them, and how many there are beside."""
-    words = [ascii_word(text) for text in texts[:MAX_LISTED]]
+    words = [ascii_word(text) or EMPTY for text in texts[:MAX_LISTED]]
     left = len(texts) - len(words)
     return ", ".join(words) + (f" and {left} more" if left else "")

@@ -8,9 +8,11 @@ import ssl
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from proxy import settings
+from proxy.cli import main
 from proxy.edge.bodies import Bodies
 from proxy.settings import (
     Address,
@@ -162,6 +164,13 @@ def test_all_variables_that_are_read_are_known_and_documented() -> None:
 
     assert set(re.findall(r"HEADRACE_[A-Z_]*[A-Z]", source)) == set(settings.VARIABLES)
     assert [name for name in settings.VARIABLES if f"`{name}`" not in documents] == []
+
+
+def test_every_command_stands_in_the_list_of_commands() -> None:
+    page = (Path(__file__).parents[1] / "docs/policies.md").read_text()
+    listed = re.findall(r"`headrace ([a-z-]+)[ a-z]*`", page[page.index("\nCommands: ") :])
+
+    assert set(listed) == set(main.list_commands(click.Context(main)))
 
 
 def test_nothing_names_a_variable_that_is_none() -> None:

@@ -42,3 +42,7 @@ def test_of_many_a_few_are_taken_and_the_rest_counted_in_a_message() -> None:
     assert listed(names[:2]) == "m0, m1"
     assert listed(names).endswith(f"m{MAX_LISTED - 1} and {100 - MAX_LISTED} more")
     assert len(listed(["x" * 1000] * 1000)) < 1000
+
+
+def test_an_empty_name_is_seen_in_a_list() -> None:
+    assert listed(["", "a"]) == "'', a"

@@ -24,8 +24,8 @@ from proxy.ledger.store import Unusable, Unwritten
 def usage_command(
     path: Path, by: tuple[str, ...], since: datetime, until: datetime | None, form: str
 ) -> None:
-    """Sum up what was used and spent: tag.NAME, key, deployment, model, provider, upstream, money,
-    loss or day."""
+    """Sum up what was used and spent: tag.NAME, key, deployment, endpoint, model, provider,
+    upstream, money, loss or day."""
     try:
         spent = spending.spent(path, by, since, until or datetime.now(UTC))
     except Unusable as error:

@@ -52,7 +52,12 @@ class Moment(click.ParamType[datetime]):
         try:
             return datetime.now(UTC) - timedelta(seconds=duration(value))
         except (ValueError, OverflowError):
+            pass
+        try:
             return click.DateTime(MOMENTS).convert(value, param, ctx).replace(tzinfo=UTC)
+        except click.BadParameter:
+            forms = "how long ago, as 12h or 30d, or a time in UTC, as 2026-01-31 or"
+            self.fail(f"{value!r} must be {forms} 2026-01-31T22:00", param, ctx)
 
 
 listen_option = click.option(

@@ -31,6 +31,13 @@ def _unwritable(error: Exception) -> str:
     return UNWRITABLE.get(str(error), "The body cannot be written as JSON again.")
 
 
+def _place(error: ValueError, raw: bytes) -> str:
+    """Return where a body stops being JSON, where that is known: a large one is read in pieces."""
+    if isinstance(error, json.JSONDecodeError) and len(raw) <= LARGE_BYTES:
+        return f", from line {error.lineno}, column {error.colno} on"
+    return ""
+
+
 def _no_constant(word: str) -> NoReturn:
     raise BadRequest(f"The body is not valid JSON: {word} is no number.")
 
@@ -97,8 +104,8 @@ def read_json(raw: bytes, most_values: int | None = None) -> Json:
         counted(raw, most_values)
     try:
         whole = _read_large(raw) if len(raw) > LARGE_BYTES else _read_small(raw)
-    except ValueError:
-        raise BadRequest("The body is not valid JSON in UTF-8.") from None
+    except ValueError as error:
+        raise BadRequest(f"The body is not valid JSON in UTF-8{_place(error, raw)}.") from None
     except RecursionError:
         raise BadRequest(TOO_DEEP) from None
     except TypeError as error:

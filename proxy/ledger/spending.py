@@ -17,6 +17,7 @@ MILLISECOND = timedelta(milliseconds=1)
 COLUMNS = {
     "key": "c.key",
     "deployment": "c.deployment",
+    "endpoint": "c.endpoint",
     "day": "date(c.started_ms / 1000, 'unixepoch')",
     "model": "a.model",
     "provider": "a.provider",

@@ -17,11 +17,12 @@ from pydantic import (
 
 from proxy.config.scalars import Name, Section, Usd
 from proxy.policy.files.load import files_below, note
-from proxy.policy.files.source import Document, PolicyError
+from proxy.policy.files.source import Document, PolicyError, SourceLocation
 from proxy.policy.files.yaml_reader import read_file
 from proxy.types.guard import Verdict
 
 FOLDER = "tests"
+NO_TESTS = "is not there: there are no tests (docs/policies.md, Tests of policies, shows one)"
 A_MONDAY = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
@@ -172,6 +173,9 @@ def read_cases(folder: Path) -> tuple[dict[str, Case], Document]:
     Raises ``PolicyError`` with everything that is wrong.
     """
     document = Document()
+    if not (folder / FOLDER).is_dir():
+        document.give_up(SourceLocation(FOLDER, 1, 1), (), NO_TESTS)
+        raise PolicyError(document.problems)
     for file in files_below(folder / FOLDER, document):
         read_file(file, file.relative_to(folder).as_posix(), document)
     if document.problems:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -61,11 +61,25 @@ def _of_the_answer(expect: Expect, played: Played) -> Iterator[Difference]:
     for name, verdict in (expect.guards or {}).items():
         verdicts = [r.verdict for stage, r in record.verdicts() if f"{stage}.{r.guard}" == name]
         if verdict not in verdicts:  # one that had an answer asked for again has said two things
-            yield f"guards.{name}", verdict, verdicts[-1] if verdicts else MISSING
+            yield f"guards.{name}", verdict, verdicts[-1] if verdicts else _no_guard(played)
     for name, want in (expect.charged or {}).items():
         if want != played.charged.get(name):
-            yield f"charged.{name}", want, played.charged.get(name, MISSING)
+            yield f"charged.{name}", want, played.charged.get(name, _no_limit(played))
     yield from _of_the_texts(expect, played)
+
+
+def _no_guard(played: Played) -> str:
+    """Return what stands in place of what a guard says that is not there: which there are."""
+    return _missing(f"{stage}.{result.guard}" for stage, result in played.record.verdicts())
+
+
+def _no_limit(played: Played) -> str:
+    return _missing(played.charged)
+
+
+def _missing(names: Iterable[str]) -> str:
+    known = ", ".join(sorted(set(names)))
+    return f"{MISSING}: there are {known}" if known else MISSING
 
 
 def _of_the_texts(expect: Expect, played: Played) -> Iterator[Difference]:

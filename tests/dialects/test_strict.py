@@ -62,7 +62,21 @@ def told(raw: bytes) -> str:
 @example(b'{"a":' + b"[" * 300 + b"]" * 300 + b"}")
 @given(st.one_of(JSON_TEXTS, st.lists(st.sampled_from(PARTS)).map(b"".join)))
 def test_what_is_written_as_we_write_it_is_read_as_anything_else(raw: bytes) -> None:
-    assert told(raw) == told(raw + b" ")  # so we write nothing
+    one, other = (told(each).partition(", from line") for each in (raw, raw + b" "))
+    assert one[:2] == other[:2]  # so we write nothing
+
+
+@pytest.mark.parametrize(
+    ("raw", "place"),
+    [(b'{"a": 1,}', ", from line 1, column 9 on."), (b'{\n "a" 1}', ", from line 2, column 6 on.")],
+)
+def test_a_client_is_told_where_a_small_body_stops_being_json(raw: bytes, place: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        read_json(raw)
+    assert str(refused.value) == f"The body is not valid JSON in UTF-8{place}"
+
+    with pytest.raises(BadRequest, match=r"^The body is not valid JSON in UTF-8\.$"):
+        read_json(raw + b" " * LARGE_BYTES)
 
 
 VALID_JSON = {

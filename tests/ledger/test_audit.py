@@ -88,7 +88,12 @@ async def test_the_usage_command_sums_up(path: Path) -> None:
     wrong, why = await headrace("usage", str(path), "--by", "team")
     early, _ = await headrace("usage", str(path), "--since", "2026-01-01", "--until", "1d")
 
-    assert (code, wrong, early) == (0, 1, 0)
+    by_endpoint, rows = await headrace("usage", str(path), "--by", "endpoint")
+    late, forms = await headrace("usage", str(path), "--since", "yesterday")
+
+    assert (code, wrong, early, by_endpoint, late) == (0, 1, 0, 0, 2)
+    assert rows.splitlines()[1].split()[:2] == ["endpoint", "calls"]
+    assert "'yesterday' must be how long ago, as 12h or 30d, or a time in UTC" in forms
     assert said.splitlines()[1].split()[:2] == ["money", "calls"]
     assert "tag.NAME, such as tag.team" in why
 

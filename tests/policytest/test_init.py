@@ -14,7 +14,7 @@ from proxy.cli import main
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review import editor
 from proxy.policytest import run_cases
-from proxy.policytest.cases import Suite
+from proxy.policytest.cases import Suite, read_cases
 from proxy.policytest.report import Report
 
 TOP = Path(__file__).parents[2]
@@ -248,3 +248,17 @@ revoked: [gone]
     found = play(tmp_path, {"key": key, "deployment": "chat"}, {"status": status, "error": error})
 
     assert not found.failed, found
+
+
+def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    expect = {"guards": {"input.pii": "passed"}, "charged": {"no-such": 1}}
+
+    [result] = play(tmp_path, {"deployment": "chat"}, expect).results
+
+    assert result.differences[0].startswith("guards.input.pii: expected passed, got nothing")
+    assert "charged.no-such: expected 1, got nothing" in result.differences[1]
+
+
+def test_a_folder_without_tests_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="there are no tests"):
+        read_cases(tmp_path)

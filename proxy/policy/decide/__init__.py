@@ -21,6 +21,8 @@ from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Pin, Plan, Request
 from proxy.types.listed_model import ListedModel
 from proxy.words import ascii_word, listed
 
+HEADER = "x-headrace-deployment"
+
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath
 
@@ -252,7 +254,7 @@ def _find(key: VirtualKey, call: Call) -> Reach:
             message = (
                 f"The deployment {ascii_word(asked)} does not exist, or this key may not use it."
             )
-            raise NotFound(message, param="deployment")
+            raise NotFound(message, param=_place_of_deployment(call.head))
         return found
     if not call.models:
         from proxy.policy.decide.pins import find_keeper  # noqa: PLC0415  # few calls are such
@@ -271,6 +273,11 @@ def _find(key: VirtualKey, call: Call) -> Reach:
         raise ModelNotFound(message, param="model")
     names = ", ".join(sorted(each.deployment.name for each in candidates))
     raise BadField("model", f"{models} is served by {names}; name one in x-headrace-deployment")
+
+
+def _place_of_deployment(head: RequestHead) -> str:
+    """Return where a call names its deployment: its dialect may have a place of its own for it."""
+    return HEADER if HEADER in head.headers else "deployment"
 
 
 def _check_drawn(key: VirtualKey, *names: str) -> None:

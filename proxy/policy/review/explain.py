@@ -82,10 +82,19 @@ def _tags(plan: DecidedPlan) -> Reason:
         why, at = plan.origin_of_tag(tag)
         parts.append(Reason(about="tag", decided=f"{tag}={value}", why=why, at=at))
     parts += [
-        Reason("tag", f"{tag[:64]!a} dropped", "callers may not say it")
+        Reason("tag", f"{tag[:64]!a} dropped", _why_dropped(plan, tag))
         for tag in plan.basis.dropped
     ]
     return Reason("tags", f"{len(plan.tags)} set", parts=tuple(parts))
+
+
+def _why_dropped(plan: DecidedPlan, tag: str) -> str:
+    rule = plan.basis.snapshot.tags.get(tag)
+    if rule is None:
+        return "no tag is called so"
+    if not rule.caller:
+        return "callers may not say it: the tag has no `caller: true`"
+    return "callers may not say this value, or the key or the deployment says another one"
 
 
 def _limits(plan: DecidedPlan, call: Call) -> Reason:

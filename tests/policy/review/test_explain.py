@@ -97,7 +97,7 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
         "│  ├─ env=prod (the deployment says so)  [p.yaml:30]",
         "│  ├─ feature=help (the caller may say so)  [p.yaml:7]",
         "│  ├─ team=support (the key says so)  [p.yaml:9]",
-        "│  └─ 'env' dropped (callers may not say it)",
+        "│  └─ 'env' dropped (callers may not say it: the tag has no `caller: true`)",
         "├─ rules: 3 of 7 apply",
         "│  ├─ public/europe does not apply (header x-region is not set)  [p.yaml:14]",
         "│  ├─ public/never does not apply (the answer is not streamed)  [p.yaml:18]",
@@ -119,6 +119,28 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
         "├─ cache: off",
         "└─ decided: goes to openai/m (tag env dropped)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("nowhere=1", "no tag is called so"),
+        ("env=prod", "callers may not say it: the tag has no `caller: true`"),
+        ("feature=HELP", "callers may not say this value, or the key or the deployment"),
+    ],
+)
+def test_a_tag_that_is_dropped_is_told_with_what_policy_lacks(
+    given: str, why: str, snapshot: Snapshot
+) -> None:
+    call = suppose(example("even"), {"x-headrace-tags": given}, AT)
+    key = snapshot.key_named("widget")
+    assert key is not None
+
+    [dropped] = [part for part in about(explain(snapshot, key, call), "tags").parts if part.why][
+        -1:
+    ]
+
+    assert (dropped.why or "").startswith(why)
 
 
 def test_targets_that_a_rule_picks_are_told_with_the_place_of_the_rule(snapshot: Snapshot) -> None:
