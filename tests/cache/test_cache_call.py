@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 import pytest
 
-from proxy.app.context import new_record
-from proxy.cache import AnswerCache
-from proxy.cache.store import CacheBackend
-from proxy.errors import ClientGone
-from proxy.ports import Shown, Watch
-from proxy.record import Record
-from proxy.types import Call, Chunk, Head, Plan
 from tests.cache.stores import until
-from tests.cache.world import RULE, Cached, cached_proxy, until_asked
+from tests.cache.world import RULE, Cached, until_asked
 from tests.doubles import (
-    PATIENCE_S,
     Asked,
     Script,
     ScriptedUpstream,
-    Unguarded,
     Wire,
     answer,
     event,
@@ -178,167 +167,6 @@ async def test_chunks_reach_those_who_share_them_as_they_come(
         gate.set()
 
 
-@FORMS
-@pytest.mark.parametrize("when", ["before", "midway"])
-async def test_a_leader_that_leaves_takes_the_answer_from_nobody(
-    when: str, streamed: bool, cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    gate = asyncio.Event()
-    script = good(streamed=streamed, gate=gate) if streamed else good(streamed=False)
-    upstream.answer_with(script if when == "midway" and streamed else gated(gate, script))
-    leader = asyncio.gather(ask(cached, streamed=streamed))
-    await until_asked(upstream, 1)
-    others = [asyncio.gather(ask(cached, streamed=streamed)) for _ in range(20)]
-    await all_in(cached, 21)
-
-    leader.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leader
-    await noticed(cached)
-    gate.set()
-
-    answers = [(await other)[0] for other in others]
-    assert {(status, result) for status, result, _ in answers} == {(200, "coalesced")}
-    assert {texts(ROUTE, body, streamed=streamed) for *_, body in answers} == {" Paris."}
-    assert len(upstream.requests) == 1
-    records = await cached.sink.wait(21)
-    [paid] = [record for record in records if record.billing.cost]
-    assert (paid.outcome, paid.billing.cost, paid.billing.source) == (
-        "client_abort",
-        COST,
-        "provider",
-    )
-    assert (await ask(cached, streamed=streamed))[1] == "hit"
-
-
-class Going:
-    """A client that takes so many writes, and then is gone."""
-
-    def __init__(self, takes: int = 100) -> None:
-        self.chunks: list[Chunk] = []
-        self._takes = takes
-
-    async def begin(self, head: Head, record: Record) -> None:
-        """A head is not shown here."""
-
-    async def send(self, chunks: Sequence[Chunk]) -> None:
-        if not self._takes:
-            raise ClientGone
-        self._takes -= 1
-        self.chunks += chunks
-
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
-        return False
-
-
-async def test_a_leader_whose_write_fails_before_it_is_cancelled_takes_the_answer_from_nobody(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    plan, call = await asked(cached, upstream)
-    cache = AnswerCache({"memory": CacheBackend(Order(), b"s" * 32)}, cached.clock)
-    shown, gate = asyncio.Event(), asyncio.Event()
-    leader, other = Going(takes=1), Going()
-
-    async def forward(to: Shown) -> None:
-        await to.begin(Head(streamed=True), new_record())
-        await to.send([Chunk({"choices": []})])
-        await shown.wait()
-        await to.send([Chunk({"choices": []})])
-        await gate.wait()
-        await to.send([Chunk(None, last=True)])
-
-    leading = asyncio.ensure_future(cache.serve(plan, call, new_record(), leader, forward))
-    joining = asyncio.ensure_future(cache.serve(plan, call, new_record(), other, forward))
-    await settled(lambda: len(other.chunks))
-    shown.set()
-    await settled(lambda: len(other.chunks))
-    leading.cancel()
-    gate.set()
-
-    await joining
-    assert len(other.chunks) == 3
-    with pytest.raises(asyncio.CancelledError):
-        await leading
-
-
-@FORMS
-async def test_the_upstream_is_freed_at_once_when_all_have_left(
-    streamed: bool, cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(hang())
-    calls = [asyncio.gather(ask(cached, streamed=streamed)) for _ in range(5)]
-    await all_in(cached, 5)
-    await until_asked(upstream, 1)
-
-    for call in calls:
-        call.cancel()
-    await asyncio.gather(*calls, return_exceptions=True)
-
-    async with asyncio.timeout(PATIENCE_S):
-        await upstream.requests[0].closed.wait()
-    records = await cached.sink.wait(5)
-    assert {record.outcome for record in records} == {"client_abort"}
-    upstream.answer_with(good(streamed=streamed))
-    assert (await ask(cached, streamed=streamed))[:2] == (200, "miss")
-
-
-@FORMS
-async def test_when_a_leader_fails_one_other_asks_and_the_rest_notice_nothing(
-    streamed: bool, cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    gate = asyncio.Event()
-    upstream.then(gated(gate, answer({"error": {"message": "x"}}, 500)))
-    upstream.answer_with(good(streamed=streamed))
-
-    answers = await herd(cached, gate, streamed=streamed)
-
-    assert len(upstream.requests) == 2
-    statuses = [status for status, *_ in answers]
-    assert (statuses.count(502), statuses.count(200)) == (1, HERD - 1)
-    said = {texts(ROUTE, body, streamed=streamed) for status, _, body in answers if status == 200}
-    assert said == {" Paris."}
-
-
-async def test_an_upstream_that_keeps_failing_is_asked_twice_for_all(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    gate = asyncio.Event()
-    upstream.answer_with(gated(gate, answer({"error": {"message": "x"}}, 500)))
-
-    answers = await herd(cached, gate, streamed=False)
-
-    assert len(upstream.requests) == 2
-    assert {status for status, *_ in answers} == {502}
-
-
-async def test_a_refusal_of_the_question_holds_for_all_who_ask_it(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    gate = asyncio.Event()
-    upstream.answer_with(gated(gate, answer({"error": {"message": "not so"}}, 400)))
-
-    answers = await herd(cached, gate, streamed=False)
-
-    assert len(upstream.requests) == 1
-    assert {status for status, *_ in answers} == {400}
-    assert all(b"not so" in body for *_, body in answers)
-
-
-async def test_a_stream_that_breaks_breaks_for_all_who_saw_its_beginning(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    gate = asyncio.Event()
-    upstream.answer_with(stream(legacy_events("a", "b"), cut_after=2, gate=gate))
-
-    answers = await herd(cached, gate, streamed=True, size=5)
-
-    assert len(upstream.requests) == 1
-    assert all(b'"error"' in body and b"[DONE]" not in body for *_, body in answers)
-    records = await cached.sink.wait(5)
-    assert {record.outcome for record in records} == {"upstream_error"}
-    assert [record.saved for record in records] == [None] * 5
-
-
 async def test_calls_with_less_time_or_in_another_form_go_their_own_way(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
@@ -418,133 +246,6 @@ async def test_an_answer_that_becomes_too_large_cannot_be_joined_any_more(
         await leader.content.read()
 
     assert [result for _, result, _ in await late] == ["miss"]
-
-
-class Order:
-    """A client and a store at once: what was shown and what was kept, in its order, and when the
-    round of the loop was over in which it was shown."""
-
-    def __init__(self, bug: Exception | None = None) -> None:
-        self.seen: list[str] = []
-        self.values: list[bytes] = []
-        self._bug = bug
-
-    async def begin(self, head: Head, record: Record) -> None: ...
-
-    async def send(self, chunks: Sequence[Chunk]) -> None:
-        self.seen.append("shown")
-        asyncio.get_running_loop().call_soon(self.seen.append, "over")
-
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
-        return False
-
-    async def get(self, key: bytes) -> bytes | None:
-        return None
-
-    def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        self.seen.append("kept")
-        self.values.append(value)
-        if self._bug is not None:
-            raise self._bug
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None: ...
-
-
-async def asked(cached: Cached, upstream: ScriptedUpstream) -> tuple[Plan, Call]:
-    """Return what was decided of a call, and the call."""
-    upstream.answer_with(good(streamed=False))
-    await ask(cached, streamed=False)
-    [record] = await cached.sink.wait(1)
-    assert record.plan is not None
-    assert record.call is not None
-    return record.plan, record.call
-
-
-async def served(
-    cached: Cached,
-    upstream: ScriptedUpstream,
-    order: Order,
-    changed: Callable[[], None] | None = None,
-) -> None:
-    """Serve a call that leads, whose answer has one chunk."""
-    plan, call = await asked(cached, upstream)
-    cache = AnswerCache({"memory": CacheBackend(order, b"s" * 32, changed)}, cached.clock)
-    choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
-
-    async def forward(to: Shown) -> None:
-        await to.begin(Head(streamed=False), new_record())
-        await to.send([Chunk({"choices": [choice]}, last=True)])
-
-    await cache.serve(plan, call, new_record(), order, forward)
-
-
-async def test_an_answer_is_shown_first_and_kept_before_anything_is_read(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    order = Order()
-
-    await served(cached, upstream, order)
-    await asyncio.sleep(0)
-
-    assert order.seen == ["shown", "kept", "over"]
-
-
-@pytest.mark.parametrize("changed", [None, lambda: None], ids=["own", "where-others-read"])
-async def test_an_answer_can_be_read_only_where_nobody_else_reads(
-    changed: Callable[[], None] | None, cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    order = Order()
-
-    await served(cached, upstream, order, changed)
-
-    assert [b"Hello." in value for value in order.values] == [changed is None]
-
-
-async def test_a_bug_in_keeping_an_answer_is_that_of_the_call_that_fetched_it(
-    cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    order = Order(KeyError("inside"))
-
-    with pytest.raises(KeyError):
-        await served(cached, upstream, order)
-
-    assert order.seen[:2] == ["shown", "kept"]
-
-
-class Broken(Unguarded):
-    """A guard with a bug."""
-
-    def __init__(self) -> None:
-        self.bugs = 1
-
-    def watch(self) -> Watch:
-        if self.bugs:
-            self.bugs -= 1
-            raise KeyError("inside")
-        return self
-
-
-async def test_a_bug_in_the_call_that_leads_is_its_own(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    gate = asyncio.Event()
-    upstream.answer_with(gated(gate, answer(legacy())))
-    async with cached_proxy(tmp_path / "policies", upstream, guards=Broken()) as cached:
-        async with asyncio.TaskGroup() as group:
-            body = ROUTE.body(streamed=False)
-            asking = [
-                group.create_task(cached.client.post(ROUTE.path, headers=BEARER, json=body))
-                for _ in range(5)
-            ]
-            await all_in(cached, 5)
-            gate.set()
-        statuses = sorted(task.result().status for task in asking)
-
-        assert statuses == [200] * 4 + [500]
-        assert [type(bug) for bug in cached.bugs] == [KeyError]
 
 
 async def test_a_stop_ends_them_all(cached: Cached, upstream: ScriptedUpstream) -> None:
