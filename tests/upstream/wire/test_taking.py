@@ -13,9 +13,7 @@ from proxy.errors import UpstreamInvalid, UpstreamTimeout
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient, HttpReply
 from tests.doubles import PATIENCE_S, TRUST, Asked, ScriptedUpstream, Wire, piece, scripted_upstream
-from tests.upstream.wire.test_connection import PATIENT, STREAM, http
-
-__all__ = ["http"]
+from tests.upstream.wire.test_connection import PATIENT, STREAM
 
 END = b"0\r\n\r\n"
 
