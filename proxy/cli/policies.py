@@ -20,7 +20,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.policy.label_catalog import roster
 from proxy.policy.review import check_report, diff, editor, new_key
 from proxy.policy.review.explain import explain_of_key
-from proxy.policy.review.sample_call import CHAT, example, suppose
+from proxy.policy.review.sample_call import CHAT, example, path_of, suppose
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
@@ -94,6 +94,8 @@ def explain_command(
         body = strict.read_json(request_file.read()) if request_file else unsaid
         way = {"method": options["method"].upper(), "passed": snapshot.passthrough}
         call = suppose(body, headers, at, path, **way)
+        if request_file is not None and path is None:
+            click.echo(f"taken for a call of {path_of(body)}; --path says another", err=True)
         explanation = explain_of_key(snapshot, key, call)
     except (PolicyError, ProxyError) as error:
         raise click.ClickException(str(error)) from None

@@ -14,7 +14,24 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPaths
 
 CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
+EMBEDDINGS, MESSAGES, RESPONSES = "/v1/embeddings", "/v1/messages", "/v1/responses"
+OF_MESSAGES = frozenset({"anthropic_version", "stop_sequences", "system", "thinking"})
+OF_EMBEDDINGS = frozenset({"dimensions", "encoding_format"})
 SEALED = "What a provider keeps is found by ids that only the running proxy opens."
+
+
+def path_of(body: Json) -> str:
+    """Return the path that a body is most likely for, by what it alone has."""
+    if "prompt" in body:
+        return LEGACY
+    if "messages" in body or "input" not in body:
+        tools = body.get("tools")
+        first = tools[0] if isinstance(tools, list) and tools else None
+        of_messages = isinstance(first, dict) and "input_schema" in first
+        return MESSAGES if of_messages or not OF_MESSAGES.isdisjoint(body) else CHAT
+    given = body["input"]
+    is_list = isinstance(given, list) and not any(isinstance(item, dict) for item in given)
+    return EMBEDDINGS if is_list or not OF_EMBEDDINGS.isdisjoint(body) else RESPONSES
 
 
 def suppose(
@@ -28,11 +45,11 @@ def suppose(
 ) -> Call:
     """Return the call that a request would be, without a credential.
 
-    Without a ``path`` a body with a prompt goes to OpenAI's legacy route, any other to chat;
+    Without a ``path`` it is that which ``path_of`` takes the body for;
     ``passed`` are the paths that policy has passed on. Raise ``Refused`` for a request that no
     policy would ever see.
     """
-    path = path or (LEGACY if "prompt" in body else CHAT)
+    path = path or path_of(body)
     named = {name.lower(): value for name, value in headers.items()}
     received = Received("supposed", "supposed", at=at, passed=lambda: passed)
     return read_supposed(parse_head(method, path, named, received), body)

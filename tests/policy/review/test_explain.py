@@ -15,7 +15,7 @@ from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.policy.review.explanation import CallExplanation, Reason
-from proxy.policy.review.sample_call import example, suppose
+from proxy.policy.review.sample_call import example, path_of, suppose
 from proxy.policy.store import read_folder
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -419,3 +419,33 @@ def test_a_call_that_nothing_is_said_of_is_not_guessed(folder: Path) -> None:
 
     assert code == 2
     assert "say REQUEST_FILE or --deployment; widget may use " in text
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"prompt": "Hi"}, "/v1/completions"),
+        ({"messages": [], "max_tokens": 9}, "/v1/chat/completions"),
+        ({"messages": [], "max_tokens": 9, "system": "Be kind."}, "/v1/messages"),
+        ({"messages": [], "tools": [{"name": "f", "input_schema": {}}]}, "/v1/messages"),
+        ({"input": "Hi"}, "/v1/responses"),
+        ({"input": [{"role": "user", "content": "Hi"}]}, "/v1/responses"),
+        ({"input": ["Hi"]}, "/v1/embeddings"),
+        ({"input": "Hi", "dimensions": 8}, "/v1/embeddings"),
+        ({}, "/v1/chat/completions"),
+    ],
+)
+def test_a_body_without_a_path_is_taken_for_what_it_is_most_likely(
+    body: dict[str, Any], path: str
+) -> None:
+    assert path_of(body) == path
+
+
+def test_the_command_says_what_it_took_a_body_for(folder: Path) -> None:
+    body = b'{"model": "support-chat", "input": "Hi"}'
+
+    code, text = run(folder, "-", body=body)
+
+    assert code == 0, text
+    assert "taken for a call of /v1/responses; --path says another" in text
+    assert "taken for" not in run(folder, "--path", "/v1/responses", "-", body=body)[1]
