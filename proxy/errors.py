@@ -248,6 +248,7 @@ class UpstreamRefused(UpstreamError):
     code = "upstream_refused"
     type = "invalid_request_error"
     final = True
+    in_words = True  # else perhaps no API was reached: the body was none of an error
 
     def __init__(self, message: str, *, upstream_status: int, param: str | None = None) -> None:
         super().__init__(message, param=param, upstream_status=upstream_status)

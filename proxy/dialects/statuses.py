@@ -48,6 +48,14 @@ DENIALS = frozenset({"guardrail_blocked"})
 _STEP = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _TOO_LARGE = re.compile(r"Request too large\b|.{0,512}\bLimit (\d{1,15}), Requested (\d{1,15})\b")
+_OF_ACCOUNT = re.compile(
+    r"(?i:api key (?:not valid|expired)\.|incorrect api key provided"
+    r"|your credit balance is too low|billing hard limit)"
+)
+"""How a 400 begins by which Gemini, xAI, Anthropic and OpenAI refuse whoever is paying."""
+_ACCOUNT_CODES = frozenset(
+    {"billing_hard_limit_reached", "billing_not_active", "organization_restricted"}
+)
 _OF_REQUESTS = frozenset({"invalid_request_error", "BadRequestError"})
 
 
@@ -89,6 +97,14 @@ def is_denial(denials: frozenset[str], error: ErrorBody) -> bool:
     return error.code in denials or error.type in denials
 
 
+def is_about_account(error: ErrorBody) -> bool:
+    """True if the words of an error say that our key is none, or that nothing is left that pays:
+    the fault of no request, whatever its status."""
+    if error.code in _ACCOUNT_CODES or error.type in _ACCOUNT_CODES:
+        return True
+    return _OF_ACCOUNT.match(error.message or "") is not None
+
+
 def is_too_large(error: ErrorBody) -> bool:
     """True if the words of a 429 say that the request alone is beyond what a limit allows: it would
     be refused at any time."""
@@ -100,6 +116,8 @@ def is_too_large(error: ErrorBody) -> bool:
 
 def parse_error(data: Any) -> ErrorBody:
     """Read the error object of any dialect, and what guards found beside it."""
+    if isinstance(data, list) and len(data) == 1:  # as Gemini does where it speaks as OpenAI
+        data = data[0]
     if not isinstance(data, dict):
         return ErrorBody()
     error = _parse(data.get("error") or data.get("detail") or data)

@@ -16,15 +16,19 @@ MODEL_CODES = frozenset(
     {
         "DeploymentNotFound",
         "invalid_model",
+        "model_decommissioned",
         "model_not_active",
         "model_not_available",
         "model_not_found",
         "unknown_model",
     }
 )
-"""The codes by which upstreams say, under any status, that they do not know the model."""
+"""The codes, or types, by which upstreams say, under any status, that they do not know the model.
+"""
 KEPT_SUFFIXES = ("_id", "_ids", "_file")
 KEPT_NAMES = frozenset({"container", "conversation", "file"})
+OF_OTHERS = frozenset({"args", "arguments", "metadata"})
+"""Members whose names are those of a client's own things."""
 OWN_IDS = frozenset({"call_id", "tool_call_id", "tool_use_id", "user_id"})
 """Ids that name nothing that an upstream keeps."""
 MOST_VALUES = 10_000  # of a body that are looked at
@@ -43,10 +47,12 @@ def blame(error: UpstreamRefused, call: Call, target: Target) -> UpstreamRefused
 
 
 def _is_policys_fault(error: UpstreamRefused, call: Call, target: Target) -> bool:
-    if error.upstream_code in MODEL_CODES:
-        return True
+    if error.upstream_code in MODEL_CODES or error.upstream_type in MODEL_CODES:
+        return error.param in (None, "model")  # elsewhere stands a model that the client names
     if error.upstream_status not in UNKNOWN:
         return False
+    if not error.in_words and call.head.passed is None:
+        return True  # some balancer that has lost what is behind it
     if _is_about_what_is_kept(call):
         return False
     return target.model in error.message or not _has_ids(call.body)
@@ -69,13 +75,16 @@ def _has_ids(body: dict[str, Any]) -> bool:
             return False
         value = values.popleft()
         if isinstance(value, dict):
-            if any(_is_id(name) for name in value):
+            if any(_is_id(name, value[name]) for name in value):
                 return True
-            values.extend(value.values())
+            values.extend(value[name] for name in value if name not in OF_OTHERS)
         elif isinstance(value, list):
             values.extend(value)
     return False
 
 
-def _is_id(name: str) -> bool:
-    return name not in OWN_IDS and (name in KEPT_NAMES or name.endswith(KEPT_SUFFIXES))
+def _is_id(name: str, value: Any) -> bool:
+    """True if a member names something. What describes a tool's argument is an object."""
+    if name in OWN_IDS or not (name in KEPT_NAMES or name.endswith(KEPT_SUFFIXES)):
+        return False
+    return bool(value) and (isinstance(value, (str, list)))

@@ -13,6 +13,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.statuses import (
     ErrorBody,
     Meaning,
+    is_about_account,
     is_denial,
     is_too_large,
     meaning_of,
@@ -50,6 +51,8 @@ async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
         meaning = "denied"
     elif status == 429 and is_too_large(error):
         meaning = "request"
+    elif meaning == "request" and is_about_account(error):
+        meaning = "forbidden"
     refused = _error(meaning, reply, upstream, error)
     refused.findings = error.findings
     return refused
@@ -64,6 +67,7 @@ def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody)
         text = _message(error, upstream) or f"The upstream refused the request ({status})."
         param = None if error.param is None else concealed(error.param, upstream)
         refused = UpstreamRefused(text, upstream_status=status, param=param)
+        refused.in_words = error != ErrorBody()
         return refused.worded(error.code, error.type)
     if meaning == "forbidden":
         text = f"The upstream does not permit this to the proxy's key ({status})."

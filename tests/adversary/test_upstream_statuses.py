@@ -38,7 +38,7 @@ DEPLOYMENTS = f"""
   kept: {{targets: [{{upstream: portkey, model: strict}}], cache: {{ttl: 1h}}}}
 
 """
-REQUESTS_OWN = [402, 404, 405, 406, 409, 410, 412, 413, 414, 422, 424, 431, 446, 451, 501, 505, 508]
+REQUESTS_OWN = [406, 409, 412, 413, 414, 422, 424, 431, 446, 451, 501, 505, 508]
 DENIAL = {
     "error": {"message": "The checks failed.", "type": "hooks_failed", "param": None, "code": None},
     "hook_results": {"before_request_hooks": [], "after_request_hooks": []},

@@ -13,6 +13,7 @@ from proxy.dialects.statuses import (
     DENIALS,
     USUAL,
     ErrorBody,
+    is_about_account,
     meaning_of,
     meaning_of_event,
     parse_error,
@@ -85,6 +86,8 @@ def test_an_error_in_place_of_an_answer_is_judged_by_its_words(
         ({"detail": [{"loc": ["body", "a b"], "msg": "m"}]}, ("m", None, None, None)),
         ({"detail": [{"loc": "n", "msg": 5}, 7]}, (None,) * 4),
         ({"detail": [7]}, (None,) * 4),
+        ([{"error": {"message": "a", "code": 400}}], ("a", None, None, None)),
+        ([[{"error": "a"}]], (None,) * 4),
         ([], (None,) * 4),
         (None, (None,) * 4),
     ],
@@ -93,6 +96,27 @@ def test_the_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | N
     read = parse_error(data)
 
     assert (read.message, read.param, read.code, read.type) == error
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "is_so"),
+    [
+        ("API key not valid. Please pass a valid API key.", None, True),
+        ("API key expired. Please renew the API key.", None, True),
+        ("Incorrect API key provided: xai-1.", None, True),
+        ("Your credit balance is too low to access the API.", None, True),
+        ("Billing hard limit has been reached", None, True),
+        ("No.", "billing_hard_limit_reached", True),
+        ("No.", "organization_restricted", True),
+        ("The tool says: API key not valid.", None, False),
+        ("'Your credit balance is too low' is no role", None, False),
+        (None, None, False),
+    ],
+)
+def test_what_is_said_of_who_pays_is_the_fault_of_no_request(
+    message: str | None, code: str | None, is_so: bool
+) -> None:
+    assert is_about_account(ErrorBody(message=message, code=code)) is is_so
 
 
 @pytest.mark.parametrize(

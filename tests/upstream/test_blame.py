@@ -15,6 +15,15 @@ TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-small")
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 FILE_PART = {"type": "file", "file": {"file_id": "file-9"}}
 WITH_FILE = {"messages": [{"role": "user", "content": [FILE_PART]}]}
+PINNED = Pin("openai", "m", "resp_1", "resp_s")
+TOOL = {"type": "object", "properties": {"order_id": {"type": "string"}, "file": {"enum": ["a"]}}}
+OWN_NAMES = {
+    **CHAT,
+    "metadata": {"session_id": "s", "file": "f"},
+    "tools": [{"type": "function", "function": {"name": "find", "parameters": TOOL}}],
+    "container": None,
+    "more": [{"functionCall": {"args": {"order_id": "5"}}}],
+}
 OF_TOOLS = {"messages": [{"role": "tool", "tool_call_id": "call_1", "content": "x"}]}
 
 
@@ -31,8 +40,17 @@ def call(
     return Call(head, body, pin=pin)
 
 
-def refused(status: int, code: str | None = None, message: str = "no") -> UpstreamRefused:
-    return UpstreamRefused(message, upstream_status=status).worded(code, None)
+def refused(
+    status: int,
+    code: str | None = None,
+    message: str = "no",
+    kind: str | None = None,
+    param: str | None = None,
+    in_words: bool = True,
+) -> UpstreamRefused:
+    error = UpstreamRefused(message, upstream_status=status, param=param)
+    error.in_words = in_words
+    return error.worded(code, kind)
 
 
 def of_file(path: str = "/v1/files/file-9") -> Call:
@@ -50,6 +68,13 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
             refused(404, message="gpt-small: none"), call(WITH_FILE), id="the model by name"
         ),
         pytest.param(refused(400, "model_not_found"), call(), id="the model by a code"),
+        pytest.param(refused(400, "model_decommissioned"), call(), id="a model of the past"),
+        pytest.param(refused(400, kind="invalid_model"), call(), id="the model by a type"),
+        pytest.param(refused(404), call(OWN_NAMES), id="ids of the client's own things"),
+        pytest.param(
+            refused(404, in_words=False), call(pin=PINNED), id="a balancer that has lost an API"
+        ),
+        pytest.param(refused(404, in_words=False), call(WITH_FILE), id="which is asked for a file"),
         pytest.param(refused(404, "DeploymentNotFound"), of_file(), id="the model by Azure's code"),
         pytest.param(
             refused(404),
@@ -79,7 +104,13 @@ def test_the_model_and_the_path_are_named_by_the_policy(
         pytest.param(refused(404), call({}, "stored"), id="a response that is gone"),
         pytest.param(refused(404), call(WITH_FILE), id="a file in a chat"),
         pytest.param(refused(404), call({"input_file_id": "f"}, "passthrough"), id="in a body"),
-        pytest.param(refused(404), call(pin=Pin("openai", "m", "resp_1", "resp_s")), id="a state"),
+        pytest.param(refused(404), call(pin=PINNED), id="a state"),
+        pytest.param(
+            refused(400, "model_not_found", param="moderation.model"),
+            call({**CHAT, "moderation": {"model": "none"}}),
+            id="a model beside the deployment's",
+        ),
+        pytest.param(refused(404, in_words=False), of_file(), id="a file of a terse server"),
     ],
 )
 def test_what_a_client_names_is_its_own_doing(error: UpstreamRefused, asked: Call) -> None:
