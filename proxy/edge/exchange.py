@@ -160,7 +160,7 @@ class HttpExchange:
         if call.head.endpoint == "conversations":
             from proxy.dialects.responses.conversations import placed  # noqa: PLC0415  # few are
 
-            return placed(call, self._ids)
+            return await self._offload.run(call.size, partial(placed, call, self._ids), call.caller)
         body = call.body
         plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
         plain = plain and not call.background

@@ -96,7 +96,10 @@ def upstream_of(got: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str
 
     async def script(asked: Asked, wire: Wire) -> None:
         got.append(asked.body)
-        known: dict[str, Callable[..., Any]] = {"chat/completions": chat, "responses": response}
+        known: dict[str, Callable[..., Any]] = {
+            **{"chat/completions": chat, "responses": response},
+            "conversations": lambda: {"id": "conv_1", "object": "conversation"},
+        }
         made = next((make for end, make in known.items() if asked.path.endswith(end)), legacy)
         await answer(made())(asked, wire)
 
@@ -106,6 +109,8 @@ def upstream_of(got: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str
 async def ask(url: str, body: bytes) -> int:
     """Send a body; return the status."""
     headers = {**BEARER, "content-type": "application/json"}
+    if url.endswith("/conversations"):
+        headers["x-headrace-deployment"] = "responses-only"
     async with (
         aiohttp.ClientSession() as client,
         client.post(url, data=BytesIO(body), headers=headers) as response,
@@ -128,7 +133,8 @@ async def tries(proxy: Proxy, others: Loop, path: str, body: dict[str, Any]) -> 
     """Send a body, and again while it holds the loop; never twice the same, which may be kept."""
     tried = Tried()
     for count in range(TRIES):
-        raw = orjson.dumps({**body, "max_tokens": 16 + count})
+        unlike = "turn" if path == "conversations" else "max_tokens"
+        raw = orjson.dumps({**body, unlike: 16 + count})
         unit = max(at_once(), 3 * FREE_S)
         heart = Heart()
         tried.statuses.add(await others.run(ask(f"{proxy.url}/v1/{path}", raw)))
@@ -165,6 +171,7 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
         {"type": "message", **user, "content": "Hi", "id": f"{sealed}{n:04}"} for n in range(4096)
     ]
     yield "responses", "support-chat", {"input": items}
+    yield "conversations", "responses-only", {"items": items}
     for dialect in ("fireworks", "scale", "multimodel", "enkrypt", "portkey"):
         yield "completions", f"via-{dialect}", {"prompt": long("\n")}
 
