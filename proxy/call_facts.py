@@ -27,7 +27,8 @@ Side = Literal["client", "upstream", "proxy"]
 
 class Failure(NamedTuple):
     """Why a call ended before its end, and whose doing it was. ``limit`` is the one that refused
-    it; ``lapse`` is why there was no known key, and ``lapsed_key`` whose it was."""
+    it; ``lapse`` is why there was no known key, and ``lapsed_key`` whose it was; ``wanted`` is the
+    path that nobody serves."""
 
     code: str
     side: Side
@@ -35,6 +36,7 @@ class Failure(NamedTuple):
     limit: str | None
     lapse: Lapse | None
     lapsed_key: str | None
+    wanted: str | None = None
 
 
 @frozen

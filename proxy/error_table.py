@@ -42,7 +42,7 @@ ERROR_TABLE = (
         "or a guard of the upstream denied the call.",
     ),
     ErrorRow(errors.GuardUnavailable),
-    ErrorRow(errors.NotFound),
+    ErrorRow(errors.NotFound, alike=(errors.PathNotFound,)),
     ErrorRow(errors.ModelNotFound),
     ErrorRow(errors.MethodNotAllowed),
     ErrorRow(errors.RequestTimeout),

@@ -142,6 +142,14 @@ class NotFound(Refused):
     code = "not_found"
 
 
+class PathNotFound(NotFound):
+    """No such path. ``wanted`` is the path, without what may be an id or a secret in it."""
+
+    def __init__(self, message: str, wanted: str) -> None:
+        super().__init__(message)
+        self.wanted = wanted
+
+
 class ModelNotFound(NotFound):
     """No model of such a name, or none that this key may know of."""
 

@@ -8,6 +8,7 @@ from proxy.call_facts import CallFacts, Failure, Side
 from proxy.errors import (
     LimitExceeded,
     LimitStoreUnavailable,
+    PathNotFound,
     ProxyError,
     Unauthorized,
     UpstreamDenied,
@@ -149,6 +150,7 @@ def _failure(error: ProxyError, outcome: Outcome) -> Failure:
         limit=refused.limit if refused else None,
         lapse=unauthorized.lapse if unauthorized else None,
         lapsed_key=unauthorized.key if unauthorized else None,
+        wanted=error.wanted if isinstance(error, PathNotFound) else None,
     )
 
 

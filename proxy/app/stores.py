@@ -102,6 +102,7 @@ async def _counters(context: Context) -> CounterStore:
     )
     context.opened.push_async_callback(_close, context, sheltered)
     await context.opened.enter_async_context(running_beside(sheltered.watch()))
+    await sheltered.check()
     return sheltered
 
 

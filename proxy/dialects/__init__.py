@@ -25,7 +25,7 @@ from proxy.dialects import (
 from proxy.dialects.base import Client, Dialect, Headers
 from proxy.dialects.bounds import GROUPS, SPELLINGS, check_groups, checked_fields
 from proxy.dialects.fields import Fields, check_body
-from proxy.dialects.hints import not_served
+from proxy.dialects.hints import not_served, plain_path
 from proxy.dialects.paths import (
     Parameters,
     compile_route,
@@ -35,7 +35,7 @@ from proxy.dialects.paths import (
 )
 from proxy.dialects.request_headers import joined_names
 from proxy.dialects.translation import ALIKE
-from proxy.errors import BadField, MethodNotAllowed, NotFound
+from proxy.errors import BadField, MethodNotAllowed, PathNotFound
 from proxy.estimate import field_quarters
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
@@ -273,15 +273,15 @@ def _found(
 
 
 def _passed_on(method: str, path: str, listed: PassedPaths | None) -> str:
-    """Return the listed path that a request fits, which is none of the routes. Raises ``NotFound``
-    or ``MethodNotAllowed``."""
+    """Return the listed path that a request fits, which is none of the routes. Raises
+    ``PathNotFound`` or ``MethodNotAllowed``."""
     if listed is not None:
         found = listed.find(method, path)
         if found is not None:
             return found.route
         if allowed := listed.methods(path):
             raise MethodNotAllowed(", ".join(allowed))
-    raise NotFound(not_served(path, {known for _, known in PLAIN_ROUTES}))
+    raise PathNotFound(not_served(path, {known for _, known in PLAIN_ROUTES}), plain_path(path))
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:

@@ -5,8 +5,11 @@ Nothing of the path it has sent stands in that: who knows what its address has i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
+MOST_PATH, MOST_PARTS = 1024, 8
+_PLAIN = re.compile("[a-z_]{0,32}|v[0-9](?:beta)?")
 OPENAIS = "the one for servers of OpenAI's API, with a base URL that ends in /v1"
 ELSEWHERES = (
     ("/api/", f"These are Ollama's paths: choose another provider in the client, {OPENAIS}."),
@@ -19,7 +22,16 @@ def not_served(path: str, known: Collection[str]) -> str:
     """Return what to say of a path that is none of those that are ``known``."""
     hint = _hint(path, known)
     served = ", ".join(sorted(each for each in known if each.startswith("/v1/")))
-    return f"There is no such path.{hint and ' '}{hint} Served are {served} and more."
+    return (
+        f"There is no such path.{hint and ' '}{hint} Served are {served} and more; others pass "
+        "where the operator lists them under passthrough."
+    )
+
+
+def plain_path(path: str) -> str:
+    """Return a path for the log: of its parts those that are plain words, for any other ``*``."""
+    parts = path[:MOST_PATH].split("/")[: MOST_PARTS + 1]
+    return "/".join([part if _PLAIN.fullmatch(part) else "*" for part in parts])
 
 
 def _hint(path: str, known: Collection[str]) -> str:

@@ -17,7 +17,7 @@ import orjson
 
 from proxy.appending import append
 from proxy.attempts import Attempt, Outcome
-from proxy.call_facts import UNKNOWN, CallFacts
+from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.emit.attributes import usd
 from proxy.emit.levels import LEVELS, LogLevel
@@ -146,9 +146,18 @@ def canonical(
     }
     if facts.properties:
         line["properties"] = dict(facts.properties)
-    if failure is not None and failure.lapse is not None:
-        line["unauthorized"] = {"reason": failure.lapse, "key": failure.lapsed_key}
+    if failure is not None:
+        line.update(_of_failure(failure))
     return line
+
+
+def _of_failure(failure: Failure) -> dict[str, Any]:
+    """Return what only lines of calls say that failed before they were known to anybody."""
+    if failure.wanted is not None:
+        return {"wanted_path": failure.wanted}
+    if failure.lapse is not None:
+        return {"unauthorized": {"reason": failure.lapse, "key": failure.lapsed_key}}
+    return {}
 
 
 def _counts(tokens: Tokens) -> dict[str, int]:

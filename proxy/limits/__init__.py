@@ -161,7 +161,7 @@ class Admitted:
         refusal = None if decided.admitted else decided.refusal
         if refusal is None:
             return Reservation(self._id, decided)
-        error = _refused(refusal, store_away=decided.store_away)
+        error = _refused(refusal, claims, store_away=decided.store_away)
         rules = self.plan.guards.input
         if self.plan.cache is None or any(is_service(rule.detector) for rule in rules):
             raise error
@@ -207,8 +207,10 @@ class Admitted:
         return decided
 
 
-def _refused(refusal: LimitRefusal, *, store_away: bool) -> ProxyError:
-    limit = refusal.limit
+def _refused(refusal: LimitRefusal, claims: Sequence[Claim], *, store_away: bool) -> ProxyError:
+    """Return the error for a call: where a share of a limit has refused it, which stands in while
+    the store is away, a client reads the whole limit."""
+    limit = next(c.limit for c in claims if c.limit.name == refusal.limit.name)
     if store_away and limit.on_store_error == "closed":
         return LimitStoreUnavailable(limit.name, refusal.retry_after_s)
     return limit.kind.refusal(limit, refusal.retry_after_s, refusal.remaining)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.dialects import PLAIN_ROUTES, Received, parse_head
-from proxy.dialects.hints import not_served
+from proxy.dialects.hints import MOST_PARTS, not_served, plain_path
 from proxy.errors import NotFound
 
 KNOWN = {path for _, path in PLAIN_ROUTES}
@@ -43,3 +43,23 @@ def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) 
     assert message.startswith("There is no such path. Served are /v1/chat/completions, ")
     assert "/v1/messages" in message
     assert "sk-" not in message
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/v1/fine_tuning/jobs", "/v1/fine_tuning/jobs"),
+        ("/v1/files/file-9aBc/content", "/v1/files/*/content"),
+        ("/v1beta/models/gemini-9:generate", "/v1beta/models/*"),
+        ("/sk-secret", "/*"),
+        ("/" + "a" * 40, "/*"),
+        ("/a" * 99, "/a" * MOST_PARTS),
+        ("/x\ny", "/*"),
+    ],
+)
+def test_a_path_is_logged_without_what_may_be_a_secret(path: str, shown: str) -> None:
+    assert plain_path(path) == shown
+
+
+def test_who_may_list_a_path_is_told() -> None:
+    assert "where the operator lists them under passthrough" in not_served("/v1/rerank", KNOWN)

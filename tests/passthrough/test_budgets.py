@@ -35,6 +35,7 @@ deployments:
     limits: [{{name: day, usd: 1 per day, per: key}}]
   free:
     targets: [{{upstream: openai, model: mod, price: {{input: 0, output: 0}}}}]
+    only_passthrough: true
     passthrough: [/v1/moderations]
     limits: [{{name: both, usd: 1 per day}}]
 keys: {{widget: {{sha256: {digest(KEY)}, deployments: [pics, free]}}}}
@@ -130,3 +131,27 @@ async def test_what_costs_nothing_passes_a_spent_budget(
         await proxy.sink.wait(3)
 
     assert moderated == (200, "0")
+
+
+async def test_what_is_for_its_paths_alone_takes_no_chat(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer({"results": []}))
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    named = {**BEARER, "x-headrace-deployment": "free"}
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        for model in ("free", "mod", "openai/mod"):
+            assert (await post(client, "/v1/chat/completions", {**chat, "model": model}))[0] == 404
+        asked = {**chat, "model": "gpt-image-1"}
+        async with client.post("/v1/chat/completions", headers=named, json=asked) as response:
+            assert (response.status, "other paths alone" in await response.text()) == (404, True)
+        async with client.get("/v1/models?names=all", headers=BEARER) as response:
+            listed = {each["id"] for each in (await response.json())["data"]}
+        for model in ("free", "mod"):
+            assert (await post(client, "/v1/moderations", {"model": model, "input": "x"}))[0] == 200
+
+    assert "gpt-image-1" in listed
+    assert listed.isdisjoint({"free", "mod", "openai/mod"})

@@ -294,6 +294,18 @@ class FailoverStore:
             self._deferred[name] = PendingCharge([replace(claim, amount=total)], ends)
             self._look.set()
 
+    async def check(self) -> None:
+        """See before the first call whether the shared store answers, and tell where it does not:
+        ``on_change`` is called as by calls that find it so."""
+        for _ in range(self.failures):
+            try:
+                await self.remote.ping()
+            except StoreUnavailable as error:
+                self._fail(error)
+            else:
+                self._failed = 0
+                return
+
     async def watch(self) -> None:
         """Look, after each rest, whether the store is back; tell it what it missed. Never ends."""
         rest = self.rest_s

@@ -168,6 +168,7 @@ class _Compiler:
             max_models=config.max_models,
             aliases=tuple(config.also_known_as),
             passthrough=self.passed_paths((*path, "passthrough"), config.passthrough),
+            only_passthrough=config.only_passthrough,
         )
 
     def passed_paths(
@@ -272,12 +273,14 @@ class _Compiler:
         if like is not None:
             return replace(like, name=name)
         reached = {each: self.reach(name, config, deployments[each]) for each in found}
-        named = names_of(reached)
+        asked = {n: each for n, each in reached.items() if not each.deployment.only_passthrough}
+        named = names_of(asked)
         key = VirtualKey(
             name=name,
             deployments=MappingProxyType(reached),
             named=MappingProxyType(named),
-            listing=listed_models(reached, named, self.as_of()),
+            named_at_paths=MappingProxyType(names_of(reached)),
+            listing=listed_models(asked, named, self.as_of()),
             tags=_sorted(config.tags),
             may_refresh=may_refresh,
             may_trace=may_trace,

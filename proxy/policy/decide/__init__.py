@@ -255,6 +255,9 @@ def _find(key: VirtualKey, call: Call) -> Reach:
                 f"The deployment {ascii_word(asked)} does not exist, or this key may not use it."
             )
             raise NotFound(message, param=_place_of_deployment(call.head))
+        if found.deployment.only_passthrough:
+            message = f"The deployment {ascii_word(asked)} takes calls of its other paths alone."
+            raise NotFound(message, param=_place_of_deployment(call.head))
         return found
     if not call.models:
         from proxy.policy.decide.pins import find_keeper  # noqa: PLC0415  # few calls are such

@@ -32,7 +32,8 @@ def find_passage(key: VirtualKey, call: Call, passed: PassedRequest) -> Passage:
             raise NotFound(message, param="deployment")
         return _checked(found[name], call, passed)
     if not found:
-        raise NotFound("No deployment that this key may use lists this path.")
+        message = "No deployment that this key may use lists this path under passthrough."
+        raise NotFound(message)
     fitting = _serving(key, call, found)
     if len(fitting) > 1:
         names = ", ".join(sorted(fitting))
@@ -55,7 +56,7 @@ def _serving(key: VirtualKey, call: Call, found: Mapping[str, Passage]) -> Mappi
     """Return those that serve the model of a call; all for a call without one."""
     if not call.models:
         return found
-    names = {reach.deployment.name for reach in key.named.get(call.models[0], ())}
+    names = {reach.deployment.name for reach in key.named_at_paths.get(call.models[0], ())}
     fitting = {name: passage for name, passage in found.items() if name in names}
     if not fitting:
         models = listed(call.models)

@@ -59,6 +59,7 @@ class Deployment:
     max_models: int = 32
     aliases: tuple[str, ...] = ()
     passthrough: PassedPaths | None = None
+    only_passthrough: bool | None = None
 
     @property
     def rules(self) -> Iterator[Rule]:
@@ -104,8 +105,9 @@ class Reach:
 
 @frozen
 class VirtualKey:
-    """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it, and
-    ``listing`` what lists of models say of the name."""
+    """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it,
+    ``named_at_paths`` who serves it at the paths that are passed on, and ``listing`` what lists of
+    models say of the name."""
 
     name: str
     deployments: Mapping[str, Reach]
@@ -114,11 +116,12 @@ class VirtualKey:
     tags: Mapping[str, str]
     may_refresh: bool
     may_trace: bool = False
+    named_at_paths: Mapping[str, tuple[Reach, ...]] = field(default_factory=dict)
 
     def known_as(self, alias: str) -> Reach | None:
         """Return the deployment that has this name beside its own; None where none of the key's
         has."""
-        known = self.named.get(alias, ())
+        known = self.named.get(alias) or self.named_at_paths.get(alias, ())
         return next((each for each in known if alias in each.deployment.aliases), None)
 
 

@@ -47,7 +47,9 @@ def _finding(deployment: Deployment, claim: Claim) -> str:
 
 
 def _calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
-    """Yield the shortest chat with each model that a deployment may send it to."""
+    """Yield the shortest chat with each model that a deployment may send it to, if it takes any."""
+    if deployment.only_passthrough:
+        return
     models = dict.fromkeys((deployment.name, *(target.model for _, target in deployment.targets)))
     for model in models:
         with suppress(ProxyError):  # a name that no client could send

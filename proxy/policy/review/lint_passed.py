@@ -22,6 +22,12 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
     """Yield what is doubtful about the paths of one deployment."""
     if deployment.passthrough is None:
         return
+    if deployment.only_passthrough is None and is_free(deployment):
+        yield (
+            path[:-1],
+            "takes chats, too, at the price of 0: say only_passthrough: true where its paths are "
+            "all that it is for, or false",
+        )
     stored = [each for each in deployment.passthrough.paths if is_stored(each)]
     routes = ", ".join(dict.fromkeys(each.route for each in stored))
     upstreams = {target.upstream.name for _, target in deployment.targets}

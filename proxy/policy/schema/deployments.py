@@ -255,5 +255,8 @@ class DeploymentConfig(Section):
         default_factory=list
     )
     """Other paths that its calls may take to the upstream as they are; none that is not here."""
+    only_passthrough: bool | None = None
+    """Whether it takes no calls but those of the paths under `passthrough`, and is in no list of
+    models; it takes chats and the like, too, where that is not said."""
     policy: Name | None = None
     """The policy whose rules it follows; the one named `default` where none is said."""

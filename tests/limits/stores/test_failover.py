@@ -361,3 +361,17 @@ async def test_what_is_billed_meanwhile_is_billed_by_each_alone_and_told_when_it
         await two.recovered()
         for name in ("before", "meanwhile"):
             assert not await two.store.bill_once(name, "two")
+
+
+async def test_a_store_that_is_away_at_the_start_is_told_before_a_call(server: Server) -> None:
+    async with instance(server) as here:
+        await here.store.check()
+        assert (here.told, here.store.degraded) == ([], False)
+
+    server.kill()
+    async with instance(server) as here:
+        await here.store.check()
+        assert (here.told, here.store.degraded) == (["degraded"], True)
+        server.start()
+        await here.recovered()
+        assert here.told == ["degraded", "recovered"]

@@ -99,5 +99,12 @@ def test_a_path_whose_cost_nothing_bounds_is_told(
 def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None:
     text = POLICIES.replace("{input: 1, output: 2}", "{input: 0, output: 0}")
     (tmp_path / "p.yaml").write_text(text % (RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
+    found = [each.message for each in check(tmp_path, {}, NOW).warnings]
+    assert [each[:11] for each in found if "most_usd" in each or "passthrough" in each] == [
+        "takes chats"
+    ] * 2
 
-    assert [each for each in check(tmp_path, {}, NOW).warnings if "passthrough" in each.path] == []
+    for said in ("true", "false"):
+        told = text.replace("passthrough:", f"only_passthrough: {said}, passthrough:")
+        (tmp_path / "p.yaml").write_text(told % (RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
+        assert [each for each in check(tmp_path, {}, NOW).warnings if "chats" in each.message] == []
