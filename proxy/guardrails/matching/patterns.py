@@ -125,9 +125,10 @@ class _Single:
             self._regex = compiled(pattern.regex)
             self.longest = longest(pattern.regex)
         except ValueError as error:
-            raise ValueError(f"{pattern.kind}: {error}") from None
+            shown = pattern.regex[:80]
+            raise ValueError(f"{pattern.kind}: {shown} is not a pattern of RE2: {error}") from None
         if self.longest == 0 or self._regex.search(b"") is not None:
-            raise ValueError(f"{pattern.kind}: matches where there is nothing")
+            raise ValueError(f"{pattern.kind}: {pattern.regex[:80]} matches where there is nothing")
 
     def find(self, text: str, data: bytes) -> list[Finding]:
         """Return the findings in ``text``; ``data`` is the same text as UTF-8."""

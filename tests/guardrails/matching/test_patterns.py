@@ -120,7 +120,7 @@ def test_reach_is_the_longest_match_and_its_edge(regexes: list[str], reach: int 
 def test_what_is_not_taken_is_refused_in_silence(
     regex: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ValueError, match="mill: "):
+    with pytest.raises(ValueError, match=r"mill: .* is not a pattern of RE2: "):
         one(regex)
 
     assert capfd.readouterr() == ("", "")
@@ -128,7 +128,7 @@ def test_what_is_not_taken_is_refused_in_silence(
 
 @pytest.mark.parametrize("regex", ["", "a*", "^", r"\b", "(|a)", "a?"])
 def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
-    with pytest.raises(ValueError, match="mill: matches where there is nothing"):
+    with pytest.raises(ValueError, match=r"mill: .* matches where there is nothing"):
         one(regex)
 
 
