@@ -136,10 +136,10 @@ class Call:
 
     @property
     def is_once(self) -> bool:
-        """True if it writes into a conversation that its provider keeps: said twice, it would stand
-        there twice."""
-        pin = self.pin
-        return pin is not None and pin.is_conversation and self.head.method == "POST"
+        """True if it begins a response in the background, or writes into a conversation that its
+        provider keeps: sent twice, it would be there twice, and one of them nobody would know."""
+        writes = self.pin is not None and self.pin.is_conversation and self.head.method == "POST"
+        return self.background or writes
 
 
 @frozen

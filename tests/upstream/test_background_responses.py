@@ -23,7 +23,14 @@ from proxy.types import Chunk, Pin
 from proxy.upstream.background_responses import BackgroundBilling, has_bill
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
-from tests.doubles import Json, ScriptedUpstream, answer, response, text_item
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    cut_before_head,
+    response,
+    text_item,
+)
 
 PRICED = 11_000  # 5 tokens at a micro-USD each, 3 at two
 SPENT = """policies:
@@ -168,6 +175,18 @@ async def test_the_first_call_that_shows_its_end_is_charged_and_no_other(
     assert [text != "0" for text in shown] == [
         bool(each[2]) for each in steps if "status" in each[1]
     ]
+
+
+async def test_one_that_its_provider_may_have_begun_is_not_begun_again(asker: Asker) -> None:
+    upstream = asker.house.upstream
+    upstream.then(cut_before_head())
+    lost = await asker.begin(QUEUED, model="resilient")
+    lost_at = len(upstream.requests)
+    upstream.then(answer({"error": {"message": "Later."}}, 503))
+    later = await asker.begin(QUEUED, model="resilient")
+
+    assert (lost, lost_at) == (502, 1)
+    assert (later, len(upstream.requests)) == (200, 3)
 
 
 async def test_what_ended_without_saying_its_usage_is_estimated_once(asker: Asker) -> None:
