@@ -27,6 +27,18 @@ def finishes(data: Json) -> bool:
     return False
 
 
+def unmark(data: Json) -> bool:
+    """Take ``block`` out of what a chunk says, in place; True if it was there. Readers of other
+    forms mark by it where a block begins, before which guards let go what they hold: what an
+    upstream of chats writes there itself is no such mark."""
+    choices, found = data.get("choices"), False
+    for choice in choices if isinstance(choices, list) else ():
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        if isinstance(delta, dict):
+            found = delta.pop("block", None) is not None or found
+    return found
+
+
 def logprobs_as_count(body: Json) -> Json:
     """Legacy form: the number of alternatives; ``true`` alone asks for the chosen token only."""
     asked = body.get("logprobs")

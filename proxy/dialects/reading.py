@@ -184,8 +184,8 @@ class StreamReader:
     finished; any other end is a stream that was cut, or of a form that nobody asked for."""
 
     __slots__ = (
-        *("_chat_order", "_documents", "_done", "_events", "_finished", "_leg", "_order", "_own"),
-        *("_rewrites", "_server", "_turn", "close", "feed"),
+        *("_chat_order", "_documents", "_done", "_events", "_finished", "_is_guarded", "_leg"),
+        *("_order", "_own", "_rewrites", "_server", "_turn", "close", "feed"),
     )
     holds: ClassVar[bool] = False
 
@@ -202,6 +202,7 @@ class StreamReader:
         chat_order: ChatOrder | None = None,
     ) -> None:
         self._own = own  # for a client that reads the upstream's own form
+        self._is_guarded = ordered
         self._chat_order = chat_order
         made = server.order if ordered or not own else None
         self._order = None if made is None else made()
@@ -230,6 +231,8 @@ class StreamReader:
             return self._read_event(data, raw)
         if not self._finished:
             self._finished = hub.finishes(data)
+        if self._is_guarded and (b"block" in raw or b"\\u" in raw) and hub.unmark(data):
+            raw = dump(data, len(raw))
         if self._turn is None and len(raw) <= LARGE_BYTES:
             return [Chunk(data, raw, self._leg)]
         return self._turned(data, raw)
@@ -285,11 +288,9 @@ class StreamReader:
     def _left(self) -> list[Chunk]:
         """Return what still waits for its turn, as the stream has ended."""
         left = [] if self._order is None else self._chunks_of(self._order.left())
-        return (
-            left
-            if self._chat_order is None
-            else [*left, *self._in_turn(self._chat_order.left(), 0)]
-        )
+        if self._chat_order is not None:
+            left += self._in_turn(self._chat_order.left(), 0)
+        return left
 
     def _last_of_done(self) -> list[Chunk]:
         """Return the last chunk of a stream that says ``[DONE]``: one of chat's may say no more."""

@@ -152,3 +152,14 @@ def test_calls_are_whole_and_nothing_leaves_in_halves(
     assert CARD not in "".join(texts_in(form, safe))
     with pytest.raises(GuardBlocked):
         guarded(chunks_of(form, upstream, documents), "block")
+
+
+@pytest.mark.parametrize("form", CLIENTS)
+@pytest.mark.parametrize("mark", [{"start": {"type": "text"}}, {"stop": True}, 1, None])
+def test_no_upstream_of_chats_lets_go_what_is_held(form: str, mark: Any) -> None:
+    marked = [chunk({"content": piece, "block": mark}) for piece in SAYS]
+    documents = [*marked, chunk({}, "stop")]
+
+    safe = shown(form, guarded(chunks_of(form, "chat", documents), "mask")[0])
+
+    assert "".join(texts_in(form, safe)) == SAYS.replace(CARD, "[CARD]")
