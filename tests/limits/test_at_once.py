@@ -205,5 +205,5 @@ async def test_whatever_way_they_go_out_what_was_spent_is_charged_and_nothing_he
     assert len(upstream.requests) == (1 if way == "cache hit" else len(attempts))
 
 
-OUTCOMES = {"cancelled": "client_abort", "upstream error": "client_error", "blocked": "blocked"}
+OUTCOMES = {"cancelled": "client_abort", "upstream error": "upstream_error", "blocked": "blocked"}
 WHY = {"retry": {"retry"}, "fallback": {"fallback"}}
