@@ -325,7 +325,15 @@ async def test_guards_read_what_is_asked_for(asker: Asker) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"stream": True}, {"store": False}, {"model": "chatter"}, {"background": "yes"}]
+    "more",
+    [
+        {"stream": True},
+        {"store": False},
+        {"conversation": "conv_1"},
+        {"conversation": {"id": "conv_1"}},
+        {"model": "chatter"},
+        {"background": "yes"},
+    ],
 )
 async def test_what_could_not_be_asked_for_is_refused_by_name(more: Json, asker: Asker) -> None:
     status, body = await asker.house.ask(**{"background": True, **more})

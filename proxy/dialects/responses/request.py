@@ -27,6 +27,9 @@ from proxy.types import Json
 SENT_WHOLE = ": clients send the item itself where they are told to store nothing"
 NOT_STREAMED = "is not served with stream: such a response is asked for by its id"
 NOT_STORED = "needs store: nobody could ask for a response that is not kept"
+NOT_TALKING = (
+    "is not served with conversation: what was used would be read there, and paid by nobody"
+)
 
 RESPONSES: Fields = {
     "model": required(string()),
@@ -92,6 +95,8 @@ def check_background(body: Json) -> None:
             raise BadField("background", NOT_STREAMED)
         if body.get("store") is False:
             raise BadField("background", NOT_STORED)
+        if body.get("conversation") is not None:
+            raise BadField("background", NOT_TALKING)
 
 
 RULES = (check_items, check_background)
