@@ -23,6 +23,7 @@ from proxy.upstream.answer_reader import ANSWER_BYTES, shown_of
 from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
+from proxy.usage import Json, Tokens
 
 NOT_ASKED = (BadField, CircuitOpen, UpstreamBusy)
 
@@ -37,9 +38,16 @@ def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
 
 
 def new_meter(method: str) -> Meter:
-    """Return what finds the usage that an answer says in whatever words. To look up or to delete
-    what is there uses nothing; of any other call that says nothing it is not known."""
-    return Meter(passed_tokens, "none" if method in USES_NOTHING else "unknown")
+    """Return what finds the usage that an answer says in whatever words; of one that says nothing
+    it is not known. To look up or to delete what is there uses nothing: what such an answer says,
+    it would say each time it is asked."""
+    if method in USES_NOTHING:
+        return Meter(_no_tokens, "none")
+    return Meter(passed_tokens, "unknown")
+
+
+def _no_tokens(data: Json) -> Tokens | None:
+    return None
 
 
 def is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:

@@ -107,3 +107,21 @@ async def test_every_account_says_the_same(tmp_path: Path, upstream: ScriptedUps
     assert money >= 4 * TIMES * REPORTED
     tokens = sum(record.billing.tokens.total for record in records)
     assert tokens == summed(metrics, "headrace_tokens_total")
+
+
+async def test_what_is_looked_up_again_and_again_is_not_charged(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    world = policies(upstream.url).replace("price: {input: 0,", "price: {input: 3,")
+    upstream.answer_with(answer({"id": "batch_1", "usage": {"total_tokens": 7}}))
+    async with (
+        running_proxy(tmp_path / "policies", world) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        for method in ("GET", "GET", "DELETE"):
+            async with client.request(method, "/v1/files/a", headers=BEARER) as response:
+                assert response.headers["x-headrace-cost-usd"] == "0"
+        records = await proxy.sink.wait(3)
+
+    told = [(record.billing.cost, record.billing.source) for record in records]
+    assert told == [(0, "none")] * 3
