@@ -121,10 +121,15 @@ async def test_the_fields_of_real_lines_are_those_of_the_page(
             ) as response,
         ):
             assert response.status == 502
-        call = await served.line("call")
-        attempt = await served.line("attempt")
+            call = await served.line("call")
+            attempt = await served.line("attempt")
+            async with client.get(f"{url}/v1/batches/batch_1?after=x", headers=BEARER) as other:
+                assert other.status == 404
+            unserved = await served.line("call")
 
-    assert call.keys() | {"untold", "cut", "unauthorized"} == told("field")
+    assert unserved["wanted_path"] == "/v1/batches/*"
+    rare = {"untold", "cut", "unauthorized", "wanted_path"}
+    assert call.keys() | rare == told("field")
     assert attempt.keys() == told("field of an attempt")
 
 

@@ -33,7 +33,8 @@ from proxy.types import Json
 
 _OTHER = frozenset({
     "access_programs", "audio", "context_length_exceeded_behavior", "context_management",
-    "encoding_format", "image", "images", "include", "inference_extra_params", "logit_bias",
+    "conversation", "encoding_format", "image", "images", "include", "inference_extra_params",
+    "logit_bias",
     "modalities", "moderation", "previous_response_id", "prompt_cache_options",
     "prompt_cache_retention", "reasoning", "reasoning_effort", "service_tier",
     "stream_options", "truncation", "verbosity",
