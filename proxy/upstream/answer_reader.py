@@ -135,7 +135,6 @@ def _ids_of(asked: OpenAttempt, ids: ResponseIds) -> AnswerIds:
         deployment=deployment or "",
         target=asked.target.title,
         pin=asked.call.pin,
-        items=asked.call.body.get("store") is not False,
         upstream=asked.target.upstream.name,
     )
 

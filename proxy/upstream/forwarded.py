@@ -32,6 +32,7 @@ from proxy.upstream.blame import blame
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
 from proxy.upstream.reply import MemoryShare, Reply
+from proxy.words import MAX_ID, ascii_word
 
 BURST = 16 * 1024  # bytes of events that have come at once
 TOGETHER = 64  # events that are read in one go
@@ -93,8 +94,9 @@ class OpenAttempt:
         pin = self.call.pin
         if pin is not None and pin.id:
             error.message = error.message.replace(pin.id, pin.sealed)
-        for sealed, own in self.call.item_ids:
-            error.message = error.message.replace(own, sealed)
+        for given, own in self.call.item_ids:
+            if own in error.message:  # a client may have made up an id as long as a body
+                error.message = error.message.replace(own, ascii_word(given, MAX_ID))
 
     def sent(self) -> None:
         """Note that the upstream has the whole request: from then on it may be at work."""

@@ -3,12 +3,15 @@ keeps, and an item that is sent whole has the id that it was given.
 
 A client knows them sealed, see ``sealing``. In the body of a call short names stand for them, so
 that no guard takes one for a text. A request to an upstream has the provider's own in their places.
+An id that nobody has sealed for the key is no name of anything there: clients make some up, but a
+provider takes one of another tenant for that very item. A stand-in takes its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
 from proxy.dialects.fields import KEPT_THERE
@@ -21,6 +24,7 @@ from proxy.dialects.responses.sealing import (
     ResponseIds,
     at_pin,
     in_conversation,
+    kind_of_item,
     pinned,
     unknown_id,
 )
@@ -28,11 +32,12 @@ from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.errors import BadField
 from proxy.types import Call, Json, OpenedId, Pin, RequestHead
 
-LONGEST_OWN = 64  # characters of an id that OpenAI takes
+STAND_IN_BYTES = 24  # nobody finds a text that leads to a given id of a provider
 MOST_IDS = 4096  # that are looked at in one request: each takes some microseconds
 ELSEWHERE = "is kept by another target than what else the request leans on"
 TOO_MANY = f"is one of more than {MOST_IDS} ids of items"
 AFTER = "after"
+ENCRYPTED = "encrypted_content"
 
 
 def leaning(call: Call, ids: ResponseIds | None) -> Call:
@@ -144,21 +149,27 @@ def _check_unreferred(items: list[Json]) -> None:
 
 
 def _named(call: Call, items: list[Json], known: dict[str, Pin | None]) -> Call:
-    """Return a call with names in place of the ids that were opened, and without those that are
-    sealed for somebody else, as after a change of the key: no provider would take one."""
-    opened = tuple((text, pin.id) for text, pin in known.items() if pin is not None)
-    names: dict[str, str | None] = {text: _name(at) for at, (text, _) in enumerate(opened)}
-    lost = [text for text, pin in known.items() if pin is None and len(text) > LONGEST_OWN]
-    names.update(dict.fromkeys(lost))
-    if not names:
+    """Return a call with names in place of all ids of its items. One that was not opened stands for
+    an id of no item of a provider; what is encrypted is bound to an id, and passes without it."""
+    if not known:
         return call
-    body = {**call.body, "input": [_renamed(item, names) for item in items]}
-    warnings = (*call.warnings, *(["input[].id dropped"] if lost else []))
-    return replace(call, body=body, item_ids=opened, warnings=warnings)
+    names = {text: _name(at) for at, text in enumerate(known)}
+    bare = {**names, **{text: None for text, pin in known.items() if pin is None}}
+    made = [_renamed(item, bare if item.get(ENCRYPTED) else names) for item in items]
+    own = ((text, pin.id if pin else _stand_in(call.caller, text)) for text, pin in known.items())
+    return replace(call, body={**call.body, "input": made}, item_ids=tuple(own))
+
+
+def _stand_in(caller: str, text: str) -> str:
+    """Return the id that an upstream gets for one that was not sealed for a caller: of its kind,
+    the same each time, and no other's."""
+    whole = f"{len(caller)} {caller}{text}".encode("utf-8", "surrogatepass")
+    hashed = blake2b(whole, digest_size=STAND_IN_BYTES, person=b"headrace item id")
+    return kind_of_item(text) + hashed.hexdigest()
 
 
 def _name(at: int) -> str:
-    """Return what stands for an id in a body. A client that writes it means its own item."""
+    """Return what stands for an id in a body, in which no other id is left."""
     return f"item_{at}"
 
 
@@ -169,7 +180,7 @@ def _ids_of(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
         refers = is_reference(item)
         for name in IN_ITEMS:
             text = item.get(name)
-            if isinstance(text, str):
+            if isinstance(text, str) and (text or refers):
                 yield f"input.{at}.{name}", text, refers and name == "id"
             elif refers and name == "id":
                 raise BadField(f"input.{at}.{name}", "is required: a string")

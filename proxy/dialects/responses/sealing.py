@@ -133,7 +133,7 @@ class ResponseIds:
 
     def seal_item(self, key: str, deployment: str, target: str, own: str) -> str:
         """Return a provider's id of an item as the client of a key gets it: its kind shows."""
-        return self._sealed(_kind(own), _shortened_item, (key, deployment, target), own)
+        return self._sealed(kind_of_item(own), _shortened_item, (key, deployment, target), own)
 
     def _sealed(
         self, prefix: str, shorten: Callable[[str], bytes], place: tuple[str, str, str], own: str
@@ -171,7 +171,7 @@ class ResponseIds:
             return None
         deployment, target, short = opened
         own = _lengthened_item(short)
-        if _kind(own) != match[1]:
+        if kind_of_item(own) != match[1]:
             return None
         return Pin(sealed=text, deployment=deployment, target=target, id=own)
 
@@ -205,7 +205,7 @@ _OF_ITEMS = (b"p", b"x")
 """What the shortened id of an item begins with, and that of no state."""
 
 
-def _kind(own: str) -> str:
+def kind_of_item(own: str) -> str:
     """Return what the id of an item begins with, by which clients tell items apart."""
     match = _OF_ITEM.match(own)
     return "item_" if match is None else match[0]
@@ -238,15 +238,14 @@ def _decoded(text: str) -> bytes | None:
 @frozen
 class AnswerIds:
     """Puts sealed ids into the answers of one target to one key. ``pin`` is that of the call: its
-    id keeps the form in which the client has it. The ids of ``items`` are sealed where the provider
-    keeps them. ``upstream`` is that of the target, by which ids of conversations are sealed."""
+    id keeps the form in which the client has it. ``upstream`` is that of the target, by which ids
+    of conversations are sealed."""
 
     ids: ResponseIds
     key: str
     deployment: str
     target: str
     pin: Pin | None = None
-    items: bool = False
     upstream: str = ""
     known: dict[str, str] = memo(dict)
 
@@ -291,7 +290,7 @@ class AnswerIds:
     def page(self, document: Json) -> Json | None:
         """Return an event of an item, or a page of items, with sealed ids; None where none stands
         in it."""
-        made = self._named(document, IN_EVENTS) if self.items else {}
+        made = self._named(document, IN_EVENTS)
         made.update(containers.beside_items(document, self.container))
         if isinstance(document.get("item"), dict):
             made["item"] = self.item(document["item"])
@@ -306,8 +305,8 @@ class AnswerIds:
 
     def item(self, item: Json) -> Json:
         """Return an item with sealed ids."""
-        made = {**item, **self._named(item, IN_ITEMS)} if self.items else item
-        return containers.in_item(made, self.container)
+        named = self._named(item, IN_ITEMS)
+        return containers.in_item({**item, **named} if named else item, self.container)
 
     def _named(self, within: Json, names: tuple[str, ...]) -> Json:
         """Return the ids that stand under some names, sealed: each once, as each event of an item

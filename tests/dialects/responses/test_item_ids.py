@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -88,7 +87,7 @@ def test_ids_as_openai_gives_them_stay_names_to_guards() -> None:
 
 
 def test_answers_events_and_pages_have_sealed_ids_of_items() -> None:
-    place = AnswerIds(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], items=True)
+    place = AnswerIds(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
     sealed = IDS.seal_item(*PLACE, "msg_1")
     item = text_item("msg_1")
 
@@ -103,8 +102,6 @@ def test_answers_events_and_pages_have_sealed_ids_of_items() -> None:
     assert delta == {"type": "x.delta", "item_id": sealed, "delta": "msg_1"}
     assert page == {"data": [{**item, "id": sealed}], "first_id": sealed, "last_id": None}
     assert place.sealed({"type": "x", "item_id": 7}) is None
-    kept_nothing = replace(place, items=False)
-    assert kept_nothing.sealed({"type": "x", "item_id": "msg_1"}) is None
 
 
 def test_a_call_is_pinned_where_its_references_lead_and_knows_the_ids_of_its_items() -> None:
@@ -117,17 +114,13 @@ def test_a_call_is_pinned_where_its_references_lead_and_knows_the_ids_of_its_ite
     assert (call.pin.deployment, call.pin.target, call.pin.id) == (*KEPT_AT, "")
     assert (call.pin.sealed, call.pin.param) == (first, "input.0.id")
     assert call.deployment == "support-chat"
-    assert call.item_ids == ((first, "msg_1"), (thought, "rs_1"))
-    assert [item["id"] for item in call.body["input"]] == ["item_0", "item_1", "msg_9"]
-    assert own_items(call.body["input"], call.item_ids) == [
-        reference("msg_1"),
-        THOUGHT,
-        {"role": "user", "content": "x", "id": "msg_9"},
-    ]
+    assert call.item_ids[:2] == ((first, "msg_1"), (thought, "rs_1"))
+    assert [item["id"] for item in call.body["input"]] == ["item_0", "item_1", "item_2"]
+    assert own_items(call.body["input"], call.item_ids)[:2] == [reference("msg_1"), THOUGHT]
 
 
 def test_what_an_approval_is_for_is_named_by_the_id_that_its_client_got() -> None:
-    place = AnswerIds(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], items=True)
+    place = AnswerIds(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
     made = place.sealed(response({"type": "mcp_approval_request", "id": "mcpr_1"}))
     assert made is not None
     given = {"type": "mcp_approval_response", "approval_request_id": made["output"][0]["id"]}
@@ -145,19 +138,43 @@ def test_items_that_are_sent_whole_pin_nothing() -> None:
     assert (call.pin, len(call.item_ids)) == (None, 1)
 
 
-def test_ids_that_are_sealed_for_another_are_left_out_of_items_aloud() -> None:
-    others = IDS.seal_item("search-box", *KEPT_AT, "rs_" + "0af1" * 12)
-    own = IDS.seal_item(*PLACE, "fc_1")
+OTHERS = IDS.seal_item("search-box", *KEPT_AT, "rs_" + "0af1" * 12)
+FOREIGN = ["rs_" + "0af1" * 12, OTHERS, "rs_9", "item_0", "item_1", "__fake_id__", "x" * 9_999]
 
-    call = asking({**THOUGHT, "id": others}, {**CALLED, "id": own}, {**THOUGHT, "id": "rs_9"})
 
-    without = {name: value for name, value in THOUGHT.items() if name != "id"}
-    assert own_items(call.body["input"], call.item_ids) == [
-        without,
-        CALLED,
-        {**without, "id": "rs_9"},
-    ]
-    assert call.warnings == ("input[].id dropped",)
+def sent(*items: Json, caller: str = PLACE[0]) -> list[Json]:
+    call = leaning(Call(HEAD, {"model": "m", "input": [*items]}, caller=caller), IDS)
+    made: list[Json] = own_items(call.body["input"], call.item_ids)
+    return made
+
+
+@pytest.mark.parametrize("text", [*FOREIGN, "é", "\ud800", " "])
+def test_an_id_that_nobody_sealed_for_the_key_stands_for_no_item_of_a_provider(text: str) -> None:
+    own = {**CALLED, "id": IDS.seal_item(*PLACE, "fc_1")}
+
+    thought, called, again = sent({**THOUGHT, "id": text}, own, {**THOUGHT, "id": text})
+
+    assert called == CALLED
+    assert thought == again == {**THOUGHT, "id": thought["id"]}
+    assert thought["id"] != text
+    assert len(thought["id"]) <= 64
+    assert thought["id"].startswith("rs_" if text.startswith("rs_") else "item_")
+    assert thought == sent({**THOUGHT, "id": text})[0]
+    assert thought != sent({**THOUGHT, "id": text}, caller="search-box")[0]
+
+
+def test_what_is_encrypted_is_bound_to_an_id_and_goes_without_one_that_is_not_its_own() -> None:
+    thought = {**THOUGHT, "encrypted_content": "gAAA"}
+    without = {name: value for name, value in thought.items() if name != "id"}
+    own = {**thought, "id": IDS.seal_item(*PLACE, "rs_1")}
+
+    assert sent({**thought, "id": OTHERS}, thought, own) == [without, without, thought]
+
+
+def test_an_id_of_no_characters_is_nobodys() -> None:
+    item = {**CALLED, "id": ""}
+
+    assert sent(item) == [item]
 
 
 @pytest.mark.parametrize("place", [("other", KEPT_AT[1]), (KEPT_AT[0], "openai/other")])
@@ -257,12 +274,41 @@ async def test_a_loop_of_tools_refers_to_what_was_said(streamed: bool, there: Ho
 
 
 @pytest.mark.parametrize("store", [True, None, False])
-async def test_ids_are_those_of_the_provider_where_it_keeps_nothing(
+async def test_ids_are_sealed_whether_or_not_the_provider_keeps_what_they_name(
     store: bool | None, there: House
 ) -> None:
     items = await items_of(there, store=store)
+    status, _ = await there.ask(input=[*items, OUTPUT], store=store)
 
-    assert ({item["id"] for item in items} == PROVIDERS) is (store is False)
+    assert not PROVIDERS & {item["id"] for item in items}
+    assert status == 200
+    assert {item.get("id") for item in there.last.json["input"]} == {*PROVIDERS, None}
+
+
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "kept", "guarded", "resilient"])
+async def test_no_item_of_another_key_is_had_by_its_id(model: str, there: House) -> None:
+    there.upstream.answer_with(answer(response()))
+
+    for text in FOREIGN:
+        for store in (True, False):
+            item = {**THOUGHT, "id": text}
+            status, body = await there.ask(model=model, input=[item], store=store)
+            assert status == 200, body
+            assert there.last.json["input"][0]["id"] != text
+
+
+async def test_an_item_that_is_not_found_is_named_as_its_client_does(there: House) -> None:
+    await there.ask(input=[{**THOUGHT, "id": "rs_9"}])
+    sent = there.last.json["input"][0]["id"]
+    error = {"message": f"Item with id '{sent}' not found.", "type": "invalid_request_error"}
+    there.upstream.answer_with(answer({"error": error}, 404))
+
+    for text, shown in (("rs_9", "rs_9"), ("rs_" + "9" * 5_000, None)):
+        status, body = await there.ask(input=[{**THOUGHT, "id": text}])
+        message = body["error"]["message"]
+        assert status == 404
+        assert shown is None or message == f"Item with id '{shown}' not found."
+        assert len(message) < 300
 
 
 async def test_items_that_are_sent_whole_have_the_providers_ids_there(there: House) -> None:

@@ -13,7 +13,7 @@ from proxy.dialects.responses.sealing import MOST_SEALED, AnswerIds, ResponseIds
 from proxy.errors import BadField, NotFound
 from proxy.guardrails.text.walk import answer_texts
 from proxy.types import Call, Pin, RequestHead
-from tests.doubles import Json, response
+from tests.doubles import Json, response, text_item
 
 NEW, OLD = "a secret of replicas", "the secret of before"
 IDS = ResponseIds.of([NEW])
@@ -127,12 +127,14 @@ def test_documents_and_events_get_sealed_ids() -> None:
 
     made = place.sealed(whole)
 
-    sealed = {"id": SEALED, "previous_response_id": IDS.seal(*PLACE, "resp_0")}
+    items = [text_item(" Paris.", IDS.seal_item(*PLACE, "msg_1"))]
+    sealed = {"id": SEALED, "previous_response_id": IDS.seal(*PLACE, "resp_0"), "output": items}
     assert made == {**whole, **sealed}
     event = {"type": "response.completed", "response": whole}
     assert place.sealed(event) == {**event, "response": made}
     delta = {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "resp_1"}
-    assert place.sealed(delta) is None
+    named = {**delta, "item_id": IDS.seal_item(*PLACE, "msg_1")}
+    assert place.sealed(delta) == named
     odd = {"output": [], "id": 7, "previous_response_id": None}
     assert place.sealed(odd) is None
 
