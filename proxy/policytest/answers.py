@@ -10,11 +10,13 @@ import orjson
 from proxy.dialects import sse
 from proxy.dialects.anthropic import PATHS
 from proxy.dialects.messages import writing
+from proxy.dialects.responses import conversations
 from proxy.dialects.responses import writing as responses
 from proxy.dialects.responses.events import ResponseEvents
 from proxy.policytest.cases import ScriptedAnswer
 from proxy.types import Chunk, Json
 
+CONVERSATION = {"id": "conv_policytest", "object": "conversation", "created_at": 0}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
@@ -26,14 +28,11 @@ def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
     url = url.partition("?")[0]
     if says.fault == "garbled":
         return [b'{"choices": [']
-    if url.endswith(PATHS["count_tokens"]):
-        return [orjson.dumps({"input_tokens": _own_usage(says)["input_tokens"]})]
+    if (short := _without_text(says, url, question)) is not None:
+        return [orjson.dumps(short)]
     if url.endswith(PATHS["chat"]):
         return _messages(says, question)
     head: Json = {"id": "policytest", "created": 0, "model": question.get("model")}
-    if url.endswith("/embeddings"):
-        data = [{"object": "embedding", "index": 0, "embedding": [0.0]}]
-        return [orjson.dumps({**head, "object": "list", "data": data, "usage": _usage(says)})]
     responds = url.endswith("/responses")
     chat = responds or url.endswith("/chat/completions")
     if responds and question.get("stream"):
@@ -45,6 +44,19 @@ def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
     document: Json = {**head, "object": kind, "choices": [choice], "usage": _usage(says)}
     body = orjson.dumps(responses.whole(None, {0: document}) if responds else document)
     return [body] if says.fault != "cut" else [body[: len(body) // 2]]
+
+
+def _without_text(says: ScriptedAnswer, url: str, question: Json) -> Json | None:
+    """Return an answer in which nobody says a text; None where somebody does."""
+    if url.endswith(PATHS["count_tokens"]):
+        return {"input_tokens": _own_usage(says)["input_tokens"]}
+    if url.endswith("/embeddings"):
+        data = [{"object": "embedding", "index": 0, "embedding": [0.0]}]
+        head = {"model": question.get("model"), "object": "list"}
+        return {**head, "data": data, "usage": _usage(says)}
+    if url.endswith(conversations.PATH):
+        return {**CONVERSATION, "metadata": question.get("metadata")}
+    return None
 
 
 def _usage(says: ScriptedAnswer) -> dict[str, int]:

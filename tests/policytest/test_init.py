@@ -93,7 +93,11 @@ def chat(**more: Any) -> dict[str, Any]:
             {"deployment": "chat", "status": 200, "upstream": {"body": {"model": "m"}}},
         ),
         ({"path": "/v1/other", "body": {"query": "Hi"}}, {"status": 404, "error": "not_found"}),
-        ({"path": "/v1/conversations", "body": {}}, {"status": 404, "error": "not_found"}),
+        (
+            {"path": "/v1/conversations", "deployment": "chat", "body": {"metadata": {"a": "b"}}},
+            {"status": 200, "cost_usd": 0, "client": {"body": {"metadata": {"a": "b"}}}},
+        ),
+        ({"path": "/v1/conversations/conv_1", "body": {}}, {"status": 404, "error": "not_found"}),
         ({"path": "/v1/responses/resp_1/cancel", "body": {}}, {"status": 404}),
         (
             {"path": "/v4/beta/chat/completions", "body": {**chat(), "model": "x/y/chat"}},

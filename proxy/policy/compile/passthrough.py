@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import ceil
 
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.deployments import PassedPathConfig
@@ -38,5 +39,5 @@ def _passed_path(config: PassedPathConfig) -> PassedPath:
         queries=frozenset(config.query),
         most_bytes=config.max_bytes,
         repeatable=config.idempotent,
-        most_cost=None if config.most_usd is None else int(config.most_usd * NANO),
+        most_cost=None if config.most_usd is None else ceil(config.most_usd * NANO),
     )

@@ -36,8 +36,8 @@ def check_pin(key: VirtualKey, call: Call, pin: Pin) -> None:
 
 
 def find_keeper(key: VirtualKey) -> Reach:
-    """Return the only deployment of a key of which a target speaks Responses, where a conversation
-    is to be kept. Raise ``NotFound``, and ``BadField`` where there are several."""
+    """Return the only deployment of a key that may keep a conversation: a target of it speaks
+    Responses. Raise ``NotFound``, and ``BadField`` where there are several."""
     found = {name: reach for name, reach in key.deployments.items() if _keeps(reach)}
     if not found:
         raise NotFound("No deployment that this key may use keeps conversations.")
@@ -48,9 +48,10 @@ def find_keeper(key: VirtualKey) -> Reach:
 
 
 def _keeps(reach: Reach) -> bool:
-    return any(
+    deployment = reach.deployment
+    return not deployment.only_passthrough and any(
         target_endpoint("responses", target, DIALECTS[target.upstream.dialect]) == "responses"
-        for target in reach.deployment.routes.targets
+        for target in deployment.routes.targets
     )
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from proxy.dialects import BODILESS, Received, parse_head, read_call
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.errors import NotFound
 from proxy.types import ABOUT_STATE, Call, Json, RequestHead
 
@@ -57,17 +58,43 @@ def suppose(
 
 def read_supposed(head: RequestHead, body: Json, caller: str = "") -> Call:
     """Return the call of a head and a body. Raise ``NotFound`` for one about what a provider
-    keeps."""
+    keeps, or that leans on it."""
     if head.passed is not None:
         from proxy.dialects.passed import read_passed  # noqa: PLC0415  # few calls are such
 
         body = {} if head.method == "GET" else body
         return read_passed(head, body, len(body), caller)
     if head.endpoint in ABOUT_STATE:
-        raise NotFound(SEALED)
+        return _read_conversation(head, body, caller)
     if head.endpoint in BODILESS:
         return Call(head, {}, caller=caller)
-    return read_call(head, body, caller=caller)
+    call = read_call(head, body, caller=caller)
+    if head.endpoint == "responses":
+        _check_ids(call)
+    return call
+
+
+def _read_conversation(head: RequestHead, body: Json, caller: str) -> Call:
+    """Return the call that makes a conversation: it alone names nothing that is kept already."""
+    if head.endpoint != "conversations" or head.parameter("id") is not None:
+        raise NotFound(SEALED)
+    from proxy.dialects.responses.conversations import conversation_call  # noqa: PLC0415  # as above
+
+    call = conversation_call(head, body, caller=caller)
+    _check_ids(call)
+    return call
+
+
+def _check_ids(call: Call) -> None:
+    """Raise ``NotFound`` for a call that leans on what a provider keeps."""
+    from proxy.dialects.responses.request import is_reference  # noqa: PLC0415  # as above
+
+    for name in (PREVIOUS, CONVERSATION):
+        if call.body.get(name) is not None:
+            raise NotFound(SEALED, param=name)
+    items = call.body.get("input")
+    if isinstance(items, list) and any(map(is_reference, items)):
+        raise NotFound(SEALED)
 
 
 def example(deployment: str) -> Json:

@@ -25,6 +25,8 @@ from proxy.config.shapes import (
     JsonSchema,
     Requirement,
     ShapeCondition,
+    equals,
+    filled,
     has,
     needs,
     one,
@@ -222,6 +224,10 @@ class DeploymentConfig(Section):
         Requirement(
             needs(has("balance"), NONE_WEIGHED),
             "must give its targets weights or balance them, not both",
+        ),
+        Requirement(
+            needs(equals("only_passthrough", True), filled("passthrough")),
+            "must list paths under passthrough to take calls of those alone",
         ),
     )
 

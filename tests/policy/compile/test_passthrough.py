@@ -38,6 +38,16 @@ def test_a_path_may_stand_alone(tmp_path: Path) -> None:
     assert compiled(tmp_path, listed) == ["/v1/rerank", "/v1/files/{id}"]
 
 
+def test_the_most_that_a_call_may_cost_is_never_taken_for_nothing(tmp_path: Path) -> None:
+    listed = "{path: /v1/rerank, most_usd: 0.0000000004}"
+    (tmp_path / "policies.yaml").write_text(POLICIES % listed)
+
+    paths = compile_policies(read(tmp_path), None).passthrough
+
+    assert paths is not None
+    assert paths.paths[0].most_cost == 1  # nano-USD
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -309,7 +309,27 @@ def test_a_path_that_is_passed_on_is_explained(
             None,
             "running proxy opens",
         ),
-        (("--path", "/v1/conversations", "--deployment", "c"), None, "running proxy opens"),
+        (("--path", "/v1/conversations/conv_a"), b"{}", "running proxy opens"),
+        (
+            ("-",),
+            b'{"model": "m", "input": "Go on", "previous_response_id": "resp_a"}',
+            "running proxy opens",
+        ),
+        (
+            ("-",),
+            b'{"model": "m", "input": "Go on", "conversation": "conv_a"}',
+            "running proxy opens",
+        ),
+        (
+            ("-",),
+            b'{"model": "m", "input": [{"type": "item_reference", "id": "a"}]}',
+            "running proxy opens",
+        ),
+        (
+            ("--path", "/v1/conversations", "-"),
+            b'{"items": [{"id": "msg_a"}]}',
+            "running proxy opens",
+        ),
         (("--path", "/v1/rerank", "--method", "PUT", "--deployment", "c"), None, "POST only"),
         (("-",), b'{"model": "support-chat", "prompt": "Hi", "n": "5"}', "n: must be an integer"),
         (("-",), b"{", "JSON"),
@@ -359,6 +379,11 @@ policies:
             "passed on: GET /v1/files/{id}",
         ),
         (("--path", "/v1/models", "--method", "GET"), None, "the models of the key are listed"),
+        (
+            ("--path", "/v1/conversations", "--deployment", "files"),
+            None,
+            "decided: goes to openai/files",
+        ),
     ],
 )
 def test_a_path_that_is_passed_on_needs_no_deployment_to_be_explained(
