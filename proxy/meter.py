@@ -205,9 +205,10 @@ class Meter:
         Of an answer that was not read to its end it is the larger of both, and no less than what
         the model may have written without showing it, ``hidden_tokens``. What was reported before
         more text came is no more than a lower bound either; its 0 for the prompt is no report.
+        Of one that is not estimated nothing is known that was not reported, read to its end or not.
         """
         reported = self.reported
-        if self._find is not None and finished:
+        if self._find is not None and (finished or reported is None):
             return Usage(reported or Tokens(), self.unsaid if reported is None else "provider")
         if finished and reported is not None and self.reported_quarters >= self.output_quarters:
             return Usage(reported, "provider")

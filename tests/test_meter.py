@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.estimate import value_quarters
 from proxy.meter import MAX_FINISHES, Meter, answer_quarters
+from proxy.passed_usage import passed_tokens
 from proxy.usage import Tokens
 from proxy.words import MAX_ID, MAX_WORD
 
@@ -265,3 +266,20 @@ def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
     assert meter.answer_model is None
     assert len(meter.finish_reasons) == MAX_FINISHES
     assert {*meter.finish_reasons.values()} == {"f" * MAX_WORD}
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("unsaid", ["unknown", "none"])
+def test_of_an_answer_that_is_not_estimated_only_what_is_reported_is_known(
+    unsaid: Any, finished: bool
+) -> None:
+    meter = Meter(passed_tokens, unsaid)
+
+    meter.feed({"text": "Paris."}, 1.0)
+    silent = meter.settle(lambda: 400, finished=finished)
+    meter.feed({"usage": {"total_tokens": 7}}, 2.0)
+    reported = meter.settle(nothing, finished=finished)
+
+    assert (silent.source, silent.tokens) == (unsaid, Tokens())
+    assert reported.source == ("provider" if finished else "partial_estimate")
+    assert reported.tokens == Tokens(7)

@@ -33,6 +33,7 @@ from proxy.types import (
 from proxy.types.limit import MOST, CallSize, Claim, ClaimTemplate, LimitKind
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
+from proxy.types.way import USES_NOTHING
 from proxy.usage import in_force
 
 A_USER = "\0user\0"  # stands in a scope for who calls: no name of the policy has such a character
@@ -48,6 +49,11 @@ def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
         templates[:] = _templates(plan)  # large calls do so beside the loop, at the same time
     weights = _weights(plan, call, templates)
     return tuple([each.claim or _claim(each, weights, plan, call) for each in templates])
+
+
+def _uses_nothing(call: Call) -> bool:
+    """True if a call that is passed on puts no model to work, whatever it is asked for."""
+    return call.head.passed is not None and call.head.method in USES_NOTHING
 
 
 def _is_free(plan: Plan, call: Call) -> bool:
@@ -67,7 +73,10 @@ def _claim(template: ClaimTemplate, weights: Weights, plan: Plan, call: Call) ->
         amount = amounts[0] if legs == ONLY else min(sum([amounts[leg] for leg in legs]), MOST)
     if personal:
         scope = scope.replace(A_USER, str(call.head.user or call.body.get("user") or ""))
-    is_free = limit.kind.estimated and call.head.endpoint in UNBILLED
+    endpoint = call.head.endpoint
+    is_free = limit.kind.estimated and (
+        endpoint in UNBILLED or (endpoint == "passthrough" and _uses_nothing(call))
+    )
     if not amount and limit.is_budget:
         is_free = is_free or _is_free(plan, call)
     return Claim(limit, scope, amount, personal=personal, only_counts=is_free)
@@ -185,7 +194,9 @@ def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
 
 def _passed_size(call: Call, target: Target, most_cost: int | None) -> CallSize:
     """Return what a call that is passed on may use: its JSON, and a token at the least, as none at
-    all would fit what is spent."""
+    all would fit what is spent; nothing at all where it only looks something up."""
+    if _uses_nothing(call):
+        return CallSize(target, prompt=0, answers=0, body=call.body, most_cost=0)
     prompt = min(whole_tokens(body_quarters(call.body, call.quarters)), MOST)
     return CallSize(target, max(1, prompt), answers=0, body=call.body, most_cost=most_cost)
 

@@ -18,8 +18,6 @@ MOST_QUERY = 2048  # characters of a query
 MOST_VALUE = 256  # of one value in it
 REPEATABLE = frozenset({"DELETE", "GET", "PUT"})
 """Methods that may be sent twice: the second time changes nothing."""
-USES_NOTHING = frozenset({"DELETE", "GET", "HEAD"})
-"""Methods by which no model is put to work."""
 SAMPLE = "x"
 _VALUE = "[A-Za-z0-9][A-Za-z0-9._~:@=+-]{0,255}"
 _NAMED = re.compile(r"\{([a-z_]+)\}")

@@ -15,6 +15,8 @@ ABOUT_STATE: frozenset[Endpoint] = frozenset({"stored", "conversations"})
 UNBILLED: frozenset[Endpoint] = ABOUT_STATE | {"count_tokens"}
 """Endpoints of calls for which no model works: they cost nothing, and count for limits of calls
 alone. Of their answers none is kept."""
+USES_NOTHING = frozenset({"DELETE", "GET", "HEAD"})
+"""Methods by which what is passed on puts no model to work."""
 TargetEndpoint = Literal["completions", "chat", "responses"]
 """What a target may speak alone."""
 

@@ -28,7 +28,6 @@ MIB = 1024 * 1024
 ANSWER_BYTES = 64 * MIB  # of an answer, where the policy does not say it
 VECTORS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take 195 MB as some upstreams write them
 MAX_SHOWN = 128  # characters of a header
-"""Endpoints of calls about what a provider keeps."""
 JSON, EVENTS = "application/json", "text/event-stream"
 SHOWN_BEGINS = {
     name: tuple([shown for shown in dialect.server.shown if shown.endswith("-")])
@@ -41,6 +40,7 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     what its provider keeps are sealed by ``ids``."""
     headers = reply.headers
     if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
+        asked.attempt.began = asked.record.now()  # unread as it is, it was made
         raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
     call, leg, endpoint = asked.call, asked.attempt.leg, asked.request.endpoint
     media_type = headers.get("content-type", "")

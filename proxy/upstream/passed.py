@@ -18,7 +18,7 @@ from proxy.errors import BadField, CircuitOpen, ProxyError, UpstreamBusy, Upstre
 from proxy.meter import Meter
 from proxy.passed_usage import passed_tokens
 from proxy.types import Head, Target
-from proxy.types.passthrough import USES_NOTHING
+from proxy.types.way import USES_NOTHING
 from proxy.upstream.answer_reader import ANSWER_BYTES, shown_of
 from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.forwarded import OpenAttempt
@@ -68,6 +68,7 @@ def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:
     if not 200 <= reply.status < 300:
         return None
     if reply.headers.get("content-encoding", "identity").lower() != "identity":
+        asked.attempt.began = asked.record.now()  # unread as it is, it was made
         raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
     most = asked.target.upstream.max_answer_bytes or ANSWER_BYTES
     passed = passed_head(reply.status, reply.headers, most)

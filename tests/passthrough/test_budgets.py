@@ -128,9 +128,11 @@ async def test_what_costs_nothing_passes_a_spent_budget(
         assert (await post(client, "/v1/images/generations", ASKED))[0] == 429
         upstream.answer_with(answer({"results": []}))
         moderated = await post(client, "/v1/moderations", {"model": "free", "input": "x"})
-        await proxy.sink.wait(3)
+        async with client.get("/v1/files", headers=BEARER) as response:
+            looked_up = response.status, response.headers["x-headrace-cost-usd"]
+        await proxy.sink.wait(4)
 
-    assert moderated == (200, "0")
+    assert moderated == looked_up == (200, "0")
 
 
 async def test_what_is_for_its_paths_alone_takes_no_chat(

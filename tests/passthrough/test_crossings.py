@@ -288,7 +288,6 @@ async def cut_json(asked: Asked, wire: Wire) -> None:
     wire.cut()
 
 
-@pytest.mark.parametrize("body", [JSON_BODY, FORM_BODY], ids=["json", "form"])
 @pytest.mark.parametrize(
     "ending",
     [
@@ -301,7 +300,7 @@ async def cut_json(asked: Asked, wire: Wire) -> None:
         (answer({"error": {"message": "no"}}, 400), 400, "client_error", 0),
         (answer({"error": {"message": "no"}}, 404), 404, "upstream_error", 0),
         (answer({"error": {"message": "no"}}, 500), 502, "upstream_error", 0),
-        (answer({}, 200, "content-encoding: gzip"), 502, "upstream_error", 0),
+        (answer({}, 200, "content-encoding: gzip"), 502, "upstream_error", None),
         (cut_before_head(), 502, "upstream_error", 0),
         (cut_amid, 0, "upstream_error", None),
         (cut_json, 502, "upstream_error", None),
@@ -309,7 +308,6 @@ async def cut_json(asked: Asked, wire: Wire) -> None:
 )
 async def test_every_way_out_leaves_one_record_and_its_money(
     ending: tuple[Script, int, str, int | None],
-    body: dict[str, Any],
     tmp_path: Path,
     upstream: ScriptedUpstream,
 ) -> None:
@@ -318,10 +316,10 @@ async def test_every_way_out_leaves_one_record_and_its_money(
     limit = "limits: [{name: l, concurrency: 1}, {name: m, usd: 5 per day}]"
     async with under(tmp_path, upstream, limit) as (proxy, client):
         if status:
-            assert (await sent(client, **body))[0] == status
+            assert (await sent(client, **FORM_BODY))[0] == status
         else:
             with pytest.raises(aiohttp.ClientPayloadError):
-                await sent(client, **body)
+                await sent(client, **FORM_BODY)
         [record] = await proxy.sink.wait()
         upstream.then(answer({}))
         assert (await sent(client, json=RERANK))[0] == 200  # its place is free again
@@ -331,10 +329,8 @@ async def test_every_way_out_leaves_one_record_and_its_money(
     assert record.outcome == outcome
     if cost is not None:
         assert record.billing.cost == cost
-    elif outcome == "success":
+    else:
         assert (record.billing.source, record.billing.cost) == ("unknown", None)
-    elif "json" in body:
-        assert record.billing.source == "partial_estimate"
     charged = sum(charge.cost for charge in record.charges)
     assert charged == record.billing.cost or (charged and record.billing.cost is None)
     asked = 'deployment="search-answers",dialect="openai",endpoint="passthrough"'

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, Path_
-from proxy.types.passthrough import USES_NOTHING, PassedPath
+from proxy.types.passthrough import PassedPath
+from proxy.types.way import USES_NOTHING
 
 STORED = frozenset(
     {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}

@@ -1,0 +1,237 @@
+"""Every way out of a call that is passed on, priced or not, with and without ``most_usd``: what it
+used and what it is charged, and that budget, ledger, metrics, log and record say the same."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from proxy.emit.log import canonical
+from proxy.estimate import body_quarters, whole_tokens
+from proxy.ledger.audit import audit
+from proxy.settings import LedgerAt
+from tests.conftest import KEY, running_proxy
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    cut_before_head,
+    event,
+    hang,
+    head,
+    piece,
+)
+from tests.ledger.kept import kept
+from tests.passthrough.world import BEARER, digest
+from tests.servers import eventually
+from tests.test_conservation import summed
+
+MOST = 200_000_000  # nano-USD
+USED = {"usage": {"total_tokens": 7}}
+REPORTED = 7 * 5000  # nano-USD
+CHUNKED = "transfer-encoding: chunked"
+
+
+def begun(media_type: str, first: bytes, *, cut: bool = False) -> Script:
+    """Begin an answer, and then break off, or say nothing until the other side leaves."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, media_type, CHUNKED), piece(first))
+        if cut:
+            wire.cut()
+        await asked.closed.wait()
+
+    return script
+
+
+async def endless(asked: Asked, wire: Wire) -> None:
+    await wire.send(head(200, "application/json", CHUNKED))
+    while not asked.closed.is_set():
+        await wire.send(piece(b'["' + b"x" * 4096 + b'"]'))
+        await asyncio.sleep(0)
+
+
+class Way(NamedTuple):
+    """How a call goes, and what it has used: as ``reported``, ``partly`` so, ``unknown``, or
+    ``nothing``. Its client has ``left`` or not."""
+
+    script: Script
+    used: str
+    left: bool = False
+
+
+SOUND, EVENTS = "audio/mpeg", "text/event-stream"
+WAYS: dict[str, Way] = {
+    "says-usage": Way(answer(USED), "reported"),
+    "says-nothing": Way(answer({}), "unknown"),
+    "bytes": Way(answer(b"\xff", media_type=SOUND), "unknown"),
+    "empty": Way(answer(b"", media_type=SOUND), "unknown"),
+    "left-before-head": Way(hang(), "unknown", left=True),
+    "left-midway": Way(begun(SOUND, b"\xff"), "unknown", left=True),
+    "left-after-usage": Way(begun(EVENTS, event(USED)), "partly", left=True),
+    "total-timeout": Way(hang(), "unknown"),
+    "idle-timeout": Way(begun(SOUND, b"\xff"), "unknown"),
+    "gone-before-head": Way(cut_before_head(), "nothing"),
+    "gone-midway": Way(begun(SOUND, b"\xff", cut=True), "unknown"),
+    "gone-midway-in-json": Way(begun("application/json", b'{"a', cut=True), "unknown"),
+    "too-long": Way(endless, "unknown"),
+    "garbled": Way(answer(b"{"), "unknown"),
+    "encoded": Way(answer(b"\x1f\x8b", 200, "content-encoding: gzip"), "unknown"),
+    "blocked": Way(answer({"text": "hippo"}), "unknown"),
+    "blocked-with-usage": Way(answer({"text": "hippo", **USED}), "reported"),
+    "refused": Way(answer({"error": {"message": "no"}}, 400), "nothing"),
+    "not-found": Way(answer({"error": {"message": "no"}}, 404), "nothing"),
+    "denied": Way(answer({"error": {"message": "no"}}, 401), "nothing"),
+    "overloaded": Way(answer({}, 503), "nothing"),
+    "broken": Way(answer({}, 500), "nothing"),
+}
+BODY = {"prompt": "q" * 400}
+ESTIMATE = whole_tokens(body_quarters(BODY)) * 5000
+
+
+class Price(NamedTuple):
+    """What a deployment says of money: in its policy, of ``REPORTED``, and of what is not known."""
+
+    target: str
+    path: str
+    reported: int | None
+    claimed: int
+    unknown: int | None = None
+
+
+PRICED, MOST_USD = ", price: {input: 5, output: 40}", ", most_usd: 0.2"
+PRICES = {
+    "priced-most": Price(PRICED, MOST_USD, REPORTED, MOST),
+    "priced": Price(PRICED, "", REPORTED, ESTIMATE),
+    "unpriced-most": Price("", MOST_USD, None, MOST),
+    "unpriced": Price("", "", None, 0),
+    "free": Price(", price: {input: 0, output: 0}", MOST_USD, 0, MOST, unknown=0),
+}
+
+
+def expected(name: str, way: str, method: str) -> tuple[str, int | None, int]:
+    """Return the source of a call's usage, its cost, and what budgets are charged, in nano-USD."""
+    price, used = PRICES[name], WAYS[way].used
+    if method == "GET" or used == "nothing":
+        return "none", 0, 0
+    source, cost = {
+        "reported": ("provider", price.reported),
+        "partly": ("partial_estimate", price.reported and ESTIMATE),
+        "unknown": ("unknown", price.unknown),
+    }[used]
+    return source, cost, price.claimed if cost is None else cost
+
+
+def world(upstream: str) -> str:
+    deployments = "".join(
+        f"""
+  {name}:
+    targets: [{{upstream: openai, model: {name}-1{price.target}}}]
+    passthrough:
+      - {{path: '/ways/{{way}}', to: '/{name}/{{way}}', methods: [GET, POST]{price.path}}}
+    policy: here"""
+        for name, price in PRICES.items()
+    )
+    return f"""
+upstreams:
+  openai:
+    dialect: openai
+    base_url: '{upstream}/v1'
+    breaker: off
+    max_answer_bytes: 64KiB
+    timeouts: {{first_byte: 30s, idle: 300ms, total: 60s}}
+deployments:{deployments}
+policies:
+  here:
+    match: all
+    limits: [{{name: month, usd: 900 per month, unpriced: allow, per: deployment}}]
+    output: [{{guard: keywords, words: [hippo]}}]
+    opaque: allow
+keys: {{widget: {{sha256: {digest(KEY)}, deployments: [{", ".join(PRICES)}]}}}}
+"""
+
+
+async def by_path(asked: Asked, wire: Wire) -> None:
+    await WAYS[asked.path.rpartition("/")[2]].script(asked, wire)
+
+
+async def go(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, name: str, way: str, method: str
+) -> None:
+    """Make a call; leave it once its upstream has it, or once it has begun to answer."""
+    began = asyncio.Event()
+    headers = {**BEARER, "x-headrace-deployment": name}
+    if way == "total-timeout":
+        headers["x-litellm-timeout"] = "0.5"
+    body: dict[str, Any] = {} if method == "GET" else {"json": BODY}
+
+    async def call() -> None:
+        with suppress(aiohttp.ClientError):
+            async with client.request(method, f"/ways/{way}", headers=headers, **body) as response:
+                began.set()
+                await response.read()
+
+    def taken() -> bool:
+        path = f"/{name}/{way}"
+        return any((asked.method, asked.path) == (method, path) for asked in upstream.requests)
+
+    task = asyncio.ensure_future(call())
+    if WAYS[way].left:
+        await eventually(taken)
+        if way != "left-before-head":
+            await began.wait()
+        task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_every_account_of_every_way_out_says_the_same(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    path = tmp_path / "ledger"
+    upstream.answer_with(by_path)
+    calls = [(name, way, method) for name in PRICES for way in WAYS for method in ("GET", "POST")]
+    async with (
+        running_proxy(
+            tmp_path / "policies", world(upstream.url), ledger=LedgerAt("sqlite", path)
+        ) as proxy,
+        aiohttp.ClientSession(
+            base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)
+        ) as client,
+    ):
+        for late in (False, True):  # whose time is short goes when nobody else is on its way
+            some = [each for each in calls if (each[1] == "total-timeout") == late]
+            await asyncio.gather(*(go(client, upstream, *each) for each in some))
+        records = await proxy.sink.wait(len(calls))
+        async with client.get(f"{proxy.admin}/metrics") as response:
+            metrics = await response.text()
+
+    wrong = {}
+    for record in records:
+        name, way = record.plan.deployment, record.head.passed.path.rpartition("/")[2]
+        billing, method = record.billing, record.head.method
+        charged = sum(each.cost for each in record.charges)
+        seen = (billing.source, billing.cost, charged)
+        if seen != expected(name, way, method):
+            wrong[name, way, method] = seen, expected(name, way, method)
+    assert not wrong, "\n".join(map(str, wrong.items()))
+    assert len(records) == len(calls) == summed(metrics, "headrace_requests_total")
+    assert audit(path).violations == ()
+    money = sum(record.billing.cost or 0 for record in records)
+    assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
+    assert money == sum(row["cost_nano_usd"] or 0 for row in kept(path))
+    lines = [canonical(record)["cost_usd"] for record in records]
+    assert money == sum(Decimal(str(each or 0)) for each in lines) * 10**9
+    unknown = [record for record in records if record.billing.cost is None]
+    assert len(unknown) == lines.count(None)
+    used = [row for row in kept(path, "attempts") if row["usage_source"] != "none"]
+    assert len(unknown) == [row["cost_nano_usd"] for row in used].count(None)
+    assert len(unknown) == summed(metrics, "headrace_unpriced_requests_total")
+    charged = sum(each.cost for record in records for each in record.charges)
+    assert charged == sum(row["cost_nano_usd"] for row in kept(path, "charges"))
