@@ -136,10 +136,10 @@ class Call:
 
     @property
     def is_once(self) -> bool:
-        """True if it begins a response in the background, or writes into a conversation that its
-        provider keeps: sent twice, it would be there twice, and one of them nobody would know."""
-        writes = self.pin is not None and self.pin.is_conversation and self.head.method == "POST"
-        return self.background or writes
+        """True if it begins a response in the background, or a conversation, or writes into one:
+        sent twice, it would be there twice, and one of them nobody would know."""
+        talks = self.pin.is_conversation if self.pin else self.head.endpoint == "conversations"
+        return self.background or (talks and self.head.method == "POST")
 
 
 @frozen

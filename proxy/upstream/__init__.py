@@ -120,7 +120,7 @@ class Upstreams:
     ) -> Forwarded:
         """Ask target by target, each again after failures that the policy says may pass."""
         failures: list[ProxyError] = []
-        once = context.call.pin is not None and context.call.is_once
+        once = context.call.head.endpoint in LEANING and context.call.is_once
         at, tries, fresh = 0, 1, once
         while True:
             target = targets[at]
@@ -311,20 +311,16 @@ async def _refuse(reply: Reply, upstream: Upstream) -> NoReturn:
 
 def _is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:
     """True if a call that has failed may be sent once more, as all may that only ask."""
-    if context.plan.passed is None:
-        return not context.call.is_once or _is_untaken(context, failure)
-    from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
+    path = context.plan.passed
+    if path is not None:
+        from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
 
-    return passed.is_safe_again(context, failure)
-
-
-def _is_untaken(context: AttemptContext, failure: ProxyError) -> bool:
-    """True if no upstream can have done what a call wants, as it has said itself, or never had the
-    whole request."""
-    if isinstance(failure, (BadField, CircuitOpen, UpstreamBusy)):
+        return passed.is_safe_again(context, path, failure)
+    if not context.call.is_once:
         return True
-    attempt = context.record.attempts[-1]
-    return attempt.sent is None or attempt.status in UNTAKEN
+    from proxy.upstream.untaken import is_untaken  # noqa: PLC0415  # as above
+
+    return is_untaken(failure, context.record.attempts)
 
 
 def _warnings(request: UpstreamRequest) -> list[str]:
@@ -354,7 +350,5 @@ def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
     return build_request(call, target, asks, spoken, context.model_leg.changes_for(target))
 
 
-UNTAKEN = frozenset({429, 503})
-"""Statuses by which an upstream says that it has not begun."""
 HEADS = {streamed: Head(streamed) for streamed in (False, True)}
 """Those of answers of which there is nothing else to say."""

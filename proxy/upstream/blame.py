@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections import deque
 from typing import Any
+from urllib.parse import parse_qsl
 
 from proxy.errors import UpstreamNotFound, UpstreamRefused
 from proxy.types import Call, Target
-from proxy.types.way import ABOUT_STATE
 
 UNKNOWN = frozenset({404, 405, 410})
 MODEL_CODES = frozenset(
@@ -31,6 +31,8 @@ OF_OTHERS = frozenset({"args", "arguments", "metadata"})
 """Members whose names are those of a client's own things."""
 OWN_IDS = frozenset({"call_id", "tool_call_id", "tool_use_id", "user_id"})
 """Ids that name nothing that an upstream keeps."""
+NO_NAMES = frozenset({"include", "include[]", "limit", "order", "purpose"})
+"""What a query may say without naming a thing."""
 MOST_VALUES = 10_000  # of a body that are looked at
 
 
@@ -59,12 +61,17 @@ def _is_policys_fault(error: UpstreamRefused, call: Call, target: Target) -> boo
 
 
 def _is_about_what_is_kept(call: Call) -> bool:
-    """True if a client says in the path which thing of those that an upstream keeps is meant, or
-    leans on one."""
+    """True if a client says in the path or its query which thing of those that an upstream keeps is
+    meant, or leans on one."""
     passed = call.head.passed
-    if passed is not None and passed.path != call.head.route:
+    if passed is not None and (passed.path != call.head.route or _names_any(passed.query)):
         return True
-    return call.head.endpoint in ABOUT_STATE or call.pin is not None
+    return call.pin is not None
+
+
+def _names_any(query: str) -> bool:
+    """True if a query names a thing, such as the one after which a page begins."""
+    return any(name not in NO_NAMES for name, _ in parse_qsl(query))
 
 
 def _has_ids(body: dict[str, Any]) -> bool:

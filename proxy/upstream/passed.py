@@ -14,18 +14,18 @@ from proxy.dialects.passed_answer import (
 )
 from proxy.dialects.reading import AnswerReader
 from proxy.dialects.upstream_request import UpstreamRequest
-from proxy.errors import BadField, CircuitOpen, ProxyError, UpstreamBusy, UpstreamInvalid
+from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.meter import Meter
 from proxy.passed_usage import passed_tokens
 from proxy.types import Head, Target
+from proxy.types.passthrough import PassedPath
 from proxy.types.way import USES_NOTHING
 from proxy.upstream.answer_reader import ANSWER_BYTES, shown_of
 from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
+from proxy.upstream.untaken import is_untaken
 from proxy.usage import Json, Tokens
-
-NOT_ASKED = (BadField, CircuitOpen, UpstreamBusy)
 
 
 def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
@@ -50,17 +50,15 @@ def _no_tokens(data: Json) -> Tokens | None:
     return None
 
 
-def is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:
+def is_safe_again(context: AttemptContext, path: PassedPath, failure: ProxyError) -> bool:
     """True if a call that has failed may be sent once more, there or elsewhere: nobody can have
     taken it, or it changes nothing."""
-    path, upload = context.plan.passed, context.call.upload
-    if path is None:
-        return True
+    upload = context.call.upload
     if upload is not None and upload.begun:
         return False
-    if isinstance(failure, NOT_ASKED) or path.may_repeat(context.call.head.method):
+    if path.may_repeat(context.call.head.method):
         return True
-    return context.record.attempts[-1].sent is None
+    return is_untaken(failure, context.record.attempts)
 
 
 def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
@@ -35,6 +36,12 @@ from proxy.upstream.reply import Reply
 
 ERROR_BYTES = 64 * 1024
 ERROR_S = 5.0
+BARE = re.compile(
+    r"(not found|method not allowed|(404 )?page not found|no route matched.*|invalid url\b.*"
+    r"|cannot (get|post|delete|put|patch) /.*)\.?",
+    re.IGNORECASE,
+)
+"""What web frameworks, gateways and OpenAI say of any path that nobody serves."""
 MAX_RETRY_AFTER_S = 3600.0
 
 
@@ -67,7 +74,7 @@ def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody)
         text = _message(error, upstream) or f"The upstream refused the request ({status})."
         param = None if error.param is None else concealed(error.param, upstream)
         refused = UpstreamRefused(text, upstream_status=status, param=param)
-        refused.in_words = error != ErrorBody()
+        refused.in_words = error != ErrorBody() and not _is_bare(error)
         return refused.worded(error.code, error.type)
     if meaning == "forbidden":
         text = f"The upstream does not permit this to the proxy's key ({status})."
@@ -79,6 +86,12 @@ def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody)
     )
     unavailable.retry_after_s = retry_after(reply.headers)
     return unavailable.worded(error.code, error.type)
+
+
+def _is_bare(error: ErrorBody) -> bool:
+    """True if an error says no more than that nobody serves the path."""
+    is_coded = error.code is not None and not error.code.isdigit()
+    return not is_coded and BARE.fullmatch(error.message or "") is not None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

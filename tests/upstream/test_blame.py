@@ -15,6 +15,7 @@ TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-small")
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 FILE_PART = {"type": "file", "file": {"file_id": "file-9"}}
 WITH_FILE = {"messages": [{"role": "user", "content": [FILE_PART]}]}
+FILES = ("/v1/files", "/v1/files")
 PINNED = Pin("openai", "m", "resp_1", "resp_s")
 TOOL = {"type": "object", "properties": {"order_id": {"type": "string"}, "file": {"enum": ["a"]}}}
 OWN_NAMES = {
@@ -32,10 +33,11 @@ def call(
     endpoint: Endpoint = "chat",
     passed: tuple[str, str] | None = None,
     pin: Pin | None = None,
+    query: str = "",
 ) -> Call:
     """A call, of a listed path and of the client's where it is passed on."""
     route, path = passed or ("/v1/chat/completions", "")
-    given = None if passed is None else PassedRequest(path)
+    given = None if passed is None else PassedRequest(path, query)
     head = RequestHead("openai", endpoint, route, "req_1", passed=given)
     return Call(head, body, pin=pin)
 
@@ -81,6 +83,15 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
             call({}, "passthrough", ("/v1/images/edits", "/v1/images/edits")),
             id="a path that names nothing",
         ),
+        pytest.param(
+            refused(404),
+            call({}, "passthrough", FILES, query="limit=2&order=asc"),
+            id="a query that names nothing",
+        ),
+        pytest.param(refused(404), call({}, "conversations"), id="conversations, which nobody has"),
+        pytest.param(
+            refused(404, in_words=False), call({}, "stored", pin=PINNED), id="a path of no API"
+        ),
     ],
 )
 def test_the_model_and_the_path_are_named_by_the_policy(
@@ -101,7 +112,12 @@ def test_the_model_and_the_path_are_named_by_the_policy(
         pytest.param(refused(404), of_file(), id="a file that is gone"),
         pytest.param(refused(404, message="no gpt-small"), of_file(), id="in whatever words"),
         pytest.param(refused(405), of_file(), id="a thing that is not deleted"),
-        pytest.param(refused(404), call({}, "stored"), id="a response that is gone"),
+        pytest.param(refused(404), call({}, "stored", pin=PINNED), id="a response that is gone"),
+        pytest.param(
+            refused(404),
+            call({}, "passthrough", FILES, query="limit=2&after=file-9"),
+            id="a page after a file that is gone",
+        ),
         pytest.param(refused(404), call(WITH_FILE), id="a file in a chat"),
         pytest.param(refused(404), call({"input_file_id": "f"}, "passthrough"), id="in a body"),
         pytest.param(refused(404), call(pin=PINNED), id="a state"),

@@ -40,13 +40,12 @@ def test_what_an_upstream_asks_for_becomes_a_sane_number(
 
 
 class Said:
-    """A reply of an upstream that finds the request at fault."""
+    """A reply that is no answer, with its body."""
 
-    status = 400
-
-    def __init__(self, error: dict[str, str]) -> None:
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
         self.headers: dict[str, str] = {}
-        self._pieces = [orjson.dumps({"error": error}), b""]
+        self._pieces = [body, b""]
 
     async def read(self) -> bytes:
         return self._pieces.pop(0)
@@ -56,12 +55,63 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
     key = "sk-upstream-" + "s" * 40
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9", api_key=Secret(key))
     long = "x" * (MAX_TEXT - 30) + key
-    said = Said({"message": long, "param": f"{key} {'p' * 5000}"})
+    said = orjson.dumps({"error": {"message": long, "param": f"{key} {'p' * 5000}"}})
 
-    error = await refusal(said, upstream)  # type: ignore[arg-type]  # what it reads of a reply
+    error = await refusal(Said(400, said), upstream)  # type: ignore[arg-type]  # what it reads of a reply
 
     assert isinstance(error, UpstreamRefused)
     assert "sk-" not in error.message
     assert error.param is not None
     assert "sk-" not in error.param
     assert len(error.param) <= MAX_ID
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "in_words"),
+    [
+        pytest.param(404, b'{"detail": "Not Found"}', False, id="FastAPI"),
+        pytest.param(405, b'{"detail": "Method Not Allowed"}', False, id="another method"),
+        pytest.param(
+            404,
+            b'{"error": {"message": "Not Found", "type": "Not Found", "param": null, "code": 404}}',
+            False,
+            id="vLLM",
+        ),
+        pytest.param(
+            404,
+            b'{"timestamp": "x", "status": 404, "error": "Not Found", "path": "/v1"}',
+            False,
+            id="Spring",
+        ),
+        pytest.param(
+            404,
+            b'{"message": "Cannot POST /v1", "error": "Not Found", "statusCode": 404}',
+            False,
+            id="Nest",
+        ),
+        pytest.param(404, b'{"message": "no Route matched with those values"}', False, id="Kong"),
+        pytest.param(
+            404,
+            b'{"error": {"message": "Invalid URL (POST /v2)", "type": "invalid_request_error"}}',
+            False,
+            id="OpenAI",
+        ),
+        pytest.param(404, b"404 page not found", False, id="Go"),
+        pytest.param(404, b'{"error": {"message": "Response not found."}}', True, id="a response"),
+        pytest.param(
+            404,
+            b'{"error": {"message": "Not found", "code": "file_not_found"}}',
+            True,
+            id="a word for it",
+        ),
+    ],
+)
+async def test_a_path_that_nobody_serves_has_no_words_of_an_api(
+    status: int, body: bytes, in_words: bool
+) -> None:
+    upstream = Upstream("openai", "openai", "http://127.0.0.1:9")
+
+    error = await refusal(Said(status, body), upstream)  # type: ignore[arg-type]  # as above
+
+    assert isinstance(error, UpstreamRefused)
+    assert error.in_words == in_words
