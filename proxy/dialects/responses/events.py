@@ -13,7 +13,15 @@ import orjson
 
 from proxy.dialects import sse
 from proxy.dialects.pieces import dump
-from proxy.dialects.responses.reading import IN_CHAT, Place, member, number, objects, type_of
+from proxy.dialects.responses.reading import (
+    IN_CHAT,
+    PARTIAL_JSON,
+    Place,
+    member,
+    number,
+    objects,
+    type_of,
+)
 from proxy.dialects.responses.words import (
     BY_DONE,
     BY_PART,
@@ -34,6 +42,8 @@ from proxy.dialects.responses.writing import (
     text_part,
 )
 from proxy.types import Call, Chunk, Json, Untouched
+
+_AS_CAME = {PARTIAL_JSON: "delta"}
 
 
 def event(kind: str, document: bytes) -> bytes:
@@ -143,8 +153,9 @@ class ResponseEvents:
         inner = block.get("delta")
         if isinstance(inner, dict):
             at = number(block.get("index"))
-            where = {"item_id": self._items.get(at, {}).get("id"), "output_index": at}
-            made.append({**where, **inner})
+            inner = {_AS_CAME.get(name, name): each for name, each in inner.items()}
+            known = self._items.get(at, {}).get("id")
+            made.append({"item_id": known, **inner} if known else inner)
 
     def _say_call(self, call: Json, block: Json, made: list[Json]) -> None:
         custom = isinstance(call.get("custom"), dict) or call.get("type") == "custom"

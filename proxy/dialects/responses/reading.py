@@ -35,6 +35,9 @@ UNFINISHED = ("queued", "in_progress")
 
 _LETS_GO = (".added", ".done")
 _OF_ITEM = frozenset({"response.output_item.added", "response.output_item.done"})
+_OF_ARGUMENTS = "_arguments.delta"
+PARTIAL_JSON = "partial_json"
+"""Where the text of such a delta stands, as in Messages: guards read it as JSON."""
 _OVERTAKES = frozenset({"response.output_text.annotation.added"})
 IN_CHAT: Mapping[str, str] = {
     "text": "content",
@@ -221,16 +224,21 @@ class ResponseTurn:
             self._items[at] = kind == "response.output_item.done"
         if not self._own:
             return self._crossed(kind, event)
-        if kind.endswith(".delta") and isinstance(event.get("delta"), str):
-            kept = {name: each for name, each in event.items() if name not in _NOT_KEPT}
-            at = number(event.get("output_index"))
-            return self._delta({"block": {"index": at, "delta": kept}})
+        if kind.endswith(".delta"):
+            return self._as_it_came(kind, event)
         if kind == "response.output_item.added":
             self._called(event)
         rest, new = self._new_of(kind, event)
         lets_go = kind.endswith(_LETS_GO) and kind not in _OVERTAKES
         place = new.pop("block", {})
         return self._delta({**new, "block": {**place, "start" if lets_go else "event": rest}})
+
+    def _as_it_came(self, kind: str, event: Json) -> list[Json]:
+        """Return a delta that has no place in a chat."""
+        kept = {name: each for name, each in event.items() if name not in _NOT_KEPT}
+        if kind.endswith(_OF_ARGUMENTS) and isinstance(event.get("delta"), str):
+            kept[PARTIAL_JSON] = kept.pop("delta")
+        return self._delta({"block": {"index": number(event.get("output_index")), "delta": kept}})
 
     def _of_response(self, kind: str, event: Json) -> list[Json]:
         response = member(event.get("response"))

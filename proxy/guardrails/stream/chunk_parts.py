@@ -3,7 +3,7 @@ choices it ends; and chunks that hold a part of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.guardrails.text.frame import Level, is_silent
@@ -20,8 +20,10 @@ _CONTENT: Path = ("delta", "content")
 _BLOCK: Path = ("delta", "block")  # what is beside a text of Messages
 _WHOLE: tuple[Path, ...] = (("start",), ("event",))
 _TYPE: Path = ("delta", "type")
+_DELTA: Path = (*_BLOCK, "delta")  # a delta that chat has no place for, as it came
 _CITATION: Path = ("delta", "citation")
 _ENDS = frozenset({"index", "finish_reason"})  # what the end of a choice has, whatever is in it
+_NUMBERED = ("index", "id", "type")  # what tells an item of a list from others
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
 
 TextPlace = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
@@ -97,7 +99,24 @@ def text_place(data: Json, path: Path) -> TextPlace:
     if path[2:] == _CONTENT and isinstance(place, int):  # as nearly always
         return index_of(data["choices"][place], place), _CONTENT
     choice, steps = _numbered(data, path)
-    return choice, steps[: parts_of(steps)]
+    within = steps[: parts_of(steps)]
+    if steps[:3] != _DELTA:
+        return choice, within
+    delta = data["choices"][place]["delta"]["block"]["delta"]
+    return choice, (*_DELTA, *_names_of_delta(delta), *within[3:])
+
+
+def _names_of_delta(delta: Any) -> Iterator[str | int]:
+    """Return by what a client tells the text of a delta from those of others that take turns with
+    it: its type, and the number of its part."""
+    for name, value in delta.items() if isinstance(delta, dict) else ():
+        if isinstance(value, str | int) and (name == "type" or _is_number(name)):
+            yield value
+
+
+def _is_number(name: str) -> bool:
+    """True if a member of a delta says of which part or item it is."""
+    return name.endswith("_index")
 
 
 def place_of(data: Json, path: Path) -> Path | TextPlace:
@@ -155,7 +174,7 @@ def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
             new.append(0)
             continue
         level = tuple(each for each in path[:depth] if isinstance(each, str))
-        names = ("index", "id", "type")
+        names = _NUMBERED if path[2:depth] != _DELTA else (*_NUMBERED, *filter(_is_number, above))
         kept = {name: above[name] for name in names if _is_kept(name, above, level)}
         made = {**kept, step: made}
         if depth == 2:

@@ -43,6 +43,8 @@ from proxy.types import Chunk, Json
 MOST_STREAMS = 1024  # texts of one answer that are held at once
 MOST_NAME = 1024  # characters of the names on the way to one
 
+ARGUMENTS = frozenset({"arguments", "partial_json"})  # JSON inside of a string
+
 _FORMS = frozenset({"delta", "message", "text"})  # where a choice says what it says
 
 
@@ -329,4 +331,4 @@ def _size(place: TextPlace) -> int:
 
 
 def _is_arguments(place: TextPlace) -> bool:
-    return place[1][-1] == "arguments"
+    return place[1][-1] in ARGUMENTS
