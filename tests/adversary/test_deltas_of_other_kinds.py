@@ -4,6 +4,7 @@ several of them are cut, and whatever turns they take, guards read each as its c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import orjson
@@ -13,13 +14,16 @@ from hypothesis import strategies as st
 
 from proxy.dialects.messages.writing import MessageEvents
 from proxy.dialects.responses.events import ResponseEvents
+from proxy.dialects.responses.words import KINDS
 from proxy.errors import GuardBlocked
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.placeholders import Masks
 from proxy.types import Chunk
 from tests.adversary.test_items_in_turns import (
     CARD,
+    CLIENTS,
     DRAWS,
+    ITEMS,
     SAYS,
     call_of,
     chunks_of,
@@ -27,6 +31,9 @@ from tests.adversary.test_items_in_turns import (
     drawn,
     guarded,
     in_turns,
+    item,
+    part_events,
+    shown,
 )
 from tests.adversary.test_turns_of_dialects import chunks_of as chunks_between
 from tests.dialects.test_anthropic import events_of
@@ -142,3 +149,28 @@ def test_what_a_tool_of_the_provider_is_asked_stays_json(form: str, at: int) -> 
 
     assert masked == {"card": "[CARD]", "q": f"see {placeholder}"}
     assert arguments_of(form, back)["q"] == f"see {value}"
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [pair for pair in product(CLIENTS, ITEMS) if pair != ("messages", "input")],  # has none
+)
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, len(SAYS)), CUTS)
+def test_a_text_that_begins_with_its_part_is_read_as_one(
+    form: str, kind: str, at: int, cuts: list[int]
+) -> None:
+    begun, *pieces = SAYS[:at], *cut(SAYS[at:], cuts)
+    whole, where = item(0, kind, [SAYS]), {"output_index": 0, "item_id": "it_0"}
+    events = part_events(where, kind, 0, pieces)
+    rest: Json = {KINDS[kind].member: begun}
+    if "part" in events[0]:
+        events[0]["part"] |= rest
+        rest = {KINDS[kind].within: []}
+    added = {"type": "response.output_item.added", "output_index": 0, "item": {**whole, **rest}}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": whole}
+    came = chunks_of(form, response_events([added, *events, done], whole=response(whole)))
+
+    assert SAYS in str(shown(form, came))
+    assert SAYS.replace(CARD, "[CARD]") in str(safe := shown(form, guarded(came, "mask")[0]))
+    assert "1111 1111" not in str(safe)

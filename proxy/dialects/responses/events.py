@@ -16,7 +16,6 @@ from proxy.dialects.pieces import dump
 from proxy.dialects.responses.reading import (
     IN_CHAT,
     PARTIAL_JSON,
-    Place,
     member,
     number,
     objects,
@@ -29,6 +28,7 @@ from proxy.dialects.responses.words import (
     ENDS,
     KINDS,
     OF_RESPONSE,
+    Place,
 )
 from proxy.dialects.responses.writing import (
     call_item,
@@ -43,7 +43,7 @@ from proxy.dialects.responses.writing import (
 )
 from proxy.types import Call, Chunk, Json, Untouched
 
-_AS_CAME = {PARTIAL_JSON: "delta"}
+_IN_EVENTS = {PARTIAL_JSON: "delta"}
 
 
 def event(kind: str, document: bytes) -> bytes:
@@ -153,7 +153,7 @@ class ResponseEvents:
         inner = block.get("delta")
         if isinstance(inner, dict):
             at = number(block.get("index"))
-            inner = {_AS_CAME.get(name, name): each for name, each in inner.items()}
+            inner = {_IN_EVENTS.get(name, name): each for name, each in inner.items()}
             known = self._items.get(at, {}).get("id")
             made.append({"item_id": known, **inner} if known else inner)
 

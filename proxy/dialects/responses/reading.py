@@ -20,6 +20,7 @@ from proxy.dialects.responses.words import (
     ENDS,
     KINDS,
     OF_RESPONSE,
+    Place,
 )
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
@@ -50,8 +51,6 @@ IN_CHAT: Mapping[str, str] = {
 _ELSEWHERE = frozenset({"created_at", "error", "id", "model", "object", "output", "usage"})
 _TOP = _ELSEWHERE | ECHOED.keys()
 _NOT_KEPT = frozenset({"item_id", "obfuscation", "sequence_number"})
-Place = tuple[int, str, int]
-"""Where a text stands: the number of its item, its kind, and the number of its part."""
 
 
 def number(value: Any) -> int:
@@ -200,14 +199,17 @@ class ResponseTurn:
     """Reads the events of one stream, in chat's form. With ``own`` each makes one chunk, which
     keeps what is beside it."""
 
-    __slots__ = ("_calls", "_head", "_items", "_own", "_seen")
+    __slots__ = ("_begun", "_calls", "_head", "_items", "_own", "_seen")
 
     def __init__(self, *, own: bool) -> None:
+        from proxy.dialects.responses.begun_texts import BegunTexts  # noqa: PLC0415  # of streams
+
         self._own = own
         self._head = _head({}, "chat.completion.chunk")
         self._calls: dict[int, int] = {}  # the number of each call among the tools, by its item
         self._items: dict[int, bool] = {}  # that have begun in events of their own: True once over
         self._seen: set[Place] = set()
+        self._begun = BegunTexts()
 
     def feed(self, event: Json) -> list[Json]:
         """Return an event as chunks; none for one that says nothing in chat's form, nor for one
@@ -225,7 +227,7 @@ class ResponseTurn:
         if not self._own:
             return self._crossed(kind, event)
         if kind.endswith(".delta"):
-            return self._as_it_came(kind, event)
+            return self._beyond_chat(kind, event)
         if kind == "response.output_item.added":
             self._called(event)
         rest, new = self._new_of(kind, event)
@@ -233,7 +235,7 @@ class ResponseTurn:
         place = new.pop("block", {})
         return self._delta({**new, "block": {**place, "start" if lets_go else "event": rest}})
 
-    def _as_it_came(self, kind: str, event: Json) -> list[Json]:
+    def _beyond_chat(self, kind: str, event: Json) -> list[Json]:
         """Return a delta that has no place in a chat."""
         kept = {name: each for name, each in event.items() if name not in _NOT_KEPT}
         if kind.endswith(_OF_ARGUMENTS) and isinstance(event.get("delta"), str):
@@ -292,11 +294,7 @@ class ResponseTurn:
             place, item = self._called(event), member(event.get("item"))
             if place is None:
                 return []
-            call = tool_call(item)
-            inner = call["custom" if call["type"] == "custom" else "function"]
-            for name in ("arguments", "input"):
-                if name in inner:
-                    inner[name] = ""
+            call = tool_call(self._begun.take(item, number(event.get("output_index"))))
             return self._delta({"tool_calls": [{"index": place, **call}]})
         if kind == "response.output_item.done":
             item, at = member(event.get("item")), number(event.get("output_index"))
@@ -325,7 +323,8 @@ class ResponseTurn:
         kind, at = KINDS[name], number(event.get("output_index"))
         part = number(event.get(kind.part_index)) if kind.part_index else 0
         self._seen.add((at, name, part))
-        delta = self._in_chat((at, name, part), event["delta"])
+        text = self._begun.with_delta((at, name, part), event["delta"])
+        delta = self._in_chat((at, name, part), text)
         delta = delta if self._own else _without(delta, "block")
         listed = event.get("logprobs")
         return self._delta(delta, logprobs={"content": listed} if listed else None)
@@ -360,7 +359,11 @@ class ResponseTurn:
             return rest, self._in_chat((at, name, part), text)
         if isinstance(rest.get("part"), dict):
             part_at = number(event.get("content_index", event.get("summary_index")))
+            if kind.endswith(".added"):
+                rest["part"] = self._begun.take(rest["part"], at, part_at)
             rest["part"] = self._part(rest["part"], at, part_at)
+        if kind == "response.output_item.added":
+            rest["item"] = self._begun.take(member(rest.get("item")), at)
         if kind == "response.output_item.done":
             rest["item"] = self._item(member(rest.get("item")), at)
         return rest, {}
