@@ -228,7 +228,8 @@ class Counting:
         if estimated:
             self._child("headrace_usage_estimated_total", deployment, target.model).inc()
         if bill.cost is None:
-            self._child("headrace_unpriced_requests_total", *served).inc()
+            lacking = "no_usage" if bill.usage.source == "unknown" else "no_price"
+            self._child("headrace_unpriced_requests_total", *served, lacking).inc()
             return
         parts = bill.parts()
         for cost_type in parts:

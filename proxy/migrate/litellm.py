@@ -18,6 +18,7 @@ from proxy.migrate.draft import (
     referred_variables,
     slug,
 )
+from proxy.migrate.listed_price import listed_price
 from proxy.migrate.modes import ENDPOINTS, FORMS, PATHS, SERVED, passed_paths
 from proxy.migrate.providers import PROVIDERS, Provider, variable_of
 from proxy.words import MAX_NAME
@@ -164,11 +165,25 @@ def _add_model(
     target["model"] = model.removeprefix(f"{word}/")
     _add_target(draft, params, found, target)
     _add_mode(draft, info, mode, found, target, word)
-    base_model = info.text("base_model")
-    if base_model is not None and "price" not in target and base_model != target["model"]:
-        why = f"is not looked up, so the price may be unknown: give the target that of {base_model}"
-        draft.note(info.at("base_model"), why)
+    _add_price_of_base(draft, info, params, target)
     draft.note_left((item, params, info))
+
+
+def _add_price_of_base(
+    draft: Draft, info: ConfigPart, params: ConfigPart, target: dict[str, Any]
+) -> None:
+    """Add the price of the model by which LiteLLM looks up that of a target."""
+    written = info.text("base_model"), params.text("base_model")
+    base_model = written[0] or written[1]
+    if base_model is None or "price" in target or base_model == target["model"]:
+        return
+    found = listed_price(draft.upstreams[target["upstream"]], base_model)
+    if found is None:
+        why = f"has no known price: give the target that of {base_model}"
+    else:
+        target["price"] = found.price
+        why = f"is looked up once: the price of {base_model} on {found.as_of} is the target's"
+    draft.note(info.at("base_model"), why)
 
 
 def _add_mode(

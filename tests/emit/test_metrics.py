@@ -78,7 +78,8 @@ async def test_an_unknown_price_is_counted_and_costs_nothing_known(
     await call(client, model="legacy-only")
 
     found = await scraped(proxy, 1)
-    assert list(found["headrace_unpriced_requests_total"].values()) == [1]
+    [(labels, number)] = found["headrace_unpriced_requests_total"].items()
+    assert (dict(labels)["reason"], number) == ("no_price", 1)
     assert "headrace_cost_usd_total" not in found
 
 

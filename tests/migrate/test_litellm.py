@@ -213,13 +213,39 @@ def test_a_shared_cache_needs_what_the_settings_call_so() -> None:
     assert "HEADRACE_REDIS_URL and HEADRACE_CACHE_SECRET" in made.notes[0]
 
 
-def test_a_base_model_that_would_price_calls_is_told() -> None:
+@pytest.mark.parametrize(
+    ("model", "base_model", "output"),
+    [
+        ("azure/mine", "gpt-4o", 10),
+        ("azure/mine", "azure/gpt-4o", 10),
+        ("openai/mine", "gpt-4.1", 8),
+        ("openai/gpt-4o", "gpt-4o", None),
+        ("openai/mine", "ollama/gpt-4o", None),
+        ("openai/mine", "nobody-s", None),
+    ],
+)
+@pytest.mark.parametrize("part", ["model_info", "litellm_params"])
+def test_the_price_of_a_base_model_is_that_of_its_target(
+    part: str, model: str, base_model: str, output: int | None
+) -> None:
+    item = {"litellm_params": {"model": model, "api_base": "https://mine.example"}}
+    item[part] = {**item.get(part, {}), "base_model": base_model}
+
+    made = draft_of({"model_list": [{"model_name": "m", **item}]}, "c", {})
+
+    [target] = made.deployments["m"]["targets"]
+    assert target.get("price", {}).get("output") == output
+    if output is not None:
+        assert f"the price of {base_model} on 20" in made.notes[-1]
+    elif base_model != "gpt-4o":
+        assert f"give the target that of {base_model}" in made.notes[-1]
+
+
+def test_a_base_model_beside_a_price_is_not_looked_up() -> None:
     params = {"model": "openai/mine", "input_cost_per_token": 1e-6}
-    info = {"base_model": "gpt-4o"}
-    named = {"model_name": "m", "model_info": info}
+    item = {"model_name": "m", "model_info": {"base_model": "gpt-4o"}, "litellm_params": params}
 
-    priced = draft_of({"model_list": [{**named, "litellm_params": params}]}, "c", {})
-    unpriced = draft_of({"model_list": [{**named, "litellm_params": {"model": "mine"}}]}, "c", {})
+    made = draft_of({"model_list": [item]}, "c", {})
 
-    assert priced.notes == []
-    assert ["give the target that of gpt-4o" in note for note in unpriced.notes] == [True]
+    assert made.notes == []
+    assert made.deployments["m"]["targets"][0]["price"] == {"input": 1.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,9 @@ async def test_an_answer_that_says_nothing_of_usage_has_no_known_cost(
     [row] = kept(path, "attempts")
     assert (row["usage_source"], row["cost_nano_usd"], row["tokens_in"]) == ("unknown", None, None)
     assert kept(path)[0]["cost_nano_usd"] is None
-    assert 'headrace_unpriced_requests_total{deployment="pics"' in metrics
+    unpriced = re.findall(r"headrace_unpriced_requests_total\{(.*)\} 1.0", metrics)
+    assert ['deployment="pics"' in each for each in unpriced] == [True]
+    assert 'reason="no_usage"' in unpriced[0]
     [charge] = record.charges
     assert charge.cost == 200_000_000 if most else 0 < charge.cost < 1_000_000
 

@@ -72,8 +72,9 @@ METRICS = (
     Declared(
         name="headrace_unpriced_requests_total",
         kind="counter",
-        axes=(axes.UNPRICED,),
-        help="Answers that used tokens of a model without a known price.",
+        axes=(axes.UNPRICED, axes.LACKING),
+        help="Answers whose cost is unknown: they used tokens of a model without a known price, or "
+        "said nothing of their usage (no_usage), as those of paths that are passed on may.",
     ),
     Declared(
         name="headrace_usage_estimated_total",

@@ -150,6 +150,10 @@ class GuardCompiler:
         complaint. Raise ``ValueError`` for a file that cannot be read."""
         for key, name in references(config, "deployment"):
             self._context.unknown((*path, key), "deployments", "deployment", name)
+            deployment = self._context.policies.deployments.get(name)
+            if deployment is not None and deployment.only_passthrough:
+                message = f"{name} takes calls of its listed paths alone, and no guard's chat"
+                self._context.complain((*path, key), message)
         upstreams = self._context.upstreams
         named = list(references(config, "upstream"))
         for key, name in named:
