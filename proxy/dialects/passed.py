@@ -17,7 +17,7 @@ from proxy.dialects.permitted import permitted
 from proxy.dialects.pieces import dump
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest
 from proxy.dialects.ways import beside
-from proxy.errors import BadField, BadRequest
+from proxy.errors import BadField, BadRequest, NotFound
 from proxy.estimate import field_quarters
 from proxy.offload import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
@@ -29,6 +29,7 @@ from proxy.types.passthrough import (
     Upload,
     fill,
 )
+from proxy.types.target import CONTAINER_IDS
 from proxy.words import MAX_NAME
 
 MOST_PAIRS = 64  # of one query
@@ -36,6 +37,8 @@ JSON = "application/json"
 MODEL_FIELD = {"model": "model"}
 """What of a body is read here: under any spelling of its own a server may read it, too."""
 CLIENTS_PREFIX = "/v1"
+OF_CONTAINERS = CONTAINER_IDS | {"container.id"}
+"""What an upstream accepts whose containers are of one tenant: anybody's id of one leads there."""
 PASSED_HEADERS: Mapping[str, str] = {"openai-beta": ""}
 """Headers of a client that every upstream gets, if they are short words."""
 _WORD = r"[A-Za-z0-9!#$&^_.+-]{1,127}"
@@ -90,6 +93,8 @@ def build_passed(
     """Write a call for a target, whose dialect that is. Raise ``BadField`` for what no client may
     say, and ``BadRequest`` for a query that cannot be read."""
     upstream, upload = target.upstream, call.upload
+    if passed.unopened and upstream.accepts.isdisjoint(OF_CONTAINERS):
+        raise _not_given(call, passed.unopened)
     query, left_out = _query(passed.query, path)
     url, headers = _place(passed, path, upstream, dialect)
     if MODEL in url:
@@ -123,6 +128,13 @@ def _body(call: Call, target: Target) -> tuple[bytes, list[str]]:
     if "model" in body:
         body["model"] = target.model
     return dump(body, call.size), dropped
+
+
+def _not_given(call: Call, container: str) -> NotFound:
+    """Return the error for a container that was not given to the key of a call."""
+    from proxy.dialects.responses.sealing import unknown_id  # noqa: PLC0415  # few name one
+
+    return unknown_id(call.head, container, "container_id")
 
 
 def _query(query: str, path: PassedPath) -> tuple[str, bool]:

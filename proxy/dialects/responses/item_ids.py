@@ -76,15 +76,17 @@ def with_containers(call: Call, ids: ResponseIds | None) -> Call:
 
 def with_container_path(call: Call, ids: ResponseIds) -> Call:
     """Return a call for a path that is passed on with the provider's own id of the container that
-    it names, if this key was given that; it goes to the upstream that has it."""
+    it names, if this key was given that; it goes to the upstream that has it. One that was not is
+    for an upstream to take whose containers are all of one tenant."""
     head, passed = call.head, call.head.passed
     if passed is None:
         return call
     opening = _Containers(call, ids, None)
     steps = [opening.opened(step, containers.ID) for step in passed.path.split("/")]
+    unopened = next((text for text, pin in opening.known.items() if pin is None), "")
+    passed = replace(passed, path="/".join(steps), unopened=unopened)
     if opening.pin is None:
-        return call
-    passed = replace(passed, path="/".join(steps))
+        return replace(call, head=replace(head, passed=passed))
     named = head.deployment or opening.pin.deployment
     head = replace(head, passed=passed, deployment=named)
     return at_pin(replace(call, head=head, item_ids=opening.pairs), opening.pin)

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.dialects.responses import containers
 from tests.conftest import KEY
-from tests.dialects.test_leaning import OTHER, House, house, policy
+from tests.dialects.test_leaning import OTHER, SECRET, House, house, policy
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -42,7 +42,10 @@ TOOLS: list[Json] = [
 ]
 WHOLE = response(RAN, SHELL, SPOKEN, tools=TOOLS[:1])
 PLACES = (containers.in_item, RAN), (containers.in_item, SHELL), (containers.in_item, SPOKEN)
-LISTED = "    passthrough: [{path: '/v1/containers/{id}/files/{file}', methods: [GET]}]\n"
+LISTED = """    passthrough:
+      - {path: '/v1/containers/{id}/files/{file}', methods: [GET]}
+      - /v1/anything
+"""
 
 
 def replaced(value: Any, old: str, new: str) -> Any:
@@ -185,10 +188,57 @@ async def test_a_path_that_is_passed_on_takes_it(there: House) -> None:
     async with there.session.get(path, headers=headers) as got:
         assert (got.status, await got.read()) == (200, b"\0" * 10)
     assert there.last.path == f"/v1/containers/{OWN}/files/cfile_1"
-    headers = {"authorization": f"Bearer {OTHER}"}
-    async with there.session.get(path, headers=headers) as got:
-        assert got.status == 200  # as any text: it leads nowhere there
+    asked = len(there.upstream.requests)
+    for key, other in ((OTHER, given), (KEY, OWN), (KEY, given[:-1])):
+        headers = {"authorization": f"Bearer {key}"}
+        path = f"/v1/containers/{other}/files/cfile_1"
+        async with there.session.get(path, headers=headers) as got:
+            error = (await got.json())["error"]
+            assert got.status == 404
+        assert error["message"] == f"Container with id '{other}' not found."
+        assert error["param"] == "container_id"
+    assert len(there.upstream.requests) == asked
+
+
+@pytest.mark.parametrize("secrets", [(), (SECRET,)])
+async def test_a_path_takes_any_id_where_none_is_sealed_or_all_are_of_one_tenant(
+    secrets: tuple[str, ...], upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upper, sep, rest = policy(upstream.url).partition("  resilient:\n")
+    policies = upper + LISTED + sep + rest
+    if secrets:
+        said = "openai: {dialect: openai, accepts: ['tools[].container.id'],"
+        policies = policies.replace("openai: {dialect: openai,", said)
+    upstream.answer_with(answer(b"x", media_type="image/png"))
+    async with house(tmp_path / "policies", upstream, policies, id_secrets=secrets) as there:
+        path = f"/v1/containers/{OWN}/files/cfile_1"
+        async with there.session.get(path, headers={"authorization": f"Bearer {KEY}"}) as got:
+            assert got.status == 200
     assert there.last.path == path
+
+
+RAW = [
+    {"container": OWN},
+    {"tools": TOOLS[:1]},
+    {"tools": TOOLS[1:]},
+    {"input": [RAN]},
+    {"input": [SHELL]},
+    {"previous_response_id": "resp_1"},
+    {"conversation": "conv_1"},
+    {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
+]
+
+
+@pytest.mark.parametrize("body", RAW)
+async def test_no_path_takes_a_body_with_what_is_kept_for_anybody(body: Json, there: House) -> None:
+    asked, headers = len(there.upstream.requests), {"authorization": f"Bearer {KEY}"}
+
+    async with there.session.post("/v1/anything", headers=headers, json=body) as got:
+        status, refused = got.status, await got.json()
+
+    assert status == 400, refused
+    assert refused["error"]["message"].endswith("is not for a client to say")
+    assert len(there.upstream.requests) == asked
 
 
 @pytest.mark.parametrize(
@@ -212,6 +262,34 @@ async def test_what_the_policy_says_of_containers_counts(
         got, body = await there.ask(tools=tools)
 
     assert got == status, body
+
+
+async def test_ids_of_files_are_shared_unless_the_policy_refuses_them(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    said = "openai: {dialect: openai, refuse: ['input[].content[].file_id'],"
+    policies = policy(upstream.url)
+    upstream.answer_with(answer(response()))
+    found = []
+    for each in (policies, policies.replace("openai: {dialect: openai,", said)):
+        async with house(tmp_path / "policies", upstream, each) as there:
+            part = {"type": "input_file", "file_id": "file-1"}
+            found.append(await there.ask(model="kept", input=[{"role": "user", "content": [part]}]))
+
+    assert [status for status, _ in found] == [200, 400]
+    assert found[1][1]["error"]["param"] == "input[].content[].file_id"
+
+
+async def test_a_clients_own_names_of_items_are_never_those_of_containers(there: House) -> None:
+    given, _ = await sealed(there)
+    tool = {"type": "code_interpreter", "container": given}
+    items = [{"role": "user", "content": "x", "id": f"item_{at}"} for at in range(3)]
+
+    status, _ = await there.ask(input=items, tools=[tool])
+
+    sent = {item["id"] for item in there.last.json["input"]}
+    assert (status, len(sent)) == (200, 3)
+    assert sent.isdisjoint({OWN, "item_0", "item_1", "item_2"})
 
 
 async def test_a_large_question_has_it_opened_too(there: House) -> None:

@@ -1,0 +1,161 @@
+"""Every place that takes an id of what a provider keeps, by everybody who may send one: the key
+that was given it, however it was given, and all others, whom no upstream hears."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.conftest import KEY
+from tests.dialects.responses.test_containers import LISTED, RAN, WHOLE
+from tests.dialects.test_leaning import OLD, OTHER, SECRET, TURNED, House, house, policy
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    item_events,
+    response,
+    response_events,
+    stream,
+    text_item,
+)
+
+TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
+GONE: Json = {"id": "conv_1", "object": "conversation.deleted", "deleted": True}
+PAGE: Json = {"object": "list", "data": [text_item("x")], "first_id": "msg_1", "last_id": "msg_1"}
+SAID: Json = {"role": "user", "content": "x"}
+REPLY = response(text_item("Hi."))
+
+
+class Use(NamedTuple):
+    """A way in which a client says an id, and what the upstream answers."""
+
+    method: str
+    path: str
+    body: Json | None
+    shown: Json
+
+
+TOOL: Json = {"type": "code_interpreter", "container": "{cntr}"}
+PLACE = "/v1/responses/{resp}"
+ABOUT = "/v1/conversations/{conv}"
+USES = {
+    "previous": Use("POST", "/v1/responses", {"previous_response_id": "{resp}"}, REPLY),
+    "reference": Use("POST", "/v1/responses", {"input": [{"id": "{item}"}]}, REPLY),
+    "talk": Use("POST", "/v1/responses", {"conversation": "{conv}"}, REPLY),
+    "tool": Use("POST", "/v1/responses", {"tools": [TOOL]}, REPLY),
+    "get": Use("GET", PLACE, None, REPLY),
+    "cancel": Use("POST", PLACE + "/cancel", None, REPLY),
+    "items": Use("GET", PLACE + "/input_items", None, PAGE),
+    "delete": Use("DELETE", PLACE, None, {"id": "resp_1", "deleted": True}),
+    "talk.get": Use("GET", ABOUT, None, TALK),
+    "talk.change": Use("POST", ABOUT, {"metadata": {}}, TALK),
+    "talk.items": Use("GET", ABOUT + "/items", None, PAGE),
+    "talk.add": Use("POST", ABOUT + "/items", {"items": [SAID]}, PAGE),
+    "talk.item": Use("GET", ABOUT + "/items/{talked}", None, text_item("x")),
+    "talk.drop": Use("DELETE", ABOUT + "/items/{talked}", None, TALK),
+    "talk.delete": Use("DELETE", ABOUT, None, GONE),
+    "file": Use("GET", "/v1/containers/{cntr}/files/cfile_1", None, {"id": "cfile_1"}),
+}
+GIVEN: dict[str, Json] = {
+    "whole": {"model": "gpt-4o-mini"},
+    "streamed": {"model": "gpt-4o-mini", "stream": True},
+    "kept nowhere": {"model": "gpt-4o-mini", "store": False},
+    "from the cache": {"model": "keeper"},
+    "masked": {"model": "watched"},
+    "masked and streamed": {"model": "watched", "stream": True},
+}
+"""How a client gets ids, by what it asks for."""
+
+
+def world(upstream: str) -> str:
+    """Two keys that reach the deployments of one credential, of which one has another name."""
+    alone, both = "deployments: [support-chat]}", "deployments: [support-chat, kept, guarded]}"
+    assert alone in policy(upstream)
+    upper, sep, rest = policy(upstream).replace(alone, both).partition("  resilient:\n")
+    return upper + LISTED + "    also_known_as: [chat-of-support]\n" + sep + rest
+
+
+async def call(there: House, use: Use, ids: Json, key: str, **headers: str) -> int:
+    """Say ids in one way; return the status."""
+    there.upstream.answer_with(answer(use.shown))
+    body = None if use.body is None else json.dumps(use.body)
+    for name, given in ids.items():
+        body = body and body.replace(f"{{{name}}}", given)
+    sent = None if body is None else json.loads(body)
+    if use.path == "/v1/responses":
+        sent = {"model": ids["model"], "input": "x", **(sent or {})}
+    headers = {"authorization": f"Bearer {key}", **headers}
+    asked = there.session.request(use.method, use.path.format(**ids), headers=headers, json=sent)
+    async with asked as got:
+        await got.read()
+        return got.status
+
+
+async def ids_of(there: House, **asked: Any) -> Json:
+    """Return the ids that a client is given, by the names of what they are of."""
+    item = text_item("See ann@example.com.")
+    whole = {**WHOLE, "output": [RAN, item]}
+    ran = [
+        {"type": f"response.output_item.{end}", "output_index": 0, "item": RAN}
+        for end in ("added", "done")
+    ]
+    events = response_events(ran, item_events(1, item, "See ann@", "example.com."), whole=whole)
+    made: Json = {}
+    for _ in range(2):  # the second is kept
+        there.upstream.answer_with(
+            stream(events, done=False) if "stream" in asked else answer(whole)
+        )
+        status, made = await there.ask(**asked)
+        assert status == 200, made
+    last = made["events"][-1]["response"] if "stream" in asked else made
+    headers = {"authorization": f"Bearer {KEY}"}
+    found = {"model": asked["model"], "resp": last["id"], "item": last["output"][1]["id"]}
+    found["cntr"] = last["output"][0]["container_id"]
+    deployment = {"gpt-4o-mini": "support-chat", "keeper": "kept", "watched": "guarded"}
+    headers["x-headrace-deployment"] = deployment[asked["model"]]
+    there.upstream.answer_with(answer(TALK))
+    async with there.session.post("/v1/conversations", headers=headers, json={}) as got:
+        found["conv"] = (await got.json())["id"]
+    there.upstream.answer_with(answer(PAGE))
+    path = f"/v1/conversations/{found['conv']}/items"
+    async with there.session.get(path, headers=headers) as got:
+        found["talked"] = (await got.json())["data"][0]["id"]
+    return found
+
+
+@pytest.mark.parametrize("given", GIVEN)
+async def test_an_id_leads_its_own_key_back_and_nobody_else(
+    given: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    uses, policies = dict(USES), world(upstream.url)
+    async with house(tmp_path / "one", upstream, policies, id_secrets=(OLD,)) as there:
+        ids = await ids_of(there, **GIVEN[given])
+        if ids["model"] != "gpt-4o-mini":  # no path is listed there
+            uses.pop("file")
+        told = json.dumps(ids)
+        assert not any(own in told for own in ("resp_1", "msg_1", "conv_1", RAN["container_id"]))
+        for name, use in uses.items():
+            for key in (KEY, TURNED):
+                assert await call(there, use, ids, key) == 200, name
+            if ids["model"] == "gpt-4o-mini" and not use.path.startswith(PLACE):
+                alias = {"x-headrace-deployment": "chat-of-support"}
+                assert await call(there, use, ids, KEY, **alias) == 200, name
+        await refused(there, uses, ids, OTHER)
+    async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)) as replica:
+        for name, use in uses.items():
+            assert await call(replica, use, ids, KEY) == 200, name
+        await refused(replica, uses, ids, OTHER)
+    async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET,)) as after:
+        await refused(after, uses, ids, KEY)
+
+
+async def refused(there: House, uses: dict[str, Use], ids: Json, key: str) -> None:
+    """Check that no upstream hears of ids from a key."""
+    asked = len(there.upstream.requests)
+    for name, use in uses.items():
+        assert await call(there, use, ids, key) == (400 if name == "tool" else 404), name
+    assert len(there.upstream.requests) == asked
