@@ -202,6 +202,9 @@ async def test_the_acl_for_limits_is_enough_for_them(server: Server) -> None:
         assert (await store.admit("one", asked)).admitted
         await store.settle("one", [1, 4, 0, 6])
         left = await store.admit("two", asked)
+        await store.renew()
+        await store.ping()
+        assert [await store.bill_once("a", each) for each in ("one", "two")] == [True, False]
     assert [standing.used for standing in left.standings][-1] == 13
 
 

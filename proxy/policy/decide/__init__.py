@@ -17,7 +17,7 @@ from proxy.policy.decide.parts import bounds_of, guards_of
 from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, unlike
 from proxy.policy.decide.snapshot import Credential, Reach, Snapshot, VirtualKey
-from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Pin, Plan, RequestHead
+from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Plan, RequestHead
 from proxy.types.listed_model import ListedModel
 from proxy.words import ascii_word, listed
 
@@ -68,7 +68,7 @@ class KeyCaller:
         """Return the plan for a call, as ``decide`` does: the very one of an earlier call that came
         the same way, where nothing else in a call counts for it."""
         if call.pin is not None:
-            return self._decide_pinned(call, call.pin)
+            return decide(self.snapshot, self.known, call)
         head = call.head
         asked = call.models, call.deployment, call.stream, head.deployment
         way = self.key, *asked, head.dialect, head.endpoint, head.at.date()
@@ -83,14 +83,6 @@ class KeyCaller:
                 plans.clear()
             plans[way] = plan.without_basis()
         return plan
-
-    def _decide_pinned(self, call: Call, pin: Pin) -> Plan:
-        """Return the plan for a call that leans on what one target keeps."""
-        from proxy.policy.decide import pins  # noqa: PLC0415  # few do
-
-        call = pins.redrawn(call, pin)
-        pins.check_pin(self.known, call, pin)
-        return pins.pinned_plan(decide(self.snapshot, self.known, call), call, pin)
 
 
 def _is_kept(plan: DecidedPlan, head: RequestHead) -> bool:
@@ -128,8 +120,21 @@ def _unauthorized(snapshot: Snapshot, digest: bytes) -> Unauthorized:
 
 def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     """Return the plan for a call of a key: its deployment, tags and targets; a ``DecidedPlan``, but
-    for a list of models. Raise ``Refused`` where it cannot be served under any rule; what a rule
-    itself refuses is part of the plan."""
+    for a list of models. One that leans on what a target keeps has such targets alone. Raise
+    ``Refused`` where it cannot be served under any rule; what a rule itself refuses is part of the
+    plan."""
+    pin = call.pin
+    if pin is None:
+        return _decide(snapshot, key, call)
+    from proxy.policy.decide import pins  # noqa: PLC0415  # few calls lean
+
+    call = pins.redrawn(call, pin)
+    pins.check_pin(key, call, pin)
+    return pins.pinned_plan(_decide(snapshot, key, call), call, pin)
+
+
+def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
+    """Return the plan for a call, whatever it leans on. Raise ``Refused``."""
     head = call.head
     warnings: tuple[str, ...] = ()
     if head.refresh and not key.may_refresh:

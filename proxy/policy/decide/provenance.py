@@ -147,9 +147,9 @@ class DecidedPlan(Plan):
     def left_out(self, index: int) -> Iterator[tuple[Target, str]]:
         """Yield the targets of a model that are not asked, each with the reason."""
         kept, ruled = self.model_calls[index].targets, self.basis.ruled[index]
-        for target in ruled.model_call.targets:
-            if target not in kept:
-                yield target, "its price is not known"
+        is_pinned = self.basis.call.pin is not None
+        why = "another keeps what the call leans on" if is_pinned else "its price is not known"
+        yield from ((target, why) for target in ruled.model_call.targets if target not in kept)
         yield from ((target, f"{rule} does not let it be asked") for target, rule in ruled.left_out)
 
 

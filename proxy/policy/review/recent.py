@@ -25,7 +25,7 @@ from proxy.policy.review.explain import explain
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.policy.schema.rules import Cap, Set
 from proxy.record import Record
-from proxy.types import Call, Endpoint, Json, RequestHead
+from proxy.types import Call, Endpoint, Json, Pin, RequestHead
 from proxy.types.guard import Verdicts
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import READING, WAIT, Outcome
@@ -78,7 +78,7 @@ class GuardFound(NamedTuple):
 class AskedFacts(NamedTuple):
     """A call as the facts that policy decides by: no prompt, no credential, no header but those
     that a rule looks at. Of one that is passed on there is the ``method``, and of its path the
-    route alone. ``kept_at`` is the title of the target that keeps what it leans on."""
+    route alone. Of its ``pin`` there is not what the provider calls it."""
 
     dialect: str
     endpoint: Endpoint
@@ -96,7 +96,7 @@ class AskedFacts(NamedTuple):
     deployment: str | None
     stream: bool
     method: str = "POST"
-    kept_at: str | None = None
+    pin: Pin | None = None
     background: bool = False
 
     def call(self) -> Call:
@@ -122,6 +122,7 @@ class AskedFacts(NamedTuple):
             models=self.models,
             deployment=self.deployment,
             stream=self.stream,
+            pin=self.pin,
             background=self.background,
         )
 
@@ -199,13 +200,13 @@ class CallHistory:
         snapshot = self._find(kept.revision or "")
         key = snapshot.key_named(kept.key) if snapshot else None
         if snapshot is None:
-            why = "the revision it was decided by is no longer kept"
-            explanation = CallExplanation(
-                kept.revision or "none", (Reason("decided", "unknown", why),)
+            unknown = Reason(
+                "decided", "unknown", "the revision it was decided by is no longer kept"
             )
+            explanation = CallExplanation(kept.revision or "none", (unknown,))
         elif kept.too_large:
-            why = "what the client wrote takes more than is kept"
-            explanation = CallExplanation(snapshot.revision, (Reason("decided", "unknown", why),))
+            unknown = Reason("decided", "unknown", "what the client wrote takes more than is kept")
+            explanation = CallExplanation(snapshot.revision, (unknown,))
         elif key is None or kept.asked is None:
             text = f"key {kept.key}" if key else "no known key"
             explanation = CallExplanation(snapshot.revision, (Reason("identity", text),))
@@ -239,8 +240,8 @@ class CallHistory:
 
 def _pinned(asked: AskedFacts) -> Iterator[Reason]:
     """Yield why none of the other targets is asked of a call that leans on what one keeps."""
-    if asked.kept_at is not None:
-        yield Reason("pinned", asked.kept_at, "it keeps what the call leans on, or is about")
+    if asked.pin is not None:
+        yield Reason("pinned", asked.pin.target, "it keeps what the call leans on, or is about")
 
 
 def _error_text(error: ProxyError) -> str:
@@ -280,7 +281,8 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
 
 def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
     """Return what is kept of a call, with those of these headers that it has."""
-    head, body = call.head, call.body
+    head, body, pin = call.head, call.body, call.pin
+    named = pin.deployment if pin and pin.deployment in head.alternatives else head.deployment
     parameters = {}
     for name in body:
         if name in PARAMETERS and (type(body[name]) in NUMERIC or _is_word(body[name])):
@@ -291,7 +293,7 @@ def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
         route=head.route,
         request_id=head.request_id,
         nonce=head.nonce,
-        head_deployment=head.deployment,
+        head_deployment=named,
         tags=head.tags,
         user=head.user,
         refresh=head.refresh,
@@ -304,7 +306,7 @@ def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
         deployment=call.deployment,
         stream=call.stream,
         method=head.method,
-        kept_at=None if call.pin is None else call.pin.target,
+        pin=None if pin is None else replace(pin, id=""),
         background=call.background,
     )
 

@@ -1,0 +1,133 @@
+"""Policies that are a candidate for themselves decide no call otherwise, whatever it leans on and
+however it is passed on, and what is explained of a call is what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import KEY
+from tests.dialects.test_leaning import House, house, policy
+from tests.doubles import Json, ScriptedUpstream, answer, chat, response
+
+PASSING = """  passing:
+    targets: [{upstream: openai, model: rerank-1, price: {input: 1, output: 1}}]
+    passthrough: [/v1/rerank]
+    only_passthrough: true
+  drawing:
+    targets:
+      - {upstream: openai, model: light, weight: 1, price: {input: 1, output: 2}}
+      - {upstream: spare, model: heavy, weight: 99, price: {input: 1, output: 2}}
+policies:
+"""
+TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
+PAGE: Json = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+MADE = response()
+SAID = {"model": "gpt-4o-mini", "input": "Go on."}
+Given = Callable[[str, str], tuple[str, str, Json | None, Json]]
+"""Of a response's and a conversation's id: the method, the path, the body, and what comes."""
+ITEM: Json = {"type": "message", "role": "user", "content": "Where?"}
+WAYS: dict[str, Given] = {
+    "a chat": lambda r, c: (
+        *("POST", "/v1/chat/completions"),
+        {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Hi"}]},
+        chat("Hi."),
+    ),
+    "of several by weight": lambda r, c: (
+        *("POST", "/v1/responses"),
+        {**SAID, "model": "drawing"},
+        MADE,
+    ),
+    "in the background": lambda r, c: (
+        *("POST", "/v1/responses"),
+        {**SAID, "background": True},
+        response(status="queued", background=True),
+    ),
+    "from a response": lambda r, c: (
+        *("POST", "/v1/responses"),
+        {**SAID, "previous_response_id": r},
+        MADE,
+    ),
+    "from a conversation": lambda r, c: (
+        *("POST", "/v1/responses"),
+        {**SAID, "conversation": c},
+        MADE,
+    ),
+    "by a model that has not its response": lambda r, c: (
+        *("POST", "/v1/responses"),
+        {**SAID, "model": "keeper", "previous_response_id": r},
+        MADE,
+    ),
+    "a response": lambda r, c: ("GET", f"/v1/responses/{r}", None, MADE),
+    "what was asked": lambda r, c: ("GET", f"/v1/responses/{r}/input_items", None, PAGE),
+    "a conversation": lambda r, c: ("GET", f"/v1/conversations/{c}", None, TALK),
+    "an item more": lambda r, c: (
+        *("POST", f"/v1/conversations/{c}/items"),
+        {"items": [ITEM]},
+        PAGE,
+    ),
+    "one that nobody has": lambda r, c: ("GET", "/v1/responses/resp_x", None, MADE),
+    "a path": lambda r, c: ("POST", "/v1/rerank", {"query": "a"}, {"results": []}),
+}
+
+
+async def made(there: House) -> tuple[str, str]:
+    """Return the ids of a response and a conversation, as their client knows them."""
+    there.upstream.answer_with(answer(MADE))
+    kept = await there.id_of()
+    there.upstream.answer_with(answer(TALK))
+    named = {"x-headrace-deployment": "support-chat", "authorization": f"Bearer {KEY}"}
+    async with there.session.post("/v1/conversations", headers=named, json={}) as got:
+        return kept, (await got.json())["id"]
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_it_decides_the_same_and_what_is_explained_happened(
+    way: Given, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    policies = policy(upstream.url).replace("policies:\n", PASSING)
+    policies = policies.replace("chatting]", "chatting, passing, drawing]")
+    (tmp_path / "candidate").mkdir()
+    (tmp_path / "candidate" / "p.yaml").write_text(policies)
+    async with house(
+        tmp_path / "policies", upstream, policies, candidate=tmp_path / "candidate"
+    ) as there:
+        method, path, body, document = way(*await made(there))
+        upstream.answer_with(answer(document))
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with there.session.request(method, path, headers=headers, json=body) as got:
+            request_id = got.headers["x-request-id"]
+            await got.read()
+        [*_, record] = await there.proxy.sink.wait(3)
+        reasons = await _explained(there, request_id)
+        candidate = await _asked(there, "/candidate")
+
+    by = {each["about"]: each for each in reasons}
+    assert candidate["decisions"] == []
+    if record.call is None:  # no policy has decided it
+        return
+    assert by["candidate"]["decided"] == "decides the same"
+    happened = [each for each in by["happened"].get("parts", ()) if each["about"] == "attempt"]
+    if not happened:
+        assert by["refused"]["decided"].startswith(f"{record.status} ")
+        return
+    [attempt] = happened
+    asked = attempt["decided"].partition(":")[0]
+    assert by["decided"]["decided"] == f"goes to {asked}"
+    if record.call.pin is not None:
+        tried = [each["decided"] for each in by["targets"]["parts"]]
+        assert all(each.endswith("left out") for each in tried if not each.startswith(asked))
+
+
+async def _explained(there: House, request_id: str) -> list[Any]:
+    return list((await _asked(there, f"/explain/{request_id}"))["decisions"])
+
+
+async def _asked(there: House, path: str) -> Any:
+    headers = {"accept": "application/json"}
+    async with there.session.get(there.proxy.admin + path, headers=headers) as got:
+        assert got.status == 200, await got.text()
+        return await got.json()
