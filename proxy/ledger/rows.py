@@ -151,6 +151,7 @@ def _kept_row(seq: int, facts: CallFacts, saved: Saved) -> Row:
 def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
     attempt, fate, bill = billed
     target = attempt.target
+    tokens = bill.usage.tokens if bill and bill.usage.source != "unknown" else None
     return (
         seq,
         number,
@@ -161,15 +162,15 @@ def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
         target.model,
         attempt.status,
         attempt.error,
-        *(bill.usage.tokens.counts() if bill and bill.usage.source != "unknown" else _NOTHING),
+        *(tokens.counts() if tokens else _NOTHING),
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
         0,  # an upstream was asked, so nothing was saved
         int(fate.served),
         fate.use,
         fate.loss,
-        bill.usage.tokens.cache_write_1h if bill else None,
-        bill.usage.tokens.web_searches if bill else None,
+        tokens.cache_write_1h if tokens else None,
+        tokens.web_searches if tokens else None,
         attempt.response_id,
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from proxy.attempts import Attempt
-from proxy.billing import BudgetCharge
+from proxy.billing import Billing, BudgetCharge
 from proxy.dialects import DIALECTS
 from proxy.dialects.bounds import most_thought
 from proxy.dialects.upstream_request import parameters, translated
@@ -186,7 +186,7 @@ def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
     sent = _sent(call, target, changes)
     if sent is None:
         return None
-    known = _known(call, sent.body) if call.quarters else NONE_KNOWN
+    known = _as_they_came(call, sent.body) if call.quarters else NONE_KNOWN
     prompt = min(whole_tokens(body_quarters(sent.body, known)), MOST)
     answers = min(sent.most_answered, MOST)
     return CallSize(target, prompt, answers=answers, body=sent.body)
@@ -201,7 +201,7 @@ def _passed_size(call: Call, target: Target, most_cost: int | None) -> CallSize:
     return CallSize(target, max(1, prompt), answers=0, body=call.body, most_cost=most_cost)
 
 
-def _known(call: Call, body: Json) -> Mapping[str, int]:
+def _as_they_came(call: Call, body: Json) -> Mapping[str, int]:
     """Return the estimates of the fields that are sent as they came."""
     fields = call.quarters.items()
     return {name: size for name, size in fields if body.get(name) is call.body.get(name)}
@@ -252,15 +252,25 @@ def charges_of(decided: Outcome, used: Sequence[int]) -> list[BudgetCharge]:
 def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
     """Return what a call used of each claim, now that it has ended.
 
-    Where that is unknown its estimate stands.
+    Where that is unknown its estimate stands, or what is known of it, if that is more.
     """
     billing = record.billing
-    tokens, cost = billing.tokens, billing.cost
+    tokens = None if billing.source == "unknown" else billing.tokens
+    cost = billing.cost
     used: dict[LimitKind, int | None] = {}
     for claim in claims:
         kind = claim.limit.kind
         if kind not in used:
             used[kind] = kind.used(tokens, cost)
     return [
-        claim.amount if (amount := used[claim.limit.kind]) is None else amount for claim in claims
+        max(claim.amount, _known(claim, billing))
+        if (amount := used[claim.limit.kind]) is None
+        else amount
+        for claim in claims
     ]
+
+
+def _known(claim: Claim, billing: Billing) -> int:
+    """Return what a call is known to have used of a claim; more of it is not known."""
+    cost = sum([bill.cost or 0 for bill in billing.bills])
+    return claim.limit.kind.used(billing.tokens, cost) or 0

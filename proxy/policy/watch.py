@@ -62,12 +62,23 @@ def _see(path: str, seen: set[tuple[str, int, int, int, int]]) -> None:
 
 
 async def renewing(tokens: CloudTokens) -> None:
-    """Renew tokens, in a thread, for as long as the process lives: beside the looks at the folder,
-    so that a cloud that does not answer delays no change of a policy, and no revocation."""
-    while True:
-        await asyncio.sleep(LOOK_S)
-        if tokens.is_due():
-            await asyncio.to_thread(tokens.renew)
+    """Renew tokens, in a thread for each cloud, for as long as the process lives: beside the looks
+    at the folder, so that a cloud that does not answer delays no change of a policy, no revocation
+    and no token of another cloud."""
+    asked: set[str] = set()
+
+    async def renew(cloud: str) -> None:
+        try:
+            await asyncio.to_thread(tokens.renew, cloud)
+        finally:
+            asked.discard(cloud)
+
+    async with asyncio.TaskGroup() as group:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for cloud in tokens.due() - asked:
+                asked.add(cloud)
+                group.create_task(renew(cloud))
 
 
 class Stillness:

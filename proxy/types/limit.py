@@ -70,9 +70,9 @@ class LimitKind:
         """Return the most that one model call may use, by what each of its targets may."""
         return 1
 
-    def used(self, tokens: Tokens, cost: int | None) -> int | None:
-        """Return what a call has used that has ended, by all its tokens and nano-USD; None where
-        that is unknown, and its estimate stands."""
+    def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
+        """Return what a call has used that has ended, by all its tokens and nano-USD, each None
+        where that is unknown; None where its estimate stands."""
         return 1
 
     def figure(self, amount: int) -> str:

@@ -87,5 +87,6 @@ class BackgroundBilling:
             attempt.is_billed = await self.settlements.bill_once(name, owner) or has_made
             raise
         finally:
+            attempt.bill = None  # whoever has asked for it meanwhile
             if attempt.is_billed and usage is not None:
                 attempt.meter.feed({"usage": usage}, asked.record.now())

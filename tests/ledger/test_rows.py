@@ -12,7 +12,8 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.errors import ClientGone
-from proxy.ledger.rows import ATTEMPT, CALL, attempt_rows, call_row, noted
+from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, attempt_rows, call_row, noted
+from proxy.meter import Meter
 from proxy.record import Record
 from proxy.types import Call
 from proxy.usage import Price
@@ -73,6 +74,17 @@ def test_an_attempt_that_nobody_accepted_used_nothing_that_is_known() -> None:
 
     assert (attempt["usage_source"], attempt["input_tokens"]) == ("none", None)
     assert attempt["cost_nano_usd"] is call["cost_nano_usd"] is call["tokens"] is None
+
+
+def test_counts_of_which_nothing_is_known_are_null_each() -> None:
+    record = finished()
+    record.attempts[0].meter = Meter(lambda data: None, "unknown")
+
+    call, [attempt] = rows(record)
+
+    counts = (*TOKENS, "cache_write_1h_tokens", "web_searches", "cost_nano_usd")
+    assert {name: attempt[name] for name in counts} == dict.fromkeys(counts)
+    assert (attempt["usage_source"], call["tokens"]) == ("unknown", None)
 
 
 def test_a_sum_with_an_unknown_part_is_unknown() -> None:

@@ -13,6 +13,7 @@ from proxy.dialects.bounds import ASSUMED_TOKENS
 from proxy.guardrails.kinds.length import Length
 from proxy.limits.claims import actuals, claims_of, estimated, hidden_tokens
 from proxy.limits.kinds import KINDS
+from proxy.meter import Meter
 from proxy.policy.review.sample_call import suppose
 from proxy.record import Record, TraceIds
 from proxy.types import Call, Changes, Chunk, ModelCall, Plan, ScopedLimit, Target, Upstream
@@ -207,3 +208,19 @@ def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:
     claims = claims_of(plan(ScopedLimit(MONEY)), call)
 
     assert actuals(claims, recorded(call, price=False)) == [claims[0].amount]
+
+
+@pytest.mark.parametrize("spent", [0, 1000], ids=["alone", "beside more than was claimed"])
+def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spent: int) -> None:
+    call = asked(prompt="x" * 40, max_tokens=20)
+    claims = claims_of(plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call)
+    record = recorded(call)
+    record.attempts[0].meter.feed({"usage": usage(spent, 0)}, 0.0)
+    silent = record.attempt(DEAR, 0, "s2", "fallback")
+    silent.meter = Meter(lambda data: None, "unknown")
+    silent.began, silent.finished = record.now(), True
+
+    tokens, money = (claim.amount for claim in claims[:2])
+    cost = record.billing.bills[0].cost or 0
+    assert actuals(claims, record) == [max(tokens, spent), max(money, cost), 0]
+    assert (spent > tokens, cost > money) == (bool(spent), bool(spent))

@@ -449,8 +449,9 @@ class Slow:
         return first
 
 
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
 @pytest.mark.parametrize("others", [False, True], ids=["first", "second"])
-async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool) -> None:
+async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool, twice: bool) -> None:
     target: Any = Some(upstream=Some(name="openai"))
     attempt = Attempt(target, leg=0, span_id="s1", started=0.0)
     call = Some(head=Some(endpoint="stored"), pin=Pin("resp_sealed", "d", "t", "resp_1"))
@@ -469,9 +470,14 @@ async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool) ->
     asking = asyncio.ensure_future(billing.settle(asked, [chunk]))
     await store.asked.wait()
     asking.cancel()
+    if twice:
+        await asyncio.sleep(0)
+        attempt.bill = Some(cost=1)  # type: ignore[assignment]  # as somebody asks meanwhile
+        asking.cancel()
     store.may_answer.set()
     with pytest.raises(asyncio.CancelledError):
         await asking
 
-    assert attempt.is_billed is not others
-    assert (attempt.meter.reported is None) is others
+    is_billed = twice or not others  # in doubt nothing is lost
+    assert (attempt.is_billed, attempt.bill) == (is_billed, None)
+    assert (attempt.meter.reported is not None) is is_billed

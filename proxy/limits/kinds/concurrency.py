@@ -13,7 +13,7 @@ class Concurrency(LimitKind):
     unit = "call"
     counting = "lease"
 
-    def used(self, tokens: Tokens, cost: int | None) -> int:
+    def used(self, tokens: Tokens | None, cost: int | None) -> int:
         return 0
 
     def allowance(self, limit: Limit) -> str:

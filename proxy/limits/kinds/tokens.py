@@ -27,5 +27,5 @@ class TokenRate(LimitKind):
             most = max(most, size.prompt + size.answers)
         return min(most, MOST)
 
-    def used(self, tokens: Tokens, cost: int | None) -> int:
-        return tokens.total
+    def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
+        return None if tokens is None else tokens.total

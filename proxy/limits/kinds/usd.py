@@ -24,7 +24,7 @@ class UsdBudget(LimitKind):
     def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
         return highest_cost(sizes, day) or 0
 
-    def used(self, tokens: Tokens, cost: int | None) -> int | None:
+    def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return cost
 
     def figure(self, amount: int) -> str:

@@ -120,6 +120,10 @@ def is_token(ref: str) -> bool:
     return REF.fullmatch(ref) is not None
 
 
+def _cloud(ref: str) -> str:
+    return ref.partition(":")[0]
+
+
 @dataclass
 class HeldToken:
     """What is known of a reference: its token, or why there is none; when it is tried again; and
@@ -179,15 +183,17 @@ class CloudTokens:
         self._held = {ref: self._held.get(ref) or HeldToken() for ref in wanted}
         return frozenset((ref, 0, 0, held.fetched, 0) for ref, held in self._held.items())
 
-    def is_due(self) -> bool:
-        """True if a token is to be renewed, or tried again."""
+    def due(self) -> frozenset[str]:
+        """Return the clouds of which a token is to be renewed, or tried again."""
         now = self._now()
-        return any(now >= held.due_at for held in [*self._held.values()])
+        return frozenset(_cloud(ref) for ref, held in [*self._held.items()] if now >= held.due_at)
 
-    def renew(self) -> None:
-        """Fetch what is due, one after the other. A token that is held counts until there is a new
-        one."""
+    def renew(self, cloud: str) -> None:
+        """Fetch what is due of one cloud, one after the other. A token that is held counts until
+        there is a new one."""
         for ref, held in [*self._held.items()]:
+            if _cloud(ref) != cloud:
+                continue
             with held.lock:
                 if self._now() >= held.due_at and not self._fetch(ref, held):
                     self._tell(ref, held.reason)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,6 +20,7 @@ from proxy.limits.kinds import KINDS
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
+from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
@@ -375,3 +377,41 @@ async def test_a_store_that_is_away_at_the_start_is_told_before_a_call(server: S
         server.start()
         await here.recovered()
         assert here.told == ["degraded", "recovered"]
+
+
+class Flaky:
+    """A store that answers every second request."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[bool]]:
+        async def ask(*asked: object, **how: object) -> bool:
+            self.asked += 1
+            if self.asked % 2:
+                raise StoreUnavailable("away", trip=object())
+            return True
+
+        return ask
+
+
+@pytest.mark.parametrize("what", ["bill_once", "charge", "read", "renew"])
+async def test_whatever_it_answers_it_is_there(what: str) -> None:
+    told: list[str] = []
+    alone = LocalFallback(time.monotonic, time.time, 1)
+    remote: Any = Flaky()
+    lost: list[Claim] = []
+    store = FailoverStore(
+        remote, alone, told.append, asyncio.sleep, lambda: 0.5, lambda: "id", lost.append
+    )
+    asking: dict[str, Callable[[int], Awaitable[object]]] = {
+        "bill_once": lambda number: store.bill_once(f"name-{number}", "one"),
+        "charge": lambda number: store.charge(f"charge-{number}", claims((BUDGET, 1))),
+        "read": lambda _: store.read(claims((BUDGET, 0))),
+        "renew": lambda _: store.renew(),
+    }
+
+    for number in range(2 * store.failures):
+        await asking[what](number)
+
+    assert (told, remote.asked) == ([], 2 * store.failures)

@@ -71,7 +71,7 @@ class Cloud:
 
 def renewed(tokens: CloudTokens) -> Look:
     """Renew what is due, and look at the token of Azure."""
-    tokens.renew()
+    tokens.renew("azure")
     return tokens.look([AZURE])
 
 
@@ -90,9 +90,9 @@ def test_a_token_is_renewed_five_minutes_before_it_expires() -> None:
     seen = renewed(tokens)
 
     cloud.now += HOUR_S - 301
-    assert (tokens.is_due(), renewed(tokens)) == (False, seen)
+    assert (tokens.due(), renewed(tokens)) == (frozenset(), seen)
     cloud.now += 1
-    assert tokens.is_due()
+    assert tokens.due() == {"azure"}
     assert renewed(tokens) != seen
     assert (tokens.text(AZURE), cloud.told) == ("token-2", [])
 
@@ -135,7 +135,7 @@ def test_a_cloud_that_does_not_answer_keeps_nobody_else_waiting() -> None:
     cloud.now += HOUR_S
     cloud.fetching.clear()
     cloud.hangs = hangs = threading.Event()
-    renewal = threading.Thread(target=tokens.renew)
+    renewal = threading.Thread(target=tokens.renew, args=("azure",))
     renewal.start()
     assert cloud.fetching.wait(10)
 
@@ -159,9 +159,9 @@ def test_a_cloud_that_answers_late_that_it_fails_is_left_alone_from_then_on() ->
 
     tokens = CloudTokens({}, now=lambda: cloud.now, makers={"azure": make})
     tokens.look([AZURE])
-    tokens.renew()
+    tokens.renew("azure")
 
-    assert not tokens.is_due()
+    assert not tokens.due()
 
 
 async def test_tokens_are_renewed_in_a_thread_while_the_process_lives() -> None:
@@ -173,6 +173,22 @@ async def test_tokens_are_renewed_in_a_thread_while_the_process_lives() -> None:
     assert tokens.text(AZURE) == "token-1"
 
 
+async def test_each_cloud_is_asked_beside_the_others() -> None:
+    hung, answers = Cloud(hangs=threading.Event()), Cloud()
+    makers = {"azure": hung.make, "google": answers.make}
+    tokens = CloudTokens({}, now=lambda: answers.now, makers=makers)
+    tokens.look([AZURE, GOOGLE])
+    assert hung.hangs is not None
+    try:
+        async with running_beside(renewing(tokens)):
+            await eventually(lambda: hung.fetching.is_set() and answers.given == 1)
+            answers.now += HOUR_S
+            await eventually(lambda: answers.given == 2)
+    finally:
+        hung.hangs.set()
+    await eventually(lambda: hung.given == 1)
+
+
 def test_what_nobody_refers_to_any_more_is_forgotten() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
@@ -180,7 +196,7 @@ def test_what_nobody_refers_to_any_more_is_forgotten() -> None:
 
     assert look_at_secrets(["/no/such/file"], tokens) == frozenset()
     cloud.now += 2 * HOUR_S
-    tokens.renew()
+    tokens.renew("azure")
     assert cloud.given == 1
 
 

@@ -20,5 +20,5 @@ class AcmeRate(LimitKind):
     def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
         return min(max([size.answers for size in sizes], default=0), MOST)
 
-    def used(self, tokens: Tokens, cost: int | None) -> int:
-        return tokens.completion_total
+    def used(self, tokens: Tokens | None, cost: int | None) -> int | None:
+        return None if tokens is None else tokens.completion_total
