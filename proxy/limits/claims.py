@@ -186,7 +186,7 @@ def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
     sent = _sent(call, target, changes)
     if sent is None:
         return None
-    known = _as_they_came(call, sent.body) if call.quarters else NONE_KNOWN
+    known = _known_sizes(call, sent.body) if call.quarters else NONE_KNOWN
     prompt = min(whole_tokens(body_quarters(sent.body, known)), MOST)
     answers = min(sent.most_answered, MOST)
     return CallSize(target, prompt, answers=answers, body=sent.body)
@@ -201,7 +201,7 @@ def _passed_size(call: Call, target: Target, most_cost: int | None) -> CallSize:
     return CallSize(target, max(1, prompt), answers=0, body=call.body, most_cost=most_cost)
 
 
-def _as_they_came(call: Call, body: Json) -> Mapping[str, int]:
+def _known_sizes(call: Call, body: Json) -> Mapping[str, int]:
     """Return the estimates of the fields that are sent as they came."""
     fields = call.quarters.items()
     return {name: size for name, size in fields if body.get(name) is call.body.get(name)}
