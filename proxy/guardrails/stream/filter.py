@@ -70,11 +70,15 @@ class StreamFilter:
     nor from a part of a message with another number than the first.
     """
 
-    __slots__ = ("_ended", "_filters", "_firsts", "_forms", "_lane", "_parts", "_streams")
+    __slots__ = (
+        *("_ended", "_filters", "_firsts", "_forms", "_fresh", "_lane", "_parts"),
+        "_streams",
+    )
 
     def __init__(self, filters: TextFilters) -> None:
         self._filters = filters
         self._streams: dict[TextPlace, TextStream] = {}
+        self._fresh: dict[TextStream, None] = {}  # that may hold something; others have let it go
         self._firsts = FirstValues()
         self._ended: set[int] = set()
         self._forms: dict[int, str] = {}
@@ -119,7 +123,7 @@ class StreamFilter:
                 weight += self._weight(data, place, text)
         ends, anew = finished(data), bool(self._streams) and begins_anew(data)
         if anew:
-            weight += sum(stream.weight_of_end() for stream in self._streams.values())
+            weight += sum(stream.weight_of_end() for stream in self._fresh)
         elif ends or chunk.last:
             ending = (chunk.last or place[0] in ends for place in self._streams)
             weight += sum(one.weight_of_end() for one in compress(self._streams.values(), ending))
@@ -186,7 +190,8 @@ class StreamFilter:
 
     def _let_go(self) -> list[Chunk]:
         """Return all chunks that are held, as another block is to follow them."""
-        return [chunk for stream in self._streams.values() for chunk in stream.let_go()]
+        fresh, self._fresh = self._fresh, {}
+        return [chunk for stream in fresh for chunk in stream.let_go()]
 
     def _flushed(self, places: Iterable[TextPlace]) -> list[Chunk]:
         return [chunk for place in places for chunk in self._streams[place].flush()]
@@ -314,6 +319,7 @@ class StreamFilter:
         """Feed a chunk to the stream of its text; one that there is no room for ends with it."""
         stream = self._streams.get(place)
         if stream is not None:
+            self._fresh[stream] = None
             return stream.feed(chunk, path, text.text)
         crowded = len(self._streams) >= MOST_STREAMS or _size(place) > MOST_NAME
         text_filter = self._filters.text_filter(
@@ -323,6 +329,7 @@ class StreamFilter:
         if crowded:
             return [*stream.feed(chunk, path, text.text), *stream.flush()]
         self._streams[place] = stream
+        self._fresh[stream] = None
         return stream.feed(chunk, path, text.text)
 
 

@@ -6,7 +6,7 @@ it is text like all that nobody knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -52,6 +52,27 @@ def role_of_item(item: Mapping[str, Any]) -> str | None:
     if not isinstance(kind, str) or kind == "message":
         return None
     return "tool" if kind.endswith("_output") else "assistant"
+
+
+_CALLS = frozenset(
+    {"custom_tool_call", "function_call", "mcp_call", "mcp_tool_use", "server_tool_use"}
+    | {"tool_use"}
+)
+"""The types of blocks and items that ask a tool."""
+
+
+def name_in_chat(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
+    """Return the name under which a chat has what a member of an item says, at whose path: so that
+    it is of one kind in every form, whole and in a stream."""
+    if name == "input" and path[-1] == "custom" and path[0] in ("choices", "messages"):
+        return "arguments"
+    if name in ("content", "name"):
+        kind = item.get("type")
+        if name == "content" and kind == "reasoning":
+            return "reasoning"
+        if name == "name" and isinstance(kind, str) and kind in _CALLS:
+            return "tool_calls"
+    return name
 
 
 NUMBERS = frozenset({bool, float, int, type(None)})

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from proxy.frozen import frozen
-from proxy.guardrails.text.frame import NO_TEXTS, ROLE_OF, is_silent, role_of_item
+from proxy.guardrails.text.frame import NO_TEXTS, ROLE_OF, is_silent, name_in_chat, role_of_item
 from proxy.guardrails.text.json_strings import values
 from proxy.guardrails.text.logprobs import beside
 from proxy.guardrails.text.opaque import (
@@ -34,10 +34,9 @@ from proxy.types import Json
 _OTHER = frozenset({
     "access_programs", "audio", "context_length_exceeded_behavior", "context_management",
     "conversation", "encoding_format", "image", "images", "include", "inference_extra_params",
-    "logit_bias",
-    "modalities", "moderation", "previous_response_id", "prompt_cache_options",
-    "prompt_cache_retention", "reasoning", "reasoning_effort", "service_tier",
-    "stream_options", "truncation", "verbosity",
+    "logit_bias", "modalities", "moderation", "previous_response_id", "prompt_cache_options",
+    "prompt_cache_retention", "reasoning", "reasoning_effort", "service_tier", "stream_options",
+    "truncation", "verbosity",
 })  # fmt: skip
 REQUEST: Mapping[str, str] = {
     **dict.fromkeys(("instructions", "messages", "system"), "content"),
@@ -106,7 +105,7 @@ KNOWN = frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | _SAYS_TYPE | NO_TEX
     "presence_penalty", "properties", "required", "schema", "seed", "store", "stream", "strict",
     "temperature", "text", "tool_call_id", "top_logprobs", "top_p", "url",
 }  # fmt: skip
-_IN_PARTS = frozenset({"content", "parts", "summary", "system", "thinking"})
+_IN_PARTS = frozenset({"content", "output", "parts", "summary", "system", "thinking"})
 _OF_PART: tuple[Path, ...] = ((), ("text",))
 _DEEP = 6  # steps: nothing that is silent stands so deep
 _FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
@@ -367,8 +366,9 @@ def _members(place: _Node, value: Json, answer: bool) -> Iterator[_Node | Opaque
         sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))
         if sealed and not place.sealed and each:
             yield Opaque(path, kind_of(name))
+        named = name_in_chat(name, value, place.path)
         inside = place.path[0] in ("choices", "input", "messages") and place.kind not in _FORMS
-        kind = NESTED.get(name, place.kind) if inside or name == "arguments" else place.kind
+        kind = NESTED.get(named, place.kind) if inside or named == "arguments" else place.kind
         yield _Node(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
 
 

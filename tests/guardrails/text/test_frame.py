@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.text.frame import SILENT_ANSWER, is_silent
+from proxy.guardrails.text.frame import SILENT_ANSWER, is_silent, name_in_chat
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,21 @@ def test_a_name_is_silent_by_its_place_and_its_value(
 
 def test_each_has_its_reason() -> None:
     assert all(reason for names in SILENT_ANSWER.values() for _, reason in names.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "item", "path", "expected"),
+    [
+        ("content", {"type": "reasoning"}, ("input", 0), "reasoning"),
+        ("content", {"type": "message"}, ("input", 0), "content"),
+        ("name", {"type": "tool_use"}, ("messages", 0, "content", 0), "tool_calls"),
+        ("name", {"type": ["tool_use"]}, ("messages", 0, "content", 0), "name"),
+        ("name", {"role": "user"}, ("messages", 0), "name"),
+        ("input", {}, ("choices", 0, "delta", "tool_calls", 0, "custom"), "arguments"),
+        ("input", {}, ("tools", 0, "custom"), "input"),
+    ],
+)
+def test_a_member_has_the_name_that_a_chat_has_for_it(
+    name: str, item: Any, path: tuple[Any, ...], expected: str
+) -> None:
+    assert name_in_chat(name, item, path) == expected

@@ -60,6 +60,8 @@ async def test_a_word_that_is_cut_across_parts_is_found_once() -> None:
         lambda parts: {"system": parts},
         lambda parts: {"contents": [{"role": "user", "parts": parts}]},
         lambda parts: {"messages": [{"content": [{"type": "thinking", "thinking": parts}]}]},
+        lambda parts: {"input": [{"type": "function_call_output", "output": parts}]},
+        lambda parts: {"input": [{"type": "custom_tool_call_output", "output": [*parts]}]},
     ],
 )
 async def test_parts_are_one_text_wherever_a_message_has_them(put: Any) -> None:

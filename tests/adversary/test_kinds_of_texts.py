@@ -1,0 +1,112 @@
+"""A text is of one kind, whatever form says it, whole or in a stream: a rule for some kinds reads
+the same of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import orjson
+import pytest
+
+from proxy.dialects.messages import reading as messages
+from proxy.dialects.responses import reading as responses
+from proxy.guardrails.text.walk import Text, answer_texts, request_texts
+from tests.adversary.test_items_in_turns import ITEMS, item, part_events
+from tests.adversary.test_turns_of_dialects import chunks_of
+from tests.doubles import (
+    Json,
+    block_events,
+    message,
+    message_events,
+    response,
+    response_events,
+)
+
+MARK, NAME = "mark", "f_0"
+KINDS: Mapping[str, str] = {
+    "text": "content",
+    "refusal": "refusal",
+    "thought": "reasoning",
+    "summary": "reasoning",
+    "arguments": "arguments",
+    "input": "arguments",
+}
+"""The kind of what items of Responses say."""
+CALLED: Json = {"id": "call_0", "name": NAME, "input": {"says": MARK}}
+BLOCKS: Mapping[str, tuple[Json, Json, Json, str]] = {
+    "text": (
+        {"type": "text", "text": MARK},
+        {"text": ""},
+        {"type": "text_delta", "text": MARK},
+        "content",
+    ),
+    "thinking": (
+        {"type": "thinking", "thinking": MARK, "signature": "c2ln"},
+        {"thinking": ""},
+        {"type": "thinking_delta", "thinking": MARK},
+        "reasoning",
+    ),
+    **{
+        kind: (
+            {"type": kind, **CALLED},
+            {"input": {}},
+            {"type": "input_json_delta", "partial_json": orjson.dumps({"says": MARK}).decode()},
+            "arguments",
+        )
+        for kind in ("tool_use", "server_tool_use", "mcp_tool_use")
+    },
+}
+"""By a type: a block of Messages, what of it is other where it begins, its delta, and its kind."""
+
+
+def streamed(upstream: str, events: Sequence[Json]) -> Iterator[Text]:
+    for form in ("chat", upstream):
+        for chunk in chunks_of(form, upstream, events):
+            yield from answer_texts(chunk.data or {}, cut=True).texts
+
+
+def kinds(texts: Iterator[Text] | Sequence[Text]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {MARK: set(), NAME: set()}
+    for text in texts:
+        for word, each in found.items():
+            if word in text.text:
+                each.add(text.kind)
+    return found
+
+
+@pytest.mark.parametrize("kind", ITEMS)
+def test_what_items_say_is_of_one_kind(kind: str) -> None:
+    whole = item(0, kind, [MARK])
+    begun = whole | {name: [] for name in ("content", "summary") if name in whole}
+    begun |= {name: "" for name in ("arguments", "input") if name in whole}
+    where = {"output_index": 0, "item_id": "it_0"}
+    said = part_events(where, kind, 0, [MARK])
+    steps = {"added": begun, "done": whole}
+    added, done = (
+        {"type": f"response.output_item.{step}", "output_index": 0, "item": each}
+        for step, each in steps.items()
+    )
+    events = response_events([added, *said, done], whole=response(whole))
+    named = {"tool"} if NAME in whole.values() else set()
+
+    for texts in (
+        answer_texts(responses.own_answer(response(whole))).texts,
+        answer_texts(responses.chat_answer(response(whole))).texts,
+        request_texts({"input": [whole]}).texts,
+        streamed("responses", events),
+    ):
+        assert kinds(texts) == {MARK: {KINDS[kind]}, NAME: named}
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_what_blocks_say_is_of_one_kind(kind: str) -> None:
+    block, begun, delta, expected = BLOCKS[kind]
+    events = message_events(block_events(0, block | begun, delta))
+    named = {"tool"} if NAME in block.values() else set()
+
+    for texts in (
+        answer_texts(messages.own_answer(message(block))).texts,
+        request_texts({"messages": [{"role": "assistant", "content": [block]}]}).texts,
+        streamed("messages", events),
+    ):
+        assert kinds(texts) == {MARK: {expected}, NAME: named}
