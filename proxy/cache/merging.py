@@ -6,6 +6,7 @@ they hold beside it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,12 +21,15 @@ _CUT_PARTS = {"text": {"type", "text"}, "thinking": {"type", "thinking", "closed
 
 def merged(events: Iterable[Json]) -> Json:
     """Return the whole answer. Its id, its time and its model are those of the first event."""
+    from proxy.dialects.call_numbers import ChunkNumbers  # noqa: PLC0415  # few are merged
+
     whole: Json = {}
     choices: dict[int, Any] = {}
+    numbers = ChunkNumbers(sys.maxsize)
     for event in events:
         for name, value in event.items():
             if name == "choices":
-                _add_choices(choices, value)
+                _add_choices(choices, numbers.feed(event)[name])
             elif name == "usage":
                 whole[name] = value if value is not None else whole.get(name)
             elif whole.get(name) is None:
@@ -104,12 +108,16 @@ def _grown(name: str, old: Any, new: Any) -> Any:
         return _longer(name, old, new)
     if name in _PARTS and _is_spoken(old) and _is_spoken(new):
         return _grown(name, _as_parts(old), _as_parts(new)) if new else old
-    return new
+    return old if _is_text(old) and name not in _ONCE else new
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str | _Text)
 
 
 def _is_spoken(value: Any) -> bool:
     """True for a text or a list, also for one that has grown."""
-    return isinstance(value, str | list | _Text | _Items)
+    return _is_text(value) or isinstance(value, list | _Items)
 
 
 def _as_parts(value: Any) -> Any:
@@ -127,6 +135,8 @@ def _is_next_piece(last: Any, part: Any) -> bool:
     kind = part.get("type")
     members = _CUT_PARTS.get(kind) if isinstance(kind, str) else None
     if members is None or last.get("type") != kind:
+        return False
+    if not all(_is_text(each.get(kind)) or kind in _PARTS for each in (last, part)):
         return False
     return last.keys() <= members and part.keys() <= members
 

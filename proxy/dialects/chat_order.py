@@ -8,34 +8,45 @@ waits until its JSON object is whole, or until the choice has finished. What wai
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from proxy.dialects.base import OrderedEvent
-from proxy.dialects.waiting import (
-    MOST_EVENTS,
-    NONE_OPEN,
-    JoinedDelta,
-    WaitingQueues,
-    WaitingRoom,
+from proxy.dialects.call_numbers import (
+    EMPTY,
+    INNER,
+    SPACE,
+    CallNumbers,
+    ObjectEnd,
+    text_of_call,
+    with_text,
 )
-from proxy.errors import AnswerTooLarge, UpstreamInvalid
-from proxy.index import index_of
+from proxy.dialects.pieces import dump
+from proxy.dialects.waiting import NONE_OPEN, JoinedDelta, WaitingQueues, WaitingRoom
+from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 
-_SPACE = " \t\r\n"
-_MARK = re.compile(r'["{}\[\]]')
-_IN_STRING = re.compile(r'["\\]')
 _TEXTS = ("reasoning_content", "content", "refusal")
 _APART = frozenset({*_TEXTS, "block", "reasoning", "tool_calls"})
 """The members of a delta that say something, and ``block``, which only we may write."""
-_INNER: Mapping[str, str] = {"function": "arguments", "custom": "input"}
+
+_HEAD = ("id", "object", "created", "model")
 
 Key = str | int
 """What a part of a chunk is of: a kind of text, or the number of a call."""
 Thing = tuple[Key, Json]
 """A part of a chunk: of what it is, and the delta that says it alone."""
+
+
+class DocumentSize(NamedTuple):
+    """How much came: a document of ``size`` bytes, which said one thing or ``many``."""
+
+    size: int
+    many: bool = False
+
+    def weight(self, data: Json) -> int:
+        """Return about how many bytes the chunk of one thing keeps while it waits."""
+        return len(dump(data, self.size)) if self.many else self.size
 
 
 class ChatOrder:
@@ -45,9 +56,12 @@ class ChatOrder:
 
     Without ``waits`` things come in sequence. Where refusals are not ``apart``, they are said where
     the text is.
+
+    A call that begins with an empty object for its arguments may say them later: some servers put
+    it in their place. So it is held back until something else than a call follows, or the end.
     """
 
-    __slots__ = ("_apart", "_calls", "_count", "_end", "_now", "_over", "_queues", "_waits")
+    __slots__ = ("_apart", "_end", "_held", "_now", "_numbers", "_over", "_queues", "_waits")
 
     def __init__(self, *, waits: bool, apart: bool) -> None:
         self._waits = waits
@@ -55,8 +69,8 @@ class ChatOrder:
         self._queues = WaitingQueues[Key](WaitingRoom(), _with_text)
         self._now: Key | None = None  # what was said last
         self._end = ObjectEnd()  # of the call that was
-        self._calls: dict[int, int] = {}  # the numbers of calls, by those of the upstream
-        self._count = 0  # of calls
+        self._held: Json | None = None  # the empty object of that
+        self._numbers = CallNumbers()
         self._over: set[Key] = set()  # calls that others have followed
 
     def feed(self, data: Json, size: int) -> list[Json]:
@@ -66,15 +80,15 @@ class ChatOrder:
             return [data]
         delta = choice.get("delta")
         delta = delta if isinstance(delta, dict) else {}
-        is_end = choice.get("finish_reason") is not None
+        is_end = bool(choice.get("finish_reason"))
         if is_end or data.get("usage") is not None:
-            out = self._of_things(data, choice, self._things(delta), size)
+            out = self._of_things(data, choice, self._things(delta, data), size)
             out += self.left() if is_end else ()
             beside = {} if out else _beside(delta)
             return [*out, _with_delta(data, {**choice, "logprobs": None}, beside)]
         if self._now == "content" and len(delta) == 1 and delta.get("content"):
             return [data]  # as nearly always
-        things = self._things(delta)
+        things = self._things(delta, data)
         if things:
             return self._of_things(data, choice, things, size)
         return [_with_delta(data, choice, _beside(delta)) if "block" in delta else data]
@@ -83,35 +97,42 @@ class ChatOrder:
         self, data: Json, choice: Json, things: Sequence[Thing], size: int
     ) -> list[Json]:
         """Return the chunks that follow of what a chunk says, which may be none."""
+        document = DocumentSize(size, many=len(things) > 1)
         return [
             chunk
             for key, each in _parted(data, choice, things)
-            for chunk in self._following(key, each, size)
+            for chunk in self._following(key, each, document)
         ]
 
     def left(self) -> list[Json]:
         """Return all that waits: the choice has finished, or the stream has ended."""
         queues = self._queues
-        queues.open = NONE_OPEN
-        out: list[Json] = []
+        out = self._let_go()
         while queues:
-            out += self._released()
             queues.open = NONE_OPEN
+            out += [*self._released(), *self._let_go()]
+        queues.open = NONE_OPEN
         return out
 
-    def _following(self, key: Key, data: Json, size: int) -> Iterator[Json]:
+    def _following(self, key: Key, data: Json, document: DocumentSize) -> Iterator[Json]:
         """Return the chunks that a chunk of one thing lets follow, one after the other: thousands
         may wait."""
-        yield from self._of(key, data, size)
+        while self._held is not None and isinstance(key, str):
+            yield from self._let_go()
+            yield from self._freed()
+        yield from self._of(key, data, document)
+        yield from self._freed()
+
+    def _freed(self) -> Iterator[Json]:
         while self._queues and self._queues.open is NONE_OPEN:
             yield from self._released()
 
     def _released(self) -> Iterator[Json]:
         key, events = self._queues.next()
         for event in events:
-            yield from self._of(key, event.event, event.size)
+            yield from self._of(key, event.event, DocumentSize(event.size))
 
-    def _things(self, delta: Json) -> list[Thing]:
+    def _things(self, delta: Json, data: Json) -> list[Thing]:
         """Return what a delta says, in the order in which a chat's message has it."""
         things: list[Thing] = []
         thought = delta.get("reasoning_content") or delta.get("reasoning")
@@ -123,39 +144,31 @@ class ChatOrder:
                 member = name if self._apart else "content"
                 things.append((member, {member: text}))
         calls = delta.get("tool_calls")
+        before: set[object] = set()
         for at, call in enumerate(calls if isinstance(calls, list) else ()):
             if isinstance(call, dict):
-                number = self._number(index_of(call, at), call, {key for key, _ in things})
-                things.append((number, {"tool_calls": [{**call, "index": number}]}))
+                numbered = self._numbers.numbered(call, at, before, data.get("id"))
+                before.add(numbered["index"])
+                things.append((numbered["index"], {"tool_calls": [numbered]}))
         return things
 
-    def _number(self, index: int, call: Json, before: Collection[Key]) -> int:
-        """Return the number of a call, ``before`` which others are in its chunk: some servers give
-        each call the index 0, and a call that is named anew behind a whole one is another."""
-        number = self._calls.get(index)
-        if number is None or ((number in before or self._is_whole(number)) and _is_named(call)):
-            number = self._calls[index] = self._count
-            self._count += 1
-        if number >= MOST_EVENTS:
-            raise AnswerTooLarge("The upstream sent too many calls of tools.")
-        return number
-
-    def _is_whole(self, number: int) -> bool:
-        return number in self._over or (number == self._now and self._end.is_over)
-
-    def _of(self, key: Key, data: Json, size: int) -> Iterator[Json]:
+    def _of(self, key: Key, data: Json, document: DocumentSize) -> Iterator[Json]:
         """Return a chunk of one thing if its turn is now."""
         queues = self._queues
         if not queues.is_free(key):
-            queues.put(key, OrderedEvent(data, None, size), _delta_of(data))
+            queues.put(key, OrderedEvent(data, None, document.weight(data)), _delta_of(data))
             return
         if key in self._over:
-            if _text_of(data)[1].strip(_SPACE):
+            if _text_of(data)[1].strip(SPACE):
                 raise UpstreamInvalid("The upstream sent more of a call that was over.")
             return
-        yield self._marked(key, data)
+        begins = key != self._now
+        data = self._marked(key, data)
         if not self._waits or not isinstance(key, int):
+            yield data
             return
+        data = self._without_held(data, begins=begins)
+        yield data
         self._end.feed(*_text_of(data))
         queues.open = NONE_OPEN if self._end.is_over else key
 
@@ -169,64 +182,27 @@ class ChatOrder:
         choice = _choice(data)
         return _with_delta(data, choice, {**choice["delta"], "block": {"start": {}}})
 
+    def _without_held(self, data: Json, *, begins: bool) -> Json:
+        """Return a chunk of the call that is now without an empty object that is held back."""
+        text = _text_of(data)[1]
+        if begins and _is_empty_object(data):
+            self._held = _held_back(data, text)
+            return _with_text(data, "")
+        if self._held is None or not text.strip(SPACE):
+            return data
+        held, self._held = self._held, None
+        if text.lstrip(SPACE).startswith("{"):  # these are the arguments
+            return data
+        return _with_text(data, _text_of(held)[1] + text)
 
-class ObjectEnd:
-    """Finds where the JSON object ends that comes piece by piece, in time linear in its text."""
-
-    __slots__ = ("_begun", "_broken", "_depth", "_escaped", "_in_string")
-
-    def __init__(self) -> None:
-        self._begun = False
-        self._broken = False  # there is more than one object, or another value
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-
-    @property
-    def is_over(self) -> bool:
-        """True if the object is whole, and nothing but space follows it."""
-        return self._begun and self._depth == 0 and not self._broken
-
-    def feed(self, name: str, text: str) -> None:
-        """Take the next piece of what a call says under a name: an ``input`` is no JSON."""
-        at = 0
-        self._broken = self._broken or name != "arguments"
-        while at < len(text) and not self._broken:
-            if self._in_string:
-                at = self._of_string(text, at)
-            elif self._depth:
-                at = self._of_object(text, at)
-            else:
-                at = self._outside(text, at)
-
-    def _outside(self, text: str, at: int) -> int:
-        rest = text[at:].lstrip(_SPACE)
-        if not rest:
-            return len(text)
-        self._broken = self._begun or rest[0] != "{"
-        self._begun, self._depth = True, 1
-        return len(text) - len(rest) + 1
-
-    def _of_object(self, text: str, at: int) -> int:
-        mark = _MARK.search(text, at)
-        if mark is None:
-            return len(text)
-        if mark[0] == '"':
-            self._in_string = True
-        else:
-            self._depth += 1 if mark[0] in "{[" else -1
-        return mark.end()
-
-    def _of_string(self, text: str, at: int) -> int:
-        if self._escaped:
-            self._escaped = False
-            return at + 1
-        mark = _IN_STRING.search(text, at)
-        if mark is None:
-            return len(text)
-        self._in_string = mark[0] != '"'
-        self._escaped = self._in_string
-        return mark.end()
+    def _let_go(self) -> list[Json]:
+        """Return what is held back of the call that is now: nothing has followed in its place."""
+        if self._held is None:
+            return []
+        held, self._held = self._held, None
+        self._end.feed(*_text_of(held))
+        self._queues.open = NONE_OPEN
+        return [held]
 
 
 def _choice(data: Json) -> Json:
@@ -247,7 +223,8 @@ def _with_delta(data: Json, choice: Json, delta: Json) -> Json:
 
 def _parted(data: Json, choice: Json, things: Sequence[Thing]) -> Iterator[tuple[Key, Json]]:
     """Return each thing with a chunk that says it alone, the very same one where it does. What is
-    beside them goes first, log-probs with the text; the end and what was used stay behind."""
+    beside them goes with the first, log-probs with the text; the end and what was used stay
+    behind."""
     delta = choice.get("delta")
     delta = delta if isinstance(delta, dict) else {}
     beside = _beside(delta)
@@ -260,21 +237,25 @@ def _parted(data: Json, choice: Json, things: Sequence[Thing]) -> Iterator[tuple
         listed = choice.get("logprobs") if "content" in part else None
         alone = _with_delta(data, {**bare, "logprobs": listed}, {**beside, **part})
         yield key, {name: value for name, value in alone.items() if name != "usage"}
-        beside = {}
+        data, bare, beside = _head(data), _bare(choice), {}
+
+
+def _head(data: Json) -> Json:
+    """Return what each chunk of an answer has."""
+    return {name: data[name] for name in _HEAD if name in data}
+
+
+def _bare(choice: Json) -> Json:
+    return {"index": choice.get("index", 0), "finish_reason": None}
 
 
 def _text_of(data: Json) -> tuple[str, str]:
     """Return what a chunk of one thing says, after the name under which it says it."""
     delta = _choice(data)["delta"]
     calls = delta.get("tool_calls")
-    if not calls:
-        return next((name, delta[name]) for name in _TEXTS if delta.get(name))
-    for kind, name in _INNER.items():
-        inner: Any = calls[0].get(kind)
-        if isinstance(inner, dict):
-            text = inner.get(name)
-            return name, text if isinstance(text, str) else ""
-    return "arguments", ""
+    if calls:
+        return text_of_call(calls[0])
+    return next((name, delta[name]) for name in _TEXTS if delta.get(name))
 
 
 def _delta_of(data: Json) -> JoinedDelta | None:
@@ -288,20 +269,27 @@ def _delta_of(data: Json) -> JoinedDelta | None:
     return JoinedDelta((name, _named(call)), text)
 
 
-def _is_named(call: Json) -> bool:
-    """True if a part of a call says its name, and something of its text."""
-    for kind, name in _INNER.items():
-        inner = call.get(kind)
-        if isinstance(inner, dict) and inner.get("name"):
-            text = inner.get(name)
-            return isinstance(text, str) and bool(text.strip(_SPACE))
-    return False
-
-
 def _named(call: Json) -> tuple[object, ...]:
     """Return what a part of a call says beside its text: only what says the same is joined."""
-    kinds = [(kind, call[kind].get("name")) for kind in _INNER if isinstance(call.get(kind), dict)]
+    kinds = [(kind, call[kind].get("name")) for kind in INNER if isinstance(call.get(kind), dict)]
     return call.get("id"), *kinds
+
+
+def _is_empty_object(data: Json) -> bool:
+    """True if a named part of a call says an empty object for its arguments."""
+    function = _choice(data)["delta"]["tool_calls"][0].get("function")
+    if not isinstance(function, dict) or not function.get("name"):
+        return False
+    text = function.get("arguments")
+    return isinstance(text, str) and text.strip(SPACE) == EMPTY
+
+
+def _held_back(data: Json, text: str) -> Json:
+    """Return a chunk that says a text of the call of another chunk, and nothing else."""
+    choice = _choice(data)
+    number = choice["delta"]["tool_calls"][0]["index"]
+    call = {"index": number, "function": {"arguments": text}}
+    return _with_delta(_head(data), _bare(choice), {"tool_calls": [call]})
 
 
 def _with_text(data: Json, text: str) -> Json:
@@ -310,7 +298,6 @@ def _with_text(data: Json, text: str) -> Json:
     name, _ = _text_of(data)
     if name in _TEXTS:
         return _with_delta(data, choice, {**delta, name: text})
-    call = delta["tool_calls"][0]
-    kind = next((kind for kind in _INNER if isinstance(call.get(kind), dict)), "function")
-    called = {**call, kind: {**(call.get(kind) or {}), name: text}}
-    return _with_delta(data, choice, {**delta, "tool_calls": [called]})
+    return _with_delta(
+        data, choice, {**delta, "tool_calls": [with_text(delta["tool_calls"][0], text)]}
+    )

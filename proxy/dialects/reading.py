@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from proxy.dialects import hub, sse
-from proxy.dialects.base import Client, Dialect, Form, Server
+from proxy.dialects.base import Server
 from proxy.dialects.documents import Document, Documents, GatheredDocument
-from proxy.dialects.logprobs import LegacyLogprobs
+from proxy.dialects.hub import Turn
 from proxy.dialects.pieces import dump
 from proxy.dialects.statuses import ErrorBody, meaning_of_event, parse_error
 from proxy.errors import (
@@ -22,21 +22,19 @@ from proxy.errors import (
 )
 from proxy.meter import answer_quarters
 from proxy.offload import LARGE_BYTES
-from proxy.types import Call, Chunk, Endpoint, Json, Untouched
+from proxy.types import Chunk, Json, Untouched
 
 if TYPE_CHECKING:
+    from proxy.dialects.call_numbers import ChunkNumbers
     from proxy.dialects.chat_order import ChatOrder
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
-Turn = Callable[[Json], Json | None]
+_REWRITTEN = (b"block", b"\\u", b"tool_calls")
+"""What stands in each chunk of a chat of which a guard may get another one."""
 Rewrite = Callable[[Json], Json | None]
 """Returns a document anew; None for one that stays as it is."""
 Seal = Rewrite
 """Returns a document with the ids that its client gets; None where it has none of them."""
-IN_CHAT: Mapping[Endpoint, Endpoint] = {"responses": "chat"}
-"""Endpoints whose answers are read as those of another."""
-UNDATED = "messages"
-"""The form of answers that do not say when they were made."""
 
 
 class AnswerReader(Protocol):
@@ -58,71 +56,6 @@ class AnswerReader(Protocol):
     def read(self, document: Document) -> list[Chunk]: ...
 
     def end(self) -> list[Chunk]: ...
-
-
-def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) -> Turn | None:
-    """Return what turns a target's answer into the form of the client's endpoint, if need be."""
-    asked, words = call.head.endpoint, upstream.server.finishes
-    wanted, given = IN_CHAT.get(asked, asked), IN_CHAT.get(endpoint, endpoint)
-    same = wanted == given and wanted != "completions"
-    turn = None if same else _turning(call, wanted, given, client.client)
-    form, spoken = client.forms.get(asked), upstream.forms.get(endpoint)
-    if spoken == UNDATED and form != spoken:
-        turn = _dated(call) if turn is None else _then(_dated(call), turn)
-    if form is not None and form != spoken:
-        turn = _then(turn, _joined_parts())
-    return hub.FinishWords(words, turn).feed if words and client is not upstream else turn
-
-
-def chat_order(call: Call, form: Form, spoken: Form | None) -> ChatOrder | None:
-    """Return what puts a stream in sequence for a client of another form than its upstream has
-    ``spoken``, which reads one block or item after the other; None for a call without a stream."""
-    if not call.stream:
-        return None
-    from proxy.dialects.chat_order import ChatOrder  # noqa: PLC0415  # few calls cross
-
-    return ChatOrder(waits=spoken is None, apart=form == "responses")
-
-
-def _dated(call: Call) -> Turn:
-    """Return what dates an answer whose form has no time: by when the call came."""
-    created = int(call.head.at.timestamp())
-
-    def feed(data: Json) -> Json:
-        data["created"] = created
-        return data
-
-    return feed
-
-
-def _then(turn: Turn | None, second: Turn) -> Turn:
-    """Return a turn after which there is another."""
-    if turn is None:
-        return second
-    first = turn
-
-    def feed(data: Json) -> Json | None:
-        turned = first(data)
-        return None if turned is None else second(turned)
-
-    return feed
-
-
-def _joined_parts() -> Turn:
-    """Return what turns lists of parts, which other forms than chat's have no place for, into
-    texts."""
-    from proxy.dialects.content_parts import joined_answer  # noqa: PLC0415  # few calls cross
-
-    return joined_answer
-
-
-def _turning(call: Call, wanted: Endpoint, endpoint: Endpoint, client: Client) -> Turn | None:
-    if wanted == "completions" and endpoint == "chat":
-        return _then(_joined_parts(), hub.ChatToLegacy().feed)
-    if wanted == "chat" and endpoint == "completions":
-        return hub.LegacyToChat(streamed=call.stream).feed
-    counts = wanted == "completions" and call.body.get("logprobs") is not None
-    return LegacyLogprobs().feed if counts and not client.reads_any_logprobs else None
 
 
 def _check(data: Json, server: Server) -> None:
@@ -184,8 +117,8 @@ class StreamReader:
     finished; any other end is a stream that was cut, or of a form that nobody asked for."""
 
     __slots__ = (
-        *("_chat_order", "_documents", "_done", "_events", "_finished", "_is_guarded", "_leg"),
-        *("_order", "_own", "_rewrites", "_server", "_turn", "close", "feed"),
+        *("_chat_order", "_closed", "_documents", "_done", "_events", "_finished", "_is_guarded"),
+        *("_leg", "_numbers", "_order", "_own", "_rewrites", "_server", "_turn", "close", "feed"),
     )
     holds: ClassVar[bool] = False
 
@@ -204,6 +137,7 @@ class StreamReader:
         self._own = own  # for a client that reads the upstream's own form
         self._is_guarded = ordered
         self._chat_order = chat_order
+        self._numbers: ChunkNumbers | None = None
         made = server.order if ordered or not own else None
         self._order = None if made is None else made()
         self._events = None if server.events is None else server.events(own)
@@ -216,10 +150,11 @@ class StreamReader:
         self._server = server
         self._documents = documents
         self._finished = False
+        self._closed = False  # nothing more is read
         self._done = False
 
     def read(self, document: Document) -> list[Chunk]:
-        if self._done:
+        if self._closed:
             return []
         if document == sse.DONE:
             return self._last_of_done()
@@ -231,11 +166,25 @@ class StreamReader:
             return self._read_event(data, raw)
         if not self._finished:
             self._finished = hub.finishes(data)
-        if self._is_guarded and (b"block" in raw or b"\\u" in raw) and hub.unmark(data):
-            raw = dump(data, len(raw))
+        if self._is_guarded and any([word in raw for word in _REWRITTEN]):
+            data, raw = self._for_guards(data, raw)
         if self._turn is None and len(raw) <= LARGE_BYTES:
             return [Chunk(data, raw, self._leg)]
         return self._turned(data, raw)
+
+    def _for_guards(self, data: Json, raw: bytes) -> tuple[Json, bytes]:
+        """Return a chunk without marks of the upstream's, whose calls have numbers of their own:
+        guards tell texts by them."""
+        if hub.unmark(data):
+            raw = dump(data, len(raw))
+        if b"tool_calls" not in raw or self._chat_order is not None:
+            return data, raw
+        if self._numbers is None:
+            from proxy.dialects.call_numbers import ChunkNumbers  # noqa: PLC0415  # with calls alone
+
+            self._numbers = ChunkNumbers()
+        made = self._numbers.feed(data)
+        return (data, raw) if made is data else (made, dump(made, len(raw)))
 
     def _turned(self, data: Json, raw: bytes) -> list[Chunk]:
         """Return a chunk of a chat in the form of the client's endpoint, or what follows of it."""
@@ -281,7 +230,7 @@ class StreamReader:
                 else:
                     chunks.append(_chunk(turned, passed, self._leg, size))
             if isinstance(kind, str) and kind in self._server.ends:
-                self._done = True
+                self._closed = self._done = True
                 chunks.append(Chunk(None, None if chunks else passed, leg=self._leg, last=True))
         return chunks
 
@@ -293,9 +242,14 @@ class StreamReader:
         return left
 
     def _last_of_done(self) -> list[Chunk]:
-        """Return the last chunk of a stream that says ``[DONE]``: one of chat's may say no more."""
+        """Return the last chunks of a stream that says ``[DONE]``: one of chat's may say no more.
+        Of one that has not finished it is what waits, if anything does: ``end`` says the rest."""
         self._finished = self._finished or self._events is None
-        last = [*self._left(), *self.end()]
+        self._closed = True
+        left = self._left()
+        if left and not self._finished:
+            return left
+        last = [*left, *self.end()]
         self._done = True
         return last
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS, reading
 from proxy.dialects.documents import Documents
+from proxy.dialects.hub import chat_order, turning
 from proxy.dialects.reading import (
     AnswerReader,
     Seal,
     StreamReader,
     WholeReader,
-    chat_order,
-    turning,
 )
 from proxy.errors import UpstreamInvalid
 from proxy.types import ABOUT_STATE
@@ -54,8 +53,10 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     asks = DIALECTS[call.head.dialect]
     turn = turning(call, endpoint, asks, spoken)
     form = asks.forms.get(call.head.endpoint)
-    own = form is not None and form == spoken.forms.get(endpoint)
-    sequence = None if form is None or own else chat_order(call, form, spoken.forms.get(endpoint))
+    given = spoken.forms.get(endpoint)
+    own = form is not None and form == given
+    waits = given is None and media_type == EVENTS
+    sequence = None if form is None or own else chat_order(call, form, waits=waits)
     seal = None if ids is None or form != "responses" or not own else _seal_of(asked, ids)
     documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
     if media_type == EVENTS and call.stream:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Form
 from proxy.dialects.documents import Documents
+from proxy.dialects.hub import chat_order, turning
 from proxy.dialects.messages.writing import MessageEvents
-from proxy.dialects.reading import StreamReader, chat_order, turning
+from proxy.dialects.reading import StreamReader
 from proxy.dialects.responses.events import ResponseEvents
 from proxy.dialects.responses.words import KINDS
 from proxy.errors import UpstreamInvalid
@@ -132,7 +133,7 @@ def reader(form: str, *, ordered: bool = True) -> StreamReader:
         Documents(),
         own=form == "responses",
         ordered=ordered,
-        chat_order=None if form not in FORMS else chat_order(call, FORMS[form], "responses"),
+        chat_order=None if form not in FORMS else chat_order(call, FORMS[form], waits=False),
     )
 
 

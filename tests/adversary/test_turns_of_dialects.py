@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.documents import Documents
-from proxy.dialects.reading import StreamReader, chat_order, turning
+from proxy.dialects.hub import chat_order, turning
+from proxy.dialects.reading import StreamReader
 from proxy.errors import GuardBlocked
 from proxy.types import Chunk, Endpoint
 from tests.adversary.test_items_in_turns import (
@@ -104,7 +105,7 @@ def chunks_of(form: str, upstream: str, documents: Sequence[Json]) -> list[Chunk
         Documents(),
         own=own,
         ordered=True,
-        chat_order=None if wanted is None or own else chat_order(call, wanted, given),
+        chat_order=None if wanted is None or own else chat_order(call, wanted, waits=given is None),
     )
     made = [each for document in documents for each in reader.read(orjson.dumps(document))]
     return made if made[-1].last else [*made, *reader.end()]

@@ -106,6 +106,30 @@ def test_what_makes_no_sense_breaks_nothing() -> None:
     assert said["choices"] == [{"index": "?", "text": "a"}]
 
 
+@pytest.mark.parametrize("other", [5, {}, ["a"], True, None])
+def test_what_is_no_text_takes_no_text_away(other: Any) -> None:
+    part = {"type": "text", "text": "a"}
+    said = [{"content": [{**part, "text": text}]} for text in ("a", other, "b")]
+
+    assert [each["text"] for each in message(*said)["content"] if each["text"] != other] == [
+        "a",
+        "b",
+    ]
+    assert message({"refusal": "a"}, {"refusal": other}, {"refusal": "b"})["refusal"] == "ab"
+
+
+def test_calls_of_one_index_stay_apart() -> None:
+    def call(id_: str | None, name: str | None, arguments: str) -> dict[str, Any]:
+        return {"index": 0, "id": id_, "function": {"name": name, "arguments": arguments}}
+
+    said = [call("a", "f", ""), call(None, None, "{}"), call("b", "f", ""), call("b", None, "{1}")]
+    calls = message(*({"tool_calls": [each]} for each in said))["tool_calls"]
+
+    assert [(each["id"], each["function"]["arguments"]) for each in calls] == [
+        *(("a", "{}"), ("b", "{1}"))
+    ]
+
+
 def calls_of(count: int) -> list[dict[str, Any]]:
     return [{"index": n, "function": {"arguments": "x"}} for n in range(count)]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from proxy.dialects.chat_order import ChatOrder, ObjectEnd
-from proxy.dialects.waiting import MOST_EVENTS
+from proxy.dialects.chat_order import ChatOrder
+from proxy.dialects.waiting import MOST_BYTES, MOST_EVENTS
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
 from tests.doubles import Json
 
@@ -63,14 +60,14 @@ def test_what_comes_one_after_the_other_passes_with_a_mark_where_another_begins(
         *(chunk(content=text) for text in ("a", "b")),
         calls(called(0, '{"a":', id="c0", name="f")),
         calls(called(0, "1}")),
-        calls(called(1, "{}", id="c1", name="f")),
+        calls(called(1, '{"b":2}', id="c1", name="f")),
         chunk("tool_calls"),
     ]
 
     assert said(fed(chunks)) == [
         *(("mark", ""), ("content", "a"), ("content", "b")),
         *(("mark", ""), (0, '{"a":'), (0, "1}")),
-        *(("mark", ""), (1, "{}")),
+        *(("mark", ""), (1, '{"b":2}')),
     ]
     assert fed(chunks)[2] is chunks[2]
 
@@ -142,8 +139,8 @@ def test_a_call_that_goes_on_once_it_is_over_is_refused_unless_it_says_nothing()
 
 
 def test_a_call_that_is_named_anew_behind_a_whole_one_is_another() -> None:
-    one, other = called(0, "{}", id="c0", name="f"), called(0, '{"a":1}', id="c1", name="f")
-    numbers = [(0, "{}"), (1, '{"a":1}')]
+    one, other = called(0, '{"b":2}', name="f"), called(0, '{"a":1}', name="f")
+    numbers = [(0, '{"b":2}'), (1, '{"a":1}')]
 
     for chunks in ([calls(one), calls(other)], [calls(one, other)]):
         assert [each for each in said(fed(chunks)) if each[0] != "mark"] == numbers
@@ -177,41 +174,71 @@ def test_a_chunk_without_a_choice_passes(data: Json) -> None:
     assert fed([data]) == [data]
 
 
-VALUES = st.recursive(
-    st.none() | st.integers(-9, 9) | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(st.text(max_size=4), VALUES), st.lists(st.integers(0, 99)), st.booleans())
-def test_an_object_is_over_where_it_ends_however_it_is_cut(
-    value: Json, cuts: list[int], spaced: bool
-) -> None:
-    text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaced else None).decode()
-    end, seen = ObjectEnd(), 0
-    for a, b in pairwise(sorted({0, *(each for each in cuts if each < len(text)), len(text)})):
-        end.feed("arguments", text[a:b])
-        seen += b - a
-        assert end.is_over == (seen == len(text))
-
-    end.feed("arguments", " ")
-    assert end.is_over
-    end.feed("arguments", "{}")
-    assert not end.is_over
-
-
-@pytest.mark.parametrize("text", ["", " ", "1", '"a"', "[]", "{}1", "{}{}", '{"a', '{"a": "}'])
-def test_what_is_no_whole_object_is_not_over(text: str) -> None:
-    end = ObjectEnd()
-    end.feed("arguments", text)
-
-    assert not end.is_over
-
-
 def test_a_thousand_calls_that_wait_and_are_whole_leave_at_once() -> None:
     others = [calls(called(at, "{}")) for at in range(1, 1500)]
 
     out = said(fed([calls(called(0, "{")), *others, calls(called(0, "}"))]))
 
     assert [key for key, _ in out if key != "mark"] == [0, 0, *range(1, 1500)]
+
+
+def test_an_empty_object_where_a_call_begins_stands_for_the_arguments_that_follow() -> None:
+    begun = [calls(called(at, "{}", id=f"c{at}", name="f")) for at in range(2)]
+    more = [calls(called(at, '{"a":1}')) for at in range(2)]
+
+    assert said(fed([*begun, *more, chunk("stop")])) == [
+        *(("mark", ""), (0, ""), (0, '{"a":1}')),
+        *(("mark", ""), (1, ""), (1, '{"a":1}')),
+    ]
+    assert said(fed([*begun, chunk("stop")])) == [
+        *(("mark", ""), (0, ""), (0, "{}")),
+        *(("mark", ""), (1, ""), (1, "{}")),
+    ]
+
+
+def test_an_empty_object_is_the_arguments_where_something_else_follows_than_a_call() -> None:
+    begun = [calls(called(at, "{}", id=f"c{at}", name="f")) for at in range(2)]
+
+    out = said(fed([*begun, chunk(content="a"), chunk("stop")]))
+
+    assert [each for each in out if each[1]] == [(0, "{}"), (1, "{}"), ("content", "a")]
+
+
+def test_what_is_no_object_behind_an_empty_one_stays_behind_it() -> None:
+    begun = calls(called(0, "{}", id="c0", name="f"))
+
+    assert said(fed([begun, calls(called(0, " ")), calls(called(0, "}"))])) == [
+        *(("mark", ""), (0, ""), (0, " "), (0, "{}}"))
+    ]
+
+
+def test_the_first_thing_of_a_chunk_alone_keeps_what_is_beside_its_things() -> None:
+    many = {**calls(called(0, "{}"), called(1, "{}")), "model": "m", "extra": "x" * 99}
+
+    first, second = fed([many])
+
+    assert ("extra" in first, "extra" in second) == (True, False)
+    assert (second["id"], second["model"]) == ("1", "m")
+
+
+def test_things_that_wait_count_by_what_they_keep_and_not_by_their_chunk() -> None:
+    text = orjson.dumps({"a": "x" * 4000}).decode()
+    fifty = calls(*(called(at, text, id=f"c{at}", name="f") for at in range(1, 51)))
+    made = order()
+
+    made.feed(calls(called(0, "{")), 50)
+    assert made.feed(fifty, 210_000) == []
+    assert [each for each in said(made.left()) if each[1]] == [(at, text) for at in range(1, 51)]
+
+
+def test_what_is_kept_of_many_chunks_is_bounded_however_their_things_leave() -> None:
+    made, small = order(), MOST_BYTES // 100
+    made.feed(calls(called(0, "{", id="c0")), 50)
+
+    def hostile(at: int) -> Json:
+        """Return a chunk of a thing that leaves at once, and of one that waits."""
+        return {**calls(called(0, "1"), called(at, "x" * 9, id="i" * small)), "extra": "x" * small}
+
+    with pytest.raises(AnswerTooLarge):
+        for at in range(1, 101):
+            made.feed(hostile(at), 2 * small)

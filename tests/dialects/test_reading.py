@@ -14,9 +14,9 @@ from proxy.dialects.anthropic import ANTHROPIC
 from proxy.dialects.base import Server
 from proxy.dialects.documents import Documents
 from proxy.dialects.openai import OPENAI
-from proxy.dialects.reading import StreamReader, WholeReader, turning
+from proxy.dialects.reading import StreamReader, WholeReader
 from proxy.errors import UpstreamError, UpstreamInvalid
-from proxy.types import Call, Chunk, RequestHead
+from proxy.types import Chunk
 from tests.doubles import (
     chat,
     chat_events,
@@ -44,7 +44,8 @@ def read(
                 chunks += reader.read(document)
         for document in reader.close():
             chunks += reader.read(document)
-        chunks += reader.end()
+        while left := reader.end():
+            chunks += left
     except UpstreamError as error:
         return chunks, error.code
     return chunks, None
@@ -103,6 +104,27 @@ def test_one_of_another_form_that_has_finished_may_say_done_as_well(
     assert (chunks[-1].last, fault) == (True, None)
 
 
+@pytest.mark.parametrize("after", [[], [event(b"[DONE]"), event({"type": "message_stop"})]])
+def test_what_waits_where_a_stream_ends_unfinished_is_there_before_the_fault(after: Any) -> None:
+    first, second = (text_events(at, text) for at, text in enumerate(("a", "b")))
+    wire = message_events([*first[:2], *second[:2]])[:-2]
+
+    chunks, fault = read([*map(event, wire), *after], ANTHROPIC.server)
+
+    said = [
+        choice["delta"].get("content") for c in chunks if c.data for choice in c.data["choices"]
+    ]
+    assert "".join(filter(None, said)) == "ab"
+    assert (chunks[-1].last, fault) == (False, "upstream_invalid_response")
+
+
+@pytest.mark.parametrize("word", ["", None])
+def test_a_choice_has_not_finished_without_a_reason(word: str | None) -> None:
+    unfinished = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": word}]}
+
+    assert read([event(unfinished)])[1] == "upstream_invalid_response"
+
+
 def whole(data: Any, **options: Any) -> list[Chunk]:
     chosen = {"stream": False, "limit": 10_000, **options}
     reader = WholeReader(0, chosen.pop("turn", None), OPENAI.server, Documents(), **chosen)
@@ -132,16 +154,3 @@ def test_a_whole_chat_becomes_the_events_of_a_stream() -> None:
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": "Paris."}
     assert (chunks[1].data or {})["usage"] == chat()["usage"]
     assert chunks[-1] == Chunk(None, last=True)
-
-
-def test_a_chat_is_turned_into_a_legacy_answer_without_its_role_chunk() -> None:
-    call = Call(RequestHead("openai", "completions", "/", "r"), {}, stream=True)
-    turn = turning(call, "chat", OPENAI, OPENAI)
-    reader = StreamReader(0, turn, OPENAI.server, Documents())
-    wire = b"".join(map(event, chat_events("Par", "is."))) + event(b"[DONE]")
-
-    chunks = [chunk for document in reader.feed(wire) for chunk in reader.read(document)]
-
-    said = [c.data["choices"][0]["text"] for c in chunks if c.data and c.data["choices"]]
-    assert said == ["Par", "is.", ""]
-    assert all(chunk.raw is None for chunk in chunks)

@@ -1,0 +1,194 @@
+"""However a server of chats says its calls of tools, numbered or not, with ids or without, each by
+itself or in turns: clients of each form get the calls that it has made, guarded or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.dialects.messages.writing import MessageEvents
+from proxy.types import Chunk
+from tests.adversary.test_items_in_turns import (
+    CARD,
+    CLIENTS,
+    DRAWS,
+    SAYS,
+    cut,
+    drawn,
+    guarded,
+    in_turns,
+    shown,
+)
+from tests.adversary.test_turns_of_dialects import chunk, chunks_of
+from tests.doubles import Json
+
+ARGUMENTS = (orjson.dumps({"says": SAYS}).decode(), "{}", '{"a":{"b":["}"]}}')
+PLACEHOLDER = "{}"
+Call = tuple[Any, Any, str]
+"""The id, the name and the arguments of a call, as a client has them."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How calls are said. ``index`` and ``ids`` say how their parts are told apart, ``named`` where
+    their names stand; ``alone`` says that a call begins without arguments, ``turns`` that calls
+    take turns, and ``placeholder`` that an empty object stands for arguments that follow."""
+
+    index: str = "own"
+    ids: str = "first"
+    named: str = "first"
+    alone: bool = True
+    turns: bool = False
+    placeholder: bool = False
+
+
+SHAPES: Mapping[str, Shape] = {
+    "OpenAI's own": Shape(),
+    "in turns": Shape(turns=True),
+    "the id with each part": Shape(ids="each", turns=True),
+    "the id and the name with each part": Shape(ids="each", named="each", alone=False, turns=True),
+    "another id with each part": Shape(ids="anew"),
+    "no ids": Shape(ids="none", turns=True),
+    "null ids": Shape(ids="null"),
+    "empty ids": Shape(ids="empty"),
+    "ids that come late": Shape(ids="late"),
+    "one index": Shape(index="one"),
+    "one index, at once": Shape(index="one", alone=False),
+    "one index, another id with each part": Shape(index="one", ids="anew"),
+    "one index, the id with each part, in turns": Shape(index="one", ids="each", turns=True),
+    "one index, no ids": Shape(index="one", ids="none"),
+    "one index, empty ids, at once": Shape(index="one", ids="empty", alone=False),
+    "one index, no ids, the name with each part": Shape(
+        index="one", ids="none", named="each", alone=False
+    ),
+    "no index": Shape(index="none"),
+    "no index, the id with each part, in turns": Shape(index="none", ids="each", turns=True),
+    "neither index nor ids": Shape(index="none", ids="none"),
+    "neither index nor ids, at once": Shape(index="none", ids="null", alone=False),
+    "a placeholder": Shape(placeholder=True, alone=False),
+    "a placeholder, in turns": Shape(placeholder=True, alone=False, turns=True),
+    "a placeholder, one index": Shape(index="one", placeholder=True, alone=False),
+    "a placeholder, all said with each part": Shape(
+        ids="each", named="each", placeholder=True, alone=False
+    ),
+}
+
+
+def id_of(shape: Shape, at: int, part: int) -> Json:
+    """Return the id that a part of a call says."""
+    known = {"id": f"call_{at}"}
+    match shape.ids:
+        case "first":
+            return known if part == 0 else {}
+        case "each":
+            return known
+        case "anew":
+            return {"id": f"call_{at}_{part}"}
+        case "late":
+            return known if part else {}
+        case "none":
+            return {}
+        case "null":
+            return {"id": None}
+        case _:
+            return {"id": ""}
+
+
+def parts_of(shape: Shape, at: int, pieces: Sequence[str]) -> list[Json]:
+    """Return the parts of a call, of the arguments in pieces."""
+    texts = [*([""] if shape.alone else []), *pieces]
+    if shape.placeholder and pieces != [PLACEHOLDER]:
+        texts = [PLACEHOLDER, *pieces]
+    index = {"own": {"index": at}, "one": {"index": 0}, "none": {}}[shape.index]
+    return [
+        {
+            **index,
+            **id_of(shape, at, part),
+            "type": "function",
+            "function": {
+                **({"name": f"f_{at % 2}"} if part == 0 or shape.named == "each" else {}),
+                "arguments": text,
+            },
+        }
+        for part, text in enumerate(texts)
+    ]
+
+
+def answer_of(
+    shape: Shape, calls: Sequence[Sequence[str]], draws: Iterator[int], text: str = ""
+) -> list[Json]:
+    """Return the chunks of an answer."""
+    parts = [parts_of(shape, at, pieces) for at, pieces in enumerate(calls)]
+    said = in_turns(parts, draws) if shape.turns else [part for each in parts for part in each]
+    deltas: list[Json] = [{"content": text}] if text else []
+    deltas += [{"tool_calls": [part]} for part in said]
+    return [*map(chunk, deltas), chunk({}, "tool_calls")]
+
+
+def assembled(form: str, chunks: Sequence[Chunk]) -> list[Call]:
+    """Return the id, the name and the arguments of each call that a client has in the end."""
+    if form == "chat":
+        return chat_calls([chunk.data for chunk in chunks if chunk.data])
+    if form == "responses":
+        items, _ = shown(form, chunks)
+        called = [each for each in items if each["type"] == "function_call"]
+        return [(each["call_id"], each["name"], each["arguments"]) for each in called]
+    raw = b"".join(map(MessageEvents().feed, chunks))
+    blocks: list[Any] = []
+    for line in raw.splitlines():
+        event = orjson.loads(line[6:]) if line.startswith(b"data: ") else {}
+        if event.get("type") == "content_block_start":
+            blocks.append([event["content_block"], ""])
+        elif event.get("type") == "content_block_delta":
+            blocks[-1][1] += event["delta"].get("partial_json", "")
+    uses = [(block, said) for block, said in blocks if block["type"] == "tool_use"]
+    return [(block["id"], block["name"], said) for block, said in uses]
+
+
+def chat_calls(chunks: Sequence[Json]) -> list[Call]:
+    said: dict[Any, Any] = {}
+    for each in chunks:
+        for choice in each.get("choices", ()):
+            for call in choice["delta"].get("tool_calls", ()):
+                made = said.setdefault(call.get("index", 0), [None, None, ""])
+                function = call["function"]
+                made[0] = call.get("id") or made[0]
+                made[1] = function.get("name") or made[1]
+                made[2] += function["arguments"]
+    return [tuple(said[at]) for at in sorted(said)]
+
+
+CUTS = st.lists(st.integers(0, 60), max_size=3)
+CALLS = st.lists(st.tuples(st.sampled_from(ARGUMENTS), CUTS), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("form", CLIENTS)
+@pytest.mark.parametrize("name", SHAPES)
+@settings(max_examples=8)
+@given(CALLS, DRAWS, st.sampled_from(["", SAYS]))
+def test_calls_are_those_that_the_server_made(
+    name: str, form: str, calls: list[tuple[str, list[int]]], draws: list[int], text: str
+) -> None:
+    shape = SHAPES[name]
+    if form == "chat" and shape.placeholder:
+        return  # such a client gets what came
+    documents = answer_of(shape, [cut(*each) for each in calls], drawn(draws), text)
+    made = [(f"f_{at % 2}", arguments) for at, (arguments, _) in enumerate(calls)]
+
+    plain = assembled(form, chunks_of(form, "chat", documents))
+    safe = assembled(form, guarded(chunks_of(form, "chat", documents), "mask")[0])
+
+    assert [each[1:] for each in plain] == made
+    assert [each[1:] for each in safe] == [(n, text.replace(CARD, "[CARD]")) for n, text in made]
+    if form != "chat":
+        ids = [each[0] for each in plain]
+        assert all(ids)
+        assert len({*ids}) == len(ids)
+        if shape.ids in ("first", "each"):
+            assert ids == [f"call_{at}" for at in range(len(ids))]

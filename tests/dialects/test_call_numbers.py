@@ -1,0 +1,142 @@
+"""Which call of a tool a part of a chat's stream is of. How servers say them is in
+`tests/adversary/test_call_shapes.py`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.call_numbers import CallNumbers, ChunkNumbers, ObjectEnd, named_by_us
+from proxy.dialects.waiting import MOST_EVENTS
+from proxy.errors import AnswerTooLarge
+from tests.doubles import Json
+
+
+def part(arguments: str = "", name: str | None = None, **more: Any) -> Json:
+    named = {} if name is None else {"name": name}
+    return {"function": {**named, "arguments": arguments}, **more}
+
+
+def numbers(*parts: Json) -> list[int]:
+    made = CallNumbers()
+    return [made.numbered(each, 0, (), "1")["index"] for each in parts]
+
+
+def test_an_id_that_is_new_begins_a_call_only_with_a_name() -> None:
+    begun = part(name="f", id="a", index=0)
+
+    assert numbers(begun, part(name="f", id="b", index=0)) == [0, 1]
+    assert numbers(begun, part("{", id="b", index=0)) == [0, 0]
+
+
+def test_a_name_alone_behind_a_whole_call_begins_another_once_it_says_something() -> None:
+    whole, again = part("{}", "f", index=0), part("", "f", index=0)
+
+    assert numbers(whole, again, part(" ", index=0)) == [0, 0, 0]
+    assert numbers(whole, again, part("{}", index=0)) == [0, 0, 1]
+    made = CallNumbers()
+    [*_, last] = [made.numbered(each, 0, (), "1") for each in (whole, again, part("{}", index=0))]
+    assert last == {"index": 1, "id": "call_1_1", **part("{}", "f")}
+
+
+def test_another_name_without_an_id_is_another_call() -> None:
+    assert numbers(part(name="f", index=0), part(name="g", index=0)) == [0, 1]
+
+
+def test_parts_that_go_on_have_no_more_than_they_say() -> None:
+    made = CallNumbers()
+    made.numbered(part("", "f", id="a", index=3), 0, (), "1")
+
+    assert made.numbered(part("{", "f", id="a", type="function"), 0, (), "1") == {
+        **part("{"),
+        "index": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("id_", "answer", "shown"),
+    [
+        ("a", "1", "a"),
+        (7, "1", "7"),
+        (None, "chatcmpl-1", "call_chatcmpl-1_2"),
+        ("", "a/b c", "call_a_b_c_2"),
+        ([], None, "call_2"),
+        ({}, "", "call_2"),
+    ],
+)
+def test_a_call_without_an_id_gets_one(id_: object, answer: object, shown: str) -> None:
+    assert named_by_us({"id": id_}, answer, 2)["id"] == shown
+
+
+def test_calls_and_choices_are_bounded() -> None:
+    with pytest.raises(AnswerTooLarge):
+        numbers(*(part(index=at) for at in range(MOST_EVENTS + 1)))
+    made = ChunkNumbers()
+    with pytest.raises(AnswerTooLarge):
+        for at in range(MOST_EVENTS + 1):
+            made.feed({"choices": [{"index": at, "delta": {"tool_calls": [part()]}}]})
+
+
+def test_a_client_of_chat_gets_calls_of_one_index_with_their_numbers() -> None:
+    made = ChunkNumbers()
+
+    def fed(*calls: Json) -> Json:
+        return {"choices": [{"index": 0, "delta": {"tool_calls": [*calls]}}]}
+
+    first, second = part("{}", "f", index=0, id="a"), part("", "g", index=0, id="b")
+
+    assert made.feed(came := fed(first)) is came
+    assert made.feed(fed(second)) == fed({**second, "index": 1})
+    assert made.feed(fed(part("{}", index=0))) == fed(part("{}", index=1))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"choices": None},
+        {"choices": [None, {}]},
+        {"choices": [{"delta": {"tool_calls": 1}}]},
+        {"choices": [{"delta": {"tool_calls": [None, 1]}}]},
+        {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": 1}]}}]},
+    ],
+)
+def test_a_chunk_without_calls_is_the_same(data: Json) -> None:
+    assert ChunkNumbers().feed(data) is data
+
+
+VALUES = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), VALUES), st.lists(st.integers(0, 99)), st.booleans())
+def test_an_object_is_over_where_it_ends_however_it_is_cut(
+    value: Json, cuts: list[int], spaced: bool
+) -> None:
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaced else None).decode()
+    end, seen = ObjectEnd(), 0
+    for a, b in pairwise(sorted({0, *(each for each in cuts if each < len(text)), len(text)})):
+        end.feed("arguments", text[a:b])
+        seen += b - a
+        assert end.is_over == (seen == len(text))
+
+    end.feed("arguments", " ")
+    assert end.is_over
+    end.feed("arguments", "{}")
+    assert not end.is_over
+
+
+@pytest.mark.parametrize("text", ["", " ", "1", '"a"', "[]", "{}1", "{}{}", '{"a', '{"a": "}'])
+def test_what_is_no_whole_object_is_not_over(text: str) -> None:
+    end = ObjectEnd()
+    end.feed("arguments", text)
+
+    assert not end.is_over
