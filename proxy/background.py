@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+STEPS_S = 0.001
 
 
 @asynccontextmanager
@@ -20,6 +23,22 @@ async def running_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
     finally:
         task.cancel()
         await group.__aexit__(None, None, None)
+
+
+async def between_calls(
+    steps: Iterator[None],
+    is_busy: Callable[[], bool],
+    now: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
+) -> None:
+    """Take short steps of work on the loop. After every millisecond of it others have their turn:
+    for as long as it took while there are calls, and for one round of the loop while there are
+    none."""
+    began = now()
+    for _ in steps:
+        if (took := now() - began) >= STEPS_S:
+            await sleep(took if is_busy() else 0.0)
+            began = now()
 
 
 async def ended(task: asyncio.Task[None]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
-from proxy.background import running_beside
+from proxy.background import STEPS_S, between_calls, running_beside
 
 
 async def forever(ended: list[str]) -> None:
@@ -46,3 +47,51 @@ async def test_work_that_fails_ends_the_block() -> None:
             await asyncio.Event().wait()
 
     assert failed.group_contains(KeyError)
+
+
+class Clock:
+    """Time passes by steps of work alone; ``slept`` is how long others have had their turn."""
+
+    def __init__(self, step_s: float) -> None:
+        self.step_s = step_s
+        self.time = 0.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def steps(self, count: int) -> Iterator[None]:
+        for _ in range(count):
+            self.time += self.step_s
+            yield
+
+
+@pytest.mark.parametrize(("is_busy", "rest"), [(True, 1.0), (False, 0.0)])
+async def test_work_between_calls_rests_as_long_as_it_took_while_there_are_any(
+    is_busy: bool, rest: float
+) -> None:
+    long, short = Clock(3 * STEPS_S), Clock(STEPS_S / 2)
+
+    for clock in (long, short):
+        await between_calls(clock.steps(4), lambda: is_busy, clock.now, clock.sleep)
+
+    assert long.slept == pytest.approx([rest * 3 * STEPS_S] * 4)
+    assert short.slept == pytest.approx([rest * STEPS_S] * 2)
+
+
+async def test_work_between_calls_ends_with_who_owns_it() -> None:
+    clock = Clock(STEPS_S)
+
+    async with running_beside(between_calls(cycle_of(clock), lambda: False, clock.now)):
+        await asyncio.sleep(0)
+
+    assert clock.time <= 2 * STEPS_S
+
+
+def cycle_of(clock: Clock) -> Iterator[None]:
+    """Return work without an end."""
+    while True:
+        yield from clock.steps(1)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import proxy
 from proxy import cache, edge, ports
-from proxy.app import gauges, libraries, stores, telemetry
+from proxy.app import gauges, libraries, loading, stores, telemetry
 from proxy.app.context import Context, new_record, new_request_id, new_span_id, since_epoch
 from proxy.background import running_beside
 from proxy.edge.access import Access
@@ -109,14 +109,15 @@ async def running(
     log_fd: int = 1,
     trust: ssl.SSLContext | None = None,
     check: Callable[[Snapshot], None] = lambda snapshot: None,
+    loaded: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Running]:
     """Run the proxy until the block is left; then drain, close and flush what was opened.
 
     ``sinks`` are told of every call beside the usual emitters. ``trust`` says whose certificates
     are believed, the system's where none is given. ``check`` may raise for policies that are not
-    to be served, before anything listens. Raises ``PolicyError`` when the policies cannot be
-    taken into force, ``ledger.Unusable`` when no ledger can be kept and ``OSError`` when an address
-    cannot be had.
+    to be served, before anything listens; ``loaded`` is called once all is loaded. Raises
+    ``PolicyError`` when the policies cannot be taken into force, ``ledger.Unusable`` when no ledger
+    can be kept and ``OSError`` when an address cannot be had.
     """
     async with AsyncExitStack() as opened:
         context, ending = _context(settings, opened, log_fd)
@@ -147,7 +148,7 @@ async def running(
         front = edge.data_handler(pipeline, port, telemetry.bug(context))
         sources = _admin_sources(context, rooms, emitters, past, candidate)
         handler = admin_handler(sources, readiness, _access(settings))
-        await _prepare(store.current, http)
+        await loading.prepare(store.current, http)
         admin, *_ = await _listen(opened, handler, settings.admin)
         listen, server, stop = await _listen(opened, front, settings.listen)
         _drain(opened, settings, server, calls, stop)
@@ -155,9 +156,9 @@ async def running(
         await opened.enter_async_context(LoopLag(context.metrics.late))
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(running_beside(watching(watch, tokens)))
-        readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
-        await opened.enter_async_context(running_beside(_prepare_scrapes(context.metrics)))
+        rest = loading.load_rest(store.current, calls, readiness, context.metrics, loaded)
+        await opened.enter_async_context(running_beside(rest))
         telemetry.listening(context, ending, listen, admin)
         yield Running(listen=listen, admin=admin, policies=store, watch=watch)
 
@@ -186,19 +187,6 @@ def _context(
     )
     libraries.route_library_logs(context)
     return context, ending
-
-
-async def _prepare(snapshot: Snapshot, http: HttpClient) -> None:
-    """Load what calls may ask for, a part of a second, before there are calls to wait for it."""
-    async with asyncio.TaskGroup() as loading:
-        loading.create_task(http.prepare())
-        await asyncio.sleep(0)  # it has a thread now, beside this one
-        snapshot.prepare()
-
-
-async def _prepare_scrapes(metrics: Metrics) -> None:
-    """Load, in a thread, what no call asks for."""
-    await asyncio.to_thread(metrics.prepare)
 
 
 async def _rooms(

@@ -79,9 +79,9 @@ async def _serve(chosen: Settings) -> None:
     gc.disable()  # what a start makes stays: to look for garbage among it takes a tenth of a start
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, _nothing)  # it would end a process that is not ready yet
-    async with app.running(chosen, check=partial(_check_keys, chosen)) as running:
+    check = partial(_check_keys, chosen)
+    async with app.running(chosen, check=check, loaded=_settle_memory) as running:
         loop.add_signal_handler(signal.SIGHUP, running.watch.hurry)
-        _settle_memory()
         await until_stopped()
 
 
@@ -91,8 +91,8 @@ def _nothing() -> None:
 
 def _settle_memory() -> None:
     """Take what was made at start out of the garbage collector's rounds: it stays for good, and
-    walking it again and again is what the slowest calls would wait for. Give back what is free."""
-    gc.collect()
+    walking it again and again is what the slowest calls would wait for. Give back what is free. The
+    little garbage of a start stays: calls would wait for a round that finds it."""
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     gc.enable()

@@ -31,6 +31,10 @@ class Calls:
         if self._none is not None and not self._tasks:
             self._none.set()
 
+    def are_under_way(self) -> bool:
+        """True while a call is being served."""
+        return bool(self._tasks)
+
     async def drain(self, seconds: float) -> None:
         """Let calls end by themselves for so long, then cancel them and let them say so."""
         await self._until_none(seconds)

@@ -40,6 +40,13 @@ def read_folder(
     return compile_policies(read(folder), environ, tokens)
 
 
+def _load(snapshot: Snapshot) -> None:
+    """Load all that texts may ask of its guards, in a thread."""
+    snapshot.prepare()
+    for _ in snapshot.load_rest():
+        pass
+
+
 class PolicyStore:
     """Keeps the snapshot in force and re-reads its folder when a call may ask for it.
 
@@ -112,7 +119,7 @@ class PolicyStore:
             began = self._began = self._now()
             try:
                 fresh = await asyncio.to_thread(self._read)
-                await asyncio.to_thread(fresh.prepare)
+                await asyncio.to_thread(_load, fresh)
                 self._take(fresh)
                 self.secret_files = self.current.secret_files | fresh.secret_files
             except PolicyError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
@@ -57,8 +57,7 @@ class Detector(Protocol):
     def reach(self) -> int | None: ...
 
     def find(self, text: str) -> Sequence[Finding]:
-        """Return all findings, ordered by their start, without overlaps, in time linear in the
-        text."""
+        """Return all findings by their start, without overlaps, in time linear in the text."""
 
 
 MayFind = Callable[[bytes], bool]
@@ -82,17 +81,19 @@ class Prefiltered(Protocol):
 
 
 class Preparable(Protocol):
-    """A detector that has more to load than its first look at a plain text asks for."""
+    """A detector that has more to load than its first look at a plain text, from any thread."""
 
     def prepare(self) -> None:
-        """Load the rest, in steps of a few milliseconds: from any thread, and more than once."""
+        """Load what would hold up a call."""
+
+    def load_rest(self) -> Iterator[None]:
+        """Load the rest, a few milliseconds a step, of which a text loads what it asks for."""
 
 
 @frozen
 class Question:
     """What a call asked, in plain text, for guards that judge an answer by it; empty where it did
-    not say: ``system`` is its system prompt, ``asked`` the last that its user said, ``context``
-    what the answer has to rest on."""
+    not say: its system prompt, the last that its user said, and what the answer has to rest on."""
 
     system: str = ""
     asked: str = ""

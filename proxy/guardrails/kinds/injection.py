@@ -73,12 +73,17 @@ class Injection:
         return None if self.model else Holds([_english().hold, _languages().hold])
 
     def prepare(self) -> None:
-        """Compile each rule by itself, and read the model where it is asked."""
+        """Compile what tells whether a rule may hit, and read the model where it is asked."""
         if self.rules:
-            _english().prepare()
             _languages().prepare()
         if self.model:
             injection_model.shipped()
+
+    def load_rest(self) -> Iterator[None]:
+        """Compile each rule by itself."""
+        if self.rules:
+            yield from _english().load_rest()
+            yield from _languages().load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
         found = self._by_rules(text) if self.rules else []

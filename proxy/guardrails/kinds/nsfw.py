@@ -6,7 +6,7 @@ and a scene that is told in clean words is not found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from proxy.config.scalars import Section, Share
@@ -68,8 +68,12 @@ class Nsfw:
         return _book(self.threshold).hold
 
     def prepare(self) -> None:
+        """Compile what tells whether a rule may hit."""
+        _book(self.threshold)
+
+    def load_rest(self) -> Iterator[None]:
         """Compile each rule by itself."""
-        _book(self.threshold).prepare()
+        return _book(self.threshold).load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
         return apart(_book(self.threshold).find(text))

@@ -117,11 +117,16 @@ class Pii:
         return self._patterns.patterns
 
     def prepare(self) -> None:
-        """Load what phone numbers of other countries ask for, and tell how numbers go on."""
-        if self._phones is not None:
-            self._phones.prepare()
+        """Compile what tells whether a number may go on."""
         if self.hold is not None:
             self.hold.prepare()
+
+    def load_rest(self) -> Iterator[None]:
+        """Load what phone numbers of other countries ask for, and tell how numbers go on."""
+        if self._phones is not None:
+            yield from self._phones.load_rest()
+        if self.hold is not None:
+            yield from self.hold.load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
         """Return all identifiers by their start, without overlaps."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Annotated
 
 from pydantic import Field
@@ -21,7 +22,14 @@ from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import Allowed, SecretRule
 from proxy.guardrails.matching.hold import Shape, Shapes
 from proxy.guardrails.matching.key_shapes import KEY_SHAPES, START
-from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded, prefilter
+from proxy.guardrails.matching.re2set import (
+    Characters,
+    Pattern,
+    PatternSet,
+    compiling,
+    encoded,
+    prefilter,
+)
 from proxy.guardrails.matching.within_match import beginnings
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -104,16 +112,16 @@ class Secrets:
         return self._reach
 
     def prepare(self) -> None:
-        """Compile what tells where each kind is, of which a text asks for few: all together take
-        a fifth of a second."""
-        self._assignment.prepare()
-        self._key_begun.prepare()
+        """Compile what tells of streams of any script what is open."""
         self.hold.prepare()
-        for long in self._long:
-            long.opening.prepare()
-            long.whole.prepare()
-        for rule in (*self._known, *self._assigned):
-            rule.prepare()
+
+    def load_rest(self) -> Iterator[None]:
+        """Compile what tells where each kind is, of which a text asks for few."""
+        yield from compiling((self._assignment, self._key_begun))
+        yield from compiling(chain.from_iterable((each.opening, each.whole) for each in self._long))
+        rules = (*self._known, *self._assigned)
+        yield from compiling(chain.from_iterable(rule.patterns for rule in rules))
+        yield from self.hold.load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encoded(text)
@@ -202,8 +210,10 @@ Place = tuple[int, int, str, float]
 def _shape(rule: SecretRule) -> Shape:
     after = gitleaks.NEAR_BYTES if rule.looks_behind else 0
     if rule.kind not in SIGNS:
-        return Shape(rule.pattern, after)
-    return Shape(rule.pattern, after, sign=SIGNS[rule.kind], signs=BEGUN[rule.kind])
+        return Shape(rule.pattern, after, shared=rule.found)
+    return Shape(
+        rule.pattern, after, sign=SIGNS[rule.kind], signs=BEGUN[rule.kind], shared=rule.found
+    )
 
 
 def _apart(found: Sequence[Place], reach: int) -> list[Place]:

@@ -6,7 +6,7 @@ moderation endpoint or a judge.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from proxy.config.scalars import Section, Share
@@ -86,8 +86,12 @@ class Toxicity:
         return _book(self.kinds, self.threshold).hold
 
     def prepare(self) -> None:
+        """Compile what tells whether a rule may hit."""
+        _book(self.kinds, self.threshold)
+
+    def load_rest(self) -> Iterator[None]:
         """Compile each rule by itself."""
-        _book(self.kinds, self.threshold).prepare()
+        return _book(self.kinds, self.threshold).load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
         return apart(_book(self.kinds, self.threshold).find(text))

@@ -14,7 +14,7 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -105,13 +105,12 @@ class SecretRule:
     allowed: Sequence[Allowed] = ()
     score: float = 1.0
 
-    def prepare(self) -> None:
-        """Compile what tells where it is. Raise ``ValueError`` if RE2 cannot."""
-        for pattern in (
-            self.found,
-            *(each for allowed in self.allowed for each in (*allowed.patterns, *allowed.begun)),
-        ):
-            pattern.prepare()
+    @property
+    def patterns(self) -> Iterator[Pattern]:
+        """Yield what it looks for, and what is no secret after all."""
+        yield self.found
+        for allowed in self.allowed:
+            yield from (*allowed.patterns, *allowed.begun)
 
     @property
     def looks_behind(self) -> bool:
@@ -145,7 +144,7 @@ class SecretRule:
         return taken if taken[1] - taken[0] >= LEAST_SECRET else spans[0]
 
 
-_late = partial(Pattern, late=True)  # few texts ask for any: see ``SecretRule.prepare``
+_late = partial(Pattern, late=True)  # few texts ask for any
 
 # What is given to a name such as ``key`` and is no secret: a constant, a member, a file, a digest.
 NAMES = (

@@ -7,7 +7,7 @@ inside, so that of these nothing is open there.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.re2set import MANY_BYTES, Pattern, PatternSet, encoded
@@ -31,12 +31,14 @@ class Shape:
 
     Of a pattern that is too large to be looked for together with others ``sign`` is what is in all
     of its matches, and ``signs`` are what is in all of their beginnings with white space inside.
+    ``shared`` is the pattern where its owner compiles it anyway: some take ten milliseconds.
     """
 
     pattern: str
     after: int = 0
     sign: str = ""
     signs: tuple[str, ...] | None = None
+    shared: Pattern | None = None
 
     @property
     def open_ends(self) -> tuple[str, ...]:
@@ -128,13 +130,19 @@ class Shapes:
         return place
 
     def prepare(self) -> None:
-        """Compile what tells where it is that is open."""
+        """Compile what tells whether anything is open behind letters of any script."""
         self._unspaced_ends()
+
+    def load_rest(self) -> Iterator[None]:
+        """Compile what tells where it is that is open."""
         for own, shape in enumerate(self.shapes):
             self._beginnings(own)
+            yield
             self._beginnings(own, unspaced=True)
+            yield
             if shape.after:
-                self._pattern(own)
+                self._pattern(own).prepare()
+                yield
 
     def _unspaced_ends(self) -> tuple[PatternSet, list[int]]:
         """Return what tells of a text whose last letter is of a script without spaces which shapes
@@ -161,7 +169,8 @@ class Shapes:
 
     def _pattern(self, own: int) -> Pattern:
         if own not in self._matched:
-            self._matched[own] = Pattern(self.shapes[own].pattern)
+            shape = self.shapes[own]
+            self._matched[own] = shape.shared or Pattern(shape.pattern)
         return self._matched[own]
 
 
@@ -176,10 +185,16 @@ class Holds:
     several: Sequence[Hold]
 
     def prepare(self) -> None:
-        """Compile what tells of each where it is that is open."""
+        """Compile what tells of each whether anything is open."""
         for each in self.several:
             if is_preparable(each):
                 each.prepare()
+
+    def load_rest(self) -> Iterator[None]:
+        """Compile what tells of each where it is that is open."""
+        for each in self.several:
+            if is_preparable(each):
+                yield from each.load_rest()
 
     @property
     def has_words(self) -> bool:

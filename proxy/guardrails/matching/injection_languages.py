@@ -76,9 +76,15 @@ class LanguageBook:
         return live([rule for each in self._languages for rule in each.rules])
 
     def prepare(self) -> None:
-        """Compile what texts in any of the languages ask for."""
-        for index in range(len(self._languages)):
-            (self._opened[index] or self._open(index)).rules.prepare()
+        """Compile what tells whether a rule may hit, of all languages: one has words of others."""
+        for index, opened in enumerate(self._opened):
+            if opened is None:
+                self._open(index)
+
+    def load_rest(self) -> Iterator[None]:
+        """Compile what tells where rules hit, of all languages."""
+        for index, opened in enumerate(self._opened):
+            yield from (opened or self._open(index)).rules.load_rest()
 
     def _open(self, index: int) -> CompiledLanguage:
         opened = self._opened[index] = _compiled(self._languages[index], self._longest)

@@ -61,11 +61,12 @@ class Phones:
             raise ValueError(f"{unknown[0]!r} is no region of two capital letters with phones")
         self._regions = tuple(_Region(region) for region in regions)
 
-    def prepare(self) -> None:
+    def load_rest(self) -> Iterator[None]:
         """Load what is known of the numbers of each country, which a text may name by its code: a
-        tenth of a second for all of them."""
+        step for each."""
         for region in phonenumbers.SUPPORTED_REGIONS:
             phonenumbers.PhoneMetadata.metadata_for_region(region)
+            yield
 
     def find(self, part: DigitRun) -> Iterator[Finding]:
         """Find the phone numbers in a part of a run."""

@@ -76,11 +76,12 @@ class PhraseRules:
             return any(each.may_hit(lines) for each in self.sets)
         return any(self._parts[index][0].may_hit(lines) for index in self.openings.hits(lines))
 
-    def prepare(self) -> None:
-        """Compile each rule by itself, which most texts ask for none of."""
+    def load_rest(self) -> Iterator[None]:
+        """Compile each rule by itself, which most texts ask for none of: a step for each."""
         for _, rules in self._parts:
             for rule in rules:
                 self._alone(rule.pattern)
+                yield
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""

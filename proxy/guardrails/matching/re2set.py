@@ -108,6 +108,14 @@ class Pattern:
         return bool((self._found or self.prepare()).groupindex)
 
 
+def compiling(patterns: Iterable[Pattern]) -> Iterator[None]:
+    """Compile patterns that are ``late``, one for each step. Raise ``ValueError`` for one that RE2
+    does not know."""
+    for each in patterns:
+        each.prepare()
+        yield
+
+
 _ESCAPES = re.compile(r"\\(.)", re.DOTALL)
 _EDGES = {"A": "^", "z": "$"}
 _BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # what may unsay that lines are read

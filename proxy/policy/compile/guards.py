@@ -45,6 +45,9 @@ class Readings:
     def prepare(self) -> None:
         compositions()
 
+    def load_rest(self) -> Iterator[None]:
+        return iter(())
+
 
 READINGS = Readings()
 
@@ -59,6 +62,10 @@ class StreamHold:
         hold = hold_of(self.detector)
         if is_preparable(hold):
             hold.prepare()
+
+    def load_rest(self) -> Iterator[None]:
+        hold = hold_of(self.detector)
+        return hold.load_rest() if is_preparable(hold) else iter(())
 
 
 class GuardCompiler:

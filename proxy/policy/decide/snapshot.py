@@ -157,9 +157,9 @@ class Snapshot:
     limit is written. ``prices_as_of`` is the day on which the table of prices was taken.
     ``wants_no_keys`` is true of policies that say ``keys: {}``. ``plans`` are those of calls so
     far that others share, by the way that these come: see ``KeyCaller``. ``unprepared`` are
-    detectors that have more to load, which ``prepare`` does. ``origins`` are those of pages that
-    may call, ``*`` stands for all; ``secret_files`` are the paths of secrets that stand in files,
-    and the references of tokens. ``passthrough`` are the paths that any deployment passes on.
+    detectors that have more to load. ``origins`` are those of pages that may call, ``*`` stands for
+    all; ``secret_files`` are the paths of secrets that stand in files, and the references of
+    tokens. ``passthrough`` are the paths that any deployment passes on.
     """
 
     revision: str
@@ -190,11 +190,17 @@ class Snapshot:
         object.__setattr__(self, "_by_key", MappingProxyType(frozen))
 
     def prepare(self) -> None:
-        """Load what few texts ask of its guards, in a thread: a part of a second that no call is to
-        wait for."""
+        """Load what its guards need before they are asked: a tenth of a second, in steps of a few
+        milliseconds."""
         for each in self.unprepared:
             with suppress(Exception):  # it says so at each call that asks for it
                 each.prepare()
+
+    def load_rest(self) -> Iterator[None]:
+        """Load what few texts ask of its guards: a part of a second, in steps of some ms."""
+        for each in self.unprepared:
+            with suppress(Exception):  # it says so at each call that asks for it
+                yield from each.load_rest()
 
     def at(self, *path: str | int) -> str | None:
         """Return the ``file:line`` of a part of the policies, or of the nearest one around it."""

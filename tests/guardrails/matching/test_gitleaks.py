@@ -8,6 +8,7 @@ import pytest
 
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import SecretRule, entropy, rules
+from proxy.guardrails.matching.re2set import compiling
 
 ONE_RULE = r"""
 [allowlist]
@@ -120,9 +121,9 @@ def test_a_value_below_the_least_entropy_is_no_secret(tmp_path: Path) -> None:
 
 def test_a_rule_that_re2_does_not_know_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a pattern of RE2"):
-        rule(tmp_path, "(?=order)").prepare()
+        list(compiling(rule(tmp_path, "(?=order)").patterns))
 
 
 def test_re2_knows_every_rule_of_the_file() -> None:
     for each in rules():
-        each.prepare()
+        list(compiling(each.patterns))

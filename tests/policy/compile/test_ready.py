@@ -57,6 +57,7 @@ sys.addaudithook(audit)
 TEXT, NEWLINE = Path(sys.argv[2]).read_text("utf-8"), chr(10)
 snapshot = read_folder(Path(sys.argv[1]), None)
 snapshot.prepare()
+list(snapshot.load_rest())
 guards = snapshot.deployments["chat"].guards
 found = {}
 for rule in (*guards.input, *guards.output):

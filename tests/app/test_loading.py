@@ -1,0 +1,121 @@
+"""What few texts ask for is loaded between calls: what is not there yet changes no finding."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy import app
+from proxy.app import loading
+from proxy.background import running_beside
+from proxy.edge.admin import Readiness
+from proxy.edge.calls import Calls
+from proxy.emit.metrics import Metrics
+from proxy.guardrails.kinds.injection import LONGEST
+from proxy.guardrails.kinds.pii import Pii
+from proxy.guardrails.kinds.secrets import Secrets
+from proxy.guardrails.matching.injection_languages import LanguageBook
+from proxy.guardrails.matching.injection_rules import RULES
+from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.store import read_folder
+from proxy.settings import Address, Settings
+from tests.conftest import world
+from tests.doubles import TRUST, ScriptedUpstream, answer, chat
+from tests.guardrails.matching.test_injection_languages import TEXTS as LANGUAGES
+from tests.policy.test_cold_starts import GUARDS, TEXTS, with_more
+from tests.test_pipeline import BEARER, ROUTES
+
+KEYS = [
+    f"curl -u user:{'hunter2' * 2} https://mill.example/",
+    f"-----BEGIN RSA PRIVATE KEY----- {'aB3d' * 30} -----END RSA PRIVATE KEY-----",
+    f"password = {'x8Kq02LmvQ77zz'!r}, key=AKIA{'J7Q2' * 4}; gsk_{'aB3' * 17}x",
+]
+SAID = [*TEXTS, *KEYS, "You stupid idiot.", *(each["attacks"][0] for each in LANGUAGES.values())]
+MADE: dict[str, Callable[[], Secrets | Pii | LanguageBook | PhraseRules]] = {
+    "secrets": Secrets,
+    "pii": Pii,
+    "languages": lambda: LanguageBook(LONGEST),
+    "english": lambda: PhraseRules(
+        [PhraseRule(each.kind, each.score, each.pattern) for each in RULES], LONGEST, opened=True
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_text_is_judged_alike_whatever_is_loaded(kind: str) -> None:
+    loaded, first, half = MADE[kind](), MADE[kind](), MADE[kind]()
+    steps = sum(1 for _ in loaded.load_rest())
+    rest = half.load_rest()
+    for _ in range(steps // 2):
+        next(rest)
+
+    found = [list(loaded.find(text)) for text in SAID]
+
+    assert any(found)
+    assert [list(first.find(text)) for text in SAID] == found
+    assert [list(half.find(text)) for text in SAID] == found
+    assert sum(1 for _ in rest) == steps - steps // 2
+
+
+async def test_more_calls_are_welcome_once_all_is_loaded(tmp_path: Path) -> None:
+    readiness, ready_when_loaded = Readiness(), []
+
+    def loaded() -> None:
+        ready_when_loaded.append(readiness.ready)
+
+    await loading.load_rest(snapshot(tmp_path), Calls(), readiness, Metrics("1"), loaded)
+
+    assert ready_when_loaded == [False]
+    assert readiness.ready
+
+
+async def test_a_stop_ends_what_is_being_loaded(tmp_path: Path) -> None:
+    readiness, calls = Readiness(), Calls()
+    calls.begin(asyncio.current_task())
+    work = loading.load_rest(snapshot(tmp_path), calls, readiness, Metrics("1"), lambda: None)
+
+    async with running_beside(work):
+        await asyncio.sleep(0)
+
+    assert not readiness.ready
+
+
+async def test_a_reload_comes_into_force_while_guards_are_loaded(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat("On its way.")))
+    policies, here = world(upstream.url) + GUARDS, Address("127.0.0.1", 0)
+    (tmp_path / "p.yaml").write_text(policies)
+    settings = Settings(tmp_path, here, here, environ={"UPSTREAM_KEY": "k"})
+    loaded = asyncio.Event()
+    with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  # it never waits
+        running_app = app.running(settings, log_fd=nowhere.fileno(), trust=TRUST, loaded=loaded.set)
+        async with running_app as running, aiohttp.ClientSession() as client:
+            before = running.policies.current.revision
+            (tmp_path / "p.yaml").write_text(with_more(policies))
+            await running.policies.refresh()
+
+            assert running.policies.current.revision != before
+            await all_are_answered(client, f"http://{running.listen}{ROUTES['openai'].path}")
+            await loaded.wait()
+            await asyncio.sleep(0)
+            async with client.get(f"http://{running.admin}/readyz") as response:
+                assert response.status == 200
+
+
+async def all_are_answered(client: aiohttp.ClientSession, url: str) -> None:
+    for text in (*TEXTS, "You stupid idiot."):
+        body = {"model": "support-chat", "messages": [{"role": "user", "content": text}]}
+        async with client.post(url, json=body, headers=BEARER) as response:
+            assert response.status == 200, await response.text()
+
+
+def snapshot(folder: Path) -> Snapshot:
+    (folder / "policies.yaml").write_text(world("http://127.0.0.1:9") + GUARDS)
+    return read_folder(folder, {"UPSTREAM_KEY": "k"})
