@@ -144,11 +144,11 @@ def _sizes(call: Call, plan: Plan, leg: ModelCall) -> list[CallSize]:
     """Return what each target of a leg may use, those that a guard may route to among them. One
     that cannot be asked may use nothing: its client is told why, not of a limit."""
     targets = leg.targets
-    if plan.passed is not None:
-        return [_passed_size(call, target, plan.passed.most_cost) for target in targets]
     if plan.guards.detours:
         targets += tuple(plan.guards.detours)
-    elif len(targets) == 1:
+    if plan.passed is not None:
+        return [_passed_size(call, target, plan.passed.most_cost) for target in targets]
+    if len(targets) == 1:
         only = _size(call, targets[0], leg.changes_for(targets[0]))
         return [only or CallSize(targets[0], prompt=0, answers=0, body={})]
     sizes: dict[tuple[str | None, ...], CallSize | None] = {}

@@ -82,6 +82,27 @@ async def test_calls_at_once_cannot_spend_more_than_there_is(
     assert (served * 0.16005 <= 1) is bool(most)
 
 
+async def test_a_call_claims_what_it_costs_where_a_guard_may_send_it(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    dear = "{upstream: openai, model: dear, price: {input: 1000, output: 1000}}"
+    guard = f"{{guard: keywords, words: [hippo], action: route, to: [{dear}]}}"
+    text = world(upstream.url) + f"policies: {{default: {{match: all, input: [{guard}]}}}}\n"
+    upstream.answer_with(answer({"usage": {"input_tokens": 30, "output_tokens": 0}}))
+    async with (
+        running_proxy(tmp_path / "policies", text) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        for model, path in (("pics", "/v1/images/generations"), ("free", "/v1/moderations")):
+            asked = {"model": model, "input": "A hippo by the river, in the evening."}
+            assert await post(client, path, asked) == (200, "0.03")
+        records = await proxy.sink.wait(2)
+
+    for record in records:
+        [claim] = record.admission.claims
+        assert claim.amount >= 10_000_000  # nano-USD: ten tokens there
+
+
 async def spoken(proxy: Proxy, client: aiohttp.ClientSession) -> Any:
     assert await post(client, "/v1/audio/speech", SPEECH) == (200, "")
     [record] = await proxy.sink.wait()
