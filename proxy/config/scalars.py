@@ -227,7 +227,7 @@ KeyRef = Annotated[
 """A secret, or whose token stands for it."""
 
 
-def _url(value: str) -> str:
+def check_url(value: str) -> str:
     """Return an address. Raise ``ValueError`` with what is wrong with one that the pattern does not
     take."""
     parts = urlsplit(value)
@@ -240,7 +240,9 @@ def _url(value: str) -> str:
     return value
 
 
-Url = Annotated[str, AfterValidator(_url), WithJsonSchema(_pattern(URL, "https://api.example.com"))]
+Url = Annotated[
+    str, AfterValidator(check_url), WithJsonSchema(_pattern(URL, "https://api.example.com"))
+]
 
 
 def one_or_several(item: JsonSchemaValue, **more: Any) -> JsonSchemaValue:

@@ -9,10 +9,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
+from proxy.config.scalars import check_url
 from proxy.migrate.config_part import ConfigPart
 from proxy.words import word
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+NO_ADDRESS = "is no http or https address"
 _VARIABLE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)|\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 
 
@@ -154,15 +156,15 @@ def address_at(text: str, environ: Mapping[str, str]) -> tuple[str | None, str |
     return environ.get(variable) or None, variable
 
 
-def address(text: str) -> tuple[str, bool]:
+def address(text: str) -> tuple[str | None, bool]:
     """Return an address without credentials, query and fragment, which policies refuse, and whether
-    it had any."""
+    it had any; None for what is no address: it may be a secret."""
     try:
         parts = urlsplit(text)
+        host = parts.netloc.rpartition("@")[2]
+        bare = check_url(urlunsplit((parts.scheme, host, parts.path, "", "")))
     except ValueError:
-        return "", True
-    host = parts.netloc.rpartition("@")[2]
-    bare = urlunsplit((parts.scheme, host, parts.path, "", ""))
+        return None, False
     return bare, host != parts.netloc or bool(parts.query or parts.fragment)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from proxy.migrate.config_part import ConfigPart
 from proxy.migrate.draft import (
+    NO_ADDRESS,
     Draft,
     address,
     address_at,
@@ -264,6 +265,9 @@ def _given_address(draft: Draft, place: str, given: str, environ: Mapping[str, s
         draft.leave_out(place, f"{why} (set it and migrate again)")
         return None
     found, is_cut = address(text)
+    if found is None:
+        draft.leave_out(place, NO_ADDRESS if variable is None else f"{variable} {NO_ADDRESS}")
+        return None
     if variable is not None:
         why = f"{found} is what {variable} holds here, and policies hold addresses themselves"
         draft.note(place, why)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.migrate.config_part import ConfigPart
-from proxy.migrate.draft import Draft, address, duration, referred_variables, slug
+from proxy.migrate.draft import NO_ADDRESS, Draft, address, duration, referred_variables, slug
 from proxy.migrate.providers import PROVIDERS, variable_of
 
 WORDS = {"together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-ai": "mistral"}
@@ -62,9 +62,9 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     if word is None or base_url is None or not model:
         draft.leave_out(part.place or "config", "names no provider with an address, and a model")
         return None
-    base_url, is_cut = address(base_url)
-    if is_cut:
-        draft.note(part.at("custom_host"), "has more than an address, which is written nowhere")
+    base_url = _bare_address(draft, part.at("custom_host"), base_url)
+    if base_url is None:
+        return None
     weight = part.number("weight")
     known = PROVIDERS[word]
     made: dict[str, Any] = {"dialect": known.dialect, "base_url": base_url}
@@ -83,6 +83,16 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     return target
 
 
+def _bare_address(draft: Draft, place: str, given: str) -> str | None:
+    """Return an address as a policy may have it; None, with a note, for what is none."""
+    found, is_cut = address(given)
+    if found is None:
+        draft.leave_out(place, NO_ADDRESS)
+    elif is_cut:
+        draft.note(place, "has more than an address, which is written nowhere")
+    return found
+
+
 def _provider(called: str) -> str | None:
     """Return the provider whose word a slug is, or begins with: ``openai-prod``."""
     words = {**{word: word for word in PROVIDERS}, **WORDS}
@@ -94,7 +104,8 @@ def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
     attempts, codes = part.number("attempts"), part.take("on_status_codes")
     if attempts is not None:
         retry: dict[str, Any] = {"times": min(10, int(attempts))}
-        known = [code for code in codes if code in CAUSES] if isinstance(codes, list) else []
+        given = codes if isinstance(codes, list) else []
+        known = [code for code in given if type(code) is int and code in CAUSES]
         if known:
             retry["on"] = known
         deployment["retry"] = retry

@@ -123,7 +123,11 @@ def test_a_note_is_one_line_whatever_it_is_about() -> None:
         ("https://a.test:8443/v1", ("https://a.test:8443/v1", False)),
         ("https://user:sk-live@a.test/v1", ("https://a.test/v1", True)),
         ("https://a.test/v1?key=sk-live#part", ("https://a.test/v1", True)),
-        ("https://[a.test/v1", ("", True)),
+        ("https://[a.test/v1", (None, False)),
+        ("sk-live", (None, False)),
+        ("a.test/v1", (None, False)),
+        ("https://a.test:port/v1", (None, False)),
+        ("", (None, False)),
     ],
 )
 def test_an_address_has_no_secret(text: str, bare: tuple[str, bool]) -> None:

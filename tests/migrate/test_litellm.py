@@ -151,6 +151,18 @@ def test_an_address_in_a_variable_is_read_where_it_is_set_and_else_counted() -> 
     assert "AZURE_API_BASE, which is not set here" in without.notes[0]
 
 
+@pytest.mark.parametrize("given", ["os.environ/OUR_GATEWAY", "sk-live-1", "gateway.test/v1"])
+def test_what_is_no_address_is_copied_nowhere(given: str) -> None:
+    params = {"model": "openai/a", "api_base": given}
+    config = {"model_list": [{"model_name": "m", "litellm_params": params}]}
+
+    made = draft_of(config, "c", {"OUR_GATEWAY": "sk-live-2"})
+
+    assert (made.upstreams, made.left_out) == ({}, 1)
+    assert "no http or https address" in made.notes[0]
+    assert "sk-live" not in "".join(made.notes)
+
+
 def test_an_address_in_a_variable_that_is_not_set_is_never_the_public_one() -> None:
     made = draft({"model": "openai/a", "api_base": "os.environ/OUR_GATEWAY"})
 

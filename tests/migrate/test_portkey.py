@@ -43,10 +43,19 @@ def test_a_config_may_be_one_target_itself() -> None:
     assert models(made.deployments["c"]["targets"]) == [("llama", None)]
 
 
+def test_what_is_no_address_is_copied_nowhere() -> None:
+    made = draft_of({"targets": [{**GPT, "custom_host": "sk-live"}]}, "c", {})
+
+    assert (made.upstreams, made.left_out) == ({}, 1)
+    assert made.notes[0] == (
+        "targets.0.custom_host: is no http or https address: this target is left out"
+    )
+
+
 def test_retries_a_cache_and_a_time_come_over() -> None:
     config = {
         "targets": [GPT],
-        "retry": {"attempts": 3, "on_status_codes": [429, 418]},
+        "retry": {"attempts": 3, "on_status_codes": [429, 418, [429], "429"]},
         "cache": {"mode": "semantic", "max_age": 60},
         "request_timeout": 1500,
     }
