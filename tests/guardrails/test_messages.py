@@ -335,3 +335,58 @@ async def test_no_block_of_a_stream_hides_anything(
     joined = "".join(each.get("partial_json", each.get("words", "")) for each in deltas)
     assert EMAIL not in raw.decode()
     assert EMAIL not in joined
+
+
+PAYS: Json = {**CALLED, "input": {"card": 4111111111111111, "of": [4111111111111111, 7, 0.5, True]}}
+PAID: Json = {"card": "[CARD]", "of": ["[CARD]", 7, 0.5, True]}
+CARDS = "{guard: pii, entities: [card], action: mask}"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("kind", ["tool_use", "server_tool_use"])
+async def test_a_number_that_a_tool_is_asked_is_masked_whole_and_in_a_stream(
+    kind: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    block = {**PAYS, "type": kind}
+    delta = {"type": "input_json_delta", "partial_json": json.dumps(PAYS["input"])}
+    events = message_events(block_events(0, {**block, "input": {}}, delta), reason="tool_use")
+    upstream.answer_with(stream(events, done=False) if streamed else answer(message(block)))
+
+    async with guarded(tmp_path, upstream, f"output: [{CARDS}]") as (_, client):
+        status, raw = await ask(client, stream=streamed)
+
+    assert status == 200
+    whole = accumulated(events_of(raw)) if streamed else json.loads(raw)
+    assert whole["content"][0]["input"] == PAID
+
+
+async def test_a_number_that_a_tool_was_asked_is_masked_in_a_question(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(message()))
+    result = {"type": "tool_result", "tool_use_id": PAYS["id"], "content": "Paid."}
+    messages = [
+        {"role": "user", "content": "Pay."},
+        {"role": "assistant", "content": [PAYS]},
+        {"role": "user", "content": [result]},
+    ]
+
+    async with guarded(tmp_path, upstream, f"input: [{CARDS}]") as (_, client):
+        status, _ = await ask(client, messages=messages)
+
+    assert status == 200
+    [sent] = upstream.requests
+    assert sent.json["messages"][1]["content"][0]["input"] == PAID
+
+
+async def test_a_number_with_which_a_block_begins_is_masked(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    events = message_events(block_events(0, {**PAYS, "type": "server_tool_use"}))
+    upstream.answer_with(stream(events, done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{CARDS}]") as (_, client):
+        _, raw = await ask(client, stream=True)
+
+    begun = next(event for name, event in events_of(raw) if name == "content_block_start")
+    assert begun["content_block"]["input"] == PAID

@@ -31,7 +31,7 @@ def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
         if isinstance(last, int) and isinstance(above, str):
             arguments.setdefault(path[:-1], {})[last] = text
         else:
-            above[last] = text if isinstance(above[last], str) else None
+            above[last] = text if isinstance(above[last], str | int | float) else None
     for path, segments in arguments.items():
         above = _copied(copies, path[:-1])
         above[path[-1]] = spliced(above[path[-1]], segments)

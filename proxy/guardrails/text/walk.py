@@ -105,9 +105,8 @@ KNOWN = frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | _SAYS_TYPE | NO_TEX
     "presence_penalty", "properties", "required", "schema", "seed", "store", "stream", "strict",
     "temperature", "text", "tool_call_id", "top_logprobs", "top_p", "url",
 }  # fmt: skip
-_IN_PARTS = frozenset({"content", "output", "parts", "summary", "system", "thinking"})
-_OF_PART: tuple[Path, ...] = ((), ("text",))
 _DEEP = 6  # steps: nothing that is silent stands so deep
+STEP = 1024  # values that are read in one go
 _FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
 
 
@@ -176,8 +175,6 @@ class _Node(NamedTuple):
 
 Found = Text | Opaque | Value | None
 """What a value yields: a text, what cannot be read, or nothing by itself."""
-
-STEP = 1024  # values that are read in one go
 
 
 def request_texts(body: Json) -> Texts:
@@ -282,15 +279,26 @@ def _walk(places: Iterator[_Node | Opaque], *, answer: bool, cut: bool) -> Itera
             yield place
         elif isinstance(place.value, str):
             yield from _read(place, answer, cut)
-        else:
-            if isinstance(place.value, dict):
-                stack.append(_members(place, place.value, answer))
-            elif isinstance(place.value, list):
-                if _tokens(place, place.value):
-                    yield Opaque(place.path, "tokens")
-                else:
-                    stack.append(_items(place, place.value))
+        elif isinstance(place.value, dict):
+            stack.append(_members(place, place.value, answer))
             yield None
+        elif isinstance(place.value, list) and not _tokens(place, place.value):
+            stack.append(_items(place, place.value))
+            yield None
+        else:
+            yield _unwritten(place, cut)
+
+
+def _unwritten(place: _Node, cut: bool) -> Found:
+    """Return what a value says that is no text, nor has any: a number in the arguments of a call
+    may be that of a card. Of a stream an event has it, where that has all of them."""
+    if isinstance(place.value, list):
+        return Opaque(place.path, "tokens")
+    if place.kind != "arguments" or place.value.__class__ not in (int, float):
+        return None
+    if cut and place.path[4:5] not in (("event",), ("start",)):
+        return None
+    return Text(place.path, str(place.value), place.kind, role=place.role)
 
 
 def _read(place: _Node, answer: bool, cut: bool) -> Iterator[Found]:
@@ -370,17 +378,6 @@ def _members(place: _Node, value: Json, answer: bool) -> Iterator[_Node | Opaque
         inside = place.path[0] in ("choices", "input", "messages") and place.kind not in _FORMS
         kind = NESTED.get(named, place.kind) if inside or named == "arguments" else place.kind
         yield _Node(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
-
-
-def parts_of(path: Path) -> int | None:
-    """Return how many steps lead to what has parts that a model or a client reads as one, where a
-    text is one of them, or all there is; None for any other text."""
-    if path[-1] in _IN_PARTS:
-        return len(path)
-    for at, step in enumerate(path[:-1]):
-        if step in _IN_PARTS and isinstance(path[at + 1], int) and path[at + 2 :] in _OF_PART:
-            return at + 1
-    return None
 
 
 def _level(path: Path) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from itertools import accumulate
 from proxy.frozen import frozen
 from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.text.normalize import View, variants
-from proxy.guardrails.text.walk import Path, Text, parts_of
+from proxy.guardrails.text.parts import parts_of
+from proxy.guardrails.text.walk import Path, Text
 from proxy.types.cuttable import is_cuttable
 from proxy.types.guard import Finding
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 
 from proxy.frozen import frozen
-from proxy.guardrails.text.walk import Text, parts_of
+from proxy.guardrails.text.parts import parts_of
+from proxy.guardrails.text.walk import Text
 from proxy.guardrails.text.weight import weight_of
 from proxy.guardrails.whole.joined_parts import MOST, JoinedParts, joined_parts
 
