@@ -60,7 +60,8 @@ def policies(
     context: Context, decisions: Iterable[Decisions]
 ) -> Callable[[Result, Snapshot], None]:
     """Count readings of the policies, and warn at each of stores of the cache that they ask for and
-    no variable names: those keep nothing."""
+    no variable names: those keep nothing; and of ids that nobody seals, which several keys share.
+    """
     settings, count = context.settings, gauges.policies(context.metrics, decisions)
     needs = {
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
@@ -76,8 +77,18 @@ def policies(
             if given is None:
                 named = {"store": store, "variable": variable, "deployments": deployments}
                 context.log.warning("cache.store_missing", **named)
+        if result == "in_force" and not settings.id_secrets and len(snapshot.keys) > 1:
+            _warn_of_shared(context, snapshot)
 
     return tell
+
+
+def _warn_of_shared(context: Context, snapshot: Snapshot) -> None:
+    """Warn where keys can have items of each other by their ids, as nothing seals those."""
+    from proxy.policy.shared_state import sharing_responses  # noqa: PLC0415  # of several keys
+
+    if upstreams := sharing_responses(snapshot):
+        context.log.warning("ids.unsealed", variable="HEADRACE_ID_SECRET", upstreams=upstreams)
 
 
 def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:
