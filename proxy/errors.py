@@ -82,7 +82,10 @@ class BadField(BadRequest):
 
 
 class Unauthorized(Refused):
-    """No virtual key that counts: the same words for all; operators see which, and its name."""
+    """No virtual key that counts: the same words for all; operators see which, and its name.
+
+    A client that sends none where it is read is told where that is.
+    """
 
     status = 401
     code = "invalid_api_key"
@@ -91,6 +94,10 @@ class Unauthorized(Refused):
     def __init__(self, lapse: Lapse = "missing", key: str | None = None) -> None:
         super().__init__("The virtual key is missing or not valid.")
         self.lapse, self.key = lapse, key
+
+    def add(self, hint: str) -> None:
+        """Add to the message where a key seems to be, and where it should be."""
+        self.message = f"{self.message} {hint}".rstrip()
 
 
 class RefusedByRule(Refused):

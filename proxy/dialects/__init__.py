@@ -29,6 +29,7 @@ from proxy.dialects.hints import not_served, plain_path
 from proxy.dialects.paths import (
     Parameters,
     compile_route,
+    dropped_parameters,
     is_pattern,
     path_parameters,
     query_parameters,
@@ -130,7 +131,7 @@ QUERIES: dict[Endpoint, frozenset[str]] = {
     ),
     "conversations": frozenset({"after", "include", "include[]", "limit", "order"}),
 }
-"""What a query may say, by endpoint; all else in it is left unread, as it may be a secret."""
+"""What a query may say, by endpoint; of all else in it no value is read: it may be a secret."""
 BODILESS: frozenset[Endpoint] = frozenset({"models", "stored"})
 """Endpoints whose requests say nothing in a body."""
 LEANING: frozenset[Endpoint] = frozenset({"responses", "stored", "conversations"})
@@ -241,6 +242,9 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         from proxy.types.passthrough import PassedRequest  # noqa: PLC0415  # few calls are such
 
         head = replace(head, passed=PassedRequest(path, received.query))
+    elif received.query:
+        dropped = dropped_parameters(received.query, QUERIES.get(endpoint, frozenset()))
+        head = replace(head, warnings=dropped)
     if request_headers.PREFIX in names or "traceparent" in headers:
         head = request_headers.common(headers, head)
     if client.read_headers is not None:

@@ -1,12 +1,14 @@
-"""What a client is told whose path is not served: what is, and which setting of its to change.
+"""What a client is told whose path is not served: what is, and which setting of its to change; and
+where its key is read, if it seems to have put it elsewhere.
 
-Nothing of the path it has sent stands in that: who knows what its address has in it.
+Nothing of the path it has sent stands in that, and no key: who knows what its address has in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from urllib.parse import parse_qsl
 
 MOST_PATH, MOST_PARTS = 1024, 8
 _PLAIN = re.compile("[a-z_]{0,32}|v[0-9](?:beta)?")
@@ -16,6 +18,24 @@ ELSEWHERES = (
     ("/v1beta/", f"These are Gemini's paths: choose another provider in the client, {OPENAIS}."),
 )
 """How the paths of APIs begin that clients take for another one's, and what to do about it."""
+
+KEY_HEADERS = ("x-api-key", "api-key", "apikey", "x-portkey-api-key", "x-goog-api-key")
+"""Headers in which clients of one API or another send their key."""
+KEY_QUERIES = frozenset({"access_token", "api-key", "api_key", "apikey", "key", "token"})
+"""Under which names they send it in a query."""
+
+
+def misplaced_key(read: str, headers: Mapping[str, str], query: str) -> str:
+    """Return what to say where no key is in the places that are ``read``, and something stands
+    where other clients have theirs; nothing where nothing does."""
+    found = [name for name in KEY_HEADERS if headers.get(name, "").strip()]
+    if headers.get("authorization", "").strip():
+        found.append("Authorization without Bearer")
+    if query and any(name.lower() in KEY_QUERIES for name, _ in parse_qsl(query)):
+        found.append("the query")
+    if not found:
+        return ""
+    return f"This path reads it from {read.replace('`', '')}; it seems to be in {', '.join(found)}."
 
 
 def not_served(path: str, known: Collection[str]) -> str:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote
 
+from proxy.words import listed
+
 Parameters = tuple[tuple[str, str], ...]
 
 PARTS: Mapping[str, str] = {
@@ -18,6 +20,9 @@ PARTS: Mapping[str, str] = {
     "model": ".+",
 }
 """What may stand for each name of a path: the names of models have slashes in them."""
+REDUNDANT = frozenset({"api-version", "beta"})
+"""What Azure's and Anthropic's clients say in each query: a path or a header says it as well."""
+_PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}(?:\[\])?")
 _NAMED = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -45,3 +50,15 @@ def query_parameters(query: str, known: frozenset[str]) -> Parameters:
         return ()
     pairs = parse_qsl(query, keep_blank_values=True)
     return tuple((name, value) for name, value in pairs if name in known)
+
+
+def dropped_parameters(query: str, known: frozenset[str]) -> tuple[str, ...]:
+    """Return a warning that names what a query says under other names, if it does. A name that may
+    be a secret is not shown: what is no plain word, or has no value."""
+    pairs = parse_qsl(query, keep_blank_values=True)
+    names = [
+        name if value and _PLAIN_NAME.fullmatch(name) else "?"
+        for name, value in pairs
+        if name not in known and name not in REDUNDANT
+    ]
+    return (f"dropped of the query: {listed([*dict.fromkeys(names)])}",) if names else ()

@@ -13,13 +13,14 @@ from aiohttp import web
 from proxy import dialects
 from proxy.dialects import writing
 from proxy.dialects.base import AnswerWriter
+from proxy.dialects.hints import misplaced_key
 from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS
 from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
 from proxy.edge.request import Bounds, Incoming
 from proxy.edge.response import ResponseWriter
-from proxy.errors import ClientGone, LoopDetected, ProxyError
+from proxy.errors import ClientGone, LoopDetected, ProxyError, Unauthorized
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, RequestHead
@@ -251,12 +252,20 @@ class HttpExchange:
 
     async def refuse(self, error: ProxyError, record: Record) -> None:
         self._record = record
+        if isinstance(error, Unauthorized) and error.lapse == "missing":
+            error.add(self._about_key())
         if not isinstance(error, ClientGone) and not self.gone:
             try:
                 await self._send_error(error)
             except ClientGone:
                 record.status = ClientGone.status
         record.status = record.status or ClientGone.status
+
+    def _about_key(self) -> str:
+        """Return where the key is read, if it seems to be elsewhere."""
+        incoming = self._incoming
+        read = dialects.dialect_of(incoming.path, incoming.headers).cells.credential
+        return misplaced_key(read, incoming.headers, incoming.query)
 
     async def _send_error(self, error: ProxyError) -> None:
         out, record = self._out, self._record

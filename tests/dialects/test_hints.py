@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import aiohttp
 import pytest
 
 from proxy.dialects import PLAIN_ROUTES, Received, parse_head
 from proxy.dialects.hints import MOST_PARTS, not_served, plain_path
 from proxy.errors import NotFound
+from tests.conftest import KEY
 
 KNOWN = {path for _, path in PLAIN_ROUTES}
 
@@ -63,3 +65,45 @@ def test_a_path_is_logged_without_what_may_be_a_secret(path: str, shown: str) ->
 
 def test_who_may_list_a_path_is_told() -> None:
     assert "where the operator lists them under passthrough" in not_served("/v1/rerank", KNOWN)
+
+
+BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "p"}], "max_tokens": 9}
+CHAT, MESSAGES, PORTKEY = "/v1/chat/completions", "/v1/messages", {"x-portkey-trace-id": "t"}
+OF_CHAT, OF_MESSAGES, OF_PORTKEY = (
+    "Authorization: Bearer, or api-key",
+    "x-api-key, or Authorization: Bearer",
+    "x-portkey-api-key, or Authorization: Bearer",
+)
+MISPLACED: dict[str, tuple[str, dict[str, str], str, str]] = {
+    "x-api-key on a chat": (CHAT, {"x-api-key": KEY}, OF_CHAT, "x-api-key"),
+    "no Bearer": (CHAT, {"authorization": KEY}, OF_CHAT, "Authorization without Bearer"),
+    "api-key on Messages": (MESSAGES, {"api-key": KEY}, OF_MESSAGES, "api-key"),
+    "a query": (f"{CHAT}?api_key={KEY}", {}, OF_CHAT, "the query"),
+    "Gemini's query": (f"{MESSAGES}?key={KEY}", {}, OF_MESSAGES, "the query"),
+    "apikey at Portkey's": (CHAT, {"apikey": KEY} | PORTKEY, OF_PORTKEY, "apikey"),
+    "two": (CHAT, {"apikey": KEY, "x-goog-api-key": KEY}, OF_CHAT, "apikey, x-goog-api-key"),
+}
+
+
+@pytest.mark.parametrize("name", MISPLACED)
+async def test_a_key_in_another_place_is_told_the_right_one(
+    name: str, client: aiohttp.ClientSession
+) -> None:
+    path, headers, read, found = MISPLACED[name]
+
+    async with client.post(path, headers=headers, json=BODY) as answered:
+        text = await answered.text()
+
+    assert answered.status == 401
+    assert f"This path reads it from {read}; it seems to be in {found}." in text
+    assert KEY not in text + str(answered.headers)
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong", "x-api-key": KEY}])
+async def test_who_says_no_key_or_a_wrong_one_in_its_place_gets_no_hint(
+    headers: dict[str, str], client: aiohttp.ClientSession
+) -> None:
+    async with client.post(CHAT, headers=headers, json=BODY) as answered:
+        error = (await answered.json())["error"]
+
+    assert error["message"] == "The virtual key is missing or not valid."

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import aiohttp
 import pytest
 
-from proxy.dialects.paths import compile_route, path_parameters, query_parameters
+from proxy.dialects.paths import (
+    compile_route,
+    dropped_parameters,
+    path_parameters,
+    query_parameters,
+)
+from tests.conftest import KEY
+from tests.doubles import Json
 
 ROUTE = "/v1/responses/{id}/cancel"
 
@@ -42,3 +50,44 @@ def test_of_a_query_only_known_names_are_read() -> None:
         ("limit", "6"),
     )
     assert query_parameters(query, frozenset()) == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "warned"),
+    [
+        ("", ()),
+        ("limit=5&api-version=2024-10-21&beta=true", ()),
+        ("foo=1&limit=5&a.b-c[]=2&foo=3", ("dropped of the query: foo, a.b-c[]",)),
+        (f"hr-key&{'x' * 33}=1&%20=1&=1&foo=", ("dropped of the query: ?",)),
+        (
+            "&".join(f"p{at}=1" for at in range(10)),
+            ("dropped of the query: p0, p1, p2, p3, p4, p5, p6, p7 and 2 more",),
+        ),
+    ],
+)
+def test_what_a_query_says_in_vain_is_named(query: str, warned: tuple[str, ...]) -> None:
+    assert dropped_parameters(query, frozenset({"limit"})) == warned
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "p"}]}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "p"}]}),
+        ("/v1/embeddings", {"input": "p"}),
+        ("/v1/responses", {"input": "p"}),
+        ("/v1/models", None),
+    ],
+)
+async def test_a_client_is_warned_of_what_its_query_says_in_vain(
+    path: str, body: Json | None, client: aiohttp.ClientSession
+) -> None:
+    method, sent = ("GET", None) if body is None else ("POST", {"model": "gpt-4o-mini", **body})
+    headers = {"authorization": f"Bearer {KEY}"}
+    url = f"{path}?foo=secret-value&api-version=1"
+
+    async with client.request(method, url, headers=headers, json=sent) as answered:
+        raw = await answered.read()
+
+    assert "dropped of the query: foo" in answered.headers["x-headrace-warning"], raw
+    assert "secret-value" not in str(answered.headers)
