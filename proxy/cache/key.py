@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import orjson
 
+from proxy.dialects import DIALECTS
 from proxy.dialects.pieces import write_pieces
 from proxy.dialects.responses.words import PREVIOUS
 from proxy.offload import LARGE_BYTES
@@ -81,6 +82,9 @@ def digest(
         question = [*question, PREVIOUS, call.pin.sealed]
     if call.item_ids:
         question = [*question, "item_ids", [sealed for sealed, _ in call.item_ids]]
+    passed = DIALECTS[call.head.dialect].server.passed_headers
+    if passed:
+        question = [*question, "headers", [call.head.headers.get(name) for name in passed]]
     if call.size <= LARGE_BYTES:
         whole = frame + orjson.dumps(question) + END
         return hashlib.blake2b(whole, digest_size=BYTES, key=secret).digest()
@@ -95,8 +99,8 @@ def _frame(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) 
     is written once for all calls that share it."""
     head = call.head
     form: str = head.endpoint
-    if form == "responses" and call.stream:  # whose events are given again as they came
-        form = "responses, streamed"
+    if call.stream and head.endpoint in DIALECTS[head.dialect].forms:
+        form += ", streamed"  # events of other forms than OpenAI's have what makes no whole answer
     field = head.dialect, form  # a field means what its dialect says
     is_plans = rule is plan.cache and scope == plan.key and not rule.by_user and not namespace
     frame = plan.question_frames.get(field) if is_plans else None

@@ -105,6 +105,26 @@ def test_what_may_change_the_answer_makes_another_question(other: Callable[[], b
     assert len(other()) == BYTES
 
 
+ANTHROPIC = replace(CALL, head=replace(HEAD, dialect="anthropic", endpoint="chat"))
+RESPONSES = replace(CALL, head=replace(HEAD, endpoint="responses"))
+
+
+@pytest.mark.parametrize("call", [ANTHROPIC, RESPONSES], ids=["messages", "responses"])
+def test_a_stream_of_another_form_is_kept_apart_from_a_whole_answer(call: Call) -> None:
+    assert key(replace(call, stream=True)) != key(call)
+
+
+@pytest.mark.parametrize("name", ["anthropic-beta", "anthropic-version"])
+def test_a_header_that_reaches_the_upstream_is_a_part_of_the_question(name: str) -> None:
+    def saying(value: str) -> Call:
+        return replace(ANTHROPIC, head=replace(ANTHROPIC.head, headers={name: value}))
+
+    assert len({key(saying("one")), key(saying("two")), key(ANTHROPIC)}) == 3
+    assert key(saying("one")) == key(saying("one"))
+    openai = replace(CALL, head=replace(HEAD, headers={name: "one"}))
+    assert key(openai) == key()
+
+
 _ORDER = "order within a field"
 SAME: dict[str, Callable[[], bytes]] = {
     "order of the fields": lambda: key(replace(CALL, body=dict(reversed(BODY.items())))),
