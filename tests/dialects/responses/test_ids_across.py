@@ -3,6 +3,7 @@ that was given it, however it was given, and all others, whom no upstream hears.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -159,3 +160,28 @@ async def refused(there: House, uses: dict[str, Use], ids: Json, key: str) -> No
     for name, use in uses.items():
         assert await call(there, use, ids, key) == (400 if name == "tool" else 404), name
     assert len(there.upstream.requests) == asked
+
+
+async def test_no_key_gets_ids_of_another_by_an_answer_that_is_kept_or_shared(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with house(tmp_path / "one", upstream, world(upstream.url)) as there:
+        upstream.answer_with(answer(WHOLE))
+        keys = (KEY, OTHER) * 4
+        at_once = [there.ask(key=key, model="keeper") for key in keys]
+        given = [*zip(keys, await asyncio.gather(*at_once), strict=True)]
+        given += [(key, await there.ask(key=key, model="keeper")) for key in (KEY, OTHER)]
+
+    mine, others = (
+        {
+            (whole["id"], *(item["id"] for item in whole["output"]))
+            for k, (_, whole) in given
+            if k == key
+        }
+        for key in (KEY, OTHER)
+    )
+    records = await there.proxy.sink.wait(10)
+    assert len(mine) == len(others) == 1
+    assert set(*mine).isdisjoint(*others)
+    assert len(upstream.requests) == 2
+    assert {record.cache for record in records} > {"hit"}
