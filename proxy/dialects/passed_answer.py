@@ -22,7 +22,7 @@ NO_OBJECT = ""
 EVENTS = "text/event-stream"
 UNNAMED = "application/octet-stream"
 MOST_HEADER = 256  # characters of a header of an upstream
-_USAGE = b'"usage"'
+_USAGE = b'"usage'  # Gemini's has a longer name
 
 
 def is_json(media_type: str) -> bool:
@@ -103,16 +103,20 @@ class PassedBytes:
 
 
 def _usage(event: bytes) -> Json:
-    """Return what an event says of usage, by itself or in the response that it tells of."""
+    """Return what an event says of usage, by itself, in the response that it tells of or in what it
+    adds to one."""
     try:
         data = orjson.loads(event)
     except ValueError:
         return {}
     if not isinstance(data, dict):
         return {}
-    inner = data.get("response")
-    found = data.get("usage") or (inner.get("usage") if isinstance(inner, dict) else None)
-    return {"usage": found} if isinstance(found, dict) else {}
+    for holder in (data, data.get("response"), data.get("delta")):
+        for name in ("usage", "usageMetadata"):
+            found = holder.get(name) if isinstance(holder, dict) else None
+            if found and isinstance(found, dict):
+                return {name: found}
+    return {}
 
 
 class PassedDocument:

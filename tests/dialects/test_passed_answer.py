@@ -103,6 +103,10 @@ def test_events_pass_as_they_come_and_tell_their_usage() -> None:
     assert [chunk.data for chunk in chunks if chunk.data] == [{"usage": {"total_tokens": 7}}]
     inner = b'data: {"response":{"usage":{"input_tokens":1}}}\n\n'
     assert reader.read(inner)[0].data == {"usage": {"input_tokens": 1}}
+    gemini = b'data: {"usageMetadata":{"promptTokenCount":1}}\n\n'
+    assert reader.read(gemini)[0].data == {"usageMetadata": {"promptTokenCount": 1}}
+    cohere = b'data: {"delta":{"usage":{"billed_units":{"input_tokens":1}}}}\n\n'
+    assert reader.read(cohere)[0].data == {"usage": {"billed_units": {"input_tokens": 1}}}
     for odd in (b'data: "usage"\n\n', b'data: {"usage"\n\n', b'data: {"usage":[1]}\n\n'):
         assert reader.read(odd)[0].data == {}
 
