@@ -81,7 +81,9 @@ class Given(Section):
     deployment: Name | None = None
     """The deployment that its header names."""
     path: str | None = None
-    """Its route; OpenAI's chat or legacy route where it is not said."""
+    """Its route; by its body where it is not said, as `headrace explain` takes it."""
+    method: Literal["DELETE", "GET", "PATCH", "POST", "PUT"] = "POST"
+    """Its method; POST where it is not said. A GET has no body."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Its other headers."""
     body: dict[str, Any] | None = None

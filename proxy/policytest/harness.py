@@ -35,7 +35,7 @@ from proxy.limits.claims import claims_of
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import CHAT, LEGACY, example, read_supposed
+from proxy.policy.review.sample_call import example, path_of, read_supposed
 from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import Gate
@@ -187,13 +187,13 @@ class _Exchange:
         self._headers = {name.lower(): value for name, value in given.headers.items()}
         if given.deployment is not None:
             self._headers["x-headrace-deployment"] = given.deployment
-        self._path = given.path or (LEGACY if "prompt" in self._body else CHAT)
+        self._path = given.path or path_of(self._body)
         self._client = dialects.dialect_of(self._path, self._headers).client
         self._begun = False
 
     def read_head(self) -> RequestHead:
         received = Received(REQUEST, REQUEST, at=self._given.at, passed=lambda: self._passed)
-        head = dialects.parse_head("POST", self._path, self._headers, received)
+        head = dialects.parse_head(self._given.method, self._path, self._headers, received)
         self._client = self._client.endpoints.get(head.endpoint, self._client)
         return head
 

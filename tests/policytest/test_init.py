@@ -34,7 +34,7 @@ deployments:
   chat:
     targets: [{upstream: one, model: m, price: {input: 1, output: 2}}]
     policy: public
-    passthrough: [/v1/rerank]
+    passthrough: [/v1/rerank, {path: '/v1/files/{id}', methods: [GET]}]
   sturdy:
     targets: [{upstream: one, model: m, price: {input: 1, output: 2}}]
     fallback: [{upstream: two, model: s, price: {input: 1, output: 2}}]
@@ -91,6 +91,15 @@ def chat(**more: Any) -> dict[str, Any]:
         (
             {"path": "/v1/rerank", "body": {"model": "chat", "query": "Hi"}, "answers": ["1"]},
             {"deployment": "chat", "status": 200, "upstream": {"body": {"model": "m"}}},
+        ),
+        (
+            {"path": "/v1/files/a", "method": "GET", "body": {}},
+            {"deployment": "chat", "status": 200, "cost_usd": 0},
+        ),
+        ({"path": "/v1/files/a", "body": {}}, {"status": 405}),
+        (
+            {"body": {"model": "chat", "input": "Hi"}},
+            {"client": {"body": {"object": "response"}}},
         ),
         ({"path": "/v1/other", "body": {"query": "Hi"}}, {"status": 404, "error": "not_found"}),
         (

@@ -164,7 +164,7 @@ def _shown(value: Any) -> str:
 class Replayed:
     """What recorded calls would meet. ``ways`` counts divergences by kind and rule; ``unsized`` the
     calls whose line does not tell their parameters, ``unasked`` those that were refused before
-    their model was read."""
+    their model was read, or are of none of ``ENDPOINTS``."""
 
     calls: int = 0
     otherwise: int = 0
@@ -187,8 +187,9 @@ class Replayed:
         if self.unread:
             yield counted(self.unread, "line is no call", "lines are no calls")
         if self.unasked:
-            calls = counted(self.unasked, "line is a call", "lines are calls")
-            yield f"{calls} without a model, as of a refused key: not decided again"
+            calls = counted(self.unasked, "call is", "calls are")
+            why = "refused before a model was read, or of another endpoint"
+            yield f"{calls} not decided again: {why} than {', '.join(ENDPOINTS)}"
         if self.unknown:
             yield f"{counted(self.unknown, 'call')} of keys that the old policies do not let in"
 
@@ -252,7 +253,7 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_decided(record: Mapping[str, Any]) -> bool:
-    """True if a call came so far that policies decided on it."""
+    """True if policies decided on a call, by no more than its line tells."""
     return bool(record.get("models")) and record.get("endpoint") in ENDPOINTS
 
 

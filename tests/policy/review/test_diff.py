@@ -275,7 +275,8 @@ async def test_calls_that_were_refused_for_their_key_are_told_as_calls_not_decid
     assert told.output.splitlines() == [
         "nothing changes",
         "0 of 0 calls would be decided otherwise",
-        "1 line is a call without a model, as of a refused key: not decided again",
+        "1 call is not decided again: refused before a model was read, or of another endpoint than "
+        "chat, completions, responses, embeddings",
     ]
 
 
