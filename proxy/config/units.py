@@ -47,6 +47,9 @@ def size(value: Any) -> Any:
     return int(match[1]) * _BYTES[match[2]]
 
 
+MOST_PLACES = 18  # before or behind the point
+
+
 def money(value: Any) -> Any:
     """Read a number of USD exactly, without a detour through binary fractions."""
     if isinstance(value, Decimal):
@@ -59,6 +62,8 @@ def money(value: Any) -> Any:
         raise ValueError("must be a number of USD") from None
     if not amount.is_finite():
         raise ValueError("must be a number of USD")
+    if abs(amount.adjusted()) > MOST_PLACES:  # to reckon with so many would take the machine
+        raise ValueError(f"must be a number of USD of {MOST_PLACES} places at most")
     return amount
 
 

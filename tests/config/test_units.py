@@ -41,7 +41,9 @@ def test_money_is_exact(value: Any) -> None:
     assert units.money(value) == Decimal("0.15")
 
 
-@pytest.mark.parametrize("value", ["cheap", True, None, "inf", float("nan")])
+@pytest.mark.parametrize(
+    "value", ["cheap", True, None, "inf", float("nan"), "1e19", "1e999999", "1e-19"]
+)
 def test_another_word_is_no_money(value: Any) -> None:
     with pytest.raises(ValueError, match="number of USD"):
         units.money(value)

@@ -6,7 +6,7 @@ code gives the call. Header values are not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from proxy.dialects.upstream_request import parameters
@@ -19,6 +19,7 @@ from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.types import Call, Plan, ScopedLimit
 from proxy.types.guard import GuardRule
+from proxy.types.limit import Claim
 from proxy.types.target import titles
 from proxy.usage import Price, in_force, usd_text
 from proxy.words import MAX_LISTED
@@ -98,14 +99,13 @@ def _why_dropped(plan: DecidedPlan, tag: str) -> str:
 
 
 def _limits(plan: DecidedPlan, call: Call) -> Reason:
-    texts = _has_texts(call)
-    claims = claims_of(plan, call) if texts else ()
+    claims = _known_claims(plan, call)
     parts = []
     for bound in plan.bounds:
         limit = bound.limit
-        claimed = limit.kind.figure(sum(c.amount for c in claims if c.limit is limit))
+        amounts = [each.amount for each in claims if each.limit is limit]
         at = plan.place_of_limit(limit.name)
-        why = f"the call claims {claimed}" if texts else None
+        why = f"the call claims {limit.kind.figure(sum(amounts))}" if amounts else None
         parts.append(Reason(about="limit", decided=bound_text(bound), why=why, at=at))
     return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
 
@@ -191,6 +191,15 @@ def _has_texts(call: Call) -> bool:
     return any(name in call.body for name in ("messages", "prompt", "input"))
 
 
+def _known_claims(plan: Plan, call: Call) -> Sequence[Claim]:
+    """Return what a call claims, as far as its texts are not needed to tell it."""
+    if _has_texts(call):
+        return claims_of(plan, call)
+    if plan.passed is None or plan.passed.most_cost is None:
+        return ()
+    return [each for each in claims_of(plan, call) if each.limit.is_budget]
+
+
 def _foreseen(plan: Plan, call: Call) -> str | None:
     if not _has_texts(call):
         return None
@@ -245,7 +254,7 @@ def _outcome(plan: Plan, call: Call, is_over: bool) -> Reason:
     if plan.refusal is not None:
         text = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
         return Reason("decided", text, plan.refusal.message)
-    claims = claims_of(plan, call) if _has_texts(call) else ()
+    claims = _known_claims(plan, call)
     over = [each.limit for each in claims if each.amount > each.limit.capacity]
     refusing = next((limit.name for limit in over if not limit.shadow), None)
     if refusing is not None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, Path_
-from proxy.types.passthrough import PassedPath
+from proxy.types.limit import Limit
+from proxy.types.passthrough import PassedPath, PassedPaths
 from proxy.types.way import USES_NOTHING
 
 STORED = frozenset(
@@ -39,8 +40,8 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
             "call may go to another, which does not know it; list such paths in a deployment of "
             "one upstream",
         )
-    keys = sharing(deployment, snapshot)
-    if stored and len(keys) > 1:
+    keys = sharing(deployment, snapshot) if stored else []
+    if len(keys) > 1:
         yield (
             path,
             f"what is stored at {routes} is the account's: {len(keys)} keys can see, use and "
@@ -57,8 +58,19 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
             f"refuses what is no JSON at {routes}, as guards act and cannot read it: opaque: allow "
             "in the policy lets it pass unread",
         )
-    budgets = [] if is_free(deployment) else sorted(budgets_of(deployment))
-    unbounded = [each.route for each in deployment.passthrough.paths if is_unbounded(each)]
+    yield from of_money(path, deployment, deployment.passthrough)
+
+
+def of_money(path: Path_, deployment: Deployment, passed: PassedPaths) -> Iterator[Finding]:
+    """Yield what is doubtful about the costs of paths, under the limits of their deployment."""
+    limits = budgets_of(deployment)
+    for name in sorted(limits):
+        too_dear = [each for each in passed.paths if is_above(each, limits[name])]
+        if too_dear:
+            routes = ", ".join(dict.fromkeys(each.route for each in too_dear))
+            yield path, f"says a most_usd of {routes} that is more than {name} ever allows"
+    budgets = [] if is_free(deployment) else sorted(limits)
+    unbounded = [each.route for each in passed.paths if is_unbounded(each)]
     if unbounded and budgets:
         routes = ", ".join(dict.fromkeys(unbounded))
         yield (
@@ -68,10 +80,16 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
         )
 
 
-def budgets_of(deployment: Deployment) -> set[str]:
-    """Return the names of the limits of money that calls of a deployment may have to keep to."""
+def budgets_of(deployment: Deployment) -> dict[str, Limit]:
+    """Return the limits of money that calls of a deployment may have to keep to, by name."""
     bounds = [*deployment.bounds, *(each for rule in deployment.rules for each in rule.bounds)]
-    return {each.limit.name for each in bounds if each.limit.is_budget and not each.limit.shadow}
+    limits = [each.limit for each in bounds]
+    return {each.name: each for each in limits if each.is_budget and not each.shadow}
+
+
+def is_above(path: PassedPath, limit: Limit) -> bool:
+    """True if a limit refuses each call to a path, whatever else was used."""
+    return path.most_cost is not None and path.most_cost > limit.capacity
 
 
 def is_free(deployment: Deployment) -> bool:

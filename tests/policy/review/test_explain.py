@@ -396,6 +396,22 @@ def test_a_path_that_is_passed_on_needs_no_deployment_to_be_explained(
     assert (code, words in text) == (0, True), text
 
 
+@pytest.mark.parametrize(("most", "decided"), [(2, "refused with 429 by day"), (1, "goes to")])
+def test_what_a_path_may_cost_is_told_and_held_to_its_limit(
+    most: int, decided: str, tmp_path: Path
+) -> None:
+    listed = f"{{path: /v1/images/generations, most_usd: {most}}}"
+    limit = "    limits: [{name: day, usd: 1 per day}]\n    policy: guarded\n"
+    text = PASSING.replace("AAAA", "a" * 64).replace("[/v1/images/generations]", f"[{listed}]")
+    text = text.replace("model: dall-e-3", "model: dall-e-3, price: {input: 1, output: 1}")
+    (tmp_path / "policies.yaml").write_text(text.replace("    policy: guarded\n", limit))
+
+    told = run(tmp_path, "--path", "/v1/images/generations")[1]
+
+    assert f"decided: {decided}" in told
+    assert f"the call claims {most} USD" in told
+
+
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/files/a/b"])
 def test_a_path_that_nobody_lists_is_none(path: str, tmp_path: Path) -> None:
     (tmp_path / "policies.yaml").write_text(PASSING.replace("AAAA", "a" * 64))

@@ -96,6 +96,14 @@ def test_a_path_whose_cost_nothing_bounds_is_told(
     assert [UNBOUNDED in message for message in messages] == [True] * times
 
 
+def test_a_path_that_a_limit_never_lets_be_called_is_told(tmp_path: Path) -> None:
+    above, below = (f"{{path: {RERANK}, most_usd: {each}}}" for each in (5.01, 5))
+
+    [message] = warned(tmp_path, above, below, BUDGET)
+
+    assert message.endswith("says a most_usd of /v1/rerank that is more than day ever allows")
+
+
 def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None:
     text = POLICIES.replace("{input: 1, output: 2}", "{input: 0, output: 0}")
     (tmp_path / "p.yaml").write_text(text % (RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
