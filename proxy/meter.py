@@ -74,7 +74,8 @@ def _beside_quarters(block: Any) -> int:
     if not isinstance(block, dict):
         return 0
     delta = block.get("delta")
-    quarters = _text_quarters(delta.get("delta")) if isinstance(delta, dict) else 0
+    delta = delta if isinstance(delta, dict) else {}
+    quarters = _text_quarters(delta.get("delta")) + _text_quarters(delta.get("partial_json"))
     for event in (block.get("start"), block.get("event")):
         if isinstance(event, dict):
             response = event.get("response")

@@ -53,6 +53,7 @@ def nothing() -> int:
         pytest.param(chunk(message={"content": [THINKING, TEXT, "!"]}), 8, id="parts"),
         pytest.param(chunk(delta={"content": [{"type": ["text"], "x": "Hm"}]}), 6, id="odd-part"),
         pytest.param(chunk(delta={"block": {"delta": {"delta": "x = 1"}}}), 5, id="code"),
+        pytest.param(chunk(delta={"block": {"delta": {"partial_json": "x = 1"}}}), 5, id="asked"),
         pytest.param(chunk(delta={"block": {"start": {"item": ITEM}}}), 10, id="item"),
         pytest.param(chunk(delta={"block": {"event": {"item": CALL}}}), 2, id="call-item"),
         pytest.param(chunk(delta={"block": {"start": {"response": END}}}), 12, id="end"),

@@ -390,3 +390,47 @@ async def test_a_number_with_which_a_block_begins_is_masked(
 
     begun = next(event for name, event in events_of(raw) if name == "content_block_start")
     assert begun["content_block"]["input"] == PAID
+
+
+ENDS: dict[str, Json] = {
+    "a stop sequence": {"stop_reason": "stop_sequence", "stop_sequence": "END"},
+    "a refusal": {
+        "stop_reason": "refusal",
+        "stop_details": {"type": "refusal", "explanation": "No.", "category": "cyber"},
+    },
+    "a container": {"stop_reason": "end_turn", "container": {"id": "c_1", "expires_at": "2026"}},
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+async def test_the_end_of_a_stream_is_one_event_under_guards(
+    end: Json, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    begun, *events, ended, stop = message_events(text_events(0, "It is ", "Paris."))
+    begun["message"]["container"] = {"id": "c_1", "expires_at": "2026"}
+    ended |= {"delta": end, "context_management": {"applied_edits": [{"type": "cleared"}]}}
+    odd = {"type": "nobody_knows", "says": "it", "and": ["that"]}
+    upstream.answer_with(stream([begun, *events, odd, ended, stop], done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        _, raw = await ask(client, stream=True)
+
+    came = dict(events_of(raw))
+    assert [name for name, _ in events_of(raw)].count("message_delta") == 1
+    assert came["message_delta"] == {**ended, "usage": {"input_tokens": 5, "output_tokens": 3}}
+    assert came["message_start"]["message"]["container"] == begun["message"]["container"]
+    assert came["nobody_knows"] == odd
+
+
+async def test_the_end_of_a_stream_is_masked(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    *events, ended, stop = message_events(text_events(0, "It is ", "Paris."))
+    ended["delta"] = {"stop_reason": "refusal", "stop_details": {"explanation": f"Ask {EMAIL}"}}
+    odd = {"type": "nobody_knows", "says": EMAIL}
+    upstream.answer_with(stream([*events, odd, ended, stop], done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        _, raw = await ask(client, stream=True)
+
+    came = dict(events_of(raw))
+    assert came["nobody_knows"]["says"] == MASKED
+    assert came["message_delta"]["delta"]["stop_details"]["explanation"] == f"Ask {MASKED}"

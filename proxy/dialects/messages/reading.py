@@ -32,6 +32,7 @@ SEAL = "seal"
 """Where the number of a thought stands: a signature that no longer fits it is not shown."""
 
 _MESSAGE = frozenset({"content", "id", "model", "role", "stop_reason", "stop_sequence", "type"})
+_NO_EVENTS = frozenset({"message_stop", "ping"})
 BESIDE = ("cache_creation", "server_tool_use")
 """What is counted beside tokens, under the same names in any dialect: only Messages has it."""
 _CACHED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -161,9 +162,16 @@ class EventTurn:
             return self._begun(block_number(event), _object(event.get("content_block")))
         if kind == "content_block_delta":
             return self._grown(block_number(event), _object(event.get("delta")))
-        if kind == "content_block_stop" and self._own:
+        return self._beyond_chat(kind, event) if self._own else []
+
+    def _beyond_chat(self, kind: Any, event: Json) -> list[Json]:
+        """Return an event that says nothing in chat's form. One whose type could not stand in the
+        line of its name is left out, and ``ping``, as those of a client are our own."""
+        if kind == "content_block_stop":
             return self._delta({"block": {"index": block_number(event), "stop": True}})
-        return []
+        if not isinstance(kind, str) or not kind.isprintable() or kind in _NO_EVENTS:
+            return []
+        return self._delta({"block": {"event": event}})
 
     def _started(self, message: Json) -> list[Json]:
         self._head = _head(message, "chat.completion.chunk")
@@ -185,7 +193,8 @@ class EventTurn:
     def _ended(self, event: Json) -> list[Json]:
         self._note(event.get("usage"))
         words = _object(event.get("delta"))
-        delta = {"block": {"delta": words}} if self._own else {}
+        end = {name: value for name, value in event.items() if name not in ("type", "usage")}
+        delta = {"block": {"end": end}} if self._own else {}
         chunk = self._delta(delta, finish_of(words.get("stop_reason")))[0]
         usage = self._counts()
         if usage is None:

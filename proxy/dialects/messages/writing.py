@@ -178,10 +178,12 @@ class MessageEvents:
         self._say(delta, beside, made)
         if choice.get("finish_reason") is not None:
             self._stop = str(choice["finish_reason"])
-        if isinstance(beside.get("delta"), dict) and "index" not in beside:
+        if isinstance(beside.get("event"), dict):
+            made.append(beside["event"])
+        if isinstance(beside.get("end"), dict):
             self._close(made)
             self._ended = True
-            made.append(self._message_delta(beside["delta"]))
+            made.append(self._message_delta(beside["end"]))
         return made
 
     def _start(self, data: Json, rest: Any) -> Json:
@@ -309,8 +311,8 @@ class MessageEvents:
             made.append({"type": "content_block_stop", "index": self._block[0]})
             self._block = None
 
-    def _message_delta(self, delta: Json) -> Json:
-        return {"type": "message_delta", "delta": delta, "usage": own_usage(self._usage)}
+    def _message_delta(self, end: Json) -> Json:
+        return {"type": "message_delta", "delta": {}, **end, "usage": own_usage(self._usage)}
 
     def _end(self, raw: bytes | None) -> bytes:
         """Return the end of a stream, with what an answer of a chat has not written yet."""
@@ -322,6 +324,8 @@ class MessageEvents:
         if not self._ended:
             self._ended = True
             stop = STOPS.get(str(self._stop), "end_turn")
-            made.append(self._message_delta({"stop_reason": stop, "stop_sequence": None}))
+            made.append(
+                self._message_delta({"delta": {"stop_reason": stop, "stop_sequence": None}})
+            )
         out = b"".join([event(each["type"], orjson.dumps(each)) for each in made])
         return out + event("message_stop", raw or b'{"type":"message_stop"}')

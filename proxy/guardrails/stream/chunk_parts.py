@@ -19,7 +19,7 @@ AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut:
 
 _CONTENT: Path = ("delta", "content")
 _BLOCK: Path = ("delta", "block")  # what is beside a text of Messages
-_WHOLE: tuple[Path, ...] = (("start",), ("event",))
+_WHOLE: tuple[Path, ...] = (("start",), ("event",), ("end",), ("message",))
 _TYPE: Path = ("delta", "type")
 _DELTA: Path = (*_BLOCK, "delta")  # a delta that chat has no place for, as it came
 _CITATION: Path = ("delta", "citation")
@@ -88,8 +88,8 @@ def going_on(data: Json, text: Text) -> TextPlace | None:
 
 def is_whole(path: Path) -> bool:
     """True if a text is whole in its chunk, and no other chunk has more of it, or another value of
-    it: it is of what begins a block of Messages, of a citation, of an event of Responses that is no
-    delta, or says what an event brings."""
+    it: it is of what begins or ends a message of Messages, or begins a block, of a citation, of an
+    event that is no delta, or says what an event brings."""
     if path[2:4] != _BLOCK:
         return False
     return path[4:5] in _WHOLE or path[4:] == _TYPE or path[4:6] == _CITATION

@@ -25,7 +25,17 @@ COUNTS = frozenset({
 """What usage is told by."""
 
 OF_BLOCKS = frozenset(
-    {"block", "citations", "input_schema", "is_error", "seal", "signature", "source", "start"}
+    {
+        "block",
+        "citations",
+        "end",
+        "input_schema",
+        "is_error",
+        "seal",
+        "signature",
+        "source",
+        "start",
+    }
     | {"stop", "stop_reason", "system", "tool_use_id"}
 )
 """Names that blocks of Messages have, and what is beside a text of theirs."""

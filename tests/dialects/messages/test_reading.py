@@ -106,3 +106,16 @@ def test_a_chat_hears_nothing_of_what_it_has_no_word_for() -> None:
 def test_an_event_of_no_known_shape_breaks_nothing(event: dict[str, Any], own: bool) -> None:
     for chunk in EventTurn(own=own).feed(event):
         assert chunk["choices"][0]["finish_reason"] is None
+
+
+@pytest.mark.parametrize("kind", ["ping", "message_stop", "odd\nevent: error", None])
+def test_an_event_that_is_ours_to_say_is_not_passed_on(kind: str | None) -> None:
+    assert EventTurn(own=True).feed({"type": kind, "says": "x"}) == []
+
+
+def test_an_event_that_nobody_knows_passes_to_a_client_of_the_same_form_alone() -> None:
+    event = {"type": "odd", "says": "x"}
+    [chunk] = EventTurn(own=True).feed(event)
+
+    assert chunk["choices"][0]["delta"] == {"block": {"event": event}}
+    assert EventTurn(own=False).feed(event) == []
