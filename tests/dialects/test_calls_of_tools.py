@@ -104,7 +104,7 @@ async def test_each_shape_of_a_stream_is_the_calls_that_the_server_made(
             said = answer_of(shape, pieces, in_sequence())
             script = stream([{**each, "object": "chat.completion.chunk"} for each in said])
             asks = [(True, False)] + [(True, True), (False, True)] * (policy == "kept")
-            for streamed, again in asks[:2] if by == "responses" else asks:
+            for streamed, again in asks if by == "chat" else asks[:2]:
                 calls = await client.ask(script, streamed=streamed, again=again)
                 if by == "chat" and streamed and shape.index != "own" and policy != "guarded":
                     continue
