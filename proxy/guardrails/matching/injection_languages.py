@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import re2
@@ -22,7 +22,7 @@ from proxy.guardrails.matching.injection_more_words import MORE_LANGUAGES
 from proxy.guardrails.matching.injection_words import FIRST_LANGUAGES, LanguageWords
 from proxy.guardrails.matching.needed_words import GAP, needed
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable, live
-from proxy.guardrails.matching.phrases import BETWEEN, phrase
+from proxy.guardrails.matching.phrases import BETWEEN, phrase, unfolded
 from proxy.guardrails.matching.re2set import PatternSet, prefilter
 from proxy.guardrails.matching.worked_out import digest, worked_out
 from proxy.types.guard import Finding, MayFind
@@ -59,7 +59,7 @@ class LanguageBook:
         self._longest = longest
         self._languages = all_languages()
         self._opened: list[CompiledLanguage | None] = [None] * len(self._languages)
-        self.openings = PatternSet(f"(?i){each.opening}" for each in self._languages)
+        self.openings = PatternSet(f"(?i){unfolded(each.opening)}" for each in self._languages)
 
     def may_find(self, lines: bytes) -> bool:
         """False only if none of these lines has a finding. A word that opens a language is mostly
@@ -224,6 +224,7 @@ def _both(written: re.Match[str]) -> str:
     return f"(?:{text}|{typed})" if typed else text
 
 
+@cache
 def _typed(letter: str) -> str:
     """Return what is typed for a letter; nothing where that is the letter itself."""
     base = unicodedata.normalize("NFD", letter)[0]

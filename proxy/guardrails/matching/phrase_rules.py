@@ -13,6 +13,7 @@ import re2
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.hold import Holds, Shape, Shapes
+from proxy.guardrails.matching.phrases import unfolded
 from proxy.guardrails.matching.rarest_part import rarest_part
 from proxy.guardrails.matching.re2set import PatternSet, giving_way
 from proxy.guardrails.matching.worked_out import digest, worked_out
@@ -55,7 +56,8 @@ class PhraseRules:
         self._options = options
         self._compiled: dict[str, Any] = {}
         self._parts = [
-            (PatternSet(f"(?i){rule.pattern}" for rule in each), each) for each in together(rules)
+            (PatternSet(f"(?i){unfolded(rule.pattern)}" for rule in each), each)
+            for each in together(rules)
         ]
         self.openings = PatternSet(map(_opening, together(rules))) if opened else None
 
@@ -108,7 +110,8 @@ class PhraseRules:
         compiled = self._compiled.get(pattern)
         if compiled is None:
             with giving_way():
-                compiled = self._compiled[pattern] = re2.compile(pattern, self._options)
+                compiled = re2.compile(unfolded(pattern), self._options)
+            self._compiled[pattern] = compiled
         return compiled
 
 
@@ -120,7 +123,7 @@ def together(rules: Sequence[PhraseRule], most: int = TOGETHER) -> Iterator[Sequ
 def _opening(rules: Sequence[PhraseRule]) -> str:
     """Return a pattern that is in each match of each rule."""
     parts = dict.fromkeys(_rarest_part(rule.pattern) for rule in rules)
-    return f"(?i)(?:{'|'.join(parts)})"
+    return f"(?i)(?:{unfolded('|'.join(parts))})"
 
 
 def _rarest_part(pattern: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import re2
 
-from proxy.guardrails.matching.phrases import phrase
+from proxy.guardrails.matching.phrases import phrase, unfolded
 
 
 def test_a_space_is_whatever_stands_between_words() -> None:
@@ -24,3 +25,16 @@ def test_words_may_stand_between_up_to_a_number() -> None:
 
 def test_a_list_stands_for_its_words() -> None:
     assert re2.search(phrase("my <law>"), "my polic" + "ies")
+
+
+@pytest.mark.parametrize("written", [r"\pL", r"\PL", r"[\pL\pN]", " "])
+def test_a_pattern_that_compiles_faster_matches_the_same_in_letters_of_either_case(
+    written: str,
+) -> None:
+    pattern = f"(?i){phrase(written)}"
+    known, fast = re2.compile(pattern), re2.compile(unfolded(pattern))
+
+    every = "".join(chr(code) for code in range(0x11000) if not 0xD800 <= code < 0xE000)
+
+    assert "(?-i:" in unfolded(pattern)
+    assert known.findall(every) == fast.findall(every) != []
