@@ -35,6 +35,13 @@ NOTHING_USED: Json = {"input_tokens": 0, "output_tokens": 0}
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
+def _stop_of(finish: Any, *, called: bool) -> str:
+    """Return why a chat's answer has ended. One that calls a tool waits for what that returns: some
+    servers, and OpenAI's own for a tool that was asked for by name, just say that it has ended."""
+    stop = STOPS.get(str(finish), "end_turn")
+    return "tool_use" if called and stop == "end_turn" else stop
+
+
 def _object(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
@@ -92,7 +99,8 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
     content = message.get("content")
     stop = choice.get("stop_reason")
     if stop is None:
-        stop = STOPS.get(str(choice.get("finish_reason")), "end_turn")
+        called = bool(_objects(message.get("tool_calls")))
+        stop = _stop_of(choice.get("finish_reason"), called=called)
     rest = choice.get("rest")
     return {
         "id": data.get("id"),
@@ -139,7 +147,7 @@ def _wrapped(arguments: Any) -> Json:
 class MessageEvents:
     """A stream. Events that nothing had to change pass as they came."""
 
-    __slots__ = ("_began", "_block", "_broken", "_ended", "_next", "_stop", "_usage")
+    __slots__ = ("_began", "_block", "_broken", "_called", "_ended", "_next", "_stop", "_usage")
     media_type = "text/event-stream; charset=utf-8"
 
     def __init__(self) -> None:
@@ -147,6 +155,7 @@ class MessageEvents:
         self._ended = False
         self._block: tuple[int, object] | None = None  # that is open, and of which kind
         self._broken = False  # of the thoughts of a block something was masked
+        self._called = False  # a tool, by an upstream of another form
         self._next = 0
         self._stop: str | None = None
         self._usage: Any = None
@@ -279,6 +288,7 @@ class MessageEvents:
     def _call(self, call: Json, made: list[Json]) -> None:
         function = _object(call.get("function"))
         key = "tool_use", call.get("index", 0)
+        self._called = True
         if self._block is None or self._block[1] != key:
             named: Json = {"id": call.get("id"), "name": function.get("name"), "input": {}}
             self._open(key, {"type": "tool_use", **named}, made)
@@ -323,7 +333,7 @@ class MessageEvents:
         self._close(made)
         if not self._ended:
             self._ended = True
-            stop = STOPS.get(str(self._stop), "end_turn")
+            stop = _stop_of(self._stop, called=self._called)
             made.append(
                 self._message_delta({"delta": {"stop_reason": stop, "stop_sequence": None}})
             )

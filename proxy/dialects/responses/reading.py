@@ -199,7 +199,7 @@ class ResponseTurn:
     """Reads the events of one stream, in chat's form. With ``own`` each makes one chunk, which
     keeps what is beside it."""
 
-    __slots__ = ("_begun", "_calls", "_head", "_items", "_own", "_seen")
+    __slots__ = ("_begun", "_calls", "_head", "_items", "_named", "_own", "_seen")
 
     def __init__(self, *, own: bool) -> None:
         from proxy.dialects.responses.begun_texts import BegunTexts  # noqa: PLC0415  # of streams
@@ -208,6 +208,7 @@ class ResponseTurn:
         self._head = _head({}, "chat.completion.chunk")
         self._calls: dict[int, int] = {}  # the number of each call among the tools, by its item
         self._items: dict[int, bool] = {}  # that have begun in events of their own: True once over
+        self._named: set[int] = set()  # the items of calls whose ids and names were said
         self._seen: set[Place] = set()
         self._begun = BegunTexts()
 
@@ -260,8 +261,6 @@ class ResponseTurn:
             return []
         made: list[Json] = []
         for each in self._missing(response):
-            if each["output_index"] not in self._items:
-                made += self._crossed("response.output_item.added", each)
             made += self._crossed("response.output_item.done", each)
         made += self._delta({}, finish)
         usage = chat_usage(response)
@@ -285,24 +284,27 @@ class ResponseTurn:
         item, at = member(event.get("item")), number(event.get("output_index"))
         if type_of(item) not in CALLS:
             return None
+        self._named.add(at)
         return self._calls.setdefault(at, len(self._calls))
 
     def _crossed(self, kind: str, event: Json) -> list[Json]:
         """Return an event that is no delta for a client of another form: a call of a tool begins,
-        or a text comes that no delta has said."""
+        which some servers say at its end alone, or a text comes that no delta has said."""
+        begun: list[Json] = []
         if kind == "response.output_item.added":
             place, item = self._called(event), member(event.get("item"))
             if place is None:
-                return []
+                return begun
             call = tool_call(self._begun.take(item, number(event.get("output_index"))))
             return self._delta({"tool_calls": [{"index": place, **call}]})
         if kind == "response.output_item.done":
             item, at = member(event.get("item")), number(event.get("output_index"))
+            begun = [] if at in self._named else self._crossed("response.output_item.added", event)
             made = [self._in_chat(place, text) for place, text in self._new_texts(item, at)]
         else:
             _, new = self._new_of(kind, event)
             made = [new] if new else []
-        return [chunk for delta in made for chunk in self._delta(_without(delta, "block"))]
+        return begun + [each for delta in made for each in self._delta(_without(delta, "block"))]
 
     def _new_texts(self, item: Json, at: int) -> list[tuple[Place, str]]:
         """Return the texts of an item that no event before it has said, and note them."""

@@ -126,3 +126,23 @@ def test_a_sign_of_life_is_a_ping() -> None:
 
     assert events_of(raw) == [("ping", {"type": "ping"})]
     assert json.loads(raw.splitlines()[1][6:]) == {"type": "ping"}
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop"),
+    [
+        ("stop", "tool_use"),
+        (None, "tool_use"),
+        ("length", "max_tokens"),
+        ("tool_calls", "tool_use"),
+    ],
+)
+def test_an_answer_that_calls_a_tool_waits_for_it_whatever_its_server_says(
+    finish: str | None, stop: str
+) -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "tool_calls": [call]}
+    choice = {"index": 0, "finish_reason": finish}
+
+    assert streamed({"choices": [{**choice, "delta": said}]})["stop_reason"] == stop
+    assert whole(CALL, {0: chat(choices=[{**choice, "message": said}])})["stop_reason"] == stop

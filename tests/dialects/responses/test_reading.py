@@ -118,3 +118,25 @@ def test_deltas_that_a_chat_has_no_place_for_keep_their_type() -> None:
     kept = {"type": kind, "output_index": 2, "delta": "print(1)"}
     assert made == {"block": {"index": 2, "delta": kept}}
     assert deltas(event, own=False) == []
+
+
+def test_a_call_that_is_said_where_it_is_done_alone_has_its_id_and_its_name() -> None:
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": call}
+    turn = ResponseTurn(own=False)
+
+    chunks = [
+        chunk
+        for event in response_events([done], whole=response(call))
+        for chunk in turn.feed(event)
+    ]
+
+    said = [
+        call
+        for c in chunks
+        for choice in c["choices"]
+        for call in choice["delta"].get("tool_calls", ())
+    ]
+    assert [each.get("id") for each in said] == ["c", None]
+    assert [each["function"].get("name") for each in said] == ["f", None]
+    assert "".join(each["function"]["arguments"] for each in said) == "{}"
