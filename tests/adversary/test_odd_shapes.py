@@ -1,0 +1,397 @@
+"""Answers in odd shapes that are legal: a client of each form assembles what the upstream wrote, of
+whatever form that is, streamed or whole, guarded or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.content_parts import joined_message
+from proxy.dialects.documents import Documents
+from proxy.dialects.hub import chat_order, turning
+from proxy.dialects.messages.writing import MessageEvents
+from proxy.dialects.messages.writing import whole as whole_message
+from proxy.dialects.reading import WholeReader
+from proxy.dialects.responses.events import ResponseEvents
+from proxy.dialects.responses.writing import whole as whole_response
+from proxy.types import Chunk
+from tests.adversary.test_items_in_turns import CARD, SAYS, call_of, cut, guarded, output
+from tests.adversary.test_turns_of_dialects import PAIRS, UPSTREAMS, chunks_of
+from tests.doubles import (
+    Json,
+    block_events,
+    chat,
+    message,
+    message_events,
+    response,
+    response_events,
+)
+
+ARGUMENTS = (orjson.dumps({"says": SAYS}).decode(), "{}", '{"a":{"b":["}"]}}')
+Thing = tuple[str, str]
+"""A kind and a text; a call's are its arguments."""
+Said = tuple[str, str, Any, Any]
+"""A kind, a text, and the id and the name of a call."""
+SPOKEN = ("text", "thinking", "partial_json")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is drawn of how an answer is said."""
+
+    cuts: Sequence[int]
+    odd: frozenset[str] = frozenset()
+
+
+def chunk(delta: Any, finish: Any = None, **more: Any) -> Json:
+    choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
+    return {"id": "1", "object": "chat.completion.chunk", "model": "m", "choices": choices, **more}
+
+
+def text_part(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def thinking_part(text: str) -> Json:
+    return {"type": "thinking", "thinking": [text_part(text)]}
+
+
+def chat_deltas(kind: str, pieces: list[str], number: int, odd: frozenset[str]) -> list[Json]:
+    """Return what says one thing."""
+    if kind == "call":
+        head = {"index": number, "id": f"call_{number}", "type": "function"}
+        first = "" if "a begin" in odd else pieces.pop(0)
+        begun = {**head, "function": {"name": f"f_{number}", "arguments": first}}
+        more = [{"index": number, "function": {"arguments": piece}} for piece in pieces]
+        return [{"content": None, "tool_calls": [each]} for each in (begun, *more)]
+    if "parts" in odd:
+        part = thinking_part if kind == "thought" else text_part
+        return [{"content": [part(each)]} for each in pieces]
+    if kind == "thought":
+        name = "reasoning" if "reasoning" in odd else "reasoning_content"
+        return [{name: each, "content": ""} for each in pieces]
+    return [{"content": each} for each in pieces]
+
+
+def chat_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
+    odd, calls = shape.odd, 0
+    deltas: list[Any] = [{"role": "assistant", "content": ""}] if "a role" in odd else []
+    for kind, text in things:
+        deltas += chat_deltas(kind, cut(text, shape.cuts), calls, odd)
+        calls += kind == "call"
+    made = [chunk(each) for each in deltas]
+    if "nulls" in odd:
+        made = [{**each, "usage": None, "system_fingerprint": None} for each in made]
+        made[1:1] = [chunk({}), chunk(None)]
+    if "empty" in odd:
+        made.insert(len(made) // 2, {**chunk({}), "choices": []})
+    used = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    if "usage" in odd:
+        made = [{**each, "usage": used} for each in made]
+    if "at once" not in odd or not made[-1]["choices"]:
+        made.append(chunk({}))
+    made[-1]["choices"][0]["finish_reason"] = "tool_calls" if calls else "stop"
+    return [*made, {**chunk({}), "choices": [], "usage": used}]
+
+
+def tool_block(at: int, text: str) -> Json:
+    head = {"type": "tool_use", "id": f"call_{at}", "name": f"f_{at}"}
+    return {**head, "input": orjson.loads(text)}
+
+
+def block_of(kind: str, text: str, number: int, shape: Shape) -> tuple[Json, list[Json]]:
+    """Return how the block of a thing begins, and its deltas."""
+    pieces, whole = cut(text, shape.cuts), "begin with" in shape.odd
+    if kind == "call":
+        deltas = [{"type": "input_json_delta", "partial_json": each} for each in ("", *pieces)]
+        return tool_block(number, text if whole else "{}"), [] if whole else deltas
+    name = "thinking" if kind == "thought" else "text"
+    begun: Json = {"type": name, name: pieces.pop(0) if whole else ""}
+    deltas = [{"type": f"{name}_delta", name: each} for each in pieces]
+    if kind == "text":
+        return begun, deltas
+    return {**begun, "signature": ""}, [*deltas, {"type": "signature_delta", "signature": "s"}]
+
+
+def messages_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
+    odd, blocks, calls = shape.odd, list[list[Json]](), 0
+    for at, (kind, text) in enumerate(things):
+        begun, deltas = block_of(kind, text, calls, shape)
+        calls += kind == "call"
+        made = block_events(2 * at if "gaps" in odd else at, begun, *deltas)
+        if "pings" in odd:
+            made.insert(1, {"type": "ping"})
+        blocks.append(made[:-1] if "no stops" in odd else made)
+    if "empty" in odd:
+        blocks.append(block_events(2 * len(things) + 1, {"type": "text", "text": ""}))
+    return message_events(*blocks, reason="tool_use" if calls else "end_turn")
+
+
+def responses_items(things: Sequence[Thing], odd: frozenset[str]) -> list[Json]:
+    items: list[Json] = []
+    calls = 0
+    for at, (kind, text) in enumerate(things):
+        head = {"id": f"it_{at}", "status": "completed"}
+        if kind == "call":
+            call = {"call_id": f"call_{calls}", "name": f"f_{calls}", "arguments": text}
+            items.append({**head, "type": "function_call", **call})
+            calls += 1
+        elif kind == "thought":
+            within = "content" if "reasoning" in odd else "summary"
+            part = "reasoning_text" if "reasoning" in odd else "summary_text"
+            rest: Json = {"summary": [], within: [{"type": part, "text": text}]}
+            items.append({**head, "type": "reasoning", **rest})
+        else:
+            part_ = {"type": "output_text", "text": text, "annotations": []}
+            items.append({**head, "type": "message", "role": "assistant", "content": [part_]})
+    return items
+
+
+def responses_stream(things: Sequence[Thing], shape: Shape) -> list[Json]:
+    odd = shape.odd
+    items = responses_items(things, odd)
+    events: list[list[Json]] = []
+    for at, ((kind, text), item) in enumerate(zip(things, items, strict=True)):
+        where = {"item_id": item["id"], "output_index": at}
+        empty = {**item, "status": "in_progress"}
+        done = {"type": "response.output_item.done", "output_index": at, "item": item}
+        if kind == "call":
+            empty["arguments"], name, member = "", "response.function_call_arguments", "arguments"
+            part: Json = {}
+        elif kind == "thought":
+            of = "reasoning" in odd
+            empty["content" if of else "summary"] = []
+            name = "response.reasoning_text" if of else "response.reasoning_summary_text"
+            member, part = "text", {"content_index" if of else "summary_index": 0}
+        else:
+            empty["content"], part = [], {"content_index": 0}
+            name, member = "response.output_text", "text"
+        pieces = cut(text, shape.cuts)
+        deltas = [{"type": f"{name}.delta", **where, **part, "delta": each} for each in pieces]
+        ended = {"type": f"{name}.done", **where, **part, member: text}
+        added = {"type": "response.output_item.added", "output_index": at, "item": empty}
+        made = [added, *deltas, ended, done]
+        if "done alone" in odd:
+            made = [done]
+        elif "no deltas" in odd:
+            made = [added, ended, done]
+        elif "items alone" in odd:
+            made = [added, done]
+        elif "no done" in odd:
+            made = [added, *deltas, done]
+        events.append([] if "the end alone" in odd else made)
+    return response_events(*events, whole=response(*items))
+
+
+def whole_of(upstream: str, things: Sequence[Thing], odd: frozenset[str]) -> Json:
+    if upstream == "responses":
+        return response(*responses_items(things, odd))
+    calls = [text for kind, text in things if kind == "call"]
+    if upstream == "messages":
+        blocks: list[Json] = []
+        at = 0
+        for kind, text in things:
+            if kind == "call":
+                blocks.append(tool_block(at, text))
+                at += 1
+            elif kind == "thought":
+                blocks.append({"type": "thinking", "thinking": text, "signature": "s"})
+            else:
+                blocks.append({"type": "text", "text": text})
+        return message(*blocks, stop_reason="tool_use" if calls else "end_turn")
+    text, thought = ("".join(t for k, t in things if k == kind) for kind in ("text", "thought"))
+    said: Json = {"role": "assistant", "content": text or None}
+    if thought:
+        said["reasoning" if "reasoning" in odd else "reasoning_content"] = thought
+    if calls:
+        made = [{"name": f"f_{at}", "arguments": text} for at, text in enumerate(calls)]
+        said["tool_calls"] = [
+            {"id": f"call_{at}", "type": "function", "function": each}
+            for at, each in enumerate(made)
+        ]
+    finish = "tool_calls" if calls else "stop"
+    return chat(choices=[{"index": 0, "message": said, "finish_reason": finish}])
+
+
+STREAMS: Mapping[str, Callable[[Sequence[Thing], Shape], list[Json]]] = {
+    "chat": chat_stream,
+    "messages": messages_stream,
+    "responses": responses_stream,
+}
+ODD: Mapping[str, Sequence[str]] = {
+    "chat": ["a role", "a begin", "reasoning", "parts", "nulls", "empty", "usage", "at once"],
+    "messages": ["gaps", "begin with", "pings", "no stops", "empty"],
+    "responses": [
+        "reasoning",
+        "done alone",
+        "no deltas",
+        "items alone",
+        "no done",
+        "the end alone",
+    ],
+}
+
+
+def chunks_of_whole(form: str, upstream: str, document: Json, *, streamed: bool) -> list[Chunk]:
+    call, (dialect, endpoint) = call_of(form), UPSTREAMS[upstream]
+    call = replace(call, stream=streamed)
+    client, spoken = DIALECTS[call.head.dialect], DIALECTS[dialect]
+    wanted, given_ = client.forms.get(call.head.endpoint), spoken.forms.get(endpoint)
+    own = wanted is not None and wanted == given_
+    reader = WholeReader(
+        0,
+        turning(call, endpoint, client, spoken),
+        spoken.server.endpoints.get(endpoint, spoken.server),
+        Documents(),
+        stream=streamed,
+        limit=10**7,
+        own=own,
+        chat_order=None if wanted is None or own else chat_order(call, wanted, waits=False),
+    )
+    reader.feed(orjson.dumps(document))
+    return [each for doc in reader.close() for each in reader.read(doc)]
+
+
+def said_in_stream(form: str, chunks: Sequence[Chunk]) -> list[Said]:
+    """Return what a client assembles of a stream."""
+    if form == "responses":
+        writer = ResponseEvents(call_of(form))
+        whole, _ = output(b"".join([writer.feed(each) for each in chunks]))
+        return of_items(whole)
+    if form == "messages":
+        return of_blocks(b"".join(map(MessageEvents().feed, chunks)))
+    said: dict[Any, Any] = {"thought": "", "text": ""}
+    for each in chunks:
+        for choice in (each.data or {}).get("choices", ()):
+            add(said, choice.get("delta") or {})
+    return in_kinds(said)
+
+
+def add(said: dict[Any, Any], delta: Json) -> None:
+    """Add what a delta says, as a client of chat does."""
+    spoken = joined_message(delta)
+    said["text"] += spoken.get("content") or ""
+    said["thought"] += spoken.get("reasoning_content") or spoken.get("reasoning") or ""
+    for call in delta.get("tool_calls") or ():
+        made = said.setdefault(call["index"], [None, None, ""])
+        made[0] = call.get("id") or made[0]
+        made[1] = call["function"].get("name") or made[1]
+        made[2] += call["function"].get("arguments") or ""
+
+
+def of_blocks(raw: bytes) -> list[Said]:
+    made: list[Any] = []
+    for line in raw.splitlines():
+        event = orjson.loads(line[6:]) if line.startswith(b"data: ") else {}
+        if event.get("type") == "content_block_start":
+            block = event["content_block"]
+            made.append([block, block.get("text") or block.get("thinking") or ""])
+        elif event.get("type") == "content_block_delta":
+            delta = event["delta"]
+            made[-1][1] += "".join(delta.get(name) or "" for name in SPOKEN)
+    return [of_block(block, said) for block, said in made]
+
+
+def of_block(block: Json, said: str) -> Said:
+    if block["type"] != "tool_use":
+        return "thought" if block["type"] == "thinking" else "text", said, None, None
+    return "call", said or orjson.dumps(block["input"]).decode(), block["id"], block["name"]
+
+
+def in_kinds(said: dict[Any, Any]) -> list[Said]:
+    texts = [(kind, said[kind], None, None) for kind in ("thought", "text")]
+    numbers = sorted(key for key in said if isinstance(key, int))
+    return [*texts, *(("call", said[n][2] or "{}", *said[n][:2]) for n in numbers)]
+
+
+def of_items(items: Sequence[Json]) -> list[Said]:
+    made: list[Said] = []
+    for item in items:
+        if item["type"] == "function_call":
+            made.append(("call", item["arguments"] or "{}", item["call_id"], item["name"]))
+        elif item["type"] == "reasoning":
+            parts = [*item.get("summary", ()), *item.get("content", ())]
+            made.append(("thought", "".join(part["text"] for part in parts), None, None))
+        else:
+            made.append(("text", "".join(part["text"] for part in item["content"]), None, None))
+    return made
+
+
+def said_in_whole(form: str, chunks: Sequence[Chunk]) -> list[Said]:
+    data, call = chunks[0].data or {}, call_of(form)
+    if form == "responses":
+        return of_items(whole_response(call, {0: data})["output"])
+    if form == "messages":
+        blocks = whole_message(call, {0: data})["content"]
+        return [of_block(each, each.get("text") or each.get("thinking") or "") for each in blocks]
+    message_ = data["choices"][0]["message"]
+    said: dict[Any, Any] = {"thought": "", "text": ""}
+    calls = enumerate(message_.get("tool_calls") or ())
+    add(said, {**message_, "tool_calls": [{**each, "index": at} for at, each in calls]})
+    return in_kinds(said)
+
+
+def joined(said: Sequence[Said]) -> list[Any]:
+    """Return what is said by kind: texts in one, however they are apart, and each call."""
+    texts = {kind: "".join(t for k, t, *_ in said if k == kind) for kind in ("thought", "text")}
+    texts["thought"] = texts["thought"].replace("\n\n", "")
+    return [texts, [(orjson.loads(t), i, n) for k, t, i, n in said if k == "call"]]
+
+
+def expected(things: Sequence[Thing], *, masked: bool = False) -> list[Any]:
+    shown = [(k, t.replace(CARD, "[CARD]") if masked else t) for k, t in things]
+    calls = [t for k, t in shown if k == "call"]
+    texts = {kind: "".join(t for k, t in shown if k == kind) for kind in ("thought", "text")}
+    return [texts, [(orjson.loads(t), f"call_{n}", f"f_{n}") for n, t in enumerate(calls)]]
+
+
+THINGS = st.lists(
+    st.one_of(
+        st.tuples(st.just("text"), st.sampled_from([SAYS, "a", "b c"])),
+        st.tuples(st.just("thought"), st.sampled_from([SAYS, "t"])),
+        st.tuples(st.just("call"), st.sampled_from(ARGUMENTS)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+CUTS = st.lists(st.integers(0, 60), max_size=3)
+
+
+@pytest.mark.parametrize(("form", "upstream"), PAIRS, ids=map("-".join, PAIRS))
+@settings(max_examples=12)
+@given(st.data(), THINGS, CUTS)
+def test_a_stream_is_what_the_upstream_wrote(
+    form: str, upstream: str, data: Any, things: list[Thing], cuts: list[int]
+) -> None:
+    odd = data.draw(st.frozensets(st.sampled_from(ODD[upstream]), max_size=3))
+    documents = STREAMS[upstream](things, Shape(cuts, odd))
+
+    plain = said_in_stream(form, chunks_of(form, upstream, documents))
+    safe = said_in_stream(form, guarded(chunks_of(form, upstream, documents), "mask")[0])
+
+    assert joined(plain) == expected(things)
+    assert joined(safe) == expected(things, masked=True)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(("form", "upstream"), PAIRS, ids=map("-".join, PAIRS))
+@settings(max_examples=12)
+@given(st.data(), THINGS)
+def test_a_whole_answer_is_what_the_upstream_wrote(
+    form: str, upstream: str, streamed: bool, data: Any, things: list[Thing]
+) -> None:
+    odd = data.draw(st.frozensets(st.sampled_from(ODD[upstream]), max_size=3))
+    document = whole_of(upstream, things, odd)
+    chunks = chunks_of_whole(form, upstream, document, streamed=streamed)
+
+    said = said_in_stream(form, chunks) if streamed else said_in_whole(form, chunks)
+
+    if upstream != form or upstream == "chat" or not streamed:
+        assert joined(said) == expected(things)
