@@ -26,7 +26,8 @@ def highest_cost(sizes: Sequence[CallSize], day: date) -> int | None:
     """Return the nano-USD of the most expensive target; None where no target has a known price."""
     highest: int | None = None
     for target, prompt, answers, body, cost in sizes:
-        if cost is None and (price := in_force(target.prices, day)) is not None:
+        price = in_force(target.prices, day)
+        if price is not None and (cost is None or price.is_free):
             cost = most_cost(price, prompt, answers, target.model, body)  # noqa: PLW2901
         if cost is not None and (highest is None or cost > highest):
             highest = cost

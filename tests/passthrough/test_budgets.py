@@ -137,10 +137,12 @@ async def test_an_answer_that_says_nothing_of_usage_has_no_known_cost(
     assert charge.cost == 200_000_000 if most else 0 < charge.cost < 1_000_000
 
 
+@pytest.mark.parametrize("free", ["/v1/moderations", "{path: /v1/moderations, most_usd: 0.01}"])
 async def test_what_costs_nothing_passes_a_spent_budget(
-    tmp_path: Path, upstream: ScriptedUpstream
+    free: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     text = world(upstream.url).replace("name: both", "name: day, per: key")
+    text = text.replace("[/v1/moderations]", f"[{free}]")
     text = text.replace("    limits: [{name: day, per: key, usd: 1 per day}]\n", "")
     text += "policies: {default: {match: all, limits: [{name: all, usd: 0.1 per day}]}}\n"
     async with (

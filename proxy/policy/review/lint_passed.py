@@ -63,20 +63,21 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
 
 def of_money(path: Path_, deployment: Deployment, passed: PassedPaths) -> Iterator[Finding]:
     """Yield what is doubtful about the costs of paths, under the limits of their deployment."""
-    limits = budgets_of(deployment)
-    for name in sorted(limits):
-        too_dear = [each for each in passed.paths if is_above(each, limits[name])]
+    if is_free(deployment):
+        return
+    limits = dict(sorted(budgets_of(deployment).items()))
+    for name, limit in limits.items():
+        too_dear = [each for each in passed.paths if is_above(each, limit)]
         if too_dear:
             routes = ", ".join(dict.fromkeys(each.route for each in too_dear))
             yield path, f"says a most_usd of {routes} that is more than {name} ever allows"
-    budgets = [] if is_free(deployment) else sorted(limits)
     unbounded = [each.route for each in passed.paths if is_unbounded(each)]
-    if unbounded and budgets:
+    if unbounded and limits:
         routes = ", ".join(dict.fromkeys(unbounded))
         yield (
             path,
             f"says no most_usd of {routes}: a call there claims what its JSON alone costs, so that "
-            f"calls at the same time may together spend more than {', '.join(budgets)} has left",
+            f"calls at the same time may together spend more than {', '.join(limits)} has left",
         )
 
 
