@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeGuard, TypeVar
 
 from proxy.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.target import Target
 
+Told = TypeVar("Told")
 Action = Literal["block", "mask", "flag", "route", "retry"]
 Verdict = Literal[
     "passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "not_applicable"
@@ -64,12 +65,12 @@ MayFind = Callable[[bytes], bool]
 """Takes texts in UTF-8, each on lines of its own; False only if none of them has a finding."""
 
 
-class Sieve(NamedTuple):
+class Sieve(NamedTuple, Generic[Told]):
     """A set of patterns: what ``match`` returns of lines is ``nothing`` only if none of them has a
     line that one of the patterns hits."""
 
-    match: Callable[[bytes], list[int] | None]
-    nothing: list[int]
+    match: Callable[[bytes], Told]
+    nothing: Told
 
 
 class Prefiltered(Protocol):
@@ -225,7 +226,7 @@ class GuardRule:
     to: tuple[Target, ...] = ()
     detections: tuple[DetectionFormat, ...] = ()
     may_find: MayFind | None = field(init=False, repr=False, compare=False, default=None)
-    sieves: tuple[Sieve, ...] = field(init=False, repr=False, compare=False, default=())
+    sieves: tuple[Sieve[Any], ...] = field(init=False, repr=False, compare=False, default=())
     enforces: bool = field(init=False, repr=False, compare=False)
     masks: bool = field(init=False, repr=False, compare=False)
     stops: bool = field(init=False, repr=False, compare=False)

@@ -10,9 +10,10 @@ import re
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import re2
 
@@ -22,6 +23,7 @@ from proxy.types.guard import MayFind, Sieve
 
 Span = tuple[int, int]
 
+MOST_PARTS = 16  # each of which is looked for in a tenth of a pass, or less
 # What an automaton may hold; it is built as texts are read, and begins anew when full.
 ONE_BYTES = 8 << 20
 MANY_BYTES = 64 << 20
@@ -215,9 +217,9 @@ class Prefilter:
     see of characters beyond ASCII in place of these. ``sieves`` are those of lines of ASCII alone,
     ``whole`` those of any where they are others."""
 
-    sieves: tuple[Sieve, ...]
+    sieves: tuple[Sieve[Any], ...]
     seen: Mapping[int, str] | None = None
-    whole: tuple[Sieve, ...] = ()
+    whole: tuple[Sieve[Any], ...] = ()
 
     def __call__(self, lines: bytes) -> bool:
         if self.seen is not None and not lines.isascii():
@@ -227,23 +229,29 @@ class Prefilter:
                 return True
         return False
 
-    def where(self, signs: Set[str]) -> Prefilter:
-        """Return one that reads lines of ASCII only where they have one of these characters, as
-        each match in them has: to look for characters takes a third of a pass."""
-        others = bytes(code for code in range(256) if chr(code) not in signs)
-        sieves = (Sieve(partial(_read, each, others), each.nothing) for each in self.sieves)
-        return Prefilter(tuple(sieves), self.seen, self.sieves)
+    def where(self, parts: Collection[str]) -> Prefilter:
+        """Return one that reads lines of ASCII only where they have one of these characters or
+        words, as each match in them has; itself where they are so many that to look for all of
+        them takes longer than a pass."""
+        if len(parts) > MOST_PARTS:
+            return self
+        sieve = Sieve(partial(_has_one, tuple(sorted(parts))), nothing=False)
+        return Prefilter((sieve,), self.seen, self.whole or self.sieves)
 
 
-def _read(sieve: Sieve, others: bytes, lines: bytes) -> list[int] | None:
-    return sieve.match(lines) if lines.translate(None, others) else sieve.nothing
+def _has_one(parts: Sequence[str], lines: bytes) -> bool:
+    text = lines.decode()  # in bytes each look would raise and catch an exception
+    for part in parts:  # noqa: SIM110  # a generator costs more
+        if part in text:
+            return True
+    return False
 
 
 @frozen
 class Staged:
     """Sets that are asked first, and what is asked ``then``, where one of them may hit."""
 
-    sieves: tuple[Sieve, ...]
+    sieves: tuple[Sieve[Any], ...]
     then: MayFind
 
     def __call__(self, lines: bytes) -> bool:

@@ -8,7 +8,7 @@ import string
 import pytest
 
 from proxy.guardrails.kinds.keywords import Keywords, words_of
-from proxy.types.guard import Detector, Finding
+from proxy.types.guard import Detector, Finding, GuardRule
 from tests.guardrails.growth import grown
 
 
@@ -105,3 +105,30 @@ def test_thousands_of_words_cost_a_clean_text_no_more() -> None:
 
 def test_no_word_is_shown() -> None:
     assert repr(Keywords("rivals", ["mill"])) == "Keywords('rivals')"
+
+
+@pytest.mark.parametrize("word", ["mill", "Mill Wheel", "a\tlong word", "sluice-gate"])
+@pytest.mark.parametrize("between", [" ", "\n ", "   "])
+def test_lines_with_one_of_a_few_words_are_looked_at(word: str, between: str) -> None:
+    rule = GuardRule("words", Keywords("rivals", [word, "zebra"]))
+    lines = f"the {between.join(word.split())} turns".lower().encode()
+
+    assert any(match(lines) != nothing for match, nothing in rule.sieves)
+    assert rule.may_find is not None
+    assert rule.may_find(lines)
+    assert not any(match(b"the mil turns") != nothing for match, nothing in rule.sieves)
+
+
+@pytest.mark.parametrize(
+    ("words", "regexes"),
+    [(["stra\u00dfe"], []), (["\u212aelvin"], []), (["mill"], ["weir"]), (list("abcde"), [])],
+)
+def test_other_letters_patterns_and_many_words_are_looked_for_by_their_set(
+    words: list[str], regexes: list[str]
+) -> None:
+    keywords = Keywords("rivals", words, regexes)
+
+    assert keywords.may_find is not None
+    assert not keywords.may_find.whole
+    lines = b"a strasse to the mill of kelvin"
+    assert keywords.may_find(lines) == bool(keywords.find(lines.decode()))

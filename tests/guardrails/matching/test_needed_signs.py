@@ -41,6 +41,6 @@ def test_lines_without_a_sign_have_no_match(patterns: list[str], text: str) -> N
     prefilter = Prefilter((PatternSet(patterns).sieve,)).where(needed_signs(patterns))
 
     assert not found or not needed_signs(patterns).isdisjoint(text) or not text
-    for match, nothing in prefilter.sieves:
-        assert (match(text.encode()) != nothing) >= (found and bool(text))
+    hits = any(match(text.encode()) != nothing for match, nothing in prefilter.sieves)
+    assert hits >= (found and bool(text))
     assert prefilter(text.encode()) >= (found and bool(text))
