@@ -43,66 +43,77 @@ def facts_of(record: Record) -> CallFacts:
     """Return what is told of a call. Of one that has ended it is worked out once."""
     if record.facts is not None:
         return record.facts
-    facts = _worked_out(record)
+    facts = CallFacts()
+    _set_asked(facts, record)
+    _set_served(facts, record)
+    _set_decided(facts, record)
     if record.ended is not None:
         record.facts = facts
     return facts
 
 
-def _worked_out(record: Record) -> CallFacts:
-    head, call, plan, attempts = record.head, record.call, record.plan, record.attempts
-    billing, meters, verdicts = record.billing, record.meters(), record.verdicts()
+def _set_asked(facts: CallFacts, record: Record) -> None:
+    """Set who has asked for what."""
+    head, call, plan = record.head, record.call, record.plan
+    facts.trace_id = record.ids.trace_id
+    facts.server_span = record.ids.server_span
+    facts.started_at = record.started_at
+    facts.request_id = record.request_id
+    facts.key = record.key
+    facts.credential = record.credential
+    facts.policy = record.revision
+    facts.deployment = plan.deployment if plan else None
+    facts.tags = plan.tags if plan else None
+    facts.dropped_tags = plan.dropped_tags if plan else 0
+    facts.properties = head.properties if head else ()
+    facts.rules = plan.rules if plan else ()
+    facts.shadow_rules = plan.shadow_rules if plan else ()
+    facts.dialect = head.dialect if head else None
+    facts.endpoint = head.endpoint if head else None
+    facts.route = head.route if head else None
+    facts.method = head.method if head else "POST"
+    facts.is_stream = call.stream if call else None
+    facts.models = [word(model) for model in call.models[:MAX_WORDS]] if call else None
+    facts.asked_model = plan.model_calls[0].targets[0].model if plan and plan.model_calls else ""
+    facts.cache_store = plan.cache.store if plan and plan.cache else None
+
+
+def _set_served(facts: CallFacts, record: Record) -> None:
+    """Set how the call ended, when, and what it has used."""
+    attempts, billing, meters = record.attempts, record.billing, record.meters()
     outcome = record.outcome
     billed = record.judged(outcome)
     duration_s = (record.ended or record.started) - record.started
     overhead_s = duration_s - record.waited - _upstreams_s(attempts)
-    return CallFacts(
-        trace_id=record.ids.trace_id,
-        server_span=record.ids.server_span,
-        started_at=record.started_at,
-        duration_s=duration_s,
-        ttft_s=_first_token(meters, record.started),
-        overhead_s=overhead_s if overhead_s > 0 else 0.0,
-        request_id=record.request_id,
-        key=record.key,
-        credential=record.credential,
-        policy=record.revision,
-        deployment=plan.deployment if plan else None,
-        tags=plan.tags if plan else None,
-        dropped_tags=plan.dropped_tags if plan else 0,
-        properties=head.properties if head else (),
-        rules=plan.rules if plan else (),
-        shadow_rules=plan.shadow_rules if plan else (),
-        dialect=head.dialect if head else None,
-        endpoint=head.endpoint if head else None,
-        route=head.route if head else None,
-        method=head.method if head else "POST",
-        is_stream=call.stream if call else None,
-        models=[word(model) for model in call.models[:MAX_WORDS]] if call else None,
-        asked_model=plan.model_calls[0].targets[0].model if plan and plan.model_calls else "",
-        status=record.status,
-        outcome=outcome,
-        failure=_failure(record.error, outcome) if record.error is not None else None,
-        attempts=billed,
-        served=_served(record) if len(attempts) > 1 else attempts[0] if attempts else None,
-        first_sent=record.first_sent,
-        source=billing.source,
-        tokens=billing.tokens,
-        cost=billing.cost,
-        lost_cost=lost(billed),
-        finish_reasons=_finish_reasons(meters),
-        skips=record.skips,
-        limits=record.admission.decisions() if record.admission is not None else (),
-        charges=record.charges,
-        verdicts=_merged(verdicts) if verdicts else verdicts,
-        each_verdict=verdicts,
-        upstream_findings=_findings(attempts),
-        cache=record.cache,
-        cache_store=plan.cache.store if plan and plan.cache else None,
-        other_words=record.other_words,
-        lookup_s=record.looked,
-        saved=record.saved,
-    )
+    facts.duration_s = duration_s
+    facts.ttft_s = _first_token(meters, record.started)
+    facts.overhead_s = overhead_s if overhead_s > 0 else 0.0
+    facts.status = record.status
+    facts.outcome = outcome
+    facts.failure = _failure(record.error, outcome) if record.error is not None else None
+    facts.attempts = billed
+    facts.served = _served(record) if len(attempts) > 1 else attempts[0] if attempts else None
+    facts.first_sent = record.first_sent
+    facts.source = billing.source
+    facts.tokens = billing.tokens
+    facts.cost = billing.cost
+    facts.lost_cost = lost(billed)
+    facts.finish_reasons = _finish_reasons(meters)
+    facts.skips = record.skips
+    facts.upstream_findings = _findings(attempts)
+
+
+def _set_decided(facts: CallFacts, record: Record) -> None:
+    """Set what limits, guards and the cache have decided."""
+    verdicts = record.verdicts()
+    facts.limits = record.admission.decisions() if record.admission is not None else ()
+    facts.charges = record.charges
+    facts.verdicts = _merged(verdicts) if verdicts else verdicts
+    facts.each_verdict = verdicts
+    facts.cache = record.cache
+    facts.other_words = record.other_words
+    facts.lookup_s = record.looked
+    facts.saved = record.saved
 
 
 def _served(record: Record) -> Attempt:

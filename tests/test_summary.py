@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -56,6 +56,15 @@ def test_a_call_that_reached_nothing_has_unknowns() -> None:
     assert facts.deployment is facts.dialect is None
     assert facts.served is None
     assert facts.ttft_s is None
+
+
+@pytest.mark.parametrize("attempts", [(), ((0.1, 0.9),), ((0.1, 0.2), (0.2, 0.9))])
+def test_all_that_is_told_of_a_call_is_worked_out(
+    attempts: tuple[tuple[float, float], ...],
+) -> None:
+    facts = facts_of(ended(*attempts, total=1.0))
+
+    assert [each.name for each in fields(facts) if not hasattr(facts, each.name)] == []
 
 
 def test_why_an_answer_ended_is_told_in_known_words_only() -> None:

@@ -24,6 +24,8 @@ DEEPER = "abcdefgh"  # so many levels may be put around an answer on its way to 
 MOST_SHALLOW = MOST_DEPTH - len(DEEPER)
 SHALLOW = 2 * MOST_SHALLOW  # bytes of what cannot be too deep
 
+_BESIDE = bytes([code for code in range(256) if code not in b"[{"])
+"""What opens no level: to leave it out takes a third of what it takes to count what does."""
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 
 Document = bytes | bytearray
@@ -76,7 +78,7 @@ def _number(text: str) -> float:
 
 def _check_depth(raw: bytes, whole: Any) -> None:
     """Raise ``TypeError`` for a document that is too deep to be written again."""
-    if raw.count(b"[") + raw.count(b"{") > MOST_SHALLOW:
+    if len(raw.translate(None, _BESIDE)) > MOST_SHALLOW:
         orjson.dumps(deeper(whole))
 
 

@@ -10,7 +10,7 @@ from proxy.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.target import Target
 
-Told = TypeVar("Told")
+Hits = TypeVar("Hits")
 Action = Literal["block", "mask", "flag", "route", "retry"]
 Verdict = Literal[
     "passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "not_applicable"
@@ -65,12 +65,12 @@ MayFind = Callable[[bytes], bool]
 """Takes texts in UTF-8, each on lines of its own; False only if none of them has a finding."""
 
 
-class Sieve(NamedTuple, Generic[Told]):
+class Sieve(NamedTuple, Generic[Hits]):
     """A set of patterns: what ``match`` returns of lines is ``nothing`` only if none of them has a
     line that one of the patterns hits."""
 
-    match: Callable[[bytes], Told]
-    nothing: Told
+    match: Callable[[bytes], Hits]
+    nothing: Hits
 
 
 class Prefiltered(Protocol):
@@ -195,11 +195,10 @@ class GuardRule:
     ``shadow`` only counts what it would do. ``on_error`` says what a detector that raises, or takes
     longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
     ``flag``. ``roles`` and ``fields`` narrow where it looks; None means everywhere, but for the
-    messages of ``roles_left_out``. ``cased`` gives
-    the detector texts with their capitals. ``message`` is what a client reads of a block;
-    ``digest`` stands for all that was said of it. With ``restore`` what it masks in a question is
-    put back into the answer, but into addresses of ``restore_hosts`` alone. ``to`` is where it
-    routes a call.
+    messages of ``roles_left_out``. ``cased`` gives the detector texts with their capitals.
+    ``message`` is what a client reads of a block; ``digest`` stands for all that was said of it.
+    With ``restore`` what it masks in a question is put back into the answer, but into addresses of
+    ``restore_hosts`` alone. ``to`` is where it routes a call.
 
     It ``enforces`` if a finding changes or stops a text, or changes where the call goes; it
     ``stops`` if a text with a finding is not shown: the call ends there, or is asked again. It is

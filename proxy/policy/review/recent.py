@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -75,7 +75,8 @@ class GuardFound(NamedTuple):
     detail: str | None
 
 
-class AskedFacts(NamedTuple):
+@dataclass(slots=True, init=False)
+class AskedFacts:
     """A call as the facts that policy decides by: no prompt, no credential, no header but those
     that a rule looks at. Of one that is passed on there is the ``method``, and of its path the
     route alone. Of its ``pin`` there is not what the provider calls it."""
@@ -95,9 +96,9 @@ class AskedFacts(NamedTuple):
     models: tuple[str, ...]
     deployment: str | None
     stream: bool
-    method: str = "POST"
-    pin: Pin | None = None
-    background: bool = False
+    method: str
+    pin: Pin | None
+    background: bool
 
     def call(self) -> Call:
         """Return them as a call that can be decided again."""
@@ -132,7 +133,8 @@ class AskedFacts(NamedTuple):
         return sample_request(self.route)
 
 
-class PastCall(NamedTuple):
+@dataclass(slots=True, init=False)
+class PastCall:
     """What is left of a call: ``asked`` is None where it was refused before its body was read, and
     where its facts are more than are kept, of which ``too_large`` tells."""
 
@@ -259,24 +261,22 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
     claims = record.admission.claims[:MAX_WORDS] if record.admission is not None else ()
     asked = None if call is None else facts_of(call, headers)
     too_large = asked is not None and _may_be_large(asked) and _size(asked) > MAX_BYTES
-    return PastCall(
-        revision=record.revision,
-        key=record.key,
-        credential=record.credential,
-        asked=None if too_large else asked,
-        too_large=too_large,
-        outcome=facts.outcome,
-        status=record.status,
-        error=_error_text(record.error) if record.error is not None else None,
-        cost=facts.cost if attempts else None,
-        attempts=[_tried(each) for each in attempts[:MAX_WORDS]] if attempts else (),
-        skips=[Skipped(each.target.title, each.reason) for each in record.skips[:MAX_WORDS]]
-        if record.skips
-        else (),
-        limits=[(claim.limit, claim.amount) for claim in claims],
-        readings=record.admission.readings if record.admission is not None else (),
-        guards=few(_found(facts.each_verdict)) if facts.each_verdict else (),
-    )
+    kept = PastCall()
+    kept.revision = record.revision
+    kept.key = record.key
+    kept.credential = record.credential
+    kept.asked = None if too_large else asked
+    kept.too_large = too_large
+    kept.outcome = facts.outcome
+    kept.status = record.status
+    kept.error = _error_text(record.error) if record.error is not None else None
+    kept.cost = facts.cost if attempts else None
+    kept.attempts = [_tried(each) for each in attempts[:MAX_WORDS]] if attempts else ()
+    kept.skips = [Skipped(each.target.title, each.reason) for each in record.skips[:MAX_WORDS]]
+    kept.limits = [(claim.limit, claim.amount) for claim in claims]
+    kept.readings = record.admission.readings if record.admission is not None else ()
+    kept.guards = few(_found(facts.each_verdict)) if facts.each_verdict else ()
+    return kept
 
 
 def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
@@ -287,28 +287,26 @@ def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
     for name in body:
         if name in PARAMETERS and (type(body[name]) in NUMERIC or _is_word(body[name])):
             parameters[name] = body[name]
-    return AskedFacts(
-        dialect=head.dialect,
-        endpoint=head.endpoint,
-        route=head.route,
-        request_id=head.request_id,
-        nonce=head.nonce,
-        head_deployment=named,
-        tags=head.tags,
-        user=head.user,
-        refresh=head.refresh,
-        headers={name: head.headers[name] for name in headers if name in head.headers}
-        if headers
-        else {},
-        at=head.at,
-        parameters=parameters,
-        models=call.models,
-        deployment=call.deployment,
-        stream=call.stream,
-        method=head.method,
-        pin=None if pin is None else replace(pin, id=""),
-        background=call.background,
-    )
+    asked = AskedFacts()
+    asked.dialect = head.dialect
+    asked.endpoint = head.endpoint
+    asked.route = head.route
+    asked.request_id = head.request_id
+    asked.nonce = head.nonce
+    asked.head_deployment = named
+    asked.tags = head.tags
+    asked.user = head.user
+    asked.refresh = head.refresh
+    asked.headers = {name: head.headers[name] for name in headers if name in head.headers}
+    asked.at = head.at
+    asked.parameters = parameters
+    asked.models = call.models
+    asked.deployment = call.deployment
+    asked.stream = call.stream
+    asked.method = head.method
+    asked.pin = None if pin is None else replace(pin, id="")
+    asked.background = call.background
+    return asked
 
 
 def _may_be_large(asked: AskedFacts) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -267,3 +267,14 @@ def test_each_limit_is_told_as_what_became_of_the_call(
 
     assert told is not None
     assert [part.decided for part in told.reasons[-1].parts] == words
+
+
+@pytest.mark.parametrize("call", [None, CALL])
+def test_all_that_is_kept_of_a_call_is_set(snapshot: Snapshot, call: Call | None) -> None:
+    history = CallHistory(lambda _: snapshot)
+    history.end(recorded(snapshot, call))
+
+    (kept,) = [*history._calls.values(), *history._strangers.values()]
+    for value in (kept, kept.asked) if kept.asked is not None else (kept,):
+        assert [each.name for each in fields(value) if not hasattr(value, each.name)] == []
+    assert (kept.asked is None) == (call is None)
