@@ -177,13 +177,20 @@ def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
         level = tuple(each for each in path[:depth] if isinstance(each, str))
         names = _NUMBERED if path[2:depth] != _DELTA else (*_NUMBERED, *filter(_is_number, above))
         kept = {name: above[name] for name in names if _is_kept(name, above, level)}
-        made = {**kept, step: made}
+        made = {**kept, **(_without_words(above) if depth == 2 else {}), step: made}
         if depth == 2:
             made |= {name: above[name] for name in beside if name in above}
             made["finish_reason"] = None
         new.append(step)
     head = {name: data[name] for name in _IDENTITY if name in data}
     return {**head, "choices": made}, ("choices", *reversed(new))
+
+
+def _without_words(choice: Json) -> Json:
+    """Return what a choice says nothing by: clients look into the delta, or the text, of each."""
+    if "delta" in choice:
+        return {"delta": {}}
+    return {"text": ""} if "text" in choice else {}
 
 
 def _is_kept(name: str, item: Json, level: Level) -> bool:
@@ -213,7 +220,7 @@ def tail(data: Json, finished: set[int]) -> Json:
     choices = [
         {
             "index": index if choice.get("index") is None else choice["index"],
-            **({"delta": {}} if "delta" in choice else {"text": ""}),
+            **(_without_words(choice) or {"text": ""}),
             "logprobs": None,
             "finish_reason": choice["finish_reason"],
         }

@@ -225,3 +225,31 @@ def test_what_says_something_when_it_is_said_again_is_said_once(put: Any) -> Non
     out = fed(StreamFilter.under(tallies(rule("42424242", action="block"))), [put("42")] * 4)
 
     assert json.dumps([each.data for each in out if each.data]).count("42") == 1
+
+
+AZURE: Json = {
+    "hate": {"filtered": False, "severity": "safe"},
+    "violence": {"filtered": False, "severity": "safe"},
+}
+
+
+@pytest.mark.parametrize("action", [MASK, BLOCK])
+@pytest.mark.parametrize(("form", "said"), [("delta", {"content": "a word "}), ("text", "a word ")])
+def test_each_chunk_of_a_choice_with_more_texts_has_the_form_that_clients_look_into(
+    form: str, said: Any, action: Any
+) -> None:
+    beside = {"content_filter_results": AZURE, "stop_reason": "END"}
+    choice = {"index": 0, form: said, "finish_reason": None, **beside}
+    chunks = [
+        Chunk({**HEAD, "choices": [{**choice, "finish_reason": end}]}) for end in (None, "stop")
+    ]
+    watching = StreamFilter.under(tallies(action))
+
+    out = [safe.data or {} for chunk in chunks for safe in watching.feed(chunk)]
+
+    assert len(out) > len(chunks)
+    choices = [each["choices"][0] for each in out]
+    assert all(isinstance(each[form], type(said)) for each in choices)
+    texts = [each[form] if form == "text" else each[form].get("content", "") for each in choices]
+    assert "".join(texts) == 2 * "a word "
+    assert [each["finish_reason"] for each in choices].count("stop") == 1
