@@ -14,8 +14,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import proxy
 from bench import machine, results, table
 from bench.load import Failed
+from bench.processes import compile_modules
 from bench.rounds import CONNECTIONS, RATE, SCENARIOS, Bench, Measured, in_turn
 from bench.targets import TARGETS, Target
 from bench.upstream import CHUNKS, GAP_MS
@@ -95,6 +97,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     chosen = arguments()
     print(machine.warning(), end="", file=sys.stderr)
+    compile_modules(Path(__file__).parent, Path(proxy.__file__).parent)
     found = asyncio.run(measured(chosen))
     results.write(chosen.out, found)
     for rows in (table.reach, table.calls, table.streams, table.latency, table.processes):

@@ -30,8 +30,9 @@ from statistics import median
 import aiohttp
 import uvloop
 
+import proxy
 from bench import policies
-from bench.processes import URGENT, come_first, free_port, serving
+from bench.processes import URGENT, come_first, compile_modules, free_port, serving
 from proxy import app
 from proxy.settings import Address, Settings
 
@@ -234,6 +235,7 @@ def main() -> None:
             os.setpriority(os.PRIO_PROCESS, 0, URGENT)
         uvloop.run(started(Path(folder), int(port), float(watched_s)))
         return
+    compile_modules(Path(__file__).parent, Path(proxy.__file__).parent)
     print("\n".join(table(asyncio.run(measured(chosen.model)))))
 
 

@@ -7,6 +7,7 @@ of it. A client that cannot keep up, or another program beside it, does not chan
 from __future__ import annotations
 
 import asyncio
+import compileall
 import os
 import secrets
 import signal
@@ -27,6 +28,13 @@ URGENT = -10  # how nice the programs of a measurement are to others, where we m
 CORES = sorted(os.sched_getaffinity(0))
 UNDER_TEST, BESIDE = CORES[:1], CORES[1:] or CORES
 """Which processors the program under test may use, and which all others of the measurement."""
+
+
+def compile_modules(*folders: Path) -> None:
+    """Compile the modules in these folders whose source is newer, as an installation does: a start
+    would parse them, even again and again (``PYTHONDONTWRITEBYTECODE``)."""
+    for each in folders:
+        compileall.compile_dir(each, quiet=1)
 
 
 def free_port() -> int:

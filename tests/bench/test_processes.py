@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import CORES, TICK_S, URGENT, free_port, memory_of, program, session_of
+from bench.processes import (
+    CORES,
+    TICK_S,
+    URGENT,
+    compile_modules,
+    free_port,
+    memory_of,
+    program,
+    session_of,
+)
 
 SERVER = """
 import socket, sys, threading
@@ -71,3 +80,11 @@ async def test_a_program_that_ends_at_once_is_told() -> None:
     with pytest.raises(RuntimeError, match="does not listen"):
         async with program(free_port(), sys.executable, "-c", "pass"):
             pass
+
+
+def test_modules_are_compiled_as_an_installation_has_them(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("ONE = 1\n")
+
+    compile_modules(tmp_path)
+
+    assert [each.suffix for each in (tmp_path / "__pycache__").iterdir()] == [".pyc"]
