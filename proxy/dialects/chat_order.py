@@ -231,13 +231,20 @@ def _parted(data: Json, choice: Json, things: Sequence[Thing]) -> Iterator[tuple
     bare = {**choice, "finish_reason": None}
     is_whole = bare == choice and data.get("usage") is None and len(things) == 1
     for key, part in things:
-        if is_whole and part == {name: delta[name] for name in _APART & delta.keys()}:
+        if is_whole and _says(delta, key, part):
             yield key, data
             return
         listed = choice.get("logprobs") if "content" in part else None
         alone = _with_delta(data, {**bare, "logprobs": listed}, {**beside, **part})
         yield key, {name: value for name, value in alone.items() if name != "usage"}
         data, bare, beside = _head(data), _bare(choice), {}
+
+
+def _says(delta: Json, key: Key, part: Json) -> bool:
+    """True if a delta says a part alone, and a call under its number: 0.0 and False equal it."""
+    if part != {name: delta[name] for name in _APART & delta.keys()}:
+        return False
+    return isinstance(key, str) or type(delta["tool_calls"][0]["index"]) is int
 
 
 def _head(data: Json) -> Json:

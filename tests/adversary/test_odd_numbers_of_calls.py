@@ -1,0 +1,35 @@
+"""Numbers of calls that equal a whole number and are none: servers that count in floats, or whose
+numbers are booleans, say two calls, and clients of other forms get two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.adversary.test_items_in_turns import CARD, CLIENTS, guarded, shown
+from tests.adversary.test_turns_of_dialects import ARGUMENTS, calls_in, chunk, chunks_of
+from tests.doubles import Json
+
+NUMBERS = {"floats": (0.0, 1.0), "booleans": (False, True), "mixed": (0, 1.0)}
+
+
+def two_calls(numbers: tuple[Any, Any]) -> list[Json]:
+    said: list[Json] = []
+    for at, number in enumerate(numbers):
+        begun = {"id": f"call_{at}", "function": {"name": f"f_{at}", "arguments": ARGUMENTS[:9]}}
+        more = {"function": {"arguments": ARGUMENTS[9:]}}
+        said += [chunk({"tool_calls": [{"index": number, **each}]}) for each in (begun, more)]
+    return [*said, chunk({}, "tool_calls")]
+
+
+@pytest.mark.parametrize("form", sorted(set(CLIENTS) - {"chat"}))
+@pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
+def test_calls_whose_numbers_are_none_stay_apart(form: str, numbers: tuple[Any, Any]) -> None:
+    documents = two_calls(numbers)
+
+    plain = shown(form, chunks_of(form, "chat", documents))
+    safe = shown(form, guarded(chunks_of(form, "chat", documents), "mask")[0])
+
+    assert calls_in(form, plain) == [ARGUMENTS] * 2
+    assert calls_in(form, safe) == [ARGUMENTS.replace(CARD, "[CARD]")] * 2
