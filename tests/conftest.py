@@ -156,9 +156,10 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 @asynccontextmanager
 async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIterator[Proxy]:
+    """Run the proxy with ``settings``; ``log_fd`` among them is where its log goes."""
     folder.mkdir(exist_ok=True)
     (folder / "policies.yaml").write_text(policies)
-    sink = MemorySink()
+    sink, log_fd = MemorySink(), settings.pop("log_fd", None)
     chosen = Settings(
         policies=folder,
         listen=Address("127.0.0.1", 0),
@@ -172,7 +173,7 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
     )
     unread = os.open(os.devnull, os.O_WRONLY)  # a pipe that nobody reads would fill, and hold up
     try:
-        async with app.running(chosen, sink, log_fd=unread, trust=TRUST) as running:
+        async with app.running(chosen, sink, log_fd=log_fd or unread, trust=TRUST) as running:
             yield Proxy(f"http://{running.listen}", f"http://{running.admin}", folder, sink)
     finally:
         os.close(unread)

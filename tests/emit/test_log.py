@@ -320,10 +320,11 @@ def test_what_looks_like_a_credential_does_not_leave_the_writer(tmp_path: Path) 
 async def test_a_log_that_nobody_reads_holds_up_no_call(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    """The pipe of ``running_proxy`` is never read: it takes 64 KiB, some 80 lines."""
+    """A pipe takes 64 KiB, some 80 lines."""
     route = ROUTES["openai"]
+    unread, log = os.pipe()
     async with (
-        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
+        running_proxy(tmp_path / "policies", world(upstream.url), log_fd=log) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
         for _ in range(150):
@@ -332,6 +333,8 @@ async def test_a_log_that_nobody_reads_holds_up_no_call(
                 assert response.status == 200
         async with client.get(f"{proxy.admin}/metrics") as response:
             text = await response.text()
+        os.close(unread)  # else the stop would wait for a reader
+    os.close(log)
 
     [waiting] = re.findall(r'telemetry_queue_length{signal="logs"} (\d+)', text)
     assert int(waiting) > 0
