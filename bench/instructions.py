@@ -36,6 +36,8 @@ RELAY = "relay"
 SHOWN = (RELAY, "bare", "limits", "cache", "mid", "everything")
 CALLS = (200, 800)  # the difference is of so many, without what a start takes
 GATHERED_S = 10.0
+WARM, LOADED_S = 64, 45.0  # calls; seconds, as a quarter of one takes fifty times as long
+GUARDED = ("guards", "everything")
 VALGRIND = (
     "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
 )  # fmt: skip
@@ -72,9 +74,12 @@ async def running(parts: str) -> AsyncIterator[int]:
 
 
 async def served(parts: str, calls: int) -> None:
-    """Serve so many calls, each another one, of 32 connections."""
+    """Serve so many calls, each another one, of 32 connections, once all is loaded that a process
+    with these parts loads between calls."""
     async with running(parts) as port:
-        await load.run(Job(port=port, seed=0, total=calls))
+        await load.run(Job(port=port, seed=0, total=WARM))
+        await asyncio.sleep(LOADED_S if parts in GUARDED else 0)
+        await load.run(Job(port=port, seed=WARM, total=calls))
 
 
 def instructions(parts: str, calls: int) -> int:
