@@ -260,8 +260,19 @@ async def test_nothing_in_any_document_passes_unread(document: Json, drawn: Any)
         assert await slips(body, answer_texts(body), name) is None
 
 
+def is_told_apart(document: Json) -> bool:
+    """True if no two choices have one index: their texts are one text to a client, in which the
+    reader here, who undoes more than there is, may find what nobody wrote."""
+    choices = document.get("choices")
+    each = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
+    return len({str(one.get("index")) for one in each}) == len(each)
+
+
+CHUNKS = DOCUMENTS.filter(lambda each: MARK in texts_of(each)).filter(is_told_apart)
+
+
 @settings(deadline=None, max_examples=200)
-@given(DOCUMENTS.filter(lambda each: MARK in texts_of(each)), st.sampled_from(STREAMED), st.data())
+@given(CHUNKS, st.sampled_from(STREAMED), st.data())
 async def test_nothing_in_any_chunks_passes_unread(
     document: Json, form: str, data: st.DataObject
 ) -> None:
