@@ -93,6 +93,14 @@ _FINISHES = frozenset(
      "eos", "abort"}
 )  # fmt: skip
 
+_FILTER = "content_filter_results"
+_HARMS = frozenset(
+    {"hate", "self_harm", "sexual", "violence", "jailbreak", "profanity", "indirect_attack",
+     "protected_material_text", "protected_material_code"}
+)  # fmt: skip
+_SEVERITIES = frozenset({"safe", "low", "medium", "high"})
+_FLAGS = frozenset({"filtered", "detected"})
+
 
 def is_counts(value: Any) -> bool:
     """True if a value is numbers alone, under the names that usage has."""
@@ -131,6 +139,24 @@ def _is_finish(value: Any) -> bool:
     return value is None or (value.__class__ is str and value in _FINISHES)
 
 
+def _is_filtered(value: Any) -> bool:
+    """True if a value is what Azure's filter says of a text in words of its own, or null."""
+    # https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter
+    if value.__class__ is not dict:
+        return value is None
+    return all(name in _HARMS and _is_verdict(each) for name, each in value.items())
+
+
+def _is_verdict(value: Any) -> bool:
+    if value.__class__ is not dict:
+        return False
+    for name, each in value.items():
+        known = _SEVERITIES if name == "severity" else (True, False) if name in _FLAGS else ()
+        if each.__class__ not in (str, bool) or each not in known:
+            return False
+    return True
+
+
 def _is_vector(value: Any) -> bool:
     """True if a value is numbers, or more than 256 characters of base64 that is no text."""
     if isinstance(value, str):
@@ -157,7 +183,11 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
         "service_tier": (is_name, "how the upstream has ranked the call"),
         "usage": (is_counts, "counts"),
     },
-    ("choices",): {"index": _INDEX, "finish_reason": (_is_finish, "why the choice has ended")},
+    ("choices",): {
+        "index": _INDEX,
+        "finish_reason": (_is_finish, "why the choice has ended"),
+        _FILTER: (_is_filtered, "what a filter of the upstream has found"),
+    },
     ("choices", "message", "content"): _ITEM,
     ("choices", "message", "tool_calls"): _CALL,
     ("choices", "delta", "tool_calls"): _CALL,
@@ -178,8 +208,8 @@ NAMES = frozenset(name for names in SILENT_ANSWER.values() for name in names)
 """All names that are silent somewhere."""
 
 
-NO_TEXTS = NAMES | COUNTS | OF_BLOCKS | OF_ITEMS
-"""All names of the frame, which are no texts themselves."""
+NO_TEXTS = (NAMES - {_FILTER}) | COUNTS | OF_BLOCKS | OF_ITEMS
+"""All names of the frame under which a number is no text."""
 
 
 def is_silent(level: Level, name: str, value: Any) -> bool:

@@ -238,7 +238,7 @@ AZURE: Json = {
 def test_each_chunk_of_a_choice_with_more_texts_has_the_form_that_clients_look_into(
     form: str, said: Any, action: Any
 ) -> None:
-    beside = {"content_filter_results": AZURE, "stop_reason": "END"}
+    beside = {"content_filter_results": AZURE, "stop_reason": "END", "note": "none"}
     choice = {"index": 0, form: said, "finish_reason": None, **beside}
     chunks = [
         Chunk({**HEAD, "choices": [{**choice, "finish_reason": end}]}) for end in (None, "stop")
@@ -253,3 +253,22 @@ def test_each_chunk_of_a_choice_with_more_texts_has_the_form_that_clients_look_i
     texts = [each[form] if form == "text" else each[form].get("content", "") for each in choices]
     assert "".join(texts) == 2 * "a word "
     assert [each["finish_reason"] for each in choices].count("stop") == 1
+
+
+@pytest.mark.parametrize("action", [MASK, FLAG])
+def test_a_chunk_with_what_azure_has_filtered_passes_whole(action: Any) -> None:
+    def put(content: str, end: str | None = None) -> Chunk:
+        beside = {"content_filter_results": AZURE, "finish_reason": end}
+        return Chunk({**HEAD, "choices": [{"index": 0, "delta": {"content": content}, **beside}]})
+
+    chunks = [put("a word "), put("or two "), put("", "stop")]
+
+    assert fed(StreamFilter.under(tallies(action)), chunks)[:3] == chunks
+
+
+def test_a_text_in_the_place_of_a_word_of_the_filter_is_read() -> None:
+    said = {"hate": {"filtered": False, "severity": "a secret"}}
+    told = Chunk({**HEAD, "choices": [{"index": 0, "delta": {}, "content_filter_results": said}]})
+
+    with pytest.raises(GuardBlocked):
+        fed(StreamFilter.under(tallies(BLOCK)), [told])

@@ -8,6 +8,8 @@ import pytest
 
 from proxy.guardrails.text.frame import SILENT_ANSWER, is_silent, name_in_chat
 
+FILTER = "content_filter_results"
+
 
 @pytest.mark.parametrize(
     ("level", "name", "value", "silent"),
@@ -20,6 +22,18 @@ from proxy.guardrails.text.frame import SILENT_ANSWER, is_silent, name_in_chat
         (("choices",), "finish_reason", "stop", True),
         (("choices",), "finish_reason", "anything", False),
         (("choices",), "id", "x", False),
+        (("choices",), FILTER, {"hate": {"filtered": False, "severity": "safe"}}, True),
+        (("choices",), FILTER, {"jailbreak": {"filtered": True, "detected": True}}, True),
+        (("choices",), FILTER, {}, True),
+        (("choices",), FILTER, None, True),
+        (("choices",), FILTER, 4111111111111111, False),
+        (("choices",), FILTER, {"hate": {"severity": "call 4111111111111111"}}, False),
+        (("choices",), FILTER, {"hate": {"severity": ["safe"]}}, False),
+        (("choices",), FILTER, {"hate": {"filtered": 1}}, False),
+        (("choices",), FILTER, {"hate": {"other": True}}, False),
+        (("choices",), FILTER, {"my word": {"filtered": True}}, False),
+        (("choices",), FILTER, {"protected_material_code": {"citation": {"URL": "x"}}}, False),
+        ((), FILTER, {}, False),
         (("choices", "message"), "index", 1, False),
         (("choices", "delta", "tool_calls"), "id", "call_1", True),
         (("data",), "embedding", [0.5, 1], True),
