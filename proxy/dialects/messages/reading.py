@@ -143,10 +143,11 @@ class EventTurn:
     Counts are cumulative: those that an event leaves out are what they were before.
     """
 
-    __slots__ = ("_calls", "_head", "_own", "_usage")
+    __slots__ = ("_calls", "_head", "_in_message", "_own", "_usage")
 
     def __init__(self, *, own: bool) -> None:
         self._own = own
+        self._in_message = False
         self._head = _head({}, "chat.completion.chunk")
         self._calls: dict[Any, int] = {}  # the place of each call among the tools, by its block
         self._usage: Json = {}
@@ -166,14 +167,17 @@ class EventTurn:
 
     def _beyond_chat(self, kind: Any, event: Json) -> list[Json]:
         """Return an event that says nothing in chat's form. One whose type could not stand in the
-        line of its name is left out, and ``ping``, as those of a client are our own."""
+        line of its name is left out, ``ping``, as those of a client are our own, and what comes
+        before a message, as it may be a stream of another form."""
         if kind == "content_block_stop":
             return self._delta({"block": {"index": block_number(event), "stop": True}})
-        if not isinstance(kind, str) or not kind.isprintable() or kind in _NO_EVENTS:
+        named = isinstance(kind, str) and kind.isprintable() and kind not in _NO_EVENTS
+        if not (named and self._in_message):
             return []
         return self._delta({"block": {"event": event}})
 
     def _started(self, message: Json) -> list[Json]:
+        self._in_message = True
         self._head = _head(message, "chat.completion.chunk")
         self._note(message.get("usage"))
         delta: Json = {"role": "assistant", "content": ""}

@@ -124,17 +124,11 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     ``Refused`` where it cannot be served under any rule; what a rule itself refuses is part of the
     plan."""
     pin = call.pin
-    if pin is None:
-        return _decide(snapshot, key, call)
-    from proxy.policy.decide import pins  # noqa: PLC0415  # few calls lean
+    if pin is not None:
+        from proxy.policy.decide import pins  # noqa: PLC0415  # few calls lean
 
-    call = pins.redrawn(call, pin)
-    pins.check_pin(key, call, pin)
-    return pins.pinned_plan(_decide(snapshot, key, call), call, pin)
-
-
-def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
-    """Return the plan for a call, whatever it leans on. Raise ``Refused``."""
+        call = pins.redrawn(call, pin)
+        pins.check_pin(key, call, pin)
     head = call.head
     warnings: tuple[str, ...] = ()
     if head.refresh and not key.may_refresh:
@@ -168,7 +162,17 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     models = call.models or (reach.deployment.name,)
     ruled = [rule_model_call(reach, call, facts, model) for model in models]
     basis = Basis(snapshot=snapshot, key=key, reach=reach, call=call, dropped=dropped, ruled=ruled)
-    return _passed_on(_plan(basis, tags, warnings), path)
+    return _leaning(_passed_on(_plan(basis, tags, warnings), path), call)
+
+
+def _leaning(plan: DecidedPlan, call: Call) -> Plan:
+    """Return the plan of a call that leans on what a target keeps, with such targets alone. Any
+    other as it is."""
+    if call.pin is None:
+        return plan
+    from proxy.policy.decide import pins  # noqa: PLC0415  # as above
+
+    return pins.pinned_plan(plan, call, call.pin)
 
 
 def _passed_on(plan: DecidedPlan, path: PassedPath | None) -> DecidedPlan:
