@@ -112,8 +112,12 @@ class Secrets:
         return self._reach
 
     def prepare(self) -> None:
-        """Compile what tells of streams of any script what is open."""
+        """Compile what tells of streams of any script what is open, and what takes too long between
+        two calls."""
         self.hold.prepare()
+        for rule in self._known:
+            if rule.kind in DEAR:
+                rule.found.prepare()
 
     def load_rest(self) -> Iterator[None]:
         """Compile what tells where each kind is, of which a text asks for few."""
@@ -204,6 +208,8 @@ class Secrets:
         return len(data)
 
 
+DEAR = frozenset({"curl-auth-header", "curl-auth-user"})
+"""Kinds whose pattern takes more than ten milliseconds to compile."""
 Place = tuple[int, int, str, float]
 
 
