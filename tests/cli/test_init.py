@@ -81,7 +81,7 @@ async def serving(folder: Path, policies: str, **environ: str) -> AsyncIterator[
     finally:
         if served.process.returncode is None:
             served.process.kill()
-        await served.process.wait()
+        await served.process.communicate()  # else what it logs unread may keep it for ever
 
 
 async def test_check_says_good_or_what_is_wrong(tmp_path: Path) -> None:
