@@ -23,7 +23,12 @@ from tests.servers import Server, running_server
 
 TOP = Path(__file__).parents[1]
 PAGES = sorted(
-    [TOP / "README.md", *(TOP / "docs").glob("*.md"), *(TOP / "docs/runbooks").glob("*.md")]
+    [
+        TOP / "README.md",
+        TOP / "AGENTS.md",
+        *(TOP / "docs").glob("*.md"),
+        *(TOP / "docs/runbooks").glob("*.md"),
+    ]
 )
 RUNBOOKS = sorted((TOP / "docs/runbooks").glob("*.md"))
 EXAMPLES = frozenset({"x-region", "x-session"})  # headers of an operator's own applications

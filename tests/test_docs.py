@@ -107,6 +107,18 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / link).exists(), link
 
 
+def test_index_links_every_page() -> None:
+    index = (TOP / "docs" / "index.md").read_text()
+    listed = {*(TOP / "docs").glob("*.md"), *TOP.glob("*.md")} - {
+        TOP / "docs/index.md",
+        TOP / "README.md",
+    }
+    linked = {(TOP / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index)}
+
+    assert listed - linked == set()
+    assert {TOP / "docs/runbooks/README.md", TOP / "docs/decisions"} <= linked
+
+
 def test_the_way_of_a_call_names_files_and_functions_that_exist() -> None:
     text = (TOP / "docs" / "request.md").read_text()
     code = "".join(file.read_text() for file in (TOP / "proxy").rglob("*.py"))
