@@ -146,8 +146,7 @@ COMMANDS = dict(commands(main))
 def written(page: Path) -> Iterator[list[str]]:
     """Yield the words behind `headrace` wherever a page writes a command."""
     text = page.read_text()
-    blocks = "\n".join(re.findall(r"^(?:    |```)(.*?)(?:$|```)", text, re.MULTILINE | re.DOTALL))
-    for span in [*re.findall(r"`([^`\n]+)`", text), *blocks.splitlines()]:
+    for span in [*re.findall(r"`([^`\n]+)`", text), *text.splitlines()]:
         if found := re.match(r"(?:[$ ]*(?:[A-Z_]+=\S+ +)*)headrace +([a-z].*)", span):
             yield found[1].split()
 
