@@ -14,7 +14,7 @@ from proxy.policy.decide import InForce, identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import read
-from proxy.policy.files.source import PolicyError
+from proxy.policy.files.source import PolicyError, unexpected
 from proxy.ports import EventLog
 from proxy.types import RequestHead
 
@@ -127,7 +127,7 @@ class PolicyStore:
                 self._revoke(error.revoked)
                 self._reject([str(problem) for problem in error.problems])
             except Exception as bug:  # noqa: BLE001  # reading must never take traffic down
-                self._reject([f"cannot be read: {type(bug).__name__}"])
+                self._reject([unexpected(bug)])
             self._seen = began
 
     async def read_revocations(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import date
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,9 +20,10 @@ from proxy.policy.compile.guards import GuardCompiler
 from proxy.policy.compile.limits import LimitCompiler
 from proxy.policy.compile.listed_models import listed_models, names_of
 from proxy.policy.compile.prices import uncovered
+from proxy.policy.compile.routes import WeightedTarget, compile_routes
 from proxy.policy.compile.rules import RuleCompiler
 from proxy.policy.compile.upstreams import compile_upstream
-from proxy.policy.decide.routes import Candidates, Routes, Sticky
+from proxy.policy.decide.routes import Routes, Sticky
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import (
     Credential,
@@ -42,7 +44,7 @@ from proxy.types.guard import UNGUARDED
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPaths
 
-Weighed = tuple[Target, int | None]
+T = TypeVar("T")
 FILE = "file:"
 DEFAULT_POLICY = "default"
 
@@ -55,11 +57,16 @@ def compile_policies(
     Without an ``environ`` secrets are not read: such a snapshot decides, but cannot serve. Without
     ``tokens`` those of clouds are fetched for it alone.
     """
+    document = loaded.document
+    revoked = frozenset(filter(schema.is_revocation, document.data.get("revoked", ())))
     work = _Compiler(loaded, environ, tokens or CloudTokens(environ or {}))
-    snapshot = work.snapshot(loaded.revision)
-    if loaded.document.problems:
-        raise PolicyError(loaded.document.problems, snapshot.revoked, snapshot.secret_files)
-    return snapshot.without(snapshot.revoked)
+    try:
+        with document.located(()):
+            snapshot = work.snapshot(loaded.revision)
+        document.raise_problems()
+    except PolicyError as error:
+        raise PolicyError(error.problems, revoked, frozenset(work.secret_files)) from error
+    return snapshot.without(revoked)
 
 
 class _Compiler:
@@ -73,29 +80,26 @@ class _Compiler:
         self.policies = loaded.policies
         self.document = loaded.document
         self.environ = environ
-        self.rules = {name: _rule(tag) for name, tag in self.policies.tags.items()}
         self.placed: dict[Path_, Target] = {}
         self.made: dict[Hashable, VirtualKey] = {}  # of keys that differ in their names alone
         self.asks_table = loaded.brings_prices
         self.secret_files: set[str] = set()
 
     def snapshot(self, revision: str) -> Snapshot:
-        self.upstreams = {
-            name: compile_upstream(name, each, self.secret)
-            for name, each in self.policies.upstreams.items()
-        }
+        self.rules = self.parts("tags", lambda _, tag: _rule(tag))
+        self.upstreams = self.parts(
+            "upstreams", lambda name, each: compile_upstream(name, each, self.secret)
+        )
         context: CompileContext = weakref.proxy(self)  # in a circle it would be garbage, not gone
         self.limits = LimitCompiler(context)
         self.guard_compiler = GuardCompiler(context)
         self.rule_compiler = RuleCompiler(context)
-        deployments = {
-            name: self.deployment(name, each) for name, each in self.policies.deployments.items()
-        }
+        deployments = self.parts("deployments", self.deployment)
         if self.knows_prices():
             for path, message in uncovered(deployments, self.placed):
                 self.complain(path, message)
         self.aliases()
-        keys = {n: self.key(n, each, deployments) for n, each in self.policies.keys.items()}
+        keys = self.parts("keys", lambda name, each: self.key(name, each, deployments))
         credentials = list(self.credentials(keys))
         places = {path: at for path, at in self.document.places.items() if path[:1] != ("prices",)}
         return Snapshot(
@@ -111,11 +115,21 @@ class _Compiler:
             secret_files=frozenset(self.secret_files),
             origins=frozenset(self.policies.cors.origins),
             wants_no_keys="keys" in self.document.empty and not keys,
-            revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
             unprepared=tuple(self.guard_compiler.unprepared),
             prices_as_of=self.as_of(),
             passthrough=_all_paths(deployments.values()),
         )
+
+    def parts(self, section: str, compile_part: Callable[[str, Any], T]) -> dict[str, T]:
+        """Return each part of a section, compiled. Raises ``PolicyError``."""
+        compiled: dict[str, T] = {}
+        for name, config in getattr(self.policies, section).items():
+            with self.document.located((section, name)):
+                compiled[name] = compile_part(name, config)
+        return compiled
+
+    def located(self, path: Path_) -> AbstractContextManager[None]:
+        return self.document.located(path)
 
     def as_of(self) -> date | None:
         """Return the day of the table of prices, where anything has asked for a price of it."""
@@ -212,14 +226,12 @@ class _Compiler:
     def routes(
         self, path: Path_, configs: list[schema.TargetConfig], balanced: bool = False
     ) -> Routes:
-        weighed = self.targets(path, configs)
-        targets = tuple(target for target, _ in weighed)
-        return Routes(targets, _candidates(weighed, balanced), _serves(weighed, balanced))
+        return compile_routes(self.targets(path, configs), balanced)
 
     def plain(self, path: Path_, configs: list[schema.TargetConfig]) -> tuple[Target, ...]:
         return tuple(target for target, _ in self.targets(path, configs))
 
-    def targets(self, path: Path_, configs: list[schema.TargetConfig]) -> list[Weighed]:
+    def targets(self, path: Path_, configs: list[schema.TargetConfig]) -> list[WeightedTarget]:
         found = (self.target((*path, i), each) for i, each in enumerate(configs))
         pairs = zip(found, configs, strict=True)
         return [(target, each.weight) for target, each in pairs if target is not None]
@@ -377,21 +389,3 @@ def _retry(config: schema.RetryConfig | None) -> Retry | None:
     return Retry(
         times=config.times, on=frozenset(config.on), wait=config.wait, max_wait=config.max_wait
     )
-
-
-def _candidates(weighed: list[Weighed], balanced: bool) -> Candidates:
-    ordered = sorted(weighed, key=lambda each: -(each[1] or 0))
-    targets = tuple(target for target, _ in ordered)
-    weights = tuple(weight for _, weight in ordered if weight is not None)
-    return Candidates(targets, weights, balanced)
-
-
-def _serves(weighed: list[Weighed], balanced: bool) -> Mapping[str, Candidates]:
-    """Return who serves a name. A target with a weight of 0 serves none, as it takes no calls."""
-    found: dict[str, list[Weighed]] = {}
-    for each in weighed:
-        if each[1] == 0:
-            continue
-        for name in each[0].names:
-            found.setdefault(name, []).append(each)
-    return MappingProxyType({name: _candidates(each, balanced) for name, each in found.items()})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
 
 from proxy.policy import schema
 from proxy.policy.decide.routes import Routes
@@ -12,6 +13,8 @@ from proxy.policy.decide.snapshot import TagRule
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.plugged import AnyGuard
 from proxy.types import ScopedLimit, Secret, Target, Upstream
+
+T = TypeVar("T")
 
 
 class CompileContext(Protocol):
@@ -31,6 +34,11 @@ class CompileContext(Protocol):
     def secret(self, path: Path_, ref: str) -> Secret: ...
 
     def complain(self, path: Path_, message: str) -> None: ...
+
+    def parts(self, section: str, compile_part: Callable[[str, Any], T]) -> dict[str, T]:
+        """Return each part of a section, compiled. Raises ``PolicyError``."""
+
+    def located(self, path: Path_) -> AbstractContextManager[None]: ...
 
     def may_hold(self, name: str) -> bool:
         """True if a name may stand in what is left out or could not be read."""

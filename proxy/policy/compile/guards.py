@@ -98,11 +98,12 @@ class GuardCompiler:
     def _rules(
         self, path: Path_, stage: Stage, configs: Sequence[AnyGuard] | None
     ) -> list[GuardRule | CostCap]:
-        found = (
-            self._rule((*path, stage, index), stage, each)
-            for index, each in enumerate(configs or ())
-        )
-        return [rule for rule in found if rule is not None]
+        rules: list[GuardRule | CostCap] = []
+        for index, config in enumerate(configs or ()):
+            with self._context.located((*path, stage, index)):
+                rule = self._rule((*path, stage, index), stage, config)
+                rules += () if rule is None else (rule,)
+        return rules
 
     def _rule(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardRule | CostCap | None:
         """Return what is made of a guard; None after a complaint about it."""

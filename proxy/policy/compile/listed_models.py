@@ -55,7 +55,7 @@ def _main_names(reach: Reach, named: Named) -> Iterator[str]:
     """Yield one name for each model of a deployment that leads there and nowhere else. The
     deployment's own stands for several models, and for one that no other name leads to."""
     deployment = reach.deployment
-    targets = {target.model: target for target in _active(reach)}
+    targets = {target.model: target for target in deployment.routes.candidates.active}
     found = [_name_of(target, reach, named) for target in targets.values()]
     yield from (name for name in found if name is not None)
     if len(found) != 1 or None in found:
@@ -75,14 +75,8 @@ def _leads_to(reach: Reach, candidates: tuple[Reach, ...]) -> bool:
 
 def _targets(name: str, reach: Reach) -> tuple[Target, ...]:
     """Return the targets that a name means at a deployment: all of them, unless it is a model's."""
-    serves = reach.deployment.routes.serves
-    return serves[name].targets if name in serves else _active(reach)
-
-
-def _active(reach: Reach) -> tuple[Target, ...]:
-    """Return the targets of a deployment but for those of weight 0, which take no call."""
     routes = reach.deployment.routes
-    return tuple(target for target in routes.targets if target.model in routes.serves)
+    return routes.serving(name).active
 
 
 def _owner(targets: tuple[Target, ...]) -> str:

@@ -31,11 +31,9 @@ class RuleCompiler:
     def __init__(self, context: CompileContext) -> None:
         self._context = context
         self.headers: set[str] = set()
-        self._own = {name: self._section(name, p) for name, p in context.policies.policies.items()}
-        self._guards = {
-            name: self._guarding(name, p) for name, p in context.policies.policies.items()
-        }
-        self._orders = {name: self._order(name, ()) for name in self._own}
+        self._own = context.parts("policies", self._section)
+        self._guards = context.parts("policies", self._guarding)
+        self._orders = context.parts("policies", lambda name, _: self._order(name, ()))
 
     def sections(self, name: str) -> tuple[PolicyRules, ...]:
         """Return a policy's rules, then those of what it extends; each policy once."""
@@ -103,7 +101,10 @@ class RuleCompiler:
     def _section(self, name: str, config: schema.PolicyConfig) -> PolicyRules:
         path: Path_ = ("policies", name, "rules")
         shadow = config.mode == "shadow"
-        rules = [self._rule(name, (*path, i), r, shadow) for i, r in enumerate(config.rules)]
+        rules: list[Rule] = []
+        for index, rule in enumerate(config.rules):
+            with self._context.located((*path, index)):
+                rules.append(self._rule(name, (*path, index), rule, shadow))
         return PolicyRules(name, tuple(rules), config.match == "first")
 
     def _rule(self, policy: str, path: Path_, config: schema.RuleConfig, shadow: bool) -> Rule:

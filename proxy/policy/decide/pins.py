@@ -51,7 +51,7 @@ def _keeps(reach: Reach) -> bool:
     deployment = reach.deployment
     return not deployment.only_passthrough and any(
         target_endpoint("responses", target, DIALECTS[target.upstream.dialect]) == "responses"
-        for target in deployment.routes.targets
+        for target in deployment.routes.candidates.active
     )
 
 

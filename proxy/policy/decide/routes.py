@@ -33,6 +33,13 @@ class Candidates:
         object.__setattr__(self, "pool", len(self.targets) if self.balanced else 1)
 
     @property
+    def active(self) -> tuple[Target, ...]:
+        """The targets that take calls: all but those of weight 0."""
+        if not self.weights:
+            return self.targets
+        return tuple([t for t, weight in zip(self.targets, self.weights, strict=True) if weight])
+
+    @property
     def drawn(self) -> bool:
         """Whether a draw decides."""
         return not self.balanced and sum(self.weights) > 0

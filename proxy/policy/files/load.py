@@ -19,7 +19,7 @@ from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.files import price_table
 from proxy.policy.files.salvage import salvaged, unmet
-from proxy.policy.files.source import Document, Path_, PolicyError, SourceLocation
+from proxy.policy.files.source import Document, Path_, SourceLocation, unexpected
 from proxy.policy.files.texts import read_texts
 from proxy.policy.files.yaml_reader import read_file, read_limited
 from proxy.policy.schema.plugged import installed
@@ -78,18 +78,25 @@ class Loaded:
 def load(folder: Path) -> Loaded:
     """Read a folder. Raises ``PolicyError`` with everything that is wrong in shape."""
     loaded = read(folder)
-    if loaded.document.problems:
-        raise PolicyError(loaded.document.problems)
+    loaded.document.raise_problems()
     return loaded
 
 
 def read(folder: Path) -> Loaded:
     """Read a folder. What is wrong in shape is noted in the document, and left out."""
     document = Document(folder=shown_as(folder))
+    try:
+        return _read(folder, document)
+    except Exception as error:  # noqa: BLE001  # the revocations that were read still count
+        document.give_up(document.place(()), (), unexpected(error))
+        return Loaded(schema.PoliciesConfig(), document, "")
+
+
+def _read(folder: Path, document: Document) -> Loaded:
     digest = hashlib.sha256()
     files = list(files_below(folder, document, unread="tests"))
     if not files and document.whole:
-        document.give_up(SourceLocation(document.folder, 1, 1), (), "holds no .yaml file")
+        document.give_up(document.place(()), (), "holds no .yaml file")
     for file in files:
         shown = file.relative_to(folder).as_posix()
         content = read_file(file, shown, document)
@@ -120,9 +127,7 @@ def files_below(folder: Path, document: Document, unread: str | None = None) -> 
         here, real = Path(at), os.path.realpath(at)
         met += 1 + len(names)
         if met > MAX_ENTRIES:
-            document.give_up(
-                SourceLocation(document.folder, 1, 1), (), f"holds more than {MAX_ENTRIES} files"
-            )
+            document.give_up(document.place(()), (), f"holds more than {MAX_ENTRIES} files")
             return
         skipped = unread if here == folder else None
         folders[:] = sorted(each for each in folders if each[0] != "." and each != skipped)

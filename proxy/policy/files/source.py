@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from traceback import walk_tb
 from typing import Any
 
 from proxy.frozen import frozen
@@ -52,7 +54,7 @@ class PolicyError(Exception):
 
     def __init__(
         self,
-        problems: list[Problem],
+        problems: Iterable[Problem],
         revoked: frozenset[str] = frozenset(),
         secret_files: frozenset[str] = frozenset(),
     ) -> None:
@@ -60,6 +62,14 @@ class PolicyError(Exception):
         self.revoked = revoked
         self.secret_files = secret_files
         super().__init__("\n".join(map(str, self.problems)))
+
+
+def unexpected(error: Exception) -> str:
+    """Return the message for an error that no check expects. It holds no values: they may be
+    secrets."""
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    name = type(error).__name__
+    return f"cannot be read: unexpected {name} at {frame.f_globals['__name__']}:{line}"
 
 
 @dataclass(slots=True)
@@ -149,6 +159,27 @@ class Document:
             at = numbers[part] if numbers and isinstance(part, int) else part
             kept = (*kept, at) if (*kept, at) in self.places else kept
         return kept
+
+    def raise_problems(self) -> None:
+        """Raise ``PolicyError`` if anything is wrong."""
+        if self.problems:
+            raise PolicyError(self.problems)
+
+    @contextmanager
+    def located(self, path: Path_) -> Iterator[None]:
+        """Turn an unexpected error into a problem of the part at ``path``; of nested parts the
+        innermost is named.
+
+        Raises:
+            PolicyError: The part cannot be read.
+        """
+        try:
+            yield
+        except PolicyError:
+            raise
+        except Exception as error:
+            self.refuse(self.place(path), path, unexpected(error))
+            raise PolicyError(self.problems) from error
 
     def complain(self, path: Path_, message: str) -> None:
         """Note what is wrong with a part, unless something is left out of it: that may be all that

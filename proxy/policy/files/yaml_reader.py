@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from proxy.policy.files.source import Document, Path_, SourceLocation
+from proxy.policy.files.source import Document, Path_, SourceLocation, unexpected
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
@@ -49,6 +49,8 @@ def read_file(file: Path, shown: str, into: Document) -> bytes:
         into.give_up(start, (), "is not UTF-8")
     except yaml.YAMLError:
         into.give_up(start, (), "is not YAML")
+    except Exception as error:  # noqa: BLE001  # one file must not hide what the others revoke
+        into.give_up(start, (), unexpected(error))
     return raw
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -32,6 +33,12 @@ class Around:
     def text(self, *said: Any) -> Any: ...
 
     def complain(self, path: Any, message: str) -> None: ...
+
+    def parts(self, *args: Any) -> dict[str, Any]:
+        return {}
+
+    def located(self, path: Any) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def may_hold(self, name: str) -> bool:
         return False

@@ -1,0 +1,83 @@
+"""A target of weight 0 takes no calls, and leaves the rest of its folder usable."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from copy import deepcopy
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import BadField
+from proxy.policy.decide import decide
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.check_report import check
+from proxy.policy.review.explain import explain
+from proxy.policy.review.sample_call import example, suppose
+from proxy.policy.store import read_folder
+from proxy.types import Json
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+UPSTREAMS: Json = {
+    "a": {"dialect": "openai", "base_url": "https://a.test"},
+    "b": {"dialect": "openai", "base_url": "https://b.test", "provider": "azure"},
+}
+NAMES = ("chat", "batch", "m")  # the last one is also the name of a model
+TARGET = st.builds(
+    lambda upstream, model: {"upstream": upstream, "model": model, "weight": 1},
+    st.sampled_from(sorted(UPSTREAMS)),
+    st.sampled_from(["m", "n"]),
+)
+DEPLOYMENT = st.fixed_dictionaries({"targets": st.lists(TARGET, min_size=1, max_size=3)})
+FOLDER = st.builds(
+    lambda deployments: {
+        "upstreams": UPSTREAMS,
+        "deployments": deployments,
+        "keys": {"widget": {"sha256": "0" * 64, "deployments": sorted(deployments)}},
+    },
+    st.dictionaries(st.sampled_from(NAMES), DEPLOYMENT, min_size=1),
+)
+
+
+def drained(folder: Json) -> Iterator[tuple[str, Json]]:
+    """Yield the folder with each target drained in turn, if another one can take its calls."""
+    for name, deployment in folder["deployments"].items():
+        for index in range(len(deployment["targets"]) if len(deployment["targets"]) > 1 else 0):
+            changed = deepcopy(folder)
+            changed["deployments"][name]["targets"][index]["weight"] = 0
+            yield name, changed
+
+
+def targets_of(snapshot: Snapshot, name: str) -> tuple[str | None, set[str]]:
+    """Return the deployment and the targets of a call for a name; none if several serve it."""
+    key, call = snapshot.keys["widget"], suppose(example(name), {}, NOW)
+    assert explain(snapshot, key, call).reasons
+    try:
+        plan = decide(snapshot, key, call)
+    except BadField:
+        return None, set()
+    return plan.deployment, {target.title for target in plan.model_calls[0].targets}
+
+
+@given(FOLDER)
+@settings(max_examples=40, deadline=None)
+def test_drained_target_leaves_folder_usable(folder: Json) -> None:
+    for name, changed in drained(folder):
+        with tempfile.TemporaryDirectory() as directory:
+            (Path(directory) / "p.yaml").write_text(json.dumps(changed))
+            assert check(Path(directory), None).errors == (), changed
+            snapshot = read_folder(Path(directory), None)
+
+        used = {
+            title
+            for listed in snapshot.keys["widget"].listing
+            for deployment, titles in [targets_of(snapshot, listed)]
+            for title in titles
+            if deployment == name
+        }
+        others = [each for each in changed["deployments"][name]["targets"] if each["weight"]]
+        assert used <= {f"{each['upstream']}/{each['model']}" for each in others}, changed
