@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from proxy.attempts import Attempt, Bill, Fate
-from proxy.estimate import body_quarters
+from proxy.estimate import NOTHING_HIDDEN, HiddenOutput, body_quarters
 from proxy.frozen import frozen
 from proxy.types import Call
 from proxy.usage import Source, Tokens, in_force
@@ -106,20 +106,20 @@ def bill(
     attempt: Attempt,
     *,
     call: Call | None,
-    hidden_tokens: Callable[[Attempt], int] | None,
+    hidden_output: Callable[[Attempt], HiddenOutput] | None,
     moment: datetime,
 ) -> Bill:
     """Return the bill of an attempt, at the prices of a moment: of what was reported, else
     estimated.
 
-    ``hidden_tokens`` returns those that a model may have written without showing any. What used
+    ``hidden_output`` returns what a model may have written without sending it. What used
     nothing costs nothing, priced or not; where nobody says what was used, the cost is unknown
     unless nothing of the target costs anything.
     """
     usage = attempt.meter.settle(
         lambda: body_quarters(call.body, call.quarters) if call else 0,
         finished=attempt.finished,
-        hidden_tokens=lambda: 0 if hidden_tokens is None else hidden_tokens(attempt),
+        hidden_output=lambda: hidden_output(attempt) if hidden_output else NOTHING_HIDDEN,
     )
     prices = attempt.target.prices
     undated = len(prices) == 1 and prices[0].since is None

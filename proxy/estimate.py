@@ -8,10 +8,12 @@ tokenizers of today make of a text differs; this errs on the high side for most 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 QUARTERS = 4  # a token has so many
+TOKENS_PER_SECOND = 50  # of one answer, as models of today write it
 MEMBER = 6  # quarters of what stands around a name and its value
 SLICE = 64 * 1024  # characters of one call into C, so that other threads have their turn
 IDS = 10**7  # no tokenizer has as many tokens
@@ -118,3 +120,25 @@ def body_quarters(body: Mapping[str, Any], known: Mapping[str, int] = NONE_KNOWN
 def whole_tokens(quarters: int) -> int:
     """Return the tokens that so many quarters are, rounded up."""
     return -(-quarters // QUARTERS)
+
+
+class HiddenOutput(NamedTuple):
+    """Output that a model may have written without sending it: ``answers`` of them at the same time
+    for so many ``seconds``, at most ``most`` tokens together with what was sent."""
+
+    seconds: float = 0.0
+    answers: int = 1
+    most: int = 0
+
+
+NOTHING_HIDDEN = HiddenOutput()
+
+
+def interrupted_tokens(thoughts: int, text: int, hidden: HiddenOutput) -> int:
+    """Return the output tokens of an answer that was interrupted, whoever ended it.
+
+    ``thoughts`` and ``text`` are the tokens that were received before and since the text began.
+    Thoughts that were sent may be a summary, so the larger of them and the hidden output counts.
+    """
+    written = ceil(hidden.seconds * TOKENS_PER_SECOND) * hidden.answers
+    return max(thoughts + text, min(max(thoughts, written) + text, hidden.most))

@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proxy.estimate import text_quarters, value_quarters, whole_tokens
+from proxy.estimate import (
+    NOTHING_HIDDEN,
+    HiddenOutput,
+    interrupted_tokens,
+    text_quarters,
+    value_quarters,
+    whole_tokens,
+)
 from proxy.index import index_of
 from proxy.usage import MAX_TOKENS, Json, Source, Tokens, Usage, read_usage
 from proxy.words import MAX_ID, Word, word, word_of
 
 MAX_FINISHES = 128  # choices of one answer whose ends are noted
+TEXTS = frozenset({"content", "text", "refusal", "function_call", "tool_calls"})
 SPOKEN = frozenset({"content", "text", "reasoning_content", "refusal", "function_call"})
 
 TYPES_OF_PARTS = ("refusal", "text", "thinking")  # of a chat's content, where that is a list
@@ -52,6 +60,24 @@ def _choice_quarters(choice: dict[str, Any]) -> int:
         elif name in OTHERWISE:
             quarters += OTHERWISE[name](value)
     return quarters
+
+
+def _has_text(choices: list[Any]) -> bool:
+    """Return True if one of the choices has text or a tool call, and not only thoughts."""
+    for choice in choices:
+        message = choice.get("delta") or choice if type(choice) is dict else None
+        if type(message) is dict:
+            for name in TEXTS:
+                if message.get(name) and not _is_thought(message[name]):
+                    return True
+    return False
+
+
+def _is_thought(content: Any) -> bool:
+    """Return True for a list of parts that are all thoughts."""
+    return isinstance(content, list) and all(
+        isinstance(part, dict) and part.get("type") == "thinking" for part in content
+    )
 
 
 def _parts_quarters(value: Any) -> int:
@@ -109,7 +135,8 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 class Meter:
-    """Counts one leg's answer while it passes. Moments are monotonic seconds.
+    """Counts one leg's answer while it passes. Moments are monotonic seconds. ``text_at`` is that
+    of the first text of a stream that is no thought, before which ``thought_quarters`` came.
 
     ``usage`` in streams is cumulative, so the last valid one counts and none are added up. One that
     more text follows is not the last word. Of an answer in a form that is not known here ``find``
@@ -128,6 +155,8 @@ class Meter:
         "output_quarters",
         "reported",
         "reported_quarters",
+        "text_at",
+        "thought_quarters",
         "unsaid",
     )
 
@@ -140,7 +169,8 @@ class Meter:
         self.answer_model: Word | None = None
         self.first_token_at: float | None = None
         self.last_token_at: float | None = None
-        self.output_quarters = 0
+        self.text_at: float | None = None
+        self.output_quarters = self.thought_quarters = 0
         self.reported: Tokens | None = None
         self.reported_quarters = 0
         self.invalid_usage = 0
@@ -160,12 +190,21 @@ class Meter:
         if "choices" in data and type(data["choices"]) is list:
             size = self._choices(data["choices"], quarters)
             if size:
+                if self.text_at is None and not self.finish_reasons:
+                    self._begin(data["choices"], size, now)
                 self.output_quarters += size
                 self.last_token_at = now
-                if self.first_token_at is None:
-                    self.first_token_at = now
+                first = self.first_token_at
+                self.first_token_at = now if first is None else first
         if "usage" in data and data["usage"] is not None:
             self._report(read_usage(data["usage"]))
+
+    def _begin(self, choices: list[Any], size: int, now: float) -> None:
+        """Note the first text of a stream, or thoughts before it."""
+        if _has_text(choices[:MAX_FINISHES]):
+            self.text_at = now
+        else:
+            self.thought_quarters += size
 
     def _report(self, tokens: Tokens | None) -> None:
         if tokens is None:
@@ -199,13 +238,14 @@ class Meter:
         prompt_quarters: Callable[[], int],
         *,
         finished: bool,
-        hidden_tokens: Callable[[], int] = lambda: 0,
+        hidden_output: Callable[[], HiddenOutput] = lambda: NOTHING_HIDDEN,
     ) -> Usage:
         """Return what was used: as reported at the end of the answer, else by the estimate.
 
-        Of an answer that was not read to its end it is the larger of both, and no less than what
-        the model may have written without showing it, ``hidden_tokens``. What was reported before
-        more text came is no more than a lower bound either; its 0 for the prompt is no report.
+        Of an answer that was not read to its end it is the larger of both; the estimate includes
+        what the model may have written without sending it, ``hidden_output``. What was reported
+        before more text came is no more than a lower bound either; its 0 for the prompt is no
+        report.
         Of one that is not estimated nothing is known that was not reported, read to its end or not.
         """
         reported = self.reported
@@ -215,8 +255,10 @@ class Meter:
             return Usage(reported, "provider")
         completion = whole_tokens(self.output_quarters)
         if not finished:
+            thoughts = whole_tokens(self.thought_quarters)
+            written = interrupted_tokens(thoughts, completion - thoughts, hidden_output())
             larger = (reported or Tokens()).at_least(
-                whole_tokens(prompt_quarters()), min(max(completion, hidden_tokens()), MAX_TOKENS)
+                whole_tokens(prompt_quarters()), min(written, MAX_TOKENS)
             )
             return Usage(larger, "partial_estimate")
         known = reported or Tokens()

@@ -25,6 +25,7 @@ from proxy.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
+from proxy.estimate import HiddenOutput
 from proxy.frames import let_frames_go
 from proxy.frozen import frozen
 from proxy.meter import Meter
@@ -71,8 +72,8 @@ class Record:
     ``reported`` beyond the metrics; ``unreported`` counts those that were not since then. ``round``
     counts how often a guard has wanted another answer. ``plan`` is what was done, and ``decided``
     what policy had decided where a guard has led the call elsewhere. ``facts`` are what
-    ``summary.facts_of`` has worked out. ``hidden_tokens`` gives the
-    tokens that a model may have written for an attempt without showing any.
+    ``summary.facts_of`` has worked out. ``hidden_output`` returns what a model may have written for
+    an attempt without sending it.
     """
 
     ids: TraceIds
@@ -110,7 +111,7 @@ class Record:
     reported: bool = True
     unreported: int = 0
     sample_id: str = ""
-    hidden_tokens: Callable[[Attempt], int] | None = None
+    hidden_output: Callable[[Attempt], HiddenOutput] | None = None
     facts: CallFacts | None = None
 
     def __post_init__(self) -> None:
@@ -227,7 +228,7 @@ class Record:
         made = bill(
             attempt,
             call=self.call,
-            hidden_tokens=self.hidden_tokens,
+            hidden_output=self.hidden_output,
             moment=self.started_at,
         )
         if attempt.finished or self.ended is not None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.estimate import value_quarters
+from proxy.estimate import TOKENS_PER_SECOND, HiddenOutput, value_quarters
 from proxy.meter import MAX_FINISHES, Meter, answer_quarters
 from proxy.passed_usage import passed_tokens
-from proxy.usage import Tokens
+from proxy.usage import MAX_TOKENS, Tokens
 from proxy.words import MAX_ID, MAX_WORD
 
 ITEM = {
@@ -184,13 +184,23 @@ def test_of_an_answer_that_was_left_the_larger_of_report_and_estimate_is_booked(
     meter.feed(chunk(text="x" * 40), 1.0)
 
     def left(prompt: int, hidden: int) -> Tokens:
-        settled = meter.settle(lambda: prompt, finished=False, hidden_tokens=lambda: hidden)
+        hidden_output = HiddenOutput(hidden / TOKENS_PER_SECOND, most=9000)
+        settled = meter.settle(lambda: prompt, finished=False, hidden_output=lambda: hidden_output)
         assert settled.source == "partial_estimate"
         return settled.tokens
 
     assert left(40, 0) == Tokens(12, output=10)
     assert left(60, 0) == Tokens(15, output=10)
+    assert left(60, 50) == Tokens(15, output=60)
     assert left(60, 9000) == Tokens(15, output=9000)
+
+
+def test_hidden_output_is_no_more_than_any_usage_report_may_say() -> None:
+    hidden_output = HiddenOutput(seconds=1e6, answers=2**53, most=2**53)
+
+    settled = Meter().settle(lambda: 0, finished=False, hidden_output=lambda: hidden_output)
+
+    assert settled.tokens == Tokens(output=MAX_TOKENS)
 
 
 def test_usage_that_more_text_follows_is_no_more_than_a_lower_bound() -> None:
@@ -255,7 +265,7 @@ def test_a_stream_cut_anywhere_counts_as_the_whole_answer(
 
 
 def facts(meter: Meter) -> dict[str, Any]:
-    return {name: getattr(meter, name) for name in Meter.__slots__}
+    return {name: getattr(meter, name) for name in Meter.__slots__ if name != "text_at"}
 
 
 def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:

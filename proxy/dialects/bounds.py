@@ -183,9 +183,12 @@ def most_tokens(
 
     ``obeyed`` are the names that the server is known to obey. Where none of them is a bound, an
     answer may have ``unbounded`` tokens, as the server may not know the others; and also where one
-    is 0 and the server is not known to take that for none, as ``takes_zero`` says.
+    is 0 and the server is not known to take that for none, as ``takes_zero`` says. A budget of
+    thoughts in a group that the server obeys is part of the bound, as in Anthropic's ``thinking``;
+    any other may be beside it.
     """
-    longest, choices, thought, bounded = 0, 1, 0, False
+    longest, choices, bounded = 0, 1, False
+    thoughts = {False: 0, True: 0}  # by whether the bound of the answer includes them
     for path, group in groups(body):
         for field in COUNTED.intersection(group):
             value = group[field]
@@ -195,19 +198,30 @@ def most_tokens(
             if name in CHOICES:
                 choices = max(choices, value)
             elif name in BUDGETS:
-                thought = max(thought, value) if type(value) is int else thought
+                is_part = path[:-1] in obeyed
+                thoughts[is_part] = max(thoughts[is_part], value if type(value) is int else 0)
             elif name in BOUNDS and not (value > 0 or (takes_zero and is_bound(name, value))):
                 longest = max(longest, unbounded)
             else:
                 longest = max(longest, value)
                 bounded = bounded or (not path and name in BOUNDS and name in obeyed)
-    answer = longest if bounded else max(longest, unbounded)
-    return choices * (answer + thought)
+    included = thoughts[True]
+    answer = max(longest, included) if bounded else max(longest, unbounded) + included
+    return choices * (answer + thoughts[False])
 
 
 def most_answered(body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:
     """Return the most tokens that all answers to a request may have: see ``most_tokens``."""
     return most_tokens(body, obeyed, ASSUMED_TOKENS, takes_zero=takes_zero) * prompts_of(body)
+
+
+def answers_of(body: Json) -> int:
+    """Return how many answers a request makes a model write, those included that it drops."""
+    choices = 1
+    for _, group in groups(body):
+        for name in CHOICES.keys() & group.keys():
+            choices = max(choices, group[name] or 1)
+    return choices * prompts_of(body)
 
 
 def prompts_of(body: Json) -> int:

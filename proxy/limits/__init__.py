@@ -17,7 +17,7 @@ from proxy.errors import LimitStoreUnavailable, ProxyError
 from proxy.frozen import frozen
 from proxy.limits import economics
 from proxy.limits.backfill import Backfill
-from proxy.limits.claims import actuals, charges_of, claims_of, hidden_tokens, predicted
+from proxy.limits.claims import actuals, charges_of, claims_of, hidden_output, predicted
 from proxy.limits.stores.store import CounterStore
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.record import Record
@@ -57,7 +57,7 @@ class Admission:
         return found
 
     def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
-        record.hidden_tokens = partial(hidden_tokens, plan, call)
+        record.hidden_output = partial(hidden_output, plan, call)
         return Admitted(admission=self, plan=plan, call=call, record=record)
 
 

@@ -13,10 +13,16 @@ from collections.abc import Mapping, Sequence
 from proxy.attempts import Attempt
 from proxy.billing import Billing, BudgetCharge
 from proxy.dialects import DIALECTS
-from proxy.dialects.bounds import most_thought
+from proxy.dialects.bounds import answers_of, most_thought
 from proxy.dialects.upstream_request import parameters, translated
 from proxy.errors import BadField
-from proxy.estimate import NONE_KNOWN, body_quarters, whole_tokens
+from proxy.estimate import (
+    NONE_KNOWN,
+    NOTHING_HIDDEN,
+    HiddenOutput,
+    body_quarters,
+    whole_tokens,
+)
 from proxy.limits.most_expensive import highest_cost
 from proxy.record import Record
 from proxy.types import (
@@ -39,7 +45,6 @@ from proxy.usage import in_force
 A_USER = "\0user\0"  # stands in a scope for who calls: no name of the policy has such a character
 ONLY = (0,)  # the index of the model call of nearly every call
 Weights = dict[LimitKind, list[int]]
-WRITTEN_PER_SECOND = 50  # tokens: what models of today write, of a whole second
 
 
 def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
@@ -207,33 +212,22 @@ def _known_sizes(call: Call, body: Json) -> Mapping[str, int]:
     return {name: size for name, size in fields if body.get(name) is call.body.get(name)}
 
 
-def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
-    """Return the tokens that a model may have written for an attempt without showing any: for one
-    that reasons all that the call claims; for a whole answer that was given up, by its client or as
-    its time was over, as many as are written in that time; else none."""
+def hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOutput:
+    """Return what a model may have written for an attempt without sending it, from the request to
+    its first text, or to the end without one: thoughts, and all of an answer that is not streamed.
+    A stream of a model that does not reason hides nothing."""
     if call.head.passed is not None:
-        return 0
-    leg, reported = plan.model_calls[attempt.leg], attempt.meter.reported
-    changes = leg.changes_for(attempt.target)
-    body = parameters(call, attempt.target, changes)
-    reported_thought = reported is not None and reported.reasoning
-    if reported_thought or reasons(attempt.target.model, body) or most_thought(body):
-        most = MOST
-    else:
-        most = 0 if _streams(call, attempt.target) else _unseen(attempt)
-    return min(most, attempt.most_answered)
-
-
-def _streams(call: Call, target: Target) -> bool:
-    """True if what a target writes is seen as it is written."""
-    return call.stream and DIALECTS[target.upstream.dialect].server.streams
-
-
-def _unseen(attempt: Attempt) -> int:
-    """Return the tokens of a whole answer that may have been written before it was given up."""
-    if attempt.sent is None or attempt.ended is None or not attempt.is_given_up:
-        return 0
-    return int(attempt.ended - attempt.sent) * WRITTEN_PER_SECOND
+        return NOTHING_HIDDEN
+    leg, meter = plan.model_calls[attempt.leg], attempt.meter
+    body = parameters(call, attempt.target, leg.changes_for(attempt.target))
+    if call.stream and DIALECTS[attempt.target.upstream.dialect].server.streams:
+        reported_thought = meter.reported is not None and meter.reported.reasoning
+        if not (reported_thought or reasons(attempt.target.model, body) or most_thought(body)):
+            return NOTHING_HIDDEN
+    sent = attempt.started if attempt.sent is None else attempt.sent
+    until = attempt.ended if meter.text_at is None else meter.text_at
+    seconds = 0.0 if until is None else max(0.0, until - sent)
+    return HiddenOutput(seconds, answers_of(body), attempt.most_answered)
 
 
 def charges_of(decided: Outcome, used: Sequence[int]) -> list[BudgetCharge]:

@@ -25,6 +25,7 @@ import aiohttp
 import orjson
 import pytest
 
+from proxy.estimate import HiddenOutput
 from tests.adversary.others import Loop, upstream_aside
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, hang, legacy, response
@@ -252,7 +253,7 @@ async def test_what_a_large_call_may_cost_unseen_is_known_before_it_is_left(
         assert await ask(f"{proxy.url}/v1/chat/completions", raw) == 408
         [record] = await proxy.sink.wait()
 
-    told: list[int] = []
-    assert lines(lambda: told.extend(map(record.hidden_tokens, record.attempts))) < 500
-    assert told == [7]
+    hidden: list[HiddenOutput] = []
+    assert lines(lambda: hidden.extend(map(record.hidden_output, record.attempts))) < 500
+    assert [(output.answers, output.most) for output in hidden] == [(1, 7)]
     assert [bill.usage.tokens.output for bill in record.billing.bills] == [7]

@@ -27,7 +27,7 @@ from tests.test_pipeline import BEARER
 
 Client = aiohttp.ClientSession
 Way = Callable[[Client, ScriptedUpstream], Awaitable[None]]
-BODY = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}  # 10 tokens of a prompt
+BODY = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 1}  # 10 tokens of a prompt
 LIMITS = "limits: [{name: month, usd: 900 per month}]"
 GUARD = "policies: {{looked: {{output: [{{guard: keywords, words: [hippo], action: {}}}]}}}}"
 
@@ -87,7 +87,7 @@ async def gone_before_head(client: Client, upstream: ScriptedUpstream) -> None:
 
 async def out_of_its_own_time(client: Client, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
-    await call(client, inference_timeout=1.1)
+    await call(client, inference_timeout=1.1, max_tokens=20)
 
 
 async def gone_before_head_of_a_stream(client: Client, upstream: ScriptedUpstream) -> None:
@@ -113,7 +113,7 @@ async def gone_midway_after_more(client: Client, upstream: ScriptedUpstream) -> 
 
 async def gone_from_one_that_reasons(client: Client, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(begun())
-    await leave_midway(client, reasoning_effort="high")
+    await leave_midway(client, reasoning_effort="high", max_tokens=11)
 
 
 async def gone_from_two(client: Client, upstream: ScriptedUpstream) -> None:
@@ -262,14 +262,14 @@ WAYS: dict[Way, Expected] = {
     whole: Expected((GOOD,)),
     streamed: Expected((GOOD,)),
     early_usage_only: Expected((Row("first", "partial_estimate", 60_000, "useful", None),)),
-    gone_before_head: Expected((left(20),)),
+    gone_before_head: Expected((left(20 + 4),)),  # a token at least of an answer that is whole
     out_of_its_own_time: Expected((left(20 + 80),)),  # 50 tokens in a second, of 20 at the most
     gone_before_head_of_a_stream: Expected((left(20),)),
     gone_midway: Expected((left(20 + 40),)),
     gone_midway_after_usage_0: Expected((left(20 + 40),)),
     gone_midway_after_more: Expected((left(24 + 60),)),
-    gone_from_one_that_reasons: Expected((left(22 + 80),)),  # 20 tokens were allowed
-    gone_from_two: Expected((left(20), left(20)._replace(why="hedge")), HEDGE),
+    gone_from_one_that_reasons: Expected((left(22 + 44),)),  # 11 tokens were allowed
+    gone_from_two: Expected((left(24), left(24)._replace(why="hedge")), HEDGE),
     cut: Expected((Row("first", "partial_estimate", 60_000, "abandoned", "upstream_broke"),)),
     at_fault: Expected((Row("first", "none", None, "abandoned", None),)),
     at_fault_midway: Expected((Row("first", "partial_estimate", 60_000, "abandoned", "refused"),)),
@@ -284,13 +284,13 @@ WAYS: dict[Way, Expected] = {
     ),
     garbled: Expected(
         (
-            Row("first", "partial_estimate", 20_000, "retried", "retry"),
+            Row("first", "partial_estimate", 24_000, "retried", "retry"),
             GOOD._replace(why="fallback"),
         )
     ),
     hedged: Expected(
         (
-            Row("first", "partial_estimate", 20_000, "abandoned", "hedge"),
+            Row("first", "partial_estimate", 24_000, "abandoned", "hedge"),
             GOOD._replace(why="hedge"),
         ),
         HEDGE,
@@ -319,9 +319,9 @@ WAYS: dict[Way, Expected] = {
     ),
     asked_again_after_an_answer_in_part: Expected(
         (
-            Row("first", "partial_estimate", 20_000, "retried", "retry"),
+            Row("first", "partial_estimate", 24_000, "retried", "retry"),
             Row("fallback", "provider", 22_000, "blocked", "guard"),
-            Row("guard", "partial_estimate", 20_000, "retried", "retry"),
+            Row("guard", "partial_estimate", 24_000, "retried", "retry"),
             GOOD._replace(why="fallback"),
         ),
         LOOKED,
@@ -329,9 +329,9 @@ WAYS: dict[Way, Expected] = {
     ),
     asked_again_after_a_hedge: Expected(
         (
-            Row("first", "partial_estimate", 20_000, "abandoned", "hedge"),
+            Row("first", "partial_estimate", 24_000, "abandoned", "hedge"),
             Row("hedge", "provider", 22_000, "blocked", "guard"),
-            Row("guard", "partial_estimate", 20_000, "abandoned", "hedge"),
+            Row("guard", "partial_estimate", 24_000, "abandoned", "hedge"),
             GOOD._replace(why="hedge"),
         ),
         f"{LOOKED}\n    {HEDGE}",

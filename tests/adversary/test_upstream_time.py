@@ -35,6 +35,7 @@ EVENTS = [piece(event(each)) for each in legacy_events(" Par", "is.")]
 END = piece(event(b"[DONE]")) + b"0\r\n\r\n"
 WORDS = "x" * 40
 PROMPT_COST = 10 * 150  # a quarter of the characters
+TOKEN_COST = 600
 
 
 @asynccontextmanager
@@ -118,12 +119,13 @@ async def test_what_times_out_after_the_upstream_had_it_is_estimated_and_booked(
 ) -> None:
     upstream.answer_with(hang())
     async with under(tmp_path, upstream, "total: 100ms") as (proxy, client):
-        status, said = await ask(client)
+        status, said = await ask(client, max_tokens=1)
         [record] = await proxy.sink.wait()
 
     assert (status, said["error"]["code"]) == (504, "upstream_total_timeout")
-    assert (record.billing.cost, record.billing.source) == (PROMPT_COST, "partial_estimate")
-    assert record.billing.lost == PROMPT_COST
+    cost = PROMPT_COST + TOKEN_COST
+    assert (record.billing.cost, record.billing.source) == (cost, "partial_estimate")
+    assert record.billing.lost == cost
 
 
 async def test_a_target_that_used_up_its_time_leaves_the_next_one_its_own(
@@ -131,12 +133,12 @@ async def test_a_target_that_used_up_its_time_leaves_the_next_one_its_own(
 ) -> None:
     upstream.by_model = {"primary": hang()}
     async with under(tmp_path, upstream, "total: 200ms") as (proxy, client):
-        status, _ = await ask(client, "resilient")
+        status, _ = await ask(client, "resilient", max_tokens=1)
         [record] = await proxy.sink.wait()
 
     assert status == 200
     assert [each.error for each in record.attempts] == ["upstream_total_timeout", None]
-    assert record.billing.lost == PROMPT_COST
+    assert record.billing.lost == PROMPT_COST + TOKEN_COST
 
 
 def pondering(comments: int, every: float) -> Script:

@@ -9,6 +9,7 @@ import pytest
 from proxy.dialects.bounds import (
     MOST,
     NUMBERS,
+    answers_of,
     check_groups,
     checked_fields,
     groups,
@@ -18,7 +19,7 @@ from proxy.dialects.bounds import (
 from proxy.dialects.openai import CHAT, COMPLETIONS
 from proxy.errors import BadField
 
-KNOWN = frozenset({"max_tokens", "max_completion_tokens"})
+KNOWN = frozenset({"max_tokens", "max_completion_tokens", "thinking"})
 UNBOUNDED = 1024
 
 
@@ -43,10 +44,32 @@ UNBOUNDED = 1024
         ({"max_tokens": 5, "n": 3, "best_of": 4}, 20),
         ({"max_tokens": 5, "best_of": 0}, 5),
         ({"max_tokens": 5, "extra_body": {"options": {"n": 3}}}, 15),
+        ({"max_tokens": 5, "thinking_budget": 2}, 7),
+        ({"max_tokens": 5, "thinking": {"budget_tokens": 2}}, 5),
+        ({"max_tokens": 5, "thinking": {"budget_tokens": 9}}, 9),
+        ({"thinking": {"budget_tokens": 2}}, UNBOUNDED + 2),
+        ({"max_tokens": 5, "extra_body": {"thinking": {"budget_tokens": 2}}}, 7),
+        ({"max_tokens": 5, "reasoning": {"max_tokens": 2}}, 7),
     ],
 )
 def test_the_most_is_the_largest_that_any_server_may_obey(body: dict[str, Any], most: int) -> None:
     assert most_tokens(body, KNOWN, UNBOUNDED) == most
+
+
+@pytest.mark.parametrize(
+    ("body", "answers"),
+    [
+        ({}, 1),
+        ({"n": None}, 1),
+        ({"n": 0}, 1),
+        ({"n": 3, "best_of": 5}, 5),
+        ({"extra_body": {"options": {"n": 3}}}, 3),
+        ({"prompt": "Hi"}, 1),
+        ({"prompt": ["Hi", "Ho"], "n": 3}, 6),
+    ],
+)
+def test_answers_of_a_request_are_counted(body: dict[str, Any], answers: int) -> None:
+    assert answers_of(body) == answers
 
 
 def test_groups_of_options_are_found_within_one_another() -> None:

@@ -9,7 +9,7 @@ import signal
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_FSIZE, prlimit
 from typing import Any
@@ -32,10 +32,10 @@ from tests.doubles import (
     stream,
 )
 from tests.ledger.kept import kept, ledgered, until
-from tests.test_pipeline import BEARER, ROUTES, leave_midway, leave_unanswered
+from tests.test_pipeline import BEARER, PROMPT, ROUTES, leave_midway, leave_unanswered
 from tests.upstream.test_retries import scraped
 
-ROUTE = ROUTES["openai"]
+ROUTE = replace(ROUTES["openai"], said={**PROMPT, "max_tokens": 1})
 Client = aiohttp.ClientSession
 Way = Callable[[Client, ScriptedUpstream], Awaitable[None]]
 
@@ -166,7 +166,7 @@ WAYS: dict[Way, Expected] = {
     garbled: Expected(
         "success",
         (
-            ("first", "partial_estimate", 20, 0, "retried"),
+            ("first", "partial_estimate", 24, 0, "retried"),
             ("fallback", "provider", 22, 1, "useful"),
         ),
     ),
@@ -178,7 +178,7 @@ WAYS: dict[Way, Expected] = {
     hedge: Expected(
         "success",
         (
-            ("first", "partial_estimate", 20, 0, "abandoned"),
+            ("first", "partial_estimate", 24, 0, "abandoned"),
             ("hedge", "provider", 22, 1, "useful"),
         ),
         "hedge: {after: 20ms}",
@@ -192,7 +192,7 @@ WAYS: dict[Way, Expected] = {
         "policy: again",
         AGAIN,
     ),
-    gone_before: Expected("client_abort", (("first", "partial_estimate", 12, 0, "abandoned"),)),
+    gone_before: Expected("client_abort", (("first", "partial_estimate", 16, 0, "abandoned"),)),
     gone_midway: Expected("client_abort", (("first", "partial_estimate", 20, 1, "abandoned"),)),
     cut_stream: Expected("upstream_error", (("first", "partial_estimate", 20, 1, "abandoned"),)),
     several: Expected("success", (GOOD, FAILED)),

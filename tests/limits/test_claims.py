@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from proxy.dialects.bounds import ASSUMED_TOKENS
+from proxy.estimate import NOTHING_HIDDEN, HiddenOutput
 from proxy.guardrails.kinds.length import Length
-from proxy.limits.claims import actuals, claims_of, estimated, hidden_tokens
+from proxy.limits.claims import actuals, claims_of, estimated, hidden_output
 from proxy.limits.kinds import KINDS
 from proxy.meter import Meter
 from proxy.policy.review.sample_call import suppose
@@ -20,7 +21,7 @@ from proxy.types import Call, Changes, Chunk, ModelCall, Plan, ScopedLimit, Targ
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from proxy.usage import Price
-from tests.doubles import legacy, usage
+from tests.doubles import legacy, legacy_events, usage
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 CHEAP, DEAR = (
@@ -153,46 +154,27 @@ def recorded(call: Call, *, price: bool = True) -> Record:
     return record
 
 
-def test_one_that_reasons_may_have_written_all_that_it_claims_unseen() -> None:
-    call, more = asked(prompt="x" * 40, max_tokens=20), {"reasoning_effort": "low"}
-    record = recorded(call)
-    [attempt] = record.attempts
+def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
+    call = asked(prompt="x" * 40, max_tokens=20, n=3, stream=True)
+    [attempt] = recorded(call).attempts
+    attempt.meter = Meter()
+    attempt.sent, attempt.ended = 100.0, 103.5
+    hidden = HiddenOutput(3.5, answers=3, most=60)
 
-    assert hidden_tokens(plan(), call, attempt) == 0
-    assert hidden_tokens(plan(), asked(prompt="x" * 40, max_tokens=20, **more), attempt) == 20
-    attempt.target = replace(CHEAP, model="o3-mini")
-    assert hidden_tokens(plan(), call, attempt) == 20
+    assert hidden_output(plan(), call, attempt) == NOTHING_HIDDEN
+    for more in ({"reasoning_effort": "low"}, {"thinking_budget": 9}, {"stream": False}):
+        other = asked(**{**call.body, "stream": True, **more})
+        assert hidden_output(plan(), other, attempt) == hidden
+    multimodel = replace(UP, dialect="multimodel")  # never streams
+    for target in (replace(CHEAP, model="o3-mini"), replace(CHEAP, upstream=multimodel)):
+        attempt.target = target
+        assert hidden_output(plan(), call, attempt) == hidden
     attempt.target = CHEAP
     details = {"reasoning_tokens": 1}
     attempt.meter.feed({"usage": usage(5, 3) | {"completion_tokens_details": details}}, 0.0)
-    assert hidden_tokens(plan(), call, attempt) == 20
-
-
-@pytest.mark.parametrize(
-    ("seconds", "error", "tokens"),
-    [
-        (0.9, "cancelled", 0),
-        (1.0, "cancelled", 50),
-        (3.5, "cancelled", 150),
-        (99, "cancelled", 200),
-        (3.5, "request_timeout", 150),
-        (3.5, "upstream_total_timeout", 150),
-        (3.5, None, 0),
-        (3.5, "upstream_broke", 0),
-    ],
-)
-def test_of_a_whole_call_that_was_given_up_what_may_have_been_written_by_then_counts(
-    seconds: float, error: str | None, tokens: int
-) -> None:
-    call = asked(prompt="x" * 40, max_tokens=200)
-    [attempt] = recorded(call).attempts
-    attempt.sent, attempt.ended, attempt.error = 100.0, 100.0 + seconds, error
-
-    assert hidden_tokens(plan(), call, attempt) == tokens
-    streamed = asked(prompt="x" * 40, max_tokens=200, stream=True)
-    assert hidden_tokens(plan(), streamed, attempt) == 0
-    attempt.target = replace(CHEAP, upstream=replace(UP, dialect="multimodel"))  # never streams
-    assert hidden_tokens(plan(), streamed, attempt) == tokens
+    assert hidden_output(plan(), call, attempt) == hidden
+    attempt.meter.feed(legacy_events("Hi")[0], 102.0)
+    assert hidden_output(plan(), call, attempt) == hidden._replace(seconds=2.0)
 
 
 def test_what_was_used_is_known_in_the_end() -> None:

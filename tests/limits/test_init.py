@@ -167,7 +167,7 @@ WAYS: dict[str, tuple[Any, dict[str, Any], int]] = {
     "refused upstream": (answer({}, 400), {}, 0),
     "failed upstream": (answer({}, 500), {}, 0),
     "cut before its head": (cut_before_head(), {}, 0),
-    "garbled": (answer(b"{"), {}, 10),
+    "garbled": (answer(b"{"), {"max_tokens": 1}, 11),
     "cut in the middle": (
         stream(legacy_events("y" * 40), cut_after=1),
         {"stream": True},

@@ -1,0 +1,288 @@
+"""An interrupted answer is booked by what was seen of it and by the time that the model had."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.app.context import new_record
+from proxy.limits.claims import estimated, hidden_output
+from proxy.policy.review.sample_call import suppose
+from proxy.record import Record
+from proxy.types import Call, ModelCall, Plan, Target, Upstream
+from tests.conftest import running_proxy, world
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    event,
+    head,
+    message,
+    piece,
+    response,
+)
+from tests.test_pipeline import BEARER
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+HI = [{"role": "user", "content": "Hi"}]
+SENT_AT = 100.0
+LIMIT = 32_000  # what Claude Code allows with each call
+
+
+@dataclass(frozen=True)
+class Api:
+    """An API of clients and upstreams. ``thinking`` are fields that make a model think."""
+
+    path: str
+    body: dict[str, Any]
+    bound: str
+    thinking: tuple[dict[str, Any], ...]
+    dialect: str = "openai"
+    endpoint: Any = None
+    answers: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def target(self) -> Target:
+        upstream = Upstream("up", self.dialect, "http://127.0.0.1:9")
+        return Target(upstream, "m", self.endpoint)
+
+    def call(self, **more: Any) -> Call:
+        return suppose({"model": "m", **self.body, self.bound: LIMIT, **more}, {}, AT, self.path)
+
+
+SEVERAL = ({"n": 5}, {"n": 2, "best_of": 5})
+APIS = {
+    "legacy": Api(
+        "/v1/completions",
+        {"prompt": "Hi"},
+        "max_tokens",
+        ({"reasoning_effort": "high"},),
+        endpoint="completions",
+        answers=(*SEVERAL, {"prompt": ["Hi"] * 5}),
+    ),
+    "chat": Api(
+        "/v1/chat/completions",
+        {"messages": HI},
+        "max_completion_tokens",
+        ({"reasoning_effort": "high"},),
+        endpoint="chat",
+        answers=SEVERAL[:1],
+    ),
+    "messages": Api(
+        "/v1/messages",
+        {"messages": HI},
+        "max_tokens",
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}},),
+        dialect="anthropic",
+    ),
+    "responses": Api(
+        "/v1/responses",
+        {"input": "Hi"},
+        "max_output_tokens",
+        ({"reasoning": {"effort": "high"}},),
+        endpoint="responses",
+    ),
+}
+ENDS = (
+    "cancelled",
+    "guard_blocked",
+    "request_timeout",
+    "upstream_broke_off",
+    "upstream_total_timeout",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was seen of an answer, and the output tokens that are booked.
+
+    ``thoughts`` and ``text`` are the tokens that were shown, ``text_after`` and ``ended_after`` the
+    seconds from the request to the first text and to the end.
+    """
+
+    booked: int
+    ended_after: float
+    thoughts: int = 0
+    text: int = 0
+    text_after: float = 0.0
+
+
+THINKING_STREAM = (
+    Case(0, ended_after=0.0),
+    Case(13, ended_after=0.25),
+    Case(1000, ended_after=20),
+    Case(LIMIT, ended_after=10_000),
+    Case(101, text=1, text_after=2, ended_after=2.25),
+    Case(101, text=1, text_after=2, ended_after=600),  # nothing is hidden after the first text
+    Case(400, thoughts=400, ended_after=2),
+    Case(500, thoughts=400, ended_after=10),  # a summary of longer thoughts
+    Case(410, thoughts=400, text=10, text_after=2, ended_after=9),
+    Case(LIMIT, text=9, text_after=10_000, ended_after=10_001),
+    Case(LIMIT + 9, text=LIMIT + 9, text_after=1, ended_after=2),  # what was seen was written
+)
+PLAIN_STREAM = (
+    Case(0, ended_after=20),
+    Case(10, text=10, text_after=2, ended_after=20),
+    Case(400, thoughts=400, ended_after=20),
+)
+WHOLE = (
+    Case(0, ended_after=0.0),
+    Case(1, ended_after=2**-10),
+    Case(44, ended_after=0.875),
+    Case(175, ended_after=3.5),
+    Case(LIMIT, ended_after=10_000),
+)
+
+
+def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
+    """A call whose answer has broken off."""
+    target = api.target
+    record = replace(new_record(), now=lambda: SENT_AT)
+    record.call, record.ended = call, SENT_AT + case.ended_after
+    plan = Plan("1", "key", "chat", {}, (ModelCall("m", (target,)),))
+    record.hidden_output = lambda attempt: hidden_output(plan, call, attempt)
+    attempt = record.attempt(target, 0, "s")
+    attempt.sent = attempt.began = SENT_AT
+    attempt.ended, attempt.error = record.ended, error
+    _, attempt.most_answered = estimated(call, target) or (0, 0)
+    if case.thoughts:
+        delta: dict[str, Any] = {"reasoning_content": "x" * 4 * case.thoughts}
+        attempt.meter.feed({"choices": [{"index": 0, "delta": delta}]}, SENT_AT + 0.1)
+    if case.text:
+        delta = {"content": "y" * 4 * case.text}
+        choices = [{"index": 0, "delta": delta}]
+        attempt.meter.feed({"choices": choices}, SENT_AT + case.text_after)
+    record.serve(0, attempt)
+    return record
+
+
+def booked(record: Record) -> int:
+    assert record.billing.source == "partial_estimate"
+    return record.billing.tokens.output
+
+
+@pytest.mark.parametrize("error", ENDS)
+@pytest.mark.parametrize("api", APIS.values(), ids=APIS.keys())
+def test_interrupted_output_is_bounded_by_time_and_by_the_request(api: Api, error: str) -> None:
+    for thinking in api.thinking:
+        for case in THINKING_STREAM:
+            record = interrupted(api, api.call(stream=True, **thinking), case, error)
+            assert booked(record) == case.booked, (thinking, case)
+        for case in WHOLE:
+            record = interrupted(api, api.call(**thinking), case, error)
+            assert booked(record) == case.booked, (thinking, case)
+    for case in PLAIN_STREAM:
+        record = interrupted(api, api.call(stream=True), case, error)
+        assert booked(record) == case.booked, case
+    for case in WHOLE:
+        record = interrupted(api, api.call(), case, error)
+        assert booked(record) == case.booked, case
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=APIS.keys())
+def test_each_of_several_answers_is_written_at_its_own_pace(api: Api) -> None:
+    for several in api.answers:
+        for case in WHOLE[:-1]:
+            record = interrupted(api, api.call(**several), case, "cancelled")
+            assert booked(record) == 5 * case.booked
+
+
+WORD = "x" * 8  # two tokens
+CHAT_WORD = {"id": "c", "choices": [{"index": 0, "delta": {"content": WORD}}]}
+FIRST_EVENTS: dict[str, tuple[Any, ...]] = {
+    "chat": (CHAT_WORD,),
+    "messages": (
+        {"type": "message_start", "message": {**message(stop_reason=None), "content": []}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": WORD},
+        },
+    ),
+    "responses": (
+        {"type": "response.created", "response": response(status="in_progress", output=[])},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {"id": "m", "type": "message", "role": "assistant", "content": []},
+        },
+        {
+            "type": "response.output_text.delta",
+            "item_id": "m",
+            "output_index": 0,
+            "content_index": 0,
+            "delta": WORD,
+        },
+    ),
+}
+"""What an upstream streams up to its first word."""
+MODELS = {"chat": "search-answers", "messages": "via-anthropic", "responses": "responses-only"}
+
+
+def first_word(api: str, *, cuts: bool) -> Script:
+    """Stream one word, then break the connection, or say no more."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+        for each in FIRST_EVENTS[api]:
+            await wire.send(piece(event(each)))
+        if cuts:
+            wire.cut()
+        else:
+            await asked.closed.wait()
+
+    return script
+
+
+async def close_after_first_word(response: aiohttp.ClientResponse) -> None:
+    raw = b""
+    while WORD.encode() not in raw:
+        raw += await response.content.readany()
+    response.close()
+
+
+async def read_to_end(response: aiohttp.ClientResponse) -> None:
+    with suppress(aiohttp.ClientError):
+        await response.read()
+
+
+Interrupt = Callable[[aiohttp.ClientResponse], Awaitable[None]]
+INTERRUPTS: dict[str, tuple[Interrupt, bool, dict[str, str]]] = {
+    "client leaves": (close_after_first_word, False, {}),
+    "client allows no more time": (read_to_end, False, {"x-litellm-timeout": "0.3"}),
+    "upstream breaks off": (read_to_end, True, {}),
+}
+
+
+@pytest.mark.parametrize("end", INTERRUPTS)
+@pytest.mark.parametrize("api", FIRST_EVENTS)
+async def test_stream_of_a_thinking_model_is_not_booked_at_its_bound(
+    api: str, end: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    interrupt, cuts, headers = INTERRUPTS[end]
+    upstream.answer_with(first_word(api, cuts=cuts))
+    declared = APIS[api]
+    body = {**declared.body, declared.bound: 128_000, **declared.thinking[0]}
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER | headers) as client,
+    ):
+        body |= {"model": MODELS[api], "stream": True}
+        async with client.post(declared.path, json=body) as answered:
+            await interrupt(answered)
+        [record] = await proxy.sink.wait()
+
+    [attempt] = record.attempts
+    assert record.outcome != "success"
+    assert record.billing.source == "partial_estimate"
+    assert 2 < record.billing.tokens.output <= 2 + ceil(50 * (attempt.ended - attempt.sent))
