@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -15,6 +16,7 @@ TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text()
 FIRST = (TOP / "docs" / "first-folder.md").read_text()
 COOKBOOK = (TOP / "docs" / "cookbook.md").read_text()
+MIGRATING = (TOP / "docs" / "migrating.md").read_text()
 OTHERS = ("BEDROCK", "GEMINI", "MISTRAL", "GROQ", "XAI", "DEEPSEEK", "TOGETHER", "OPENROUTER")
 PROVIDERS = ("OPENAI", "AZURE_OPENAI", "ANTHROPIC", "FIREWORKS", *OTHERS)
 SECRETS = {"HF_TOKEN": "hf-1", **{f"{name}_API_KEY": "sk-1" for name in PROVIDERS}}
@@ -107,6 +109,17 @@ def test_every_recipe_loads_and_its_cases_pass(title: str, tmp_path: Path) -> No
     assert "good, revision" in checked
     assert "warning" not in checked
     assert ", 0 failed" in tested, tested
+
+
+def test_migrating_shows_what_migrate_writes(tmp_path: Path) -> None:
+    (config,) = blocks(MIGRATING, "yaml config.yaml")
+    (deployment,) = blocks(MIGRATING, "yaml")
+    (tmp_path / "config.yaml").write_text(config)
+
+    headrace("migrate", "litellm", str(tmp_path / "config.yaml"), str(tmp_path / "policies"))
+    written = yaml.safe_load((tmp_path / "policies" / "deployments.yaml").read_text())
+
+    assert yaml.safe_load(deployment).items() <= written["deployments"].items()
 
 
 def test_the_glossary_is_short_in_order_and_names_what_is_there() -> None:
