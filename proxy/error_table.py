@@ -1,5 +1,7 @@
-"""What a client reads of each error: codes, statuses and types, of which the page of errors and the
-labels of metrics are made. ``errors.py`` and ``wire_errors.py`` have the classes.
+"""Table of all errors that a client can receive, with their codes, statuses and types.
+
+``docs/errors.md`` and metric labels are built from it. The classes are in ``errors.py`` and
+``wire_errors.py``.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from proxy.errors import ProxyError
 
 
 class ErrorRow(NamedTuple):
-    """A class of errors, and for the page what the class alone does not say: where nothing is
-    given, its own status, type and first sentence hold. ``alike`` are classes that clients cannot
-    tell from it."""
+    """One row of the page: an error class, and what the page shows instead of its attributes.
+
+    ``alike`` are classes that a client cannot distinguish from it.
+    """
 
     error: type[ProxyError]
     alike: tuple[type[ProxyError], ...] = ()
@@ -28,7 +31,7 @@ class ErrorRow(NamedTuple):
 
 
 ERROR_TABLE = (
-    ErrorRow(ProxyError, when="A fault of the proxy's own; the message has the request's number."),
+    ErrorRow(ProxyError),
     ErrorRow(errors.BadRequest),
     ErrorRow(errors.BadField, status="400, Scale 422"),
     ErrorRow(errors.Unauthorized),
@@ -38,8 +41,7 @@ ERROR_TABLE = (
         alike=(errors.UpstreamDenied,),
         status="400, Portkey 446",
         types=("`invalid_request_error`", "Portkey `hooks_failed`"),
-        when="A guard found what the policy does not let pass, in the question or in the answer; "
-        "or a guard of the upstream denied the call.",
+        when="A guard of the policy or of the upstream blocked the request or the response.",
     ),
     ErrorRow(errors.GuardUnavailable),
     ErrorRow(errors.NotFound, alike=(errors.PathNotFound,)),

@@ -1,8 +1,9 @@
-"""Every reason for which a call may end early: ``Refused`` is the client's doing, ``UpstreamError``
-the provider's, others are the proxy's own. Those for how a request is written on the wire stand in
-``wire_errors.py``; ``error_table.py`` says what a client reads of each.
+"""Errors that end a call.
 
-Messages are written for the client: they never hold a key, a prompt or an answer.
+``Refused`` is caused by the client, ``UpstreamError`` by the provider, any other by the proxy.
+``wire_errors.py`` has the errors of HTTP framing, ``error_table.py`` the codes of all errors. The
+first line of each docstring is a row of ``docs/errors.md``. Messages are for the client, and never
+contain a key, a prompt or a response.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Lapse = Literal["missing", "unknown", "expired", "revoked"]
 
 
 class UpstreamFinding(NamedTuple):
-    """What one detector of an upstream says of one call; an error may be all that comes with it."""
+    """Result of one detector of an upstream for one call. An error can carry it, too."""
 
     stage: Literal["input", "output"]
     detector: str
@@ -25,23 +26,24 @@ class UpstreamFinding(NamedTuple):
 
 
 class ProxyError(Exception):
-    """A call ends here; ``dialects`` renders it once, in the client's own form.
+    """An internal error of the proxy. The message contains the request id.
 
-    ``code`` is a stable metric label, ``param`` the field at fault. ``should_retry`` is for SDKs,
-    whose own guess by the status is wrong. ``proxy.words`` bounds messages and parameters.
-    ``usage`` is what an upstream says to have used all the same, in OpenAI's form.
+    ``summary`` is the message if none is given, ``code`` a stable metric label, ``param`` the field
+    at fault. ``should_retry`` corrects SDKs that decide by the status. ``usage`` is what the
+    upstream charges for the failed call, in OpenAI's form.
     """
 
+    summary = "The proxy failed"
     status: int = 500
     code: str = "internal_error"
     type: str = "server_error"
-    final: bool = False  # True where another target fares no better
+    final: bool = False  # no other target can serve the call
     should_retry: bool | None = None
     upstream_code: str | None = None
     upstream_type: str | None = None
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
-        self.message = message[:MAX_TEXT]
+    def __init__(self, message: str = "", *, param: str | None = None) -> None:
+        self.message = message[:MAX_TEXT] or f"{self.summary}."
         super().__init__(self.message)
         self.param = None if param is None else param[:MAX_ID]
         self.retry_after_s: float | None = None
@@ -50,17 +52,17 @@ class ProxyError(Exception):
 
     @property
     def client_code(self) -> str:
-        """What a client reads as the code of the error; it may be an upstream's own word."""
+        """Code in the response body. It may be the upstream's."""
         return self.upstream_code or self.code
 
     @property
     def client_type(self) -> str:
-        """What a client reads as the type of the error; it may be an upstream's own word."""
+        """Type in the response body. It may be the upstream's."""
         return self.upstream_type or self.type
 
 
 class Refused(ProxyError):
-    """The client's doing: another attempt with the same request fails the same way."""
+    """The proxy refuses the request. The same request fails again."""
 
     status = 400
     code = "bad_request"
@@ -68,11 +70,11 @@ class Refused(ProxyError):
 
 
 class BadRequest(Refused):
-    """The request cannot be understood."""
+    """The request is malformed."""
 
 
 class BadField(BadRequest):
-    """One named field has a wrong type, a value out of its range, or does not fit another."""
+    """A field has a wrong type, an invalid value, or conflicts with another field."""
 
     code = "invalid_value"
 
@@ -82,26 +84,23 @@ class BadField(BadRequest):
 
 
 class Unauthorized(Refused):
-    """No virtual key that counts: the same words for all; operators see which, and its name.
-
-    A client that sends none where it is read is told where that is.
-    """
+    """The virtual key is missing, unknown, expired or revoked. The log says which."""
 
     status = 401
     code = "invalid_api_key"
     type = "authentication_error"
 
     def __init__(self, lapse: Lapse = "missing", key: str | None = None) -> None:
-        super().__init__("The virtual key is missing or not valid.")
+        super().__init__("The virtual key is missing or invalid.")
         self.lapse, self.key = lapse, key
 
     def add(self, hint: str) -> None:
-        """Add to the message where a key seems to be, and where it should be."""
+        """Add where the client should send the key."""
         self.message = f"{self.message} {hint}".rstrip()
 
 
 class RefusedByRule(Refused):
-    """A rule of the policy says no, in its own words and with its own status."""
+    """A rule of the policy refuses the call. The rule sets message and status."""
 
     status = 403
     code = "refused_by_policy"
@@ -113,8 +112,10 @@ class RefusedByRule(Refused):
 
 
 class GuardBlocked(Refused):
-    """A guard found what the policy does not let pass, in the question or in the answer.
-    ``guard`` is the rule's name and ``kind`` what was found: of a closed set, never a text."""
+    """A guard blocked the request or the response.
+
+    ``guard`` is the name of the rule, ``kind`` the kind of finding, never a text.
+    """
 
     status = 400
     code = "guardrail_blocked"
@@ -125,7 +126,7 @@ class GuardBlocked(Refused):
 
 
 class GuardUnavailable(GuardBlocked):
-    """A guard that must not let a text pass is late, not ready, or its service is away."""
+    """A guard with ``on_error: closed`` timed out, is not ready, or cannot reach its service."""
 
     status = 503
     code = "guard_unavailable"
@@ -133,24 +134,26 @@ class GuardUnavailable(GuardBlocked):
 
 
 class UpstreamDenied(GuardBlocked):
-    """A guard of the upstream denied the call; a client reads what a block of our own says."""
+    """A guard of the upstream blocked the call."""
 
     final = True
 
-    def __init__(self, message: str, *, upstream_status: int | None) -> None:
+    summary = "A guard of the upstream blocked this call"
+
+    def __init__(self, message: str = "", *, upstream_status: int | None) -> None:
         super().__init__(message, guard="upstream", kind="upstream")
         self.upstream_status = upstream_status
 
 
 class NotFound(Refused):
-    """No such route or deployment, or none that this key may know of."""
+    """The path or deployment does not exist, or this key may not use it."""
 
     status = 404
     code = "not_found"
 
 
 class PathNotFound(NotFound):
-    """No such path. ``wanted`` is the path, without what may be an id or a secret in it."""
+    """The path does not exist. ``wanted`` is the path without possible ids and secrets."""
 
     def __init__(self, message: str, wanted: str) -> None:
         super().__init__(message)
@@ -158,32 +161,34 @@ class PathNotFound(NotFound):
 
 
 class ModelNotFound(NotFound):
-    """No model of such a name, or none that this key may know of."""
+    """The model does not exist, or this key may not use it."""
 
     code = "model_not_found"
 
 
 class MethodNotAllowed(Refused):
-    """The path exists, for another method."""
+    """The path does not support this method."""
 
     status = 405
     code = "method_not_allowed"
 
     def __init__(self, allowed: str) -> None:
-        super().__init__(f"This path answers to {allowed} only.")
+        super().__init__(f"This path supports only {allowed}.")
         self.allowed = allowed
 
 
 class RequestTimeout(Refused):
-    """The request did not arrive in time, or used up the time that it allowed itself."""
+    """The request did not arrive in time, or exceeded the timeout that it set itself."""
 
     status = 408
     code = "request_timeout"
 
 
 class LimitExceeded(Refused):
-    """A limit of the policy is reached; ``kind`` is what it counts.
-    Without ``retry_after_s`` the call is larger than the limit, and another try never helps."""
+    """A limit of the policy is reached. The type is what the limit counts.
+
+    Without ``retry_after_s`` the call is larger than the whole limit.
+    """
 
     status = 429
     code = "rate_limit_exceeded"
@@ -196,201 +201,199 @@ class LimitExceeded(Refused):
 
 
 class BudgetExceeded(LimitExceeded):
-    """A budget is spent, or what is left of it is less than the call may cost."""
+    """A budget is spent, or the call may cost more than the rest of it."""
 
     code = "budget_exceeded"
 
-    def __init__(self, limit: str, retry_after_s: float | None, *, spent: bool = True) -> None:
-        if retry_after_s is None:
-            message = f"The call may cost more than the budget {limit} ever allows."
-        elif spent:
-            message = f"The budget {limit} is spent."
-        else:
-            message = f"The call may cost more than what is left of the budget {limit}."
+    def __init__(self, message: str, limit: str, retry_after_s: float | None) -> None:
         super().__init__(message, limit, "insufficient_quota", retry_after_s)
         self.should_retry = False
 
 
 class TooLarge(Refused):
-    """The body exceeds the bound; it was not read to its end."""
+    """The body is too large."""
 
     status = 413
     code = "request_too_large"
 
 
 class LoopDetected(Refused):
-    """An upstream of this proxy leads back to it."""
+    """An upstream of this proxy forwards to this proxy."""
 
     status = 508
     code = "loop_detected"
 
 
 class ClientGone(Refused):
-    """Nobody is left to read the answer; never rendered, only recorded."""
+    """The client closed the connection. Logged, never sent."""
 
     status = 499
     code = "client_gone"
-
-    def __init__(self) -> None:
-        super().__init__("The client closed the connection.")
+    summary = "The client closed the connection"
 
 
 class UpstreamError(ProxyError):
-    """The provider's doing. ``upstream_status`` is what it said, if anything; ``reached`` is False
-    where there was no connection. ``upstream_code`` and ``upstream_type`` are short words of its
-    own error object: clients know what to do about many of them, so they read them, not ours.
+    """The upstream failed.
+
+    ``reached`` is False if there was no connection. ``upstream_code`` and ``upstream_type`` come
+    from the upstream's error object and replace ours in the response body, as clients know them.
     """
 
     status = 502
     code = "upstream_error"
     reached: bool = True
+    summary = "The upstream failed"
 
     def __init__(
-        self, message: str, *, param: str | None = None, upstream_status: int | None = None
+        self, message: str = "", *, param: str | None = None, upstream_status: int | None = None
     ) -> None:
-        super().__init__(message, param=param)
+        status = "" if upstream_status is None else f" (status {upstream_status})"
+        super().__init__(message or f"{self.summary}{status}.", param=param)
         self.upstream_status = upstream_status
 
     def worded(self, code: str | None, kind: str | None) -> Self:
-        """Return this error, with the code and the type that the upstream gave it."""
+        """Return this error with the code and type of the upstream."""
         self.upstream_code, self.upstream_type = code, kind
         return self
 
 
 class UpstreamRefused(UpstreamError):
-    """The upstream finds the request itself at fault; its status and message pass."""
+    """The upstream rejected the request. Its status and message are passed on."""
 
     code = "upstream_refused"
     type = "invalid_request_error"
     final = True
-    in_words = True  # else perhaps no API was reached: the body was none of an error
+    in_words = True  # False: not an API's error object, perhaps a load balancer's page
+    summary = "The upstream rejected the request as invalid"
 
-    def __init__(self, message: str, *, upstream_status: int, param: str | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, upstream_status: int, param: str | None = None
+    ) -> None:
         super().__init__(message, param=param, upstream_status=upstream_status)
         self.status = upstream_status
-        is_retried = upstream_status == 429 or upstream_status >= 500  # by SDKs, in vain
-        self.should_retry = False if is_retried else None
+        if upstream_status == 429 or upstream_status >= 500:  # SDKs would retry without success
+            self.should_retry = False
 
 
 class UpstreamNotFound(UpstreamRefused):
-    """The upstream does not know the model or the path that the deployment names; its status and
-    message pass. The client cannot mend it, and another target may know its own."""
+    """The upstream does not know the model or path of the deployment. Its message is passed on."""
 
     code = "upstream_not_found"
     final = False
-
-    def __init__(self, message: str, *, upstream_status: int, param: str | None = None) -> None:
-        super().__init__(message, upstream_status=upstream_status, param=param)
-        self.should_retry = False
+    should_retry = False
 
 
 class UpstreamRejectedKey(UpstreamError):
-    """The upstream refused the credential that the policy gave; the client cannot mend it."""
+    """The upstream rejected the API key of the policy. The operator must correct it."""
 
     code = "upstream_rejected_key"
+    summary = "The upstream rejected the API key that the operator configured for it"
     should_retry = False
 
 
 class UpstreamForbids(UpstreamError):
-    """The upstream knows the credential that the policy gave, and does not permit this call."""
+    """The API key of the policy is valid, but the upstream does not permit this call with it."""
 
     code = "upstream_forbids"
+    summary = "The upstream does not permit this call with the API key that the operator configured"
     should_retry = False
 
 
 class UpstreamUnavailable(UpstreamError):
-    """Not reachable, overloaded or failing; another try may do."""
+    """The upstream is unreachable, overloaded or failing. A retry may succeed."""
 
     code = "upstream_unavailable"
+    summary = "The upstream is unavailable"
 
     def __init__(
-        self, message: str, *, status: int = 502, upstream_status: int | None = None
+        self, message: str = "", *, status: int = 502, upstream_status: int | None = None
     ) -> None:
         super().__init__(message, upstream_status=upstream_status)
         self.status = status
 
 
 class UpstreamStale(UpstreamUnavailable):
-    """A connection at rest was closed just when it was used; the request was not taken."""
+    """The upstream closed an idle connection before it read the request."""
 
     code = "upstream_stale"
-
-    def __init__(self) -> None:
-        super().__init__("The upstream closed a connection at rest.")
+    summary = "The upstream closed an idle connection before it read the request"
 
 
 class CircuitOpen(UpstreamUnavailable):
-    """The target has failed too often; nothing was asked of it."""
+    """The circuit breaker of the target is open, so the upstream got no request."""
 
     code = "upstream_circuit_open"
+    summary = "The circuit breaker is open, because the upstream failed repeatedly"
 
     def __init__(self, left_s: float) -> None:
-        super().__init__("The upstream has failed too often and is left alone.", status=503)
+        super().__init__(status=503)
         self.retry_after_s = left_s
 
 
 class UpstreamBusy(UpstreamUnavailable):
-    """The upstream has as many requests under way as the policy allows; nothing was asked."""
+    """The upstream has ``max_concurrency`` requests in progress, so it got no other."""
 
     code = "upstream_busy"
+    summary = "The upstream has as many requests in progress as the policy allows"
 
     def __init__(self, wait_s: float) -> None:
-        super().__init__("The upstream has as many requests as it may have.", status=503)
+        super().__init__(status=503)
         self.retry_after_s = wait_s
 
 
 class UpstreamTimeout(UpstreamError):
-    """The upstream kept silent for longer than its ``timeouts`` allow in this phase."""
+    """The upstream exceeded one of its ``timeouts``."""
 
     status = 504
     codes = tuple(f"upstream_{phase}_timeout" for phase in get_args(Phase))
 
     def __init__(self, phase: Phase) -> None:
-        super().__init__(f"The upstream did not answer in time ({phase.replace('_', ' ')}).")
+        super().__init__(f"The upstream timed out ({phase.replace('_', ' ')} timeout).")
         self.code, self.reached = f"upstream_{phase}_timeout", phase != "connect"
 
 
 class UpstreamInvalid(UpstreamError):
-    """The upstream answered with something that is no answer."""
+    """The upstream sent an invalid response."""
 
     code = "upstream_invalid_response"
 
 
 class AnswerTooLarge(UpstreamInvalid):
-    """The answer has more bytes or values than the policy allows; somebody asked for so much."""
+    """The upstream's response is larger than the policy allows."""
 
     code = "upstream_answer_too_large"
-    should_retry = False  # it would be paid for in vain
+    should_retry = False  # the next response would be paid for, and refused as well
 
 
 class LimitStoreUnavailable(ProxyError):
-    """The store of a limit's counters is away, and the limit says ``on_store_error: closed``."""
+    """The store of a limit with ``on_store_error: closed`` is unavailable."""
 
     status = 503
     code = "limit_store_unavailable"
 
     def __init__(self, limit: str, retry_after_s: float | None) -> None:
-        super().__init__(f"The limit {limit} cannot be checked now: its store does not answer.")
+        super().__init__(f'Limit "{limit}" cannot be checked: its store is unavailable.')
         self.limit, self.retry_after_s = limit, retry_after_s
 
 
 class Overloaded(ProxyError):
-    """The bodies of all requests under way, or of all answers, take as much memory as they may."""
+    """The requests or responses in progress use all memory reserved for them."""
 
     status = 503
     code = "overloaded"
 
     def __init__(self, what: str = "requests") -> None:
-        super().__init__(f"There are too many bytes of {what} under way.")
+        super().__init__(f"The {what} in progress use all memory reserved for them.")
         self.retry_after_s = 1.0
 
 
 class Stopping(ProxyError):
-    """The proxy is shutting down and the time for running calls is over."""
+    """The proxy is shutting down."""
 
     status = 503
     code = "stopping"
+    summary = "The proxy is shutting down"
 
     def __init__(self) -> None:
-        super().__init__("The proxy is shutting down.")
+        super().__init__()
         self.retry_after_s = 1.0

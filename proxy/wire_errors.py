@@ -1,4 +1,4 @@
-"""Why a request cannot be read at all, whatever it says: how it is written on the wire."""
+"""Errors of HTTP framing: the request cannot be read at all."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from proxy.errors import Refused
 
 
 class UnsupportedMedia(Refused):
-    """Only plain ``application/json`` is read."""
+    """The body is not unencoded ``application/json``."""
 
     status = 415
     code = "unsupported_media_type"
 
 
 class ExpectationFailed(Refused):
-    """An ``Expect`` other than ``100-continue``."""
+    """The header ``Expect`` has a value other than ``100-continue``."""
 
     status = 417
     code = "expectation_failed"
 
 
 class VersionNotSupported(Refused):
-    """The request line names a version of HTTP that is not spoken here."""
+    """The HTTP version is not supported."""
 
     status = 505
     code = "http_version_not_supported"
 
     def __init__(self) -> None:
-        super().__init__("HTTP/1.0 and HTTP/1.1 are spoken here.")
+        super().__init__("The HTTP version is not supported. Use HTTP/1.1.")
 
 
 class CodingNotSupported(Refused):
-    """The body is in a transfer coding beside chunks, which nobody undoes here."""
+    """The body has a transfer coding other than ``chunked``."""
 
     status = 501
     code = "transfer_encoding_not_supported"
     should_retry = False
 
     def __init__(self) -> None:
-        super().__init__("Bodies may be sent in chunks, and in no other transfer coding.")
+        super().__init__("The header transfer-encoding supports only the coding chunked.")

@@ -38,6 +38,7 @@ from proxy.dialects.request_headers import joined_names
 from proxy.dialects.translation import ALIKE
 from proxy.errors import BadField, MethodNotAllowed, PathNotFound
 from proxy.estimate import field_quarters
+from proxy.field_problems import BAD_NAME
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
@@ -353,7 +354,7 @@ def _named_by_path(head: RequestHead, body: Json) -> tuple[RequestHead, Json]:
         return head, body
     model = body.get("model")
     if model is not None and model != name:
-        head = replace(head, warnings=(*head.warnings, "model dropped: the path names one"))
+        head = replace(head, warnings=(*head.warnings, "model dropped: the path names the model"))
     return head, {**body, "model": name}
 
 
@@ -377,11 +378,10 @@ def _read_metadata(client: Client, head: RequestHead, body: Json) -> tuple[Reque
 
 
 def _check_names(param: str, *names: Any) -> None:
-    """Raise ``BadField`` for a name that is longer than any is: counters and the calls that can be
-    explained keep names."""
+    """Raise ``BadField`` for a name that is too long for counters and the explanation of calls."""
     for name in names:
         if name is not None and not (type(name) is str and len(name) <= MAX_NAME):
-            raise BadField(param, f"must be a string of at most {MAX_NAME} characters")
+            raise BadField(param, BAD_NAME)
 
 
 def _left_out(client: Client, body: Json, hub_body: Json) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from proxy.dialects.base import (
 )
 from proxy.dialects.bounds import tokens, typed
 from proxy.dialects.fields import (
-    KEPT_THERE,
     Fields,
     array,
     boolean,
@@ -38,6 +37,7 @@ from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.messages.models import check_page
 from proxy.dialects.statuses import USUAL
 from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
+from proxy.field_problems import BAD_NAME, STORED_AT_PROVIDER
 from proxy.types import Endpoint, Json, RequestHead, Secret
 from proxy.words import MAX_NAME
 
@@ -75,7 +75,7 @@ MESSAGES: Fields = {
     "system": either(string(), array(dict, "an array of objects")),
     "temperature": number(0, 1, default=1),
     "thinking": mapping(),
-    "thread": unserved(mapping(), KEPT_THERE),
+    "thread": unserved(mapping(), STORED_AT_PROVIDER),
     "tool_choice": mapping(),
     "tools": array(dict, "an array of objects"),
     "top_k": integer(0),
@@ -122,7 +122,7 @@ def user_of(body: Json) -> str | None:
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
     if user is not None and not (isinstance(user, str) and len(user) <= MAX_NAME):
-        raise BadField("metadata.user_id", f"must be a string of at most {MAX_NAME} characters")
+        raise BadField("metadata.user_id", BAD_NAME)
     return user
 
 

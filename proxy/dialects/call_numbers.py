@@ -244,7 +244,7 @@ class CallNumbers:
 
     def _begun(self, index: int, call: Json) -> _Call:
         if self._count >= self._most:
-            raise AnswerTooLarge("The upstream sent too many calls of tools.")
+            raise AnswerTooLarge("The upstream sent too many tool calls.")
         made = self._last[index] = _Call(self._count, _word(call.get("id")), _name_of(call))
         self._count += 1
         return made
@@ -309,7 +309,7 @@ class ChunkNumbers:
             return choice
         numbers = self._by_choice.setdefault(index_of(choice, at), CallNumbers(self._most))
         if len(self._by_choice) > self._most:
-            raise AnswerTooLarge("The upstream sent too many choices with calls of tools.")
+            raise AnswerTooLarge("The upstream sent too many choices with tool calls.")
         before: set[object] = set()
         made: list[Any] = []
         for place, call in enumerate(calls):

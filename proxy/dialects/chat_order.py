@@ -160,7 +160,7 @@ class ChatOrder:
             return
         if key in self._over:
             if _text_of(data)[1].strip(SPACE):
-                raise UpstreamInvalid("The upstream sent more of a call that was over.")
+                raise UpstreamInvalid("The upstream continued a tool call that had ended.")
             return
         begins = key != self._now
         data = self._marked(key, data)

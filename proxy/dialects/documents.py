@@ -44,7 +44,7 @@ class GatheredDocument:
         """Take the next piece, which completes nothing."""
         self._left -= len(piece)
         if self._left < 0:
-            raise AnswerTooLarge("The upstream sent an answer that is too large.")
+            raise AnswerTooLarge("The upstream's response exceeds max_answer_bytes.")
         self._raw += piece
         return ()
 
@@ -119,7 +119,7 @@ class Documents:
         except (RecursionError, TypeError):
             raise UpstreamInvalid("The upstream sent JSON that is nested too deeply.") from None
         except ValueError:
-            raise UpstreamInvalid("The upstream sent something that is not JSON.") from None
+            raise UpstreamInvalid("The upstream sent invalid JSON.") from None
         if type(whole) is not dict:
             raise UpstreamInvalid("The upstream sent JSON that is not an object.")
         return whole
@@ -168,7 +168,7 @@ class ValueAllowance:
 
 
 def too_many_values() -> AnswerTooLarge:
-    return AnswerTooLarge("The upstream sent an answer of too many values.")
+    return AnswerTooLarge("The upstream's response exceeds max_answer_values.")
 
 
 def _has_logprobs(choice: Any) -> bool:

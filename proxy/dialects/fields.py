@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proxy.errors import BadField, BadRequest
+from proxy.field_problems import missing
 from proxy.frozen import frozen
 from proxy.types import Json
 from proxy.types.spelling import folded, squeezed
@@ -42,7 +43,7 @@ class Field:
 
 
 Fields = Mapping[str, Field]
-KEPT_THERE = "is kept by the provider, where no guard has read it"
+PLURALS: Mapping[type, str] = {dict: "objects", int: "integers", str: "strings"}
 NO_SPELLINGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -72,19 +73,19 @@ def check_spelling(
     """Raise ``BadRequest`` or ``BadField`` for a name that is longer than any is, and ``BadField``
     for one that some servers take for a known one."""
     if len(name) > MAX_NAME and not path:
-        raise BadRequest(f"The body names a field in more than {MAX_NAME} characters.")
+        raise BadRequest(f"A field name in the body is longer than {MAX_NAME} characters.")
     if len(name) > MAX_NAME:
-        problem = f"must name its members in at most {MAX_NAME} characters"
+        problem = f"must not contain a field name longer than {MAX_NAME} characters"
         raise BadField(path.removesuffix("."), problem)
     small = folded(name)
     known = small if small in fields else spellings.get(squeezed(name))
     if known is not None:
-        raise BadField(path + known, f"must be spelled so, and not {ascii_word(name)}")
+        raise BadField(path + known, f'use this exact name instead of "{ascii_word(name)}"')
 
 
 def _check_absent(name: str, body: Json, field: Field) -> None:
-    problem = "must not be null" if name in body else "is required"
-    raise BadField(name, f"{problem}: {field.says}")
+    problem = f"must be {field.says}, not null" if name in body else missing(field.says)
+    raise BadField(name, problem)
 
 
 def required(field: Field) -> Field:
@@ -111,10 +112,10 @@ def _bounds(low: float | None, high: float | None) -> tuple[float, float]:
 
 def _range(kind: str, low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
-        return f"{kind} from {low} to {high}"
+        return f"{kind} between {low} and {high}"
     if low is not None:
-        return f"{kind}, at least {low}"
-    return kind if high is None else f"{kind}, at most {high}"
+        return f"{kind} of at least {low}"
+    return kind if high is None else f"{kind} of at most {high}"
 
 
 def number(low: float | None = None, high: float | None = None, default: Any = None) -> Field:
@@ -194,7 +195,8 @@ def array(item: type | tuple[type, ...], says: str, low: int = 0, high: int | No
         return None if good else f"must be {says}"
 
     bounded = low > 0 or high is not None
-    return Field(says, check, type=array(item, "an array of such values") if bounded else None)
+    unbounded = "an array of " + " or ".join(PLURALS[kind] for kind in kinds)
+    return Field(says, check, type=array(item, unbounded) if bounded else None)
 
 
 def either(*fields: Field) -> Field:
@@ -217,7 +219,7 @@ def at_most(field: Field, most: float) -> Field:
         if problem is not None:
             return problem
         if type(value) is list:
-            return f"must have at most {most:g} entries" if len(value) > most else None
+            return f"must have at most {most:g} items" if len(value) > most else None
         too_much = type(value) in (int, float) and value > most
         return f"must be at most {most:g}" if too_much else None
 
@@ -241,7 +243,7 @@ def _tokens(value: Any) -> bool:
 
 def prompt() -> Field:
     """A text, texts, tokens, or token lists; an array must not be empty."""
-    says = "a string, an array of strings, an array of tokens or an array of token arrays"
+    says = "a string, an array of strings, an array of tokens, or an array of token arrays"
 
     def check(value: Any) -> str | None:
         if type(value) is str or _tokens(value):
@@ -259,7 +261,7 @@ def prompt() -> Field:
 def logit_bias() -> Field:
     """Token ids, as strings, to a bias from -100 to 100."""
     any_number = numbers_by_name("an object of token ids to numbers", number())
-    says = "an object of token ids to numbers from -100 to 100"
+    says = "an object of token ids to numbers between -100 and 100"
     return replace(numbers_by_name(says, number(-100, 100)), type=any_number)
 
 

@@ -25,6 +25,7 @@ from proxy.dialects.fields import (
 )
 from proxy.dialects.statuses import USUAL
 from proxy.errors import BadField
+from proxy.field_problems import conflicts_with
 from proxy.types import Endpoint, Json
 
 EXTRAS: Fields = {
@@ -54,7 +55,7 @@ EXTRAS: Fields = {
 
 def one_max_tokens(body: Json) -> None:
     if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
-        raise BadField("max_completion_tokens", "cannot be combined with max_tokens")
+        raise BadField("max_completion_tokens", conflicts_with("max_tokens"))
 
 
 def _schema_format(value: Any) -> Any:

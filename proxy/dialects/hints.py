@@ -12,10 +12,10 @@ from urllib.parse import parse_qsl
 
 MOST_PATH, MOST_PARTS = 1024, 8
 _PLAIN = re.compile("[a-z_]{0,32}|v[0-9](?:beta)?")
-OPENAIS = "the one for servers of OpenAI's API, with a base URL that ends in /v1"
+OPENAIS = "Configure the client for an OpenAI-compatible server whose base URL ends in /v1."
 ELSEWHERES = (
-    ("/api/", f"These are Ollama's paths: choose another provider in the client, {OPENAIS}."),
-    ("/v1beta/", f"These are Gemini's paths: choose another provider in the client, {OPENAIS}."),
+    ("/api/", f"This path belongs to Ollama's API. {OPENAIS}"),
+    ("/v1beta/", f"This path belongs to Gemini's API. {OPENAIS}"),
 )
 """How the paths of APIs begin that clients take for another one's, and what to do about it."""
 
@@ -30,12 +30,13 @@ def misplaced_key(read: str, headers: Mapping[str, str], query: str) -> str:
     where other clients have theirs; nothing where nothing does."""
     found = [name for name in KEY_HEADERS if headers.get(name, "").strip()]
     if headers.get("authorization", "").strip():
-        found.append("Authorization without Bearer")
+        found.append("Authorization (without Bearer)")
     if query and any(name.lower() in KEY_QUERIES for name, _ in parse_qsl(query)):
-        found.append("the query")
+        found.append("the query string")
     if not found:
         return ""
-    return f"This path reads it from {read.replace('`', '')}; it seems to be in {', '.join(found)}."
+    where = read.replace("`", "")
+    return f"This path reads the key from {where}. The request has one in {', '.join(found)}."
 
 
 def not_served(path: str, known: Collection[str]) -> str:
@@ -43,8 +44,8 @@ def not_served(path: str, known: Collection[str]) -> str:
     hint = _hint(path, known)
     served = ", ".join(sorted(each for each in known if each.startswith("/v1/")))
     return (
-        f"There is no such path.{hint and ' '}{hint} Served are {served} and more; others pass "
-        "where the operator lists them under passthrough."
+        f"Unknown path.{hint and ' '}{hint} Available paths include {served}. "
+        "The operator can make others available under passthrough."
     )
 
 
@@ -61,9 +62,9 @@ def _hint(path: str, known: Collection[str]) -> str:
             if path.startswith(begin):
                 return hint
     if path.rstrip("/") in known:
-        return "Leave out the slash at its end."
+        return "Remove the slash at the end of the path."
     if path.lower() in known:
-        return "Write it in lower case."
+        return "Write the path in lower case."
     return _about_base(path, end, known) if end else ""
 
 
@@ -71,9 +72,9 @@ def _about_base(path: str, end: str, known: Collection[str]) -> str:
     """Return what is wrong with a base URL to which a client has added what is served."""
     before = path.removesuffix(end)
     if not before.strip("/"):
-        return "Leave out the slash at the end of the client's base URL."
+        return "Remove the slash at the end of the client's base URL."
     if before.endswith("/v1") and end.startswith("/v1/"):
-        return "Leave /v1 out of the client's base URL: it adds that itself."
+        return "Remove /v1 from the client's base URL, because the client adds it."
     if before in known:
-        return "End the client's base URL before that path, with /v1: it adds the rest itself."
-    return f"It ends in {end}, which is served: leave what is before that out of the base URL."
+        return "End the client's base URL with /v1, because the client adds the rest of the path."
+    return f"{end} is available. Remove what precedes it from the client's base URL."

@@ -61,5 +61,5 @@ def _check(result: GuardResult, *, transformed: bool, took_ms: float) -> Json:
         "execution_time": took_ms,
     }
     if result.error is not None:
-        check["error"] = {"name": "Check error", "message": "The check could not be made."}
+        check["error"] = {"name": "Check error", "message": "The guard could not inspect the text."}
     return check

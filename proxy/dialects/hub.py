@@ -75,7 +75,8 @@ def _one_text(prompt: Any) -> str:
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):
-        raise BadField("prompt", "this model is reached by chat, which takes one text as prompt")
+        problem = "must be one string, because the upstream of this model supports chat only"
+        raise BadField("prompt", problem)
     return prompt
 
 
@@ -96,7 +97,8 @@ def _text(message: Json) -> str:
             "".join(p for p in parts if isinstance(p, str)) if len(parts) == len(content) else None
         )
     if not isinstance(content, str) or message.get("tool_calls") or message.get("function_call"):
-        raise BadField("messages", "this model takes text only, without tool calls or other parts")
+        problem = "must have only text, because the upstream of this model has no chat endpoint"
+        raise BadField("messages", problem)
     return content
 
 

@@ -46,15 +46,15 @@ COMPLETIONS: Fields = {
 def distinct_models(body: Json) -> None:
     models = body["model"]
     if isinstance(models, list) and len(set(models)) < len(models):
-        raise BadField("model", "names a model twice")
+        raise BadField("model", "must not contain the same model twice")
 
 
 def one_answer(body: Json) -> None:
     """Streams and several choices per model are beyond this API: refused, not ignored."""
     if body.get("stream") not in (None, False):
-        raise BadField("stream", "this API answers as a whole")
+        raise BadField("stream", "streaming is not supported by this API")
     if body.get("n") not in (None, 1):
-        raise BadField("n", "this API gives one choice per model")
+        raise BadField("n", "must be 1, because this API returns one choice per model")
 
 
 def to_hub(endpoint: Endpoint, body: Json) -> Json:

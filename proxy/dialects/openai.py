@@ -40,6 +40,7 @@ from proxy.dialects.fields import (
 from proxy.dialects.responses import events, failures, from_chat, reading, request, writing
 from proxy.dialects.responses.words import ENDS
 from proxy.errors import BadField, GuardBlocked, MethodNotAllowed, ProxyError
+from proxy.field_problems import NEEDS_LOGPROBS
 from proxy.types import Call, Endpoint, Json, Secret
 
 START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
@@ -113,7 +114,7 @@ EMBEDDINGS: Fields = {
 
 def stream_options_need_a_stream(body: Json) -> None:
     if body.get("stream_options") is not None and body.get("stream") is not True:
-        raise BadField("stream_options", "is only for calls with stream: true")
+        raise BadField("stream_options", "requires stream: true")
 
 
 def best_of_fits(body: Json) -> None:
@@ -122,14 +123,14 @@ def best_of_fits(body: Json) -> None:
     if best_of is None:
         return
     if best_of < (body.get("n") or 1) and best_of != 0:
-        raise BadField("best_of", "must not be smaller than n")
+        raise BadField("best_of", "must be greater than or equal to n")
     if best_of > 1 and body.get("stream") is True:
-        raise BadField("best_of", "cannot be streamed")
+        raise BadField("best_of", "must be 1 if stream is true")
 
 
 def top_logprobs_need_logprobs(body: Json) -> None:
     if body.get("top_logprobs") is not None and body.get("logprobs") is not True:
-        raise BadField("top_logprobs", "needs logprobs: true")
+        raise BadField("top_logprobs", NEEDS_LOGPROBS)
 
 
 COMPLETION_RULES = (stream_options_need_a_stream, best_of_fits)

@@ -21,8 +21,7 @@ from typing import Literal
 import orjson
 
 from proxy.dialects.base import Headers
-from proxy.dialects.request_headers import Tag, checked_tags
-from proxy.errors import BadRequest
+from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, bad_header, checked_tags
 from proxy.types import Call, Json, RequestHead
 from proxy.words import MAX_ID, MAX_NAME, MAX_WORD, Word, ascii_word, few, listed, word
 
@@ -61,7 +60,6 @@ PREFIXES = ("x-litellm-", "helicone-", "cf-aig-")
 MARKS = re.compile("\n(?:" + "|".join((*PREFIXES, *PROPERTIES, OWN)) + ")")
 """What is in the joined names of headers if any of them is of another gateway."""
 INFO_PATHS = ("/model/info", "/v1/model/info")
-MOST_MS = 86_400_000  # a day
 _SIGN = re.compile("[=:]")
 _NUMBER = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,6})?")
 
@@ -75,7 +73,7 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
     ignored = sorted(_without_meaning(headers))
     headers = head.headers
     meant = {name: MEANINGS[name] for name in headers if name in MEANINGS}
-    warnings = (f"ignored, as the policy decides: {listed(ignored)}",) if ignored else ()
+    warning = f"headers ignored because the policy decides: {listed(ignored)}"
     session = _first("session", headers, meant)
     return replace(
         head,
@@ -84,7 +82,7 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
         session=word(headers[session], MAX_ID) if session else None,
         timeout_s=_timeout_s(headers, meant) if head.timeout_s is None else head.timeout_s,
         properties=tuple(few(_properties(headers, meant))),
-        warnings=(*head.warnings, *warnings),
+        warnings=(*head.warnings, *([warning] if ignored else ())),
     )
 
 
@@ -131,7 +129,7 @@ def _user(headers: Headers, meant: dict[str, Meaning]) -> str | None:
         return None
     user = headers[name]
     if len(user) > MAX_NAME or not user.isprintable():
-        raise BadRequest(f"{name} must be at most {MAX_NAME} characters of text.", param=name)
+        raise bad_header(name, f"must have at most {MAX_NAME} printable characters")
     return user
 
 
@@ -156,9 +154,10 @@ def _timeout_s(headers: Headers, meant: dict[str, Meaning]) -> float | None:
 def _seconds(name: str, text: str, of_a_second: int) -> float:
     number = float(text) if _NUMBER.fullmatch(text := text.strip()) else 0.0
     seconds = number / of_a_second
-    if not 0 < seconds <= MOST_MS / 1000:
+    if not 0 < seconds <= MAX_TIMEOUT_S:
         unit = "seconds" if of_a_second == 1 else "milliseconds"
-        raise BadRequest(f"{name} must be {unit}, more than 0 and at most a day.", param=name)
+        most = MAX_TIMEOUT_S * of_a_second
+        raise bad_header(name, f"must be a number of {unit} greater than 0 and at most {most}")
     return seconds
 
 

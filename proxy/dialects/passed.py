@@ -19,6 +19,7 @@ from proxy.dialects.upstream_request import MODEL, UpstreamRequest
 from proxy.dialects.ways import beside
 from proxy.errors import BadField, BadRequest, NotFound
 from proxy.estimate import field_quarters
+from proxy.field_problems import BAD_NAME
 from proxy.offload import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
 from proxy.types.passthrough import (
@@ -57,7 +58,7 @@ def read_passed(head: RequestHead, body: Json, size: int = 0, caller: str = "") 
     model, user = body.get("model"), body.get("user")
     for name, value in (("model", model), ("user", user), ("deployment", head.deployment)):
         if value is not None and not (type(value) is str and len(value) <= MAX_NAME):
-            raise BadField(name, f"must be a string of at most {MAX_NAME} characters")
+            raise BadField(name, BAD_NAME)
     return Call(
         head=head,
         body=body,
@@ -114,7 +115,7 @@ def build_passed(
         headers=_headers(headers, call.head.headers, dialect, media_type),
         body=body,
         endpoint="passthrough",
-        dropped=(*dropped, *(["some of the query"] if left_out else [])),
+        dropped=(*dropped, *(["query parameters"] if left_out else [])),
         most_answered=0,
         method=call.head.method,
         upload=None if upload is None else BoundedUpload(upload, path.most_bytes),
@@ -144,7 +145,8 @@ def _query(query: str, path: PassedPath) -> tuple[str, bool]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_PAIRS, errors="strict")
     except ValueError:
-        raise BadRequest("The query cannot be read.", param="query") from None
+        message = f"The query string must be valid UTF-8 with at most {MOST_PAIRS} parameters."
+        raise BadRequest(message, param="query") from None
     for name, value in pairs:
         if name in path.queries and len(value) > MOST_VALUE:
             raise BadField(name, f"must have at most {MOST_VALUE} characters")

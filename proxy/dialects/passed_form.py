@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 
-from proxy.dialects.permitted import NOT_YOURS
 from proxy.errors import BadField
+from proxy.field_problems import BAD_NAME, NOT_ALLOWED
 from proxy.types import Target
 from proxy.types.passthrough import Upload
 from proxy.types.spelling import squeezed
@@ -26,7 +26,7 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _AS_IT_IS = frozenset({"", "7bit", "8bit", "binary"})
-_ODD = "cannot be read in one way alone"
+_ODD = "must be well-formed multipart/form-data that every parser reads the same way"
 
 
 def is_form(media_type: str) -> bool:
@@ -44,7 +44,8 @@ class FormUpload:
         """Raise ``BadField`` for a type that does not say how its parts are set apart."""
         match = _BOUNDARY.fullmatch(media_type)
         if match is None:
-            raise BadField("content-type", f"must be {FORM} with its boundary, and nothing else")
+            problem = f'must be "{FORM}; boundary=..." without other parameters'
+            raise BadField("content-type", problem)
         self._upload = upload
         self._ahead: bytes | None = None
         self._parts = FormParts(match[2].encode(), target)
@@ -137,7 +138,7 @@ class FormParts:
         self._in_head = False
         self._left -= 1
         if self._left < 0:
-            raise BadField("form", f"must not have more than {MOST_PARTS} parts")
+            raise BadField("form", f"must have at most {MOST_PARTS} parts")
         return True
 
     def _named(self, lines: str) -> str:
@@ -156,14 +157,14 @@ class FormParts:
         spelled = squeezed(name)
         known = upstream.banned.get(spelled, "")
         if known in (upstream.refuses | upstream.drops) - upstream.accepts:
-            raise BadField(ascii_word(name), NOT_YOURS)
+            raise BadField(ascii_word(name), NOT_ALLOWED)
         return spelled
 
     def _check_length(self, size: int) -> None:
         if size > MAX_NAME + len(self._delimiter) + 4:
-            raise BadField("model", f"must be a string of at most {MAX_NAME} characters")
+            raise BadField("model", BAD_NAME)
 
     def _check_model(self, value: bytes) -> None:
         if value != self._target.model.encode():
-            message = f"must be {ascii_word(self._target.model)} here: a form is sent as it came"
+            message = f'must be "{ascii_word(self._target.model)}", because forms are not rewritten'
             raise BadField("model", message)

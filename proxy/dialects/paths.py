@@ -61,4 +61,4 @@ def dropped_parameters(query: str, known: frozenset[str]) -> tuple[str, ...]:
         for name, value in pairs
         if name not in known and name not in REDUNDANT
     ]
-    return (f"dropped of the query: {listed([*dict.fromkeys(names)])}",) if names else ()
+    return (f"query parameters dropped: {listed([*dict.fromkeys(names)])}",) if names else ()

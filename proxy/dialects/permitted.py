@@ -12,14 +12,12 @@ from typing import Any
 from proxy.dialects.bounds import GROUPS, groups
 from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
+from proxy.field_problems import NOT_ALLOWED
 from proxy.types import Json, OpenedId, Upstream
 from proxy.types.nested import NestedNames
 from proxy.types.spelling import squeezed
 from proxy.types.target import CHOSEN_IN_GROUPS, CONTAINER_IDS, USUAL
 from proxy.words import ascii_word
-
-NOT_YOURS = "is not for a client to say"
-DEARER = "asks for more than the price of the model says"
 
 ID = "id"
 SQUEEZED = {name: squeezed(name) for fields in OPENAI.fields.values() for name in fields}
@@ -61,13 +59,15 @@ def _check(known: str, value: Any, upstream: Upstream, name: str, path: str = ""
     if known in upstream.refuses or known in upstream.drops:
         raise _not_yours(known, name, path)
     if isinstance(value, str) and value not in USUAL.get(known, (value,)):
-        raise BadField(path + known, DEARER)
+        allowed = ", ".join(sorted(USUAL[known]))
+        problem = f"only {allowed} may be set: other values can cost more than the model's price"
+        raise BadField(path + known, problem)
 
 
 def _not_yours(known: str, name: str, path: str) -> BadField:
     """Return the refusal of a field, which the client may have spelled otherwise."""
-    other = "" if name == known else f", nor as {ascii_word(name)}"
-    return BadField(path + known, NOT_YOURS + other)
+    other = "" if name == known else f', also not as "{ascii_word(name)}"'
+    return BadField(path + known, NOT_ALLOWED + other)
 
 
 def _check_groups(name: str, value: Json, upstream: Upstream) -> None:
@@ -83,7 +83,7 @@ def _check_groups(name: str, value: Json, upstream: Upstream) -> None:
                 _check(known, member, upstream, inner, path)
             names = upstream.nested.within.get(spelled)
             for listed in _check_within([member], names, upstream, path) if names else ():
-                raise BadField(path + listed, NOT_YOURS)
+                raise BadField(path + listed, NOT_ALLOWED)
 
 
 def _check_within(values: list[Any], names: NestedNames, upstream: Upstream, path: str) -> set[str]:
@@ -98,7 +98,7 @@ def _check_within(values: list[Any], names: NestedNames, upstream: Upstream, pat
         elif inner.listed is not None and inner.listed not in upstream.accepts:
             if inner.listed in CONTAINER_IDS and all(isinstance(m, OpenedId) for m in members):
                 continue
-            raise BadField(path + inner.listed, NOT_YOURS)
+            raise BadField(path + inner.listed, NOT_ALLOWED)
         else:
             dropped |= _check_within(members, inner, upstream, path)
     return dropped

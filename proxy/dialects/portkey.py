@@ -27,11 +27,12 @@ from proxy.dialects.base import (
 )
 from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
 from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
+from proxy.dialects.request_headers import MAX_TIMEOUT_S, bad_header
 from proxy.dialects.statuses import DENIALS, USUAL
-from proxy.errors import BadRequest, GuardBlocked, GuardUnavailable, ProxyError
+from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
 from proxy.types import Json, RequestHead, Secret
 from proxy.types.guard import Verdicts
-from proxy.words import MAX_NAME
+from proxy.words import MAX_NAME, listed
 
 HOOKS_FAILED = "hooks_failed"  # the type of an error by which a hook denies a call
 _HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
@@ -62,7 +63,7 @@ def _object(name: str, headers: Headers) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
-        raise BadRequest(f"{name} must be a JSON object.", param=name)
+        raise bad_header(name, "must be a JSON object")
     return value
 
 
@@ -80,18 +81,18 @@ def _saved_config(headers: Headers, nonce: str) -> tuple[tuple[str, ...], str | 
     config = _only_target(config)
     beyond = sorted(config.keys() - _HARMLESS - {"virtual_key"})
     if beyond:
-        message = f"{name} must name a saved config; one that is inline may not set "
-        raise BadRequest(message + ", ".join(beyond)[:200], param=name)
+        problem = f"an inline config may not set {listed(beyond)}, because the policy does"
+        raise bad_header(name, problem)
     target = config.get("virtual_key")
     if target is not None and not isinstance(target, str):
-        raise BadRequest(f"{name} must name its virtual_key as a string.", param=name)
+        raise bad_header(name, "virtual_key must be a string")
     return ((target,) if target else ()), _warning(config)
 
 
 def _warning(config: dict[str, Any]) -> str | None:
     if config.keys().isdisjoint(_HARMLESS):
         return None
-    return f"{CONFIG} ignored: the policy decides on cache, retry and timeout"
+    return f"{CONFIG}: cache, retry and timeout ignored because the policy decides"
 
 
 def _drawn(config: dict[str, Any], targets: list[Any], nonce: str) -> tuple[str, ...]:
@@ -100,37 +101,35 @@ def _drawn(config: dict[str, Any], targets: list[Any], nonce: str) -> tuple[str,
     strategy = config.get("strategy")
     mode = strategy.get("mode") if isinstance(strategy, dict) else None
     if mode != "loadbalance":
-        message = f"{CONFIG} may name several targets only with strategy.mode loadbalance: whom"
-        message += " to ask next the policy says, as the fallback of a deployment."
-        raise BadRequest(message, param=CONFIG)
+        problem = "several targets require strategy.mode loadbalance. The policy sets fallbacks."
+        raise bad_header(CONFIG, problem)
     beyond = sorted(config.keys() - _HARMLESS - {"strategy", "targets"})
     if beyond:
-        message = f"{CONFIG} may not set {', '.join(beyond)[:200]} beside its targets."
-        raise BadRequest(message, param=CONFIG)
+        raise bad_header(CONFIG, f"may not set {listed(beyond)} next to targets")
     if len(targets) > MAX_TARGETS:
-        raise BadRequest(f"{CONFIG} names more than {MAX_TARGETS} targets.", param=CONFIG)
+        raise bad_header(CONFIG, f"must have at most {MAX_TARGETS} targets")
     weights = [_weight(number, target) for number, target in enumerate(targets)]
     names = [str(target["virtual_key"]) for target in targets]
     share = int.from_bytes(sha256(nonce.encode()).digest()[:7]) / 2**56 * sum(weights)
     for number, upto in enumerate(accumulate(weights)):
         if share < upto:
             return (names[number], *names[:number], *names[number + 1 :])
-    raise BadRequest(f"{CONFIG} needs a target with a weight above 0.", param=CONFIG)
+    raise bad_header(CONFIG, "must have a target with a weight greater than 0")
 
 
 def _weight(number: int, target: Any) -> float:
     """Return the share of a target. Raises ``BadRequest`` for one that says more than that and the
     deployment it means."""
-    place = f"targets[{number}] of {CONFIG}"
+    place = f"targets[{number}]"
     if not isinstance(target, dict) or not isinstance(target.get("virtual_key"), str):
-        raise BadRequest(f"{place} must name a deployment as its virtual_key.", param=CONFIG)
+        raise bad_header(CONFIG, f"{place}.virtual_key must be the name of a deployment")
     beyond = sorted(target.keys() - {"virtual_key", "weight"})
     if beyond:
-        raise BadRequest(f"{place} may not set {', '.join(beyond)[:200]}.", param=CONFIG)
+        raise bad_header(CONFIG, f"{place} may not set {listed(beyond)}")
     weight = target.get("weight", 1)
     if type(weight) not in (int, float) or not 0 <= weight <= MAX_WEIGHT:
-        message = f"The weight of {place} must be a number from 0 to {MAX_WEIGHT}."
-        raise BadRequest(message, param=CONFIG)
+        problem = f"{place}.weight must be a number between 0 and {MAX_WEIGHT}"
+        raise bad_header(CONFIG, problem)
     return float(weight)
 
 
@@ -149,8 +148,9 @@ def _timeout_s(headers: Headers) -> float | None:
     text = headers.get(name, "").strip()
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= 86_400_000:
-        raise BadRequest(f"{name} must be milliseconds, at least 1.", param=name)
+    most = MAX_TIMEOUT_S * 1000
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= most:
+        raise bad_header(name, f"must be an integer of milliseconds between 1 and {most}")
     return int(text) / 1000
 
 
@@ -159,11 +159,11 @@ def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None
     name = "x-portkey-metadata"
     values = _object(name, headers)
     if not all(isinstance(value, (str, int, float)) for value in values.values()):
-        raise BadRequest(f"{name} must have texts and numbers as values.", param=name)
+        raise bad_header(name, "must have only strings and numbers as values")
     texts = {key: _text(value) for key, value in values.items()}
     tags = [(key, text) for key, text in texts.items() if key != "_user"]
     if len(texts.get("_user", "")) > MAX_NAME:
-        raise BadRequest(f"_user of {name} must have at most {MAX_NAME} characters.", param=name)
+        raise bad_header(name, f"_user must have at most {MAX_NAME} characters")
     return texts.get("_user"), request_headers.checked_tags(name, tags)
 
 
@@ -174,10 +174,7 @@ def _text(value: str | float) -> str:
 
 def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
     if headers.get("x-portkey-custom-host"):
-        raise BadRequest(
-            "x-portkey-custom-host is not allowed: the policy chooses the upstream.",
-            param="x-portkey-custom-host",
-        )
+        raise bad_header("x-portkey-custom-host", "clients may not set this header")
     configs, warning = _saved_config(headers, head.nonce)
     user, tags = _metadata(headers)
     given = headers.get("x-portkey-trace-id", "")[:256]

@@ -79,18 +79,16 @@ def _reported(error: ErrorBody, server: Server) -> ProxyError:
     status = error.status
     meaning = meaning_of_event(server.statuses, server.denials, error)
     if meaning == "denied":
-        return UpstreamDenied("A guard of the upstream denied the call.", upstream_status=status)
+        return UpstreamDenied(upstream_status=status)
     if meaning == "credential":
-        return UpstreamRejectedKey("The upstream refused the proxy's key.", upstream_status=status)
+        return UpstreamRejectedKey(upstream_status=status)
     if meaning == "forbidden":
-        text = "The upstream does not permit this to the proxy's key."
-        return UpstreamForbids(text, upstream_status=status).worded(error.code, error.type)
+        return UpstreamForbids(upstream_status=status).worded(error.code, error.type)
     if meaning == "request":
-        text = "The upstream reported that the request is at fault."
-        refused = UpstreamRefused(text, upstream_status=status or 400)
+        refused = UpstreamRefused(upstream_status=status or 400)
         return refused.worded(error.code, error.type)
     return UpstreamUnavailable(
-        "The upstream reported an error instead of an answer.",
+        "The upstream sent an error instead of a response.",
         status=status if status in (429, 503) else 502,
         upstream_status=status,
     ).worded(error.code, error.type)
@@ -259,7 +257,7 @@ class StreamReader:
         if left := self._left():
             return left
         if not self._finished:
-            raise UpstreamInvalid("The upstream ended its stream before the answer was whole.")
+            raise UpstreamInvalid("The upstream ended the stream before the response was complete.")
         return [Chunk(None, leg=self._leg, last=True)]
 
 
@@ -282,7 +280,7 @@ class CountReader:
         whole = self._taken(document)
         data = self._documents.read(whole)
         if type(data.get(COUNT)) is not int:
-            raise UpstreamInvalid(f"The upstream sent an answer without {COUNT}.")
+            raise UpstreamInvalid(f"The upstream's response lacks the field {COUNT}.")
         return [Chunk(data, Untouched(whole), self._leg, last=True)]
 
     def end(self) -> list[Chunk]:
@@ -333,7 +331,7 @@ class WholeReader:
             _check(data, self._server)
         wanted = "data" if self._documents.vectors else self._server.answers
         if wanted not in data or type(data[wanted]) is not list:
-            raise UpstreamInvalid(f"The upstream sent an answer without {wanted}.")
+            raise UpstreamInvalid(f"The upstream's response lacks the field {wanted}.")
         data, whole = _sealed(self._seal, data, whole)
         to_hub = self._server.own_to_hub if self._own else self._server.to_hub
         hubbed = data if to_hub is None else to_hub(data)

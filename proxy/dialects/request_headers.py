@@ -15,6 +15,7 @@ from proxy.errors import BadRequest
 from proxy.types import Parent, RequestHead, Secret
 from proxy.words import MAX_NAME, MAX_WORDS
 
+MAX_TIMEOUT_S = 86_400
 Tag = tuple[str, str | None]
 PREFIX = "\nx-headrace-"
 """What is in the joined names of a request's headers if any of them is our own; most have none."""
@@ -27,6 +28,11 @@ _FALSE = frozenset({"false", "0", ""})
 def joined_names(headers: Headers) -> str:
     """Return the names of headers, each after a line end: to look for what some begin with."""
     return "\n".join(("", *headers))
+
+
+def bad_header(name: str, problem: str) -> BadRequest:
+    """Return the error for a header, in the same form as one for a field."""
+    return BadRequest(f"{name}: {problem}", param=name)
 
 
 def bearer(headers: Headers) -> Secret | None:
@@ -51,7 +57,7 @@ def flag(name: str, headers: Headers) -> bool:
         return True
     if value in _FALSE:
         return False
-    raise BadRequest(f"{name} must be true or false.", param=name)
+    raise bad_header(name, "must be true or false")
 
 
 def labels(name: str, headers: Headers) -> tuple[Tag, ...]:
@@ -68,12 +74,12 @@ def checked_tags(name: str, pairs: Sequence[Tag]) -> tuple[Tag, ...]:
     """Return the tags of a header. Raises ``BadRequest`` for too many, and for one that no counter
     and no line could hold."""
     if len(pairs) > MAX_WORDS:
-        raise BadRequest(f"{name} names more than {MAX_WORDS} tags.", param=name)
+        raise bad_header(name, f"must have at most {MAX_WORDS} tags")
     texts = [text or "" for pair in pairs for text in pair]
     if any(len(text) > MAX_NAME for text in texts):
-        raise BadRequest(f"{name} holds more than {MAX_NAME} characters in one tag.", param=name)
+        raise bad_header(name, f"must have at most {MAX_NAME} characters in each tag")
     if not "".join(texts).isascii() and not _is_utf8("".join(texts)):
-        raise BadRequest(f"{name} must be text in UTF-8.", param=name)
+        raise bad_header(name, "must be valid UTF-8")
     return tuple(pairs)
 
 

@@ -25,6 +25,7 @@ from proxy.dialects.fields import (
     string,
 )
 from proxy.errors import BadField, ProxyError, UpstreamRefused
+from proxy.field_problems import NEEDS_LOGPROBS, conflicts_with
 from proxy.types import Endpoint, Json
 
 MOST_STOPS = 4
@@ -36,6 +37,8 @@ _NEVER_INJECTED = frozenset(
 )
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NEVER_INJECTED_PREFIXES = ("proxy-", "x-forwarded-", "x-headrace-", "x-portkey-", "x-enkrypt-")
+
+MODALITIES = "an array of the strings text and audio"
 
 EXTRAS: Fields = {
     "audio": mapping(),
@@ -51,7 +54,7 @@ EXTRAS: Fields = {
     "max_completion_tokens": tokens(1),
     "max_new_tokens": tokens(1),
     "max_tokens": tokens(0),
-    "modalities": array(str, "an array of the words text and audio"),
+    "modalities": array(str, MODALITIES),
     "n": integer(1, MOST, default=1),
     "parallel_tool_calls": boolean(default=True),
     "prediction": mapping(),
@@ -78,17 +81,17 @@ CHAT: Fields = {**openai.CHAT, **EXTRAS}
 def one_guide(body: Json) -> None:
     given = [name for name in GUIDES if body.get(name) is not None]
     if len(given) > 1:
-        raise BadField(given[1], f"cannot be combined with {given[0]}")
+        raise BadField(given[1], conflicts_with(given[0]))
 
 
 def known_modalities(body: Json) -> None:
     if not set(body.get("modalities") or ()) <= {"text", "audio"}:
-        raise BadField("modalities", "must be an array of the words text and audio")
+        raise BadField("modalities", f"must be {MODALITIES}")
 
 
 def logprobs_first(body: Json) -> None:
     if body.get("top_logprobs") is not None and body.get("logprobs") is not True:
-        raise BadField("top_logprobs", "needs logprobs: true")
+        raise BadField("top_logprobs", NEEDS_LOGPROBS)
 
 
 RULES = (openai.stream_options_need_a_stream, one_guide, known_modalities, logprobs_first)

@@ -66,7 +66,7 @@ class EventReader:
             events = self._events([bytes(self._line), *lines[:-1]])
             self._line = bytearray(lines[-1])
         if len(self._line) + self._size > self._limit:
-            raise AnswerTooLarge("The upstream sent an event that is too large.")
+            raise AnswerTooLarge("The upstream sent a stream event that is too large.")
         return events
 
     def _opening(self, piece: bytes) -> bytes:

@@ -37,7 +37,7 @@ def build_conversation_request(call: Call, target: Target, to_dialect: Dialect) 
     it. Raises ``NotFound`` where that speaks no Responses any more, and ``BadField``."""
     if target_endpoint("responses", target, to_dialect) != "responses":
         if call.pin is None:
-            raise BadField("deployment", "has a target that keeps no conversations")
+            raise BadField("deployment", "has a target that does not support conversations")
         raise unknown_id(call.head, call.pin.sealed)
     path = conversations.path_of(call)
     if not conversations.kind_of(call.head).takes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any, NoReturn
 
 import orjson
@@ -13,46 +14,52 @@ from proxy.dialects.pieces import MOST_DEPTH, PieceReader, check_pieces, decode_
 from proxy.errors import BadRequest
 from proxy.offload import LARGE_BYTES
 from proxy.types import Json
+from proxy.words import ascii_word
 
 _BESIDE = bytes([code for code in range(256) if code not in b",[{"])
 """Of JSON, what begins no value but the first: all that is left begins one, or is in a text."""
 SMALL = 4 * 1024  # bytes, which hold so few values that nobody needs to know how many
-TOO_DEEP = f"The body has more than {MOST_DEPTH} levels of objects and lists."
+TOO_DEEP = f"The body must not be nested more than {MOST_DEPTH} levels deep."
 UNWRITABLE = {
-    "Integer exceeds 64-bit range": "The body holds an integer beyond 64 bits.",
+    "Integer exceeds 64-bit range": "The body contains an integer that does not fit in 64 bits.",
     "Recursion limit reached": TOO_DEEP,
-    "str is not valid UTF-8: surrogates not allowed": "The body holds half of a surrogate pair.",
+    "str is not valid UTF-8: surrogates not allowed": "The body contains an unpaired surrogate.",
     "too deep": TOO_DEEP,
 }
 """What a client is told of JSON that cannot be written again, by the words of the writers."""
 
 
 def _unwritable(error: Exception) -> str:
-    return UNWRITABLE.get(str(error), "The body cannot be written as JSON again.")
+    return UNWRITABLE.get(str(error), "The body contains a value that JSON cannot represent.")
 
 
 def _place(error: ValueError, raw: bytes) -> str:
     """Return where a body stops being JSON, where that is known: a large one is read in pieces."""
     if isinstance(error, json.JSONDecodeError) and len(raw) <= LARGE_BYTES:
-        return f", from line {error.lineno}, column {error.colno} on"
+        return f" (line {error.lineno}, column {error.colno})"
     return ""
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise BadRequest(f"The body is not valid JSON: {word} is no number.")
+    raise BadRequest(f"The body is not valid JSON: {word} is not a number.")
+
+
+def _repeated(pairs: list[tuple[str, Any]]) -> str:
+    [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+    return ascii_word(name)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> Json:
     whole = dict(pairs)
     if len(whole) < len(pairs):
-        raise BadRequest("The body names a field twice in one object.")
+        raise BadRequest(f'The body contains the field "{_repeated(pairs)}" twice in one object.')
     return whole
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise BadRequest("The body holds a number that is out of range.")
+        raise BadRequest("The body contains a number that does not fit in a 64-bit float.")
     return number
 
 
@@ -88,7 +95,7 @@ def counted(raw: bytes, most: int) -> int:
             return values
     values = count_values(raw, most)
     if values > most:
-        raise BadRequest(f"The body must not hold more than {most} values.")
+        raise BadRequest(f"The body must not contain more than {most} JSON values.")
     return values
 
 

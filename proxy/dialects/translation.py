@@ -20,6 +20,7 @@ from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
 from proxy.dialects.responses.to_chat import chat_of as chat_of_response
 from proxy.errors import BadField
+from proxy.field_problems import NOT_SUPPORTED, no_endpoint
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream
 
 REFUSED = frozenset(
@@ -135,7 +136,7 @@ def translate(
             if problem is None:
                 kept[name] = value
             elif not _asks_for_nothing(name, value, field.default, _default(known_here, name)):
-                raise BadField(name, f"{problem} for the upstream of this model")
+                raise BadField(name, f"{problem} for the upstream that serves this model")
         elif name in upstream.accepts or name not in known_here:
             kept[name] = value
         elif name not in KEPT and not _asks_for_nothing(
@@ -172,7 +173,7 @@ def _crossed(
     lost: Collection[str] = ()
     if asked is not None:
         if body.get("n") not in (None, 1):  # a chat has it, and would be paid for all of them
-            raise BadField("n", "is not served: such an answer is one")
+            raise BadField("n", "must be 1, because this API returns one choice")
         body, lost = INTO_CHAT[asked](body)
     elif wanted is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
         from proxy.dialects.content_parts import without_thoughts  # noqa: PLC0415  # few calls cross
@@ -212,7 +213,7 @@ def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields
     )
     fields = ranges.get(endpoint)
     if fields is None:
-        raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
+        raise BadField("model", no_endpoint(endpoint))
     return within(fields, target.upstream.most)
 
 
@@ -272,5 +273,5 @@ def _is_same(value: object, other: object) -> bool:
 
 def _left_behind(name: str) -> str:
     if name in REFUSED:
-        raise BadField(name, "cannot be expressed to the upstream of this model")
+        raise BadField(name, NOT_SUPPORTED)
     return name

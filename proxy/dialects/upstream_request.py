@@ -182,7 +182,8 @@ def _too_deep(body: Json, call: Call) -> BadField:
             check_pieces({name: value})
         except TypeError:
             break
-    return BadField(blamed(name, call.names), f"is deeper than {MOST_DEPTH} levels as it is sent")
+    problem = f"is nested more than {MOST_DEPTH} levels deep in the format of the upstream"
+    return BadField(blamed(name, call.names), problem)
 
 
 def _headers(call: Call, way: Way, from_dialect: Dialect, to_dialect: Dialect) -> dict[str, str]:

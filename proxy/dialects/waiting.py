@@ -54,7 +54,7 @@ class WaitingRoom:
     def take(self, events: int, size: int) -> None:
         """Count what waits from now on. Raises ``AnswerTooLarge``."""
         if self.events + events > MOST_EVENTS or self.size + size > MOST_BYTES:
-            raise AnswerTooLarge("The upstream sent too much of several items at once.")
+            raise AnswerTooLarge("The upstream interleaved too many output items.")
         self.events += events
         self.size += size
 

@@ -15,6 +15,7 @@ from proxy.dialects.bounds import ASSUMED_TOKENS, GROUPS, most_tokens, prompts_o
 from proxy.dialects.parameters import READ, apply_parameters
 from proxy.dialects.translation import UNANSWERED, fields_of, obeyed_by, takes_zero
 from proxy.errors import BadField
+from proxy.field_problems import no_endpoint
 from proxy.types import Changes, Endpoint, Json, Target, Translated, Upstream, Way
 from proxy.types.spelling import squeezed
 from proxy.types.way import AskedNumbers, ChangedFields
@@ -41,7 +42,7 @@ def way_of(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: D
 def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect) -> Way:
     endpoint, upstream = target_endpoint(asked, target, to_dialect), target.upstream
     if endpoint not in to_dialect.server.paths:
-        raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
+        raise BadField("model", no_endpoint(endpoint))
     there = fields_of(target, to_dialect, endpoint)
     checks = {name: field.check for name, field in there.items()}
     one_form = from_dialect.forms.get(asked) == to_dialect.forms.get(endpoint)

@@ -53,7 +53,7 @@ def withhold(error: ProxyError) -> None:
     """Leave nothing of an upstream's words."""
     rewrite(error, dict.fromkeys((PARAM, CODE, TYPE), ""))
     if isinstance(error, UpstreamRefused | UpstreamDenied):
-        _say(error, f"The upstream refused the request ({error.upstream_status}).")
+        _say(error, f"The upstream rejected the request (status {error.upstream_status}).")
 
 
 def _say(error: ProxyError, message: str) -> None:

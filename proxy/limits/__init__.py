@@ -23,8 +23,8 @@ from proxy.offload import LARGE_BYTES, Offload
 from proxy.record import Record
 from proxy.types import Call, Plan
 from proxy.types.guard import is_service
-from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import FLAGS, FRESH, READING, LimitRefusal, Outcome, Standing
+from proxy.types.limit import Claim, Limit, LimitRefusal
+from proxy.types.outcome import FLAGS, FRESH, READING, Outcome, Standing
 
 T = TypeVar("T")
 
@@ -161,7 +161,7 @@ class Admitted:
         refusal = None if decided.admitted else decided.refusal
         if refusal is None:
             return Reservation(self._id, decided)
-        error = _refused(refusal, claims, store_away=decided.store_away)
+        error = _refused(refusal, claims, self.at_ms, store_away=decided.store_away)
         rules = self.plan.guards.input
         if self.plan.cache is None or any(is_service(rule.detector) for rule in rules):
             raise error
@@ -207,10 +207,14 @@ class Admitted:
         return decided
 
 
-def _refused(refusal: LimitRefusal, claims: Sequence[Claim], *, store_away: bool) -> ProxyError:
-    """Return the error for a call: where a share of a limit has refused it, which stands in while
-    the store is away, a client reads the whole limit."""
+def _refused(
+    refusal: LimitRefusal, claims: Sequence[Claim], at_ms: int, *, store_away: bool
+) -> ProxyError:
+    """Return the error for a call. While the store is away a share of a limit refuses: the client
+    reads of the whole limit, and not how much of the share is left."""
     limit = next(c.limit for c in claims if c.limit.name == refusal.limit.name)
     if store_away and limit.on_store_error == "closed":
         return LimitStoreUnavailable(limit.name, refusal.retry_after_s)
-    return limit.kind.refusal(limit, refusal.retry_after_s, refusal.remaining)
+    if limit is not refusal.limit:
+        refusal = replace(refusal, limit=limit, remaining=None)
+    return limit.kind.error(refusal, at_ms)

@@ -20,6 +20,7 @@ from proxy.plural import counted
 from proxy.types.target import Target
 from proxy.types.windows import Calendar
 from proxy.usage import Tokens
+from proxy.words import MAX_NAME, ascii_word
 
 Counting = Literal["rate", "budget", "lease"]
 OnStoreError = Literal["local", "open", "closed"]
@@ -92,13 +93,14 @@ class LimitKind:
         rate = f"{self.amount_text(limit.amount)} per {span}"
         return rate if limit.capacity == limit.amount else f"{rate}, burst {limit.capacity}"
 
-    def refusal(self, limit: Limit, retry_after_s: float | None, left: int) -> LimitExceeded:
-        """Return the error of a call that a limit refuses; so much is left of it."""
-        if retry_after_s is None:
-            text = f"The call asks for more {self.name} than {limit.name} ever allows at once."
+    def error(self, refusal: LimitRefusal, at_ms: int) -> LimitExceeded:
+        """Return the error for a call that came at ``at_ms`` and that a limit refuses."""
+        wait_s, named = refusal.retry_after_s, refusal.named
+        if wait_s is None:
+            text = f"This call exceeds the whole limit {named}, so no retry can succeed."
         else:
-            text = f"The limit {limit.name} of {self.allowance(limit)} is reached."
-        return LimitExceeded(text, limit.name, self.name, retry_after_s)
+            text = f"Limit {named} is reached. Try again in {ceil(wait_s)} s."
+        return LimitExceeded(text, refusal.limit.name, self.name, wait_s)
 
 
 @frozen
@@ -183,6 +185,27 @@ class Limit:
         """The window of a budget."""
         assert isinstance(self.window, Calendar)  # noqa: S101  # checked when it was made
         return self.window
+
+
+@frozen
+class LimitRefusal:
+    """The limit that refuses a call for longest.
+
+    The same claims fit after ``retry_after_s`` unless other calls take the room. It is None where
+    they never fit, because they are larger than the limit; for concurrency it is a second.
+    ``remaining`` is None where only a share of the limit is known.
+    """
+
+    limit: Limit
+    scope: str
+    retry_after_s: float | None
+    remaining: int | None
+
+    @property
+    def named(self) -> str:
+        """The limit with its allowance and the part of the caller's own labels that it counts."""
+        owner = f" for {ascii_word(self.scope.replace('|', ', '), MAX_NAME)}" if self.scope else ""
+        return f'"{self.limit.name}" ({self.limit.kind.allowance(self.limit)}{owner})'
 
 
 @frozen

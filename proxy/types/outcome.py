@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.frozen import frozen
-from proxy.types.limit import Claim, Limit
+from proxy.types.limit import Claim, Limit, LimitRefusal
 
 NEVER = -1
 WARNED, FRESH = 1, 2
@@ -38,18 +38,6 @@ class Standing:
     @property
     def remaining(self) -> int:
         return max(0, self.limit.capacity - self.used)
-
-
-@frozen
-class LimitRefusal:
-    """The limit that refuses for longest, and what is left of it. After ``retry_after_s`` the same
-    claims fit if nobody else is faster; None says that they never will: the claim is larger than
-    the limit. Nobody knows when a call ends, so concurrency asks to wait a second."""
-
-    limit: Limit
-    scope: str
-    retry_after_s: float | None
-    remaining: int
 
 
 @frozen

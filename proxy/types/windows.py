@@ -48,6 +48,10 @@ class Calendar:
         begins = [_midnight(self._step(day, by), zone) for by in (-1, 0, 1, 2)]
         return begins[0], begins[1], begins[2], begins[3]
 
+    def next_start(self, wall_ms: int) -> datetime:
+        """Return when the window after that of a moment begins, in the time of the zone."""
+        return datetime.fromtimestamp(self.around(wall_ms)[2] / 1000, self._tzinfo())
+
     def _first(self, day: date) -> date:
         if self.unit == "week":
             return day - timedelta(days=day.weekday())

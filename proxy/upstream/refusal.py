@@ -50,9 +50,9 @@ async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
     status, server = reply.status, DIALECTS[upstream.dialect].server
     meaning = meaning_of(server.statuses, status)
     if meaning == "credential":
-        return UpstreamRejectedKey("The upstream refused the proxy's key.", upstream_status=status)
+        return UpstreamRejectedKey(upstream_status=status)
     if meaning == "invalid":
-        return UpstreamInvalid(f"The upstream answered with status {status}.")
+        return UpstreamInvalid(f"The upstream sent an unexpected status ({status}).")
     error = _parse(await _body(reply))
     if is_denial(server.denials, error):
         meaning = "denied"
@@ -68,21 +68,17 @@ async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
 def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody) -> ProxyError:
     status = reply.status
     if meaning == "denied":
-        message = _message(error, upstream) or "A guard of the upstream denied the call."
-        return UpstreamDenied(message, upstream_status=status)
+        return UpstreamDenied(_message(error, upstream), upstream_status=status)
     if meaning == "request":
-        text = _message(error, upstream) or f"The upstream refused the request ({status})."
+        text = _message(error, upstream)
         param = None if error.param is None else concealed(error.param, upstream)
         refused = UpstreamRefused(text, upstream_status=status, param=param)
         refused.in_words = error != ErrorBody() and not _is_bare(error)
         return refused.worded(error.code, error.type)
     if meaning == "forbidden":
-        text = f"The upstream does not permit this to the proxy's key ({status})."
-        return UpstreamForbids(text, upstream_status=status).worded(error.code, error.type)
+        return UpstreamForbids(upstream_status=status).worded(error.code, error.type)
     unavailable = UpstreamUnavailable(
-        f"The upstream is not available ({status}).",
-        status=status if status in (429, 503) else 502,
-        upstream_status=status,
+        status=status if status in (429, 503) else 502, upstream_status=status
     )
     unavailable.retry_after_s = retry_after(reply.headers)
     return unavailable.worded(error.code, error.type)

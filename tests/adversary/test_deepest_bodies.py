@@ -98,11 +98,15 @@ async def test_what_a_translation_makes_too_deep_is_refused_by_its_name(
     schema = orjson.Fragment(nested(LEVELS - 3))
     tool = {"name": "find", "input_schema": schema, "description": more}
     cases: list[tuple[str, dict[str, Any], str]] = [
-        ("/v1/messages", {**HELLO, "max_tokens": 5, "tools": [tool]}, "tools: is deeper than 254")
+        (
+            "/v1/messages",
+            {**HELLO, "max_tokens": 5, "tools": [tool]},
+            "tools: is nested more than 254",
+        )
     ]
     for levels in (247, 300, 1000, 1024, 5000):
         body = {**called(nested(levels)), "model": "via-anthropic", "user": more[:64]}
-        cases.append(("/v1/chat/completions", body, "must be a JSON object of at most 246"))
+        cases.append(("/v1/chat/completions", body, "must be a JSON object nested at most 246"))
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,

@@ -324,7 +324,7 @@ async def test_a_thread_that_the_provider_keeps_is_refused_so_that_its_client_se
 
     assert (status, upstream.requests) == (400, [])
     error = json.loads(raw)["error"]
-    assert error["message"].startswith("thread: is kept by the provider")
+    assert error["message"].startswith("thread: must not refer to content stored at the provider")
     assert error["details"] == {"error_code": "thread_unsupported_request"}
 
 
@@ -340,7 +340,7 @@ async def test_a_container_of_any_tenant_is_refused_and_one_to_be_made_passes(
 
     error = json.loads(raw)["error"]
     assert (refused, error["type"]) == (400, "invalid_request_error")
-    assert error["message"] == "container.id: is not for a client to say"
+    assert error["message"] == "container.id: clients may not set this field"
     assert status == 200
     [sent] = upstream.requests
     assert sent.json["container"] == skills
@@ -354,20 +354,28 @@ UNREADABLE: Json = {"type": "document", "source": {"type": "file", "file_id": "f
 @pytest.mark.parametrize(
     ("more", "to", "said"),
     [
-        ({"max_tokens": -1}, None, "max_tokens: must be an integer from 0 to 9007199254740992"),
+        ({"max_tokens": -1}, None, "max_tokens: must be an integer between 0 and 9007199254740992"),
         ({"thinking": {"budget_tokens": -1}}, None, "thinking.budget_tokens: must be an integer"),
         (
             {"messages": [*ASKED["messages"], LOOK_UP, {"role": "user", "content": [UNREADABLE]}]},
             None,
-            "messages.2.content.0: cannot be expressed",
+            "messages.2.content.0: this value is not supported",
         ),
         (
             {"messages": [{"role": "user", "content": [RESULT]}]},
             "via-anthropic",
-            "messages.0.content.0.tool_use_id: is the id of no tool_use",
+            "messages.0.content.0.tool_use_id: must be the id of a tool_use block",
         ),
-        ({"system": [{"type": "image", "source": {}}]}, None, "system.0: cannot be expressed"),
-        ({"tools": [{"type": "bash_20250124"}]}, None, "tools.0: cannot be expressed"),
+        (
+            {"system": [{"type": "image", "source": {}}]},
+            None,
+            "system.0: this value is not supported",
+        ),
+        (
+            {"tools": [{"type": "bash_20250124"}]},
+            None,
+            'tools.0: type "bash_20250124" is not supported',
+        ),
     ],
 )
 async def test_what_is_wrong_is_told_by_its_place(

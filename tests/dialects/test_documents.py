@@ -143,7 +143,7 @@ def test_log_probabilities_may_be_ten_times_as_many(
     if good:
         assert Documents(1000).read(raw)
     else:
-        with pytest.raises(AnswerTooLarge, match="too many values"):
+        with pytest.raises(AnswerTooLarge, match="max_answer_values"):
             Documents(1000).read(raw)
 
 

@@ -147,7 +147,9 @@ def test_null_is_legal_for_every_optional_field(dialect: str, endpoint: Any) -> 
 
 def test_a_name_in_another_spelling_is_told_with_the_one_to_write() -> None:
     fields = {"max_output_tokens": integer()}
-    with pytest.raises(BadField, match=r"^max_output_tokens: must be spelled so, and not maxO"):
+    with pytest.raises(
+        BadField, match=r"^max_output_tokens: use this exact name instead of \"maxO"
+    ):
         check_body(fields, {"maxOutputTokens": 5}, {"maxoutputtokens": "max_output_tokens"})
 
 

@@ -16,33 +16,33 @@ KNOWN = {path for _, path in PLAIN_ROUTES}
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("/v1/v1/chat/completions", "Leave /v1 out of the client's base URL"),
-        ("/v1/v1/messages", "Leave /v1 out of the client's base URL"),
-        ("/v1/chat/completions/chat/completions", "End the client's base URL before that path"),
-        ("/v1/messages/v1/messages", "End the client's base URL before that path"),
-        ("/api/v1/chat/completions", "It ends in /v1/chat/completions, which is served"),
-        ("/api/chat", "These are Ollama's paths"),
-        ("/api/tags", "These are Ollama's paths"),
-        ("/azure/openai/v1/responses", "It ends in /openai/v1/responses, which is served"),
-        ("/anthropic/v1/messages", "It ends in /v1/messages, which is served"),
-        ("/v1beta/models/gemini-pro:generateContent", "These are Gemini's paths"),
-        ("/v1/chat/completions/", "Leave out the slash at its end"),
-        ("//v1/chat/completions", "Leave out the slash at the end of the client's base URL"),
-        ("/V1/Chat/Completions", "Write it in lower case"),
+        ("/v1/v1/chat/completions", "Remove /v1 from the client's base URL"),
+        ("/v1/v1/messages", "Remove /v1 from the client's base URL"),
+        ("/v1/chat/completions/chat/completions", "End the client's base URL with /v1"),
+        ("/v1/messages/v1/messages", "End the client's base URL with /v1"),
+        ("/api/v1/chat/completions", "/v1/chat/completions is available"),
+        ("/api/chat", "This path belongs to Ollama's API"),
+        ("/api/tags", "This path belongs to Ollama's API"),
+        ("/azure/openai/v1/responses", "/openai/v1/responses is available"),
+        ("/anthropic/v1/messages", "/v1/messages is available"),
+        ("/v1beta/models/gemini-pro:generateContent", "This path belongs to Gemini's API"),
+        ("/v1/chat/completions/", "Remove the slash at the end of the path"),
+        ("//v1/chat/completions", "Remove the slash at the end of the client's base URL"),
+        ("/V1/Chat/Completions", "Write the path in lower case"),
     ],
 )
 def test_a_common_mistake_is_told(path: str, hint: str) -> None:
     with pytest.raises(NotFound) as refused:
         parse_head("POST", path, {}, Received("req_1"))
 
-    assert refused.value.message.startswith(f"There is no such path. {hint}")
+    assert refused.value.message.startswith(f"Unknown path. {hint}")
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/nothing", "/sk-of-somebody/x"])
 def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) -> None:
     message = not_served(path, KNOWN)
 
-    assert message.startswith("There is no such path. Served are /v1/chat/completions, ")
+    assert message.startswith("Unknown path. Available paths include /v1/chat/completions, ")
     assert "/v1/messages" in message
     assert "sk-" not in message
 
@@ -64,7 +64,9 @@ def test_a_path_is_logged_without_what_may_be_a_secret(path: str, shown: str) ->
 
 
 def test_who_may_list_a_path_is_told() -> None:
-    assert "where the operator lists them under passthrough" in not_served("/v1/rerank", KNOWN)
+    assert "The operator can make others available under passthrough" in not_served(
+        "/v1/rerank", KNOWN
+    )
 
 
 BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "p"}], "max_tokens": 9}
@@ -76,10 +78,10 @@ OF_CHAT, OF_MESSAGES, OF_PORTKEY = (
 )
 MISPLACED: dict[str, tuple[str, dict[str, str], str, str]] = {
     "x-api-key on a chat": (CHAT, {"x-api-key": KEY}, OF_CHAT, "x-api-key"),
-    "no Bearer": (CHAT, {"authorization": KEY}, OF_CHAT, "Authorization without Bearer"),
+    "no Bearer": (CHAT, {"authorization": KEY}, OF_CHAT, "Authorization (without Bearer)"),
     "api-key on Messages": (MESSAGES, {"api-key": KEY}, OF_MESSAGES, "api-key"),
-    "a query": (f"{CHAT}?api_key={KEY}", {}, OF_CHAT, "the query"),
-    "Gemini's query": (f"{MESSAGES}?key={KEY}", {}, OF_MESSAGES, "the query"),
+    "a query": (f"{CHAT}?api_key={KEY}", {}, OF_CHAT, "the query string"),
+    "Gemini's query": (f"{MESSAGES}?key={KEY}", {}, OF_MESSAGES, "the query string"),
     "apikey at Portkey's": (CHAT, {"apikey": KEY} | PORTKEY, OF_PORTKEY, "apikey"),
     "two": (CHAT, {"apikey": KEY, "x-goog-api-key": KEY}, OF_CHAT, "apikey, x-goog-api-key"),
 }
@@ -95,7 +97,7 @@ async def test_a_key_in_another_place_is_told_the_right_one(
         text = await answered.text()
 
     assert answered.status == 401
-    assert f"This path reads it from {read}; it seems to be in {found}." in text
+    assert f"This path reads the key from {read}. The request has one in {found}." in text
     assert KEY not in text + str(answered.headers)
 
 
@@ -106,4 +108,4 @@ async def test_who_says_no_key_or_a_wrong_one_in_its_place_gets_no_hint(
     async with client.post(CHAT, headers=headers, json=BODY) as answered:
         error = (await answered.json())["error"]
 
-    assert error["message"] == "The virtual key is missing or not valid."
+    assert error["message"] == "The virtual key is missing or invalid."

@@ -97,7 +97,9 @@ def test_every_header_that_is_known_stands_in_the_documents() -> None:
     ],
 )
 def test_a_header_without_a_meaning_is_named_once(name: str) -> None:
-    assert read_head(**{name: "1"}).warnings == (f"ignored, as the policy decides: {name}",)
+    assert read_head(**{name: "1"}).warnings == (
+        f"headers ignored because the policy decides: {name}",
+    )
 
 
 def test_all_that_is_ignored_is_named_in_one_warning_of_bounded_length() -> None:
@@ -173,7 +175,7 @@ def test_a_property_may_be_called_as_what_is_none() -> None:
     head = read_head(helicone_property_max_tokens="7", helicone_auth="Bearer sk-1")
 
     assert head.properties == (("max-tokens", "7"),)
-    assert head.warnings == ("ignored, as the policy decides: helicone-auth",)
+    assert head.warnings == ("headers ignored because the policy decides: helicone-auth",)
 
 
 def test_our_own_headers_and_those_of_the_dialect_come_first() -> None:

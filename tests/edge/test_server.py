@@ -66,7 +66,7 @@ async def test_a_version_that_the_parser_does_not_know_is_refused_alike(
     said = await until_closed(proxy, head.encode())
 
     assert said.split()[1] == b"505"
-    assert b"HTTP/1.1 are spoken here" in said
+    assert b"The HTTP version is not supported" in said
 
 
 @pytest.mark.parametrize("keep", [(), ("Connection: keep-alive",)])

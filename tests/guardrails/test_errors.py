@@ -19,7 +19,7 @@ EMAIL = "jane@example.com"
 BLOCK = "output: [{guard: keywords, words: [hippo]}]"
 MASK = "output: [{guard: pii, entities: [email], action: mask, fields: [content]}]"
 BLOCK_CONTENT = "output: [{guard: keywords, words: [hippo], fields: [content]}]"
-WITHHELD = "The upstream refused the request (400)."
+WITHHELD = "The upstream rejected the request (status 400)."
 PRESIDIO = "{guard: presidio, url: 'http://127.0.0.1:9', entities: [PERSON]}"
 FLAG = "output: [{guard: keywords, words: [hippo], action: flag}]"
 
@@ -159,7 +159,7 @@ def test_our_own_words_stay() -> None:
 
     assert error_texts(late) == []
     withhold(late)
-    assert late.message == "The upstream did not answer in time (idle)."
+    assert late.message == "The upstream timed out (idle timeout)."
 
 
 def test_nothing_of_withheld_words_is_left() -> None:
@@ -168,7 +168,7 @@ def test_nothing_of_withheld_words_is_left() -> None:
 
     for error in (refused, denied):
         withhold(error)
-        assert error_texts(error)[0].text.startswith("The upstream refused the request (4")
+        assert error_texts(error)[0].text.startswith("The upstream rejected the request (status 4")
         assert "hippo" not in f"{error!r} {error} {error.param}"
     rewrite(denied, {("error", "message"): "so"})
     assert denied.message == "so"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -103,7 +104,7 @@ async def test_a_call_larger_than_its_limit_is_told_so(
         status, headers, said = await ask(client, max_tokens=5000)
 
     assert status == 429
-    assert "ever allows at once" in said["error"]["message"]
+    assert 'exceeds the whole limit "tokens" (1000 tokens per minute)' in said["error"]["message"]
     assert headers["x-should-retry"] == "false"
     assert "retry-after" not in headers
     assert upstream.requests == []
@@ -125,31 +126,50 @@ async def test_what_a_limit_allows_is_told_with_its_time_and_burst(
     async with limited(tmp_path, upstream, f"{{name: few, {limit}}}") as (_, client):
         answers = [await ask(client, prompt="x", max_tokens=5) for _ in range(2)]
 
-    assert answers[1][2]["error"]["message"] == f"The limit few of {words} is reached."
+    message, wait = answers[1][2]["error"]["message"], answers[1][1]["retry-after"]
+    assert message == f'Limit "few" ({words}) is reached. Try again in {wait} s.'
+
+
+RESETS = re.compile(r"It resets at [0-9]{4}-[0-9]{2}-01T00:00:00\+00:00\.$")
 
 
 @pytest.mark.parametrize(
-    ("used", "says", "waits"),
+    ("used", "message"),
     [
-        (None, "may cost more than the budget month ever allows", False),
-        (10_000, "may cost more than what is left of the budget month", True),
-        (100_000, "The budget month is spent", True),
+        (None, "This call may cost more than the whole {}. Request fewer output tokens."),
+        (10_000, "This call may cost more than is left of {}. 0.0005 USD is left. It resets at "),
+        (100_000, "This call may cost more than is left of {}. 0 USD is left. It resets at "),
     ],
 )
-async def test_a_budget_that_refuses_says_why(
-    used: int | None, says: str, waits: bool, tmp_path: Path, upstream: ScriptedUpstream
+@pytest.mark.parametrize(
+    ("per", "owner"),
+    [
+        ("[]", ""),
+        ("key", " for key:support-widget"),
+        ("[tag.team, user]", " for key:support-widget, tag.team:support, user:ann"),
+    ],
+)
+async def test_budget_refusal_names_owner_rest_and_reset(
+    used: int | None,
+    message: str,
+    per: str,
+    owner: str,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
 ) -> None:
-    limit = "{name: month, usd: 0.002 per month, unpriced: allow}"
+    limit = f"{{name: month, usd: 0.002 per month, unpriced: allow, per: {per}}}"
     upstream.answer_with(answer(legacy(usage=usage(used or 0, 0))))
     async with limited(tmp_path, upstream, limit) as (_, client):
         if used is not None:
-            assert (await ask(client, prompt="x", max_tokens=1))[0] == 200
+            assert (await ask(client, prompt="x", max_tokens=1, user="ann"))[0] == 200
         bound = 10_000 if used is None else 2_000
-        status, headers, said = await ask(client, max_tokens=bound)
+        status, headers, said = await ask(client, max_tokens=bound, user="ann")
 
     assert (status, said["error"]["code"]) == (429, "budget_exceeded")
-    assert says in said["error"]["message"]
-    assert ("retry-after" in headers) == waits
+    budget = f'budget "month" (0.002 USD each month{owner})'
+    assert said["error"]["message"].startswith(message.format(budget))
+    assert (RESETS.search(said["error"]["message"]) is None) == (used is None)
+    assert ("retry-after" in headers) == (used is not None)
     assert headers["x-should-retry"] == "false"
 
 

@@ -136,7 +136,7 @@ async def test_a_page_of_no_size_is_refused_in_the_same_form(
         body = await response.json()
 
     assert (response.status, body["type"]) == (400, "error")
-    assert body["error"]["message"] == "limit: must be a number from 1 to 1000"
+    assert body["error"]["message"] == "limit: must be an integer between 1 and 1000"
 
 
 async def test_a_model_that_is_not_there_is_an_error_of_anthropics(

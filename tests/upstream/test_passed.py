@@ -157,7 +157,7 @@ async def test_a_query_passes_by_its_names(
     path = "/v1/files?limit=2&api_key=sk-x&purpose=batch%20%26&after=a"
     async with client.get(path, headers=BEARER) as response:
         assert response.status == 200
-        assert response.headers["x-headrace-warning"] == "some of the query dropped"
+        assert response.headers["x-headrace-warning"] == "query parameters dropped"
         assert response.headers["x-headrace-cost-usd"] == "0"
     async with client.get(f"/v1/files?after={'a' * 300}", headers=BEARER) as response:
         assert response.status == 400

@@ -11,6 +11,7 @@ from typing import Any
 
 from proxy.dialects.fields import Field, Fields, array, either, mapping, required, string
 from proxy.errors import BadField
+from proxy.field_problems import missing
 from proxy.types import Json
 
 _CONTENT = required(either(string(), array(dict, "an array of objects")))
@@ -85,7 +86,7 @@ def _check(name: str, value: Any, field: Field, place: str) -> None:
     """Raise ``BadField`` for a member that is missing, or not what it must be."""
     if value is None and not field.required:
         return
-    problem = f"is required: {field.says}" if value is None else field.check(value)
+    problem = missing(field.says) if value is None else field.check(value)
     if problem is not None:
         raise BadField(f"{place}.{name}", problem)
 
@@ -93,5 +94,5 @@ def _check(name: str, value: Any, field: Field, place: str) -> None:
 def _check_results(blocks: Sequence[Json], used: set[str], place: str) -> None:
     for at, block in enumerate(blocks):
         if block["type"] == "tool_result" and block["tool_use_id"] not in used:
-            problem = "is the id of no tool_use in the assistant's turn before it"
+            problem = "must be the id of a tool_use block in the assistant message before it"
             raise BadField(f"{place}.content.{at}.tool_use_id", problem)

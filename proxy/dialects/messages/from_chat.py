@@ -12,8 +12,9 @@ from typing import Any
 
 from proxy.dialects.documents import MOST_SHALLOW
 from proxy.dialects.messages.tools import tool_use
-from proxy.dialects.messages.words import CHOICES, LOST, TIERS
+from proxy.dialects.messages.words import CHOICES, TIERS
 from proxy.errors import BadField
+from proxy.field_problems import NOT_SUPPORTED
 from proxy.types import Endpoint, Json
 
 _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
@@ -124,7 +125,7 @@ def _config(made: Json) -> Json:
     """Return what a request says of its output in the words of Messages."""
     config = made.get("output_config")
     if not isinstance(config, dict | None):
-        raise BadField("output_config", LOST)
+        raise BadField("output_config", NOT_SUPPORTED)
     return config or {}
 
 
@@ -135,7 +136,7 @@ def _tools(made: Json) -> None:
         made.pop("tools", None)
         return
     if not isinstance(made["tools"], list):
-        raise BadField("tools", LOST)
+        raise BadField("tools", NOT_SUPPORTED)
     made["tools"] = [_tool(at, tool) for at, tool in enumerate(made["tools"])]
     if parallel is False and (wanted or {}).get("type") != "none":
         wanted = {**(wanted or {"type": "auto"}), "disable_parallel_tool_use": True}
@@ -150,14 +151,14 @@ def _choice(choice: Any) -> Json | None:
         return {"type": CHOICES[choice]}
     function = choice.get("function") if isinstance(choice, dict) else None
     if not isinstance(function, dict) or choice.get("type") != "function":
-        raise BadField("tool_choice", LOST)
+        raise BadField("tool_choice", NOT_SUPPORTED)
     return {"type": "tool", "name": function.get("name")}
 
 
 def _tool(at: int, tool: Any) -> Json:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or tool.get("type") != "function":
-        raise BadField(f"tools.{at}", LOST)
+        raise BadField(f"tools.{at}", NOT_SUPPORTED)
     schema = function.get("parameters") or {"type": "object", "properties": {}}
     made = {"name": function.get("name"), "input_schema": schema}
     for name in ("description", "strict"):
@@ -186,7 +187,7 @@ def _messages(messages: Any) -> tuple[Any, list[Json]]:
             words = content if isinstance(content, str) else _parts(content, place)
             made.append({"role": role, "content": words})
         else:
-            raise BadField(f"{place}.role", LOST)
+            raise BadField(f"{place}.role", NOT_SUPPORTED)
     if len(system) == 1 and system[0].keys() == {"type", "text"}:
         return system[0]["text"], made
     return system, made
@@ -206,24 +207,23 @@ def _add_result(made: list[Json], result: Json) -> None:
 def _assistant(message: Json, place: str) -> Any:
     content, calls = message.get("content"), message.get("tool_calls") or []
     if not isinstance(calls, list):
-        raise BadField(f"{place}.tool_calls", LOST)
+        raise BadField(f"{place}.tool_calls", NOT_SUPPORTED)
     if message.get("function_call"):
-        raise BadField(f"{place}.function_call", LOST)
+        raise BadField(f"{place}.function_call", NOT_SUPPORTED)
     if isinstance(content, str) and not calls:
         return content
     blocks = [part for part in _parts(content, place) if part.get("text") != ""]
     for at, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
-            raise BadField(f"{place}.tool_calls.{at}", LOST)
+            raise BadField(f"{place}.tool_calls.{at}", NOT_SUPPORTED)
         blocks.append(tool_use(call, partial(_refused, f"{place}.tool_calls.{at}")))
     return blocks
 
 
 def _refused(place: str, arguments: Any) -> Json:
-    raise BadField(
-        f"{place}.function.arguments", f"must be a JSON object of at most {MOST_SHALLOW} levels"
-    )
+    problem = f"must be a JSON object nested at most {MOST_SHALLOW} levels deep"
+    raise BadField(f"{place}.function.arguments", problem)
 
 
 def _parts(content: Any, place: str) -> list[Json]:
@@ -232,7 +232,7 @@ def _parts(content: Any, place: str) -> list[Json]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list):
-        raise BadField(f"{place}.content", LOST)
+        raise BadField(f"{place}.content", NOT_SUPPORTED)
     return [_block(part, f"{place}.content.{at}") for at, part in enumerate(content)]
 
 
@@ -250,16 +250,16 @@ def _block(part: Any, place: str) -> Json:
         source = _source(part["file"].get("file_data"), place)
         name = part["file"].get("filename")
         return {"type": "document", "source": source} | ({"title": name} if name else {})
-    raise BadField(place, LOST)
+    raise BadField(place, NOT_SUPPORTED)
 
 
 def _source(url: Any, place: str) -> Json:
     """Return the data of a URL that holds it, or a URL as one. Raises ``BadField``."""
     if not isinstance(url, str):
-        raise BadField(place, LOST)
+        raise BadField(place, NOT_SUPPORTED)
     found = _DATA_URL.match(url[:256])
     if found is not None:
         return {"type": "base64", "media_type": found[1].lower(), "data": url[found.end() :]}
     if not url.lower().startswith(("https://", "http://")):
-        raise BadField(place, LOST)
+        raise BadField(place, NOT_SUPPORTED)
     return {"type": "url", "url": url}

@@ -14,7 +14,7 @@ def check_page(head: RequestHead) -> None:
     """Raise ``BadField`` for a page of no size, or of more than there may be on one."""
     limit = head.parameter("limit")
     if limit is not None and not (limit.isascii() and limit.isdigit() and _number(limit) > 0):
-        raise BadField("limit", f"must be a number from 1 to {MOST}")
+        raise BadField("limit", f"must be an integer between 1 and {MOST}")
 
 
 def _number(limit: str | None) -> int:

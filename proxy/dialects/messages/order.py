@@ -87,7 +87,7 @@ class BlockOrder:
         if kind == START:
             self._stopped.discard(block)
         elif kind == DELTA and block in self._stopped:
-            raise UpstreamInvalid("The upstream sent more of a block that had stopped.")
+            raise UpstreamInvalid("The upstream continued a content block that had ended.")
         yield come
         blocks.open = block
         if kind == STOP:
@@ -97,7 +97,7 @@ class BlockOrder:
         self._blocks.open = NONE_OPEN
         self._stopped.add(block)
         if len(self._stopped) > MOST_EVENTS:
-            raise AnswerTooLarge("The upstream sent too many blocks.")
+            raise AnswerTooLarge("The upstream sent too many content blocks.")
 
 
 def _delta_of(event: Json) -> JoinedDelta | None:

@@ -133,7 +133,7 @@ def _blocks(message: Json) -> list[Json]:
     content = message.get("content")
     blocks = content if isinstance(content, list) else []
     if not all(isinstance(block, dict) for block in blocks):
-        raise UpstreamInvalid("The upstream sent a block that is not an object.")
+        raise UpstreamInvalid("The upstream sent a content block that is not an object.")
     return blocks
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proxy.dialects.messages.tools import tool_call
-from proxy.dialects.messages.words import CHOICES, LOST, TIERS, turned
+from proxy.dialects.messages.words import CHOICES, TIERS, turned
 from proxy.errors import BadField
+from proxy.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.types import Json
 from proxy.types.reasoning import reasons
-from proxy.words import ascii_word
 
 EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
 OWN_CHOICES, OWN_TIERS = turned(CHOICES), turned(TIERS)
@@ -43,7 +43,7 @@ class _Crossing:
         self.dropped: set[str] = set()
 
     def _lost(self) -> BadField:
-        return BadField(self._place, LOST)
+        return BadField(self._place, NOT_SUPPORTED)
 
     def chat(self) -> Json:
         body = self._body
@@ -79,7 +79,7 @@ class _Crossing:
         form = config.get("format")
         if isinstance(form, dict):
             if form.get("type") != "json_schema":
-                raise BadField("output_config", LOST)
+                raise BadField("output_config", NOT_SUPPORTED)
             schema = {"name": "response", "schema": form.get("schema"), "strict": True}
             made["response_format"] = {"type": "json_schema", "json_schema": schema}
         return made
@@ -97,7 +97,7 @@ class _Crossing:
         if isinstance(effort, str):
             return {"reasoning_effort": EFFORTS.get(effort, effort)}
         if effort is not None:
-            raise BadField("output_config", LOST)
+            raise BadField("output_config", NOT_SUPPORTED)
         budget = thinking.get("budget_tokens")
         return {"reasoning_effort": _effort(budget)} if type(budget) is int else {}
 
@@ -116,13 +116,13 @@ class _Crossing:
         elif isinstance(kind, str) and kind in OWN_CHOICES:
             made["tool_choice"] = OWN_CHOICES[kind]
         else:
-            raise BadField("tool_choice", LOST)
+            raise BadField("tool_choice", NOT_SUPPORTED)
         return made
 
     def _tool(self, at: int, tool: Json) -> Json:
         kind = tool.get("type")
         if kind not in (None, "custom"):  # a tool that Anthropic runs, or has trained
-            raise BadField(f"tools.{at}", f"{LOST}: its type is {ascii_word(str(kind))}")
+            raise BadField(f"tools.{at}", unsupported_type(kind))
         self._note_beside(tool, {"type", "name", "description", "input_schema", "strict"})
         function = {"name": tool.get("name"), "parameters": tool.get("input_schema")}
         for name in ("description", "strict"):

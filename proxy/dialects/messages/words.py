@@ -8,7 +8,6 @@ CHOICES: Mapping[str, str] = {"auto": "auto", "required": "any", "none": "none"}
 """Whether a tool is to be asked, in a chat's words and in those of Messages."""
 TIERS: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
 """The tiers of service, likewise."""
-LOST = "cannot be expressed to the upstream of this model"
 
 
 def turned(words: Mapping[str, str]) -> Mapping[str, str]:

@@ -158,14 +158,14 @@ def shown_in_chat(document: Json, head: RequestHead) -> Json:
     shows = kind_of(head).shows
     if shows == "item":
         if not isinstance(document.get("type"), str):
-            raise UpstreamInvalid("The upstream sent no item.")
+            raise UpstreamInvalid("The upstream's response is not a conversation item.")
         return in_chat_of([document], {})
     if shows == "items":
         return in_chat(document, LIST)
     if shows == "deleted":
         return in_chat(document, DELETED)
     if not isinstance(document.get("id"), str) or document.get("object") != "conversation":
-        raise UpstreamInvalid("The upstream sent no conversation.")
+        raise UpstreamInvalid("The upstream's response is not a conversation.")
     return in_chat_of([], document)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.dialects.responses.to_chat import LOGPROBS
-from proxy.dialects.responses.words import LOST
 from proxy.errors import BadField
+from proxy.field_problems import NOT_SUPPORTED
 from proxy.types import Endpoint, Json
 
 BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -20,7 +20,7 @@ def responses_of(endpoint: Endpoint, body: Json) -> Json:
     """Return a chat as a Responses request. Raises ``BadField`` for what that cannot say, or only
     to a client who could ask for the answer later."""
     if body.get("background"):
-        raise BadField("background", LOST)
+        raise BadField("background", NOT_SUPPORTED)
     made = dict(body)
     made.pop("stream_options", None)
     made["input"] = _items(made.pop("messages", None) or ())
@@ -52,7 +52,7 @@ def tidy(body: Json) -> Json:
 def _group(made: Json, name: str) -> Json:
     group = made.get(name)
     if not isinstance(group, dict | None):
-        raise BadField(name, LOST)
+        raise BadField(name, NOT_SUPPORTED)
     return group or {}
 
 
@@ -62,7 +62,7 @@ def _form(form: Any) -> Json:
         return {"type": kind}
     schema = form.get("json_schema") if kind == "json_schema" else None
     if not isinstance(schema, dict):
-        raise BadField("response_format", LOST)
+        raise BadField("response_format", NOT_SUPPORTED)
     return {**schema, "type": kind}
 
 
@@ -81,7 +81,7 @@ def _flat(tool: Any, place: str) -> Json:
     kind = tool.get("type") if isinstance(tool, dict) else None
     inner = tool.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):
-        raise BadField(place, LOST)
+        raise BadField(place, NOT_SUPPORTED)
     made = {**inner, "type": kind}  # a member of a tool never says of which type it is
     if kind == "function" and place != "tool_choice":
         made = {"parameters": None, "strict": False, **made}  # which a chat has to ask for
@@ -99,7 +99,7 @@ def _items(messages: Any) -> list[Json]:
                 result["type"] = "custom_tool_call_output"
             items.append(result)
         elif role not in ROLES or message.get("function_call"):
-            raise BadField(f"{place}.role" if role not in ROLES else place, LOST)
+            raise BadField(f"{place}.role" if role not in ROLES else place, NOT_SUPPORTED)
         else:
             content = _content(message, role, place)
             if content:
@@ -130,13 +130,13 @@ def _content(message: Json, role: str, place: str) -> Any:
 def _calls(message: Json, place: str) -> list[Json]:
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
-        raise BadField(f"{place}.tool_calls", LOST)
+        raise BadField(f"{place}.tool_calls", NOT_SUPPORTED)
     made: list[Json] = []
     for at, call in enumerate(calls):
         kind = call.get("type", "function") if isinstance(call, dict) else None
         inner = call.get(kind) if kind in ("function", "custom") else None
         if not isinstance(inner, dict):
-            raise BadField(f"{place}.tool_calls.{at}", LOST)
+            raise BadField(f"{place}.tool_calls.{at}", NOT_SUPPORTED)
         name = "custom_tool_call" if kind == "custom" else "function_call"
         argument = "input" if kind == "custom" else "arguments"
         known = {each: inner.get(each) for each in ("name", argument)}
@@ -146,7 +146,7 @@ def _calls(message: Json, place: str) -> list[Json]:
 
 def _parts(content: Any, role: str, place: str) -> list[Json]:
     if not isinstance(content, list):
-        raise BadField(place, LOST)
+        raise BadField(place, NOT_SUPPORTED)
     return [_part(part, role, f"{place}.{at}") for at, part in enumerate(content)]
 
 
@@ -161,7 +161,7 @@ def _part(part: Any, role: str, place: str) -> Json:
     if kind == "image_url" and isinstance(inner, str):
         inner = {"url": inner}
     if not isinstance(inner, dict):
-        raise BadField(place, LOST)
+        raise BadField(place, NOT_SUPPORTED)
     if kind == "image_url":
         image = {"type": "input_image", "image_url": inner.get("url")}
         return {**image, "detail": inner.get("detail") or "auto"}

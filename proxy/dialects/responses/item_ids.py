@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from proxy.dialects.fields import KEPT_THERE
 from proxy.dialects.responses import containers
-from proxy.dialects.responses.request import SENT_WHOLE, is_reference
+from proxy.dialects.responses.request import SEND_ITEM, is_reference
 from proxy.dialects.responses.sealing import (
     CONTAINERS,
     IN_ITEMS,
@@ -30,12 +29,13 @@ from proxy.dialects.responses.sealing import (
 )
 from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.errors import BadField
+from proxy.field_problems import STORED_AT_PROVIDER, missing
 from proxy.types import Call, Json, OpenedId, Pin, RequestHead
 
 STAND_IN_BYTES = 24  # nobody finds a text that leads to a given id of a provider
 MOST_IDS = 4096  # that are looked at in one request: each takes some microseconds
-ELSEWHERE = "is kept by another target than what else the request leans on"
-TOO_MANY = f"is one of more than {MOST_IDS} ids of items"
+ELSEWHERE = "is stored at another target than the other items of this request"
+TOO_MANY = f"exceeds the limit of {MOST_IDS} item ids per request"
 AFTER = "after"
 ENCRYPTED = "encrypted_content"
 
@@ -147,7 +147,7 @@ def _check_unreferred(items: list[Json]) -> None:
     """Raise ``BadField`` for a reference: no id leads anywhere."""
     for at, item in enumerate(items):
         if is_reference(item):
-            raise BadField(f"input.{at}", KEPT_THERE + SENT_WHOLE)
+            raise BadField(f"input.{at}", f"{STORED_AT_PROVIDER}. {SEND_ITEM}")
 
 
 def _named(call: Call, items: list[Json], known: dict[str, Pin | None]) -> Call:
@@ -185,7 +185,7 @@ def _ids_of(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
             if isinstance(text, str) and (text or refers):
                 yield f"input.{at}.{name}", text, refers and name == "id"
             elif refers and name == "id":
-                raise BadField(f"input.{at}.{name}", "is required: a string")
+                raise BadField(f"input.{at}.{name}", missing("a string"))
 
 
 def _one_place(

@@ -193,7 +193,7 @@ class EventNumbers:
         found = self._items.get(given) if given is not None else None
         if given is None:
             if len(self._items) >= MAX_ITEMS:
-                raise UpstreamInvalid("The upstream sent too many items without their numbers.")
+                raise UpstreamInvalid("The upstream sent too many items without output_index.")
             found = None if begins else self._known(names, wanted) or self._unknown(names, wanted)
         item = found or self._begun(self._following if given is None else given, wanted)
         self._name(item, names, own=begins or found is None, begins=begins)

@@ -96,9 +96,9 @@ class ItemOrder:
         elif kind == DONE:
             self._done.add(item)
             if len(self._done) > MOST_EVENTS:
-                raise AnswerTooLarge("The upstream sent too many items.")
+                raise AnswerTooLarge("The upstream sent too many output items.")
         elif kind in BY_DELTA and item in self._done:
-            raise UpstreamInvalid("The upstream sent more of an item that was done.")
+            raise UpstreamInvalid("The upstream continued an output item that had ended.")
 
     def _of_parts(self, come: OrderedEvent) -> Iterator[OrderedEvent]:
         """Return the events that an event of the item whose turn it is lets follow."""

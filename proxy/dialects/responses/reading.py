@@ -138,7 +138,7 @@ def _items(response: Json) -> list[Json]:
     output = response.get("output")
     items = output if isinstance(output, list) else []
     if not all(isinstance(item, dict) for item in items):
-        raise UpstreamInvalid("The upstream sent an item that is not an object.")
+        raise UpstreamInvalid("The upstream sent an output item that is not an object.")
     return items
 
 
@@ -189,7 +189,7 @@ def own_answer(response: Json) -> Json:
 
 def _whole(response: Json, choice: Json, usage: Json | None) -> Json:
     if is_unfinished(response):
-        raise UpstreamInvalid("The upstream sent a response that is not finished.")
+        raise UpstreamInvalid("The upstream sent a response that is not complete.")
     choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": finish_of(response)}]
     made = {**_head(response, "chat.completion"), "choices": choices}
     return made if usage is None else made | {"usage": usage}

@@ -9,7 +9,6 @@ from typing import Any
 
 from proxy.dialects.bounds import tokens
 from proxy.dialects.fields import (
-    KEPT_THERE,
     Fields,
     array,
     boolean,
@@ -22,14 +21,13 @@ from proxy.dialects.fields import (
     unserved,
 )
 from proxy.errors import BadField
+from proxy.field_problems import STORED_AT_PROVIDER, missing
 from proxy.types import Json
 
-SENT_WHOLE = ": clients send the item itself where they are told to store nothing"
-NOT_STREAMED = "is not served with stream: such a response is asked for by its id"
-NOT_STORED = "needs store: nobody could ask for a response that is not kept"
-NOT_TALKING = (
-    "is not served with conversation: what was used would be read there, and paid by nobody"
-)
+SEND_ITEM = "Send the item itself: clients do so with store: false."
+NOT_STREAMED = "cannot be combined with stream: true. Retrieve the response by its id."
+NOT_STORED = "cannot be combined with store: false, because the response could not be retrieved"
+NO_CONVERSATION = "cannot be combined with conversation, because its usage could not be charged"
 
 RESPONSES: Fields = {
     "model": required(string()),
@@ -47,7 +45,7 @@ RESPONSES: Fields = {
     "moderation": mapping(),
     "parallel_tool_calls": boolean(default=True),
     "previous_response_id": string(),
-    "prompt": unserved(mapping(), KEPT_THERE),
+    "prompt": unserved(mapping(), STORED_AT_PROVIDER),
     "prompt_cache_key": string(),
     "prompt_cache_options": mapping(),
     "prompt_cache_retention": string(),
@@ -84,7 +82,7 @@ def check_items(body: Json) -> None:
         if is_reference(item) or kind not in (None, "message"):
             continue
         if not isinstance(item.get("role"), str):
-            raise BadField(f"{place}.role", "is required: a string")
+            raise BadField(f"{place}.role", missing("a string"))
 
 
 def check_background(body: Json) -> None:
@@ -96,7 +94,7 @@ def check_background(body: Json) -> None:
         if body.get("store") is False:
             raise BadField("background", NOT_STORED)
         if body.get("conversation") is not None:
-            raise BadField("background", NOT_TALKING)
+            raise BadField("background", NO_CONVERSATION)
 
 
 RULES = (check_items, check_background)

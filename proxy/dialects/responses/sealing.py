@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from proxy.dialects.responses import containers
 from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS, where_unkept
 from proxy.errors import BadField, NotFound
+from proxy.field_problems import conflicts_with, missing
 from proxy.frozen import frozen, memo
 from proxy.types import Call, Endpoint, Json, Pin, RequestHead
 from proxy.words import MAX_ID, ascii_word
@@ -32,7 +33,7 @@ PROOF_BYTES = 16
 BLOCK_BYTES = 64
 MOST_NAME = 8 * 1024  # characters of a name that an id leads to
 MOST_SEALED = 4096  # characters of an id that a client may send
-NOT_SEALED = "needs HEADRACE_ID_SECRET, which is not set: no id leads back to what a provider keeps"
+NOT_SEALED = "requires stored state. The operator can enable it with HEADRACE_ID_SECRET."
 
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 _HEX_ITEM = re.compile(r"([a-z]{1,8})_((?:[0-9a-f]{2})+)")
@@ -350,11 +351,11 @@ def in_conversation(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call with the place of the conversation that it goes on with, in place of its id in
     the body. Raises ``BadField``, and ``NotFound`` as ``pinned`` does."""
     if call.body.get(PREVIOUS) is not None:
-        raise BadField(CONVERSATION, f"cannot stand beside {PREVIOUS}")
+        raise BadField(CONVERSATION, conflicts_with(PREVIOUS))
     asked = call.body[CONVERSATION]
     given = asked.get("id") if isinstance(asked, dict) else asked
     if not isinstance(given, str):
-        raise BadField(f"{CONVERSATION}.id", "is required: a string")
+        raise BadField(f"{CONVERSATION}.id", missing("a string"))
     if ids is None:
         raise BadField(CONVERSATION, NOT_SEALED)
     pin = ids.open(given, call.caller, CONVERSATIONS)

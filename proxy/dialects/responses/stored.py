@@ -23,7 +23,7 @@ from proxy.types import Call, Chunk, Json, RequestHead, Untouched
 
 INPUT_ITEMS, CANCEL = "/input_items", "/cancel"
 MOST_INCLUDED = 16
-NOT_STREAMED = "is not served: a response that is kept is read as a whole"
+NOT_STREAMED = "streaming is not supported for stored responses"
 
 
 HEAD = ("id", "object", "model")
@@ -50,13 +50,13 @@ def kind_of(head: RequestHead) -> StoredKind:
     return DELETED if head.method == "DELETE" else StoredKind("", "output")
 
 
-ASKED: Mapping[str, re.Pattern[str]] = {
-    "after": re.compile(r"[A-Za-z0-9._:=-]{1,256}"),
-    "include": re.compile(r"[a-z_.]{1,64}"),
-    "limit": re.compile(r"[1-9][0-9]?|100"),
-    "order": re.compile(r"asc|desc"),
+ASKED: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "after": (re.compile(r"[A-Za-z0-9._:=-]{1,256}"), "the id of an item"),
+    "include": (re.compile(r"[a-z_.]{1,64}"), "the path of a field, such as message.output_text"),
+    "limit": (re.compile(r"[1-9][0-9]?|100"), "an integer between 1 and 100"),
+    "order": (re.compile(r"asc|desc"), "one of asc, desc"),
 }
-"""What a query may ask of a response or of its items, and in which words."""
+"""Query parameters of a response or its items: the pattern of a value, and its description."""
 OF_STREAMS: Mapping[str, str] = {"stream": "false", "include_obfuscation": "", "starting_after": ""}
 """What is for streams alone, and the one word of it that asks for none."""
 
@@ -70,13 +70,14 @@ def asked_of(head: RequestHead) -> list[tuple[str, str]]:
             raise BadField(name, NOT_STREAMED)
         if name not in ASKED:
             continue
-        if ASKED[name].fullmatch(value) is None:
-            raise BadField(name, "is none of what it may be")
+        pattern, expected = ASKED[name]
+        if pattern.fullmatch(value) is None:
+            raise BadField(name, f"must be {expected}")
         if name != "include" and any(known == name for known, _ in asked):
-            raise BadField(name, "stands there twice")
+            raise BadField(name, "must not be repeated")
         asked.append(("include[]" if name == "include" else name, value))
     if len(asked) > MOST_INCLUDED:
-        raise BadField("include", f"has more than {MOST_INCLUDED} entries")
+        raise BadField("include", f"must have at most {MOST_INCLUDED} items")
     return asked
 
 
@@ -126,9 +127,9 @@ def in_chat(document: Json, kind: StoredKind) -> Json:
     listed = kind.listed
     items = [] if listed is None else document.get(listed)
     if listed is None and document.get("deleted") is not True:
-        raise UpstreamInvalid("The upstream does not say that it has deleted what it was told to.")
+        raise UpstreamInvalid("The upstream did not confirm the deletion.")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise UpstreamInvalid(f"The upstream sent an answer without {listed}.")
+        raise UpstreamInvalid(f"The upstream's response lacks the field {listed}.")
     return in_chat_of(items, {name: each for name, each in document.items() if name != listed})
 
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from proxy.dialects.responses.reading import objects
-from proxy.dialects.responses.words import LOST
 from proxy.errors import BadField
+from proxy.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.types import Json
 from proxy.types.reasoning import reasons
-from proxy.words import ascii_word
 
 TAKEN = frozenset(
     {"include", "input", "instructions", "max_output_tokens", "reasoning", "store"}
@@ -104,7 +103,7 @@ class _ItemCrossing:
             kind = choice["type"]
             made["tool_choice"] = {"type": kind, kind: {"name": choice.get("name")}}
         elif choice is not None:
-            raise BadField("tool_choice", LOST)
+            raise BadField("tool_choice", NOT_SUPPORTED)
         return made
 
     def _tool(self, at: int, tool: Json) -> Json:
@@ -116,7 +115,7 @@ class _ItemCrossing:
             names = ("name", "description", "format")
         else:
             # A tool that the provider runs, or a group of tools.
-            raise BadField(f"tools.{at}", f"{LOST}: its type is {ascii_word(str(kind))}")
+            raise BadField(f"tools.{at}", unsupported_type(kind))
         self._note_beside("tools", tool, {"type", *names})
         inner = {name: tool[name] for name in names if tool.get(name) is not None}
         return {"type": kind, kind: inner}
@@ -130,7 +129,7 @@ class _ItemCrossing:
         kind = item.get("type") or "message"
         read = ITEMS.get(kind)
         if read is None:
-            raise BadField(place, LOST)
+            raise BadField(place, NOT_SUPPORTED)
         read(self, item, place)
 
     def message(self, item: Json, place: str) -> None:
@@ -143,9 +142,9 @@ class _ItemCrossing:
             ):
                 content = "".join(part["text"] for part in parts)
             elif role == "assistant":
-                raise BadField(f"{place}.content", LOST)
+                raise BadField(f"{place}.content", NOT_SUPPORTED)
         elif not isinstance(content, str):
-            raise BadField(f"{place}.content", LOST)
+            raise BadField(f"{place}.content", NOT_SUPPORTED)
         self._messages.append({"role": role, "content": content})
 
     def call(self, item: Json, place: str) -> None:
@@ -172,7 +171,7 @@ class _ItemCrossing:
             more = [part for part in parts if part["type"] != "text"]
             output = "\n".join(part["text"] for part in parts if part["type"] == "text")
         elif not isinstance(output, str):
-            raise BadField(f"{place}.output", LOST)
+            raise BadField(f"{place}.output", NOT_SUPPORTED)
         answer = {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
         self._messages.append(answer)
         if more:
@@ -201,7 +200,7 @@ def _form(form: Any) -> Json:
     if kind == "json_object":
         return {"response_format": {"type": kind}}
     if kind != "json_schema":
-        raise BadField("text.format", LOST)
+        raise BadField("text.format", NOT_SUPPORTED)
     schema = {name: value for name, value in form.items() if name != "type" and value is not None}
     return {"response_format": {"type": kind, "json_schema": schema}}
 
@@ -224,4 +223,4 @@ def _part(part: Any, place: str) -> Json:
         return {"type": "file", "file": {"filename": part.get("filename") or "file.pdf", **file}}
     if kind == "input_audio" and isinstance(part.get("input_audio"), dict):
         return {"type": kind, "input_audio": part["input_audio"]}
-    raise BadField(place, LOST)
+    raise BadField(place, NOT_SUPPORTED)

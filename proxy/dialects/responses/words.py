@@ -10,7 +10,6 @@ CONVERSATION = "conversation"
 CONTAINER = "cntr_"  # how its id begins
 Place = tuple[int, str, int]
 """Where a text stands: the number of its item, its kind, and the number of its part."""
-LOST = "cannot be expressed to the upstream of this model"
 
 
 class TextKind(NamedTuple):
@@ -76,8 +75,8 @@ ECHOED: Mapping[str, object] = {
 
 
 UNKEPT = (
-    " An answer whose id does not begin with {} comes from a target that keeps nothing: send all "
-    "of the conversation in input."
+    " Responses whose id does not begin with {} are not stored. Send the whole conversation in "
+    "input instead."
 )
 
 

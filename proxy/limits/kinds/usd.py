@@ -7,7 +7,7 @@ from datetime import date
 
 from proxy.errors import BudgetExceeded
 from proxy.limits.most_expensive import highest_cost
-from proxy.types.limit import CallSize, Limit, LimitKind
+from proxy.types.limit import CallSize, Limit, LimitKind, LimitRefusal
 from proxy.usage import NANO, Tokens, usd_text
 
 
@@ -36,5 +36,12 @@ class UsdBudget(LimitKind):
     def allowance(self, limit: Limit) -> str:
         return f"{self.figure(limit.amount)} each {limit.calendar.unit}"
 
-    def refusal(self, limit: Limit, retry_after_s: float | None, left: int) -> BudgetExceeded:
-        return BudgetExceeded(limit.name, retry_after_s, spent=not left)
+    def error(self, refusal: LimitRefusal, at_ms: int) -> BudgetExceeded:
+        budget, left, limit = f"budget {refusal.named}", refusal.remaining, refusal.limit
+        if refusal.retry_after_s is None:
+            text = f"This call may cost more than the whole {budget}. Request fewer output tokens."
+        else:
+            known = "" if left is None else f" {self.figure(left)} is left."
+            reset = limit.calendar.next_start(at_ms).isoformat(timespec="seconds")
+            text = f"This call may cost more than is left of {budget}.{known} It resets at {reset}."
+        return BudgetExceeded(text, limit.name, refusal.retry_after_s)

@@ -186,7 +186,7 @@ def test_all_that_a_call_leans_on_is_kept_in_one_place(
     more: Json = {"previous_response_id": IDS.seal(*PLACE, "resp_1")} if with_response else {}
     items = [elsewhere] if with_response else [reference(IDS.seal_item(*PLACE, "m_1")), elsewhere]
 
-    with pytest.raises(BadField, match="kept by another target") as refused:
+    with pytest.raises(BadField, match="stored at another target") as refused:
         asking(*items, **more)
 
     assert refused.value.param == f"input.{len(items) - 1}.id"
@@ -224,7 +224,7 @@ def test_most_ids_are_opened_in_a_moment() -> None:
 
 
 def test_without_a_secret_a_reference_is_refused_and_says_what_to_change() -> None:
-    with pytest.raises(BadField, match="told to store nothing") as refused:
+    with pytest.raises(BadField, match="Send the item itself") as refused:
         asking(reference("msg_1"), ids=None)
     assert refused.value.param == "input.0"
 

@@ -171,7 +171,7 @@ def test_an_unknown_id_is_not_found(text: str) -> None:
         asking(text)
     words = f"Previous response with id '{text[:200]}' not found."
     assert str(refused.value).startswith(words)
-    assert ("keeps nothing" in str(refused.value)) == text.startswith("x")
+    assert ("are not stored" in str(refused.value)) == text.startswith("x")
     assert refused.value.param == "previous_response_id"
 
 

@@ -292,7 +292,7 @@ def test_a_query_is_read_once_and_named() -> None:
 
 
 def test_a_document_of_another_kind_is_none() -> None:
-    with pytest.raises(UpstreamInvalid, match="deleted"):
+    with pytest.raises(UpstreamInvalid, match="deletion"):
         in_chat({"deleted": False}, kind_of(head("/responses/{id}", "DELETE")))
 
 

@@ -78,7 +78,7 @@ def test_a_server_that_speaks_as_openai_does_has_its_own_ranges_and_prices(tmp_p
         ("closed", {"stop": ["a"] * 5}, "stop: must be a string or an array of at most 4 strings"),
         ("wider", {"stop": ["a"] * 16}, None),
         ("wider", {"stop": "a"}, None),
-        ("wider", {"stop": ["a"] * 17}, "stop: must have at most 16 entries"),
+        ("wider", {"stop": ["a"] * 17}, "stop: must have at most 16 items"),
         ("wider", {"top_k": 500}, None),
         ("wider", {"top_k": 501}, "top_k: must be at most 500"),
         ("wider", {"temperature": 1.5}, None),
@@ -106,7 +106,7 @@ async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
     else:
         assert (status, reply["error"]["message"]) == (
             400,
-            f"{problem} for the upstream of this model",
+            f"{problem} for the upstream that serves this model",
         )
         assert upstream.requests == []
 

@@ -330,10 +330,14 @@ def test_a_path_that_is_passed_on_is_explained(
             b'{"items": [{"id": "msg_a"}]}',
             "running proxy opens",
         ),
-        (("--path", "/v1/rerank", "--method", "PUT", "--deployment", "c"), None, "POST only"),
+        (
+            ("--path", "/v1/rerank", "--method", "PUT", "--deployment", "c"),
+            None,
+            "supports only POST",
+        ),
         (("-",), b'{"model": "support-chat", "prompt": "Hi", "n": "5"}', "n: must be an integer"),
         (("-",), b"{", "JSON"),
-        (("--path", "/nowhere", "--deployment", "c"), None, "There is no such path."),
+        (("--path", "/nowhere", "--deployment", "c"), None, "Unknown path."),
         (("--header", "x-region"), None, "must be NAME:VALUE"),
         (("--key", "nobody"), None, "there is no key 'nobody'"),
     ],
@@ -418,7 +422,7 @@ def test_a_path_that_nobody_lists_is_none(path: str, tmp_path: Path) -> None:
 
     code, text = run(tmp_path, "--path", path)
 
-    assert (code, "There is no such path." in text) == (1, True)
+    assert (code, "Unknown path." in text) == (1, True)
 
 
 def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:

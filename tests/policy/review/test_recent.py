@@ -218,7 +218,7 @@ def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
 
     assert told is not None
     assert told.reasons[0].decided == "no known key"
-    assert told.reasons[-1].why == "The virtual key is missing or not valid."
+    assert told.reasons[-1].why == "The virtual key is missing or invalid."
 
 
 def test_an_unknown_id_is_told_as_such() -> None:

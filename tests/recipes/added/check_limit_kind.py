@@ -23,6 +23,6 @@ async def test_the_new_kind_is_claimed_settled_refused_and_counted(
     assert [first[0], second[0], third[0]] == [200, 429, 429]
     assert first[1]["x-ratelimit-limit-acme"] == "22"
     assert second[2]["error"]["type"] == "acme"
-    limit = "The limit written of 22 written tokens per day is reached."
-    assert second[2]["error"]["message"] == limit
-    assert "asks for more acme than written ever allows" in third[2]["error"]["message"]
+    limit = 'imit "written" (22 written tokens per day)'
+    assert f"L{limit} is reached" in second[2]["error"]["message"]
+    assert f"exceeds the whole l{limit}" in third[2]["error"]["message"]
