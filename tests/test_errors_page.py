@@ -48,7 +48,8 @@ policies:
 def rows() -> dict[str, tuple[set[int], set[str]]]:
     """Return the statuses and types that the page has for each code; of 0 it says whose it is."""
     found: dict[str, tuple[set[int], set[str]]] = {}
-    for line in PAGE.partition("<!-- generated: codes -->")[2].splitlines():
+    table = PAGE.partition("<!-- generated: codes -->")[2].partition("<!-- end")[0]
+    for line in table.splitlines():
         columns = line.split("|")
         if len(columns) < 5:
             continue
