@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from proxy.causes import Cause
 from proxy.errors import (
     BadField,
     BadRequest,
@@ -67,6 +68,7 @@ class Attempt:
     another answer, and ``replaced`` is set when one wanted another in its place. ``findings`` are
     what guards of the upstream said of the call. ``most_answered`` are the tokens that all answers
     to its request may have. Its ``bill`` is kept once nothing can change it but more of its answer.
+    ``cause`` and ``system_text`` say why its connection failed.
     ``is_billed`` is None where its endpoint says whether there is one: what a response made in the
     background has used is billed to the attempt that first shows it, of all that show
     ``response_id``.
@@ -87,6 +89,8 @@ class Attempt:
     ended: float | None = None
     status: int | None = None
     error: str | None = None
+    cause: Cause | None = None
+    system_text: str | None = None
     findings: tuple[UpstreamFinding, ...] = ()
     left: Mapping[str, int] = field(default_factory=dict)
     most_answered: int = 0

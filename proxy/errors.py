@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Self, get_args
 
-from proxy.words import MAX_ID, MAX_TEXT
+from proxy.causes import Cause
+from proxy.words import MAX_ID, MAX_NAME, MAX_TEXT, word
 
 Phase = Literal["connect", "first_byte", "idle", "total"]
 Lapse = Literal["missing", "unknown", "expired", "revoked"]
@@ -30,7 +31,8 @@ class ProxyError(Exception):
 
     ``summary`` is the message if none is given, ``code`` a stable metric label, ``param`` the field
     at fault. ``should_retry`` corrects SDKs that decide by the status. ``usage`` is what the
-    upstream charges for the failed call, in OpenAI's form.
+    upstream charges for the failed call, in OpenAI's form. ``cause`` and ``system_text`` say why a
+    connection to an upstream failed. They are for operators only.
     """
 
     summary = "The proxy failed"
@@ -41,6 +43,8 @@ class ProxyError(Exception):
     should_retry: bool | None = None
     upstream_code: str | None = None
     upstream_type: str | None = None
+    cause: Cause | None = None
+    system_text: str | None = None
 
     def __init__(self, message: str = "", *, param: str | None = None) -> None:
         self.message = message[:MAX_TEXT] or f"{self.summary}."
@@ -166,17 +170,6 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
-class MethodNotAllowed(Refused):
-    """The path does not support this method."""
-
-    status = 405
-    code = "method_not_allowed"
-
-    def __init__(self, allowed: str) -> None:
-        super().__init__(f"This path supports only {allowed}.")
-        self.allowed = allowed
-
-
 class RequestTimeout(Refused):
     """The request did not arrive in time, or exceeded the timeout that it set itself."""
 
@@ -217,13 +210,6 @@ class TooLarge(Refused):
     code = "request_too_large"
 
 
-class LoopDetected(Refused):
-    """An upstream of this proxy forwards to this proxy."""
-
-    status = 508
-    code = "loop_detected"
-
-
 class ClientGone(Refused):
     """The client closed the connection. Logged, never sent."""
 
@@ -245,15 +231,27 @@ class UpstreamError(ProxyError):
     summary = "The upstream failed"
 
     def __init__(
-        self, message: str = "", *, param: str | None = None, upstream_status: int | None = None
+        self,
+        message: str = "",
+        *,
+        param: str | None = None,
+        status: int | None = None,
+        upstream_status: int | None = None,
     ) -> None:
-        status = "" if upstream_status is None else f" (status {upstream_status})"
-        super().__init__(message or f"{self.summary}{status}.", param=param)
+        suffix = "" if upstream_status is None else f" (status {upstream_status})"
+        super().__init__(message or f"{self.summary}{suffix}.", param=param)
+        self.status = self.status if status is None else status
         self.upstream_status = upstream_status
 
     def worded(self, code: str | None, kind: str | None) -> Self:
         """Return this error with the code and type of the upstream."""
         self.upstream_code, self.upstream_type = code, kind
+        return self
+
+    def caused(self, cause: Cause | None, system_text: str | None = None) -> Self:
+        """Return this error with the reason why the connection failed."""
+        self.cause = cause
+        self.system_text = word(system_text, MAX_NAME) if system_text else None
         return self
 
 
@@ -269,8 +267,8 @@ class UpstreamRefused(UpstreamError):
     def __init__(
         self, message: str = "", *, upstream_status: int, param: str | None = None
     ) -> None:
-        super().__init__(message, param=param, upstream_status=upstream_status)
-        self.status = upstream_status
+        status = upstream_status
+        super().__init__(message, param=param, status=status, upstream_status=status)
         if upstream_status == 429 or upstream_status >= 500:  # SDKs would retry without success
             self.should_retry = False
 
@@ -304,12 +302,6 @@ class UpstreamUnavailable(UpstreamError):
 
     code = "upstream_unavailable"
     summary = "The upstream is unavailable"
-
-    def __init__(
-        self, message: str = "", *, status: int = 502, upstream_status: int | None = None
-    ) -> None:
-        super().__init__(message, upstream_status=upstream_status)
-        self.status = status
 
 
 class UpstreamStale(UpstreamUnavailable):
@@ -345,6 +337,7 @@ class UpstreamTimeout(UpstreamError):
     """The upstream exceeded one of its ``timeouts``."""
 
     status = 504
+    cause: Cause | None = "timeout"
     codes = tuple(f"upstream_{phase}_timeout" for phase in get_args(Phase))
 
     def __init__(self, phase: Phase) -> None:

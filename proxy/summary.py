@@ -162,6 +162,8 @@ def _failure(error: ProxyError, outcome: Outcome) -> Failure:
         lapse=unauthorized.lapse if unauthorized else None,
         lapsed_key=unauthorized.key if unauthorized else None,
         wanted=error.wanted if isinstance(error, PathNotFound) else None,
+        cause=error.cause,
+        system_text=error.system_text,
     )
 
 

@@ -1,4 +1,4 @@
-"""Errors of HTTP framing: the request cannot be read at all."""
+"""Errors of HTTP itself: method, framing, or a loop of proxies."""
 
 from __future__ import annotations
 
@@ -38,3 +38,21 @@ class CodingNotSupported(Refused):
 
     def __init__(self) -> None:
         super().__init__("The header transfer-encoding supports only the coding chunked.")
+
+
+class MethodNotAllowed(Refused):
+    """The path does not support this method."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(f"This path supports only {allowed}.")
+        self.allowed = allowed
+
+
+class LoopDetected(Refused):
+    """An upstream of this proxy forwards to this proxy."""
+
+    status = 508
+    code = "loop_detected"

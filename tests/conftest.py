@@ -156,10 +156,12 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 @asynccontextmanager
 async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIterator[Proxy]:
-    """Run the proxy with ``settings``; ``log_fd`` among them is where its log goes."""
+    """Run the proxy with ``settings``; ``log_fd`` among them is where its log goes, and ``trust``
+    verifies certificates of upstreams."""
     folder.mkdir(exist_ok=True)
     (folder / "policies.yaml").write_text(policies)
     sink, log_fd = MemorySink(), settings.pop("log_fd", None)
+    trust = settings.pop("trust", TRUST)
     chosen = Settings(
         policies=folder,
         listen=Address("127.0.0.1", 0),
@@ -173,7 +175,7 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
     )
     unread = os.open(os.devnull, os.O_WRONLY)  # a pipe that nobody reads would fill, and hold up
     try:
-        async with app.running(chosen, sink, log_fd=log_fd or unread, trust=TRUST) as running:
+        async with app.running(chosen, sink, log_fd=log_fd or unread, trust=trust) as running:
             yield Proxy(f"http://{running.listen}", f"http://{running.admin}", folder, sink)
     finally:
         os.close(unread)

@@ -16,6 +16,7 @@ DURATIONS = of("request_duration_seconds_bucket")
 FIRST_TOKENS = of("time_to_first_token_seconds_bucket")
 OVERHEADS = of("overhead_seconds_bucket")
 ATTEMPTS = of("upstream_attempts_total")
+FAILED_CONNECTIONS = of("upstream_attempts_total", cause="!=none")
 
 
 def failed(window: str, labels: str = "") -> str:
@@ -139,6 +140,12 @@ UPSTREAMS = Row(
             "What do upstreams answer?",
             PER_S,
             Ask(lively(ATTEMPTS, "upstream, result"), "{{upstream}} {{result}}"),
+        ),
+        stacked(
+            "Failed connections by cause",
+            "Why do connections to upstreams fail?",
+            PER_S,
+            Ask(lively(FAILED_CONNECTIONS, "upstream, cause"), "{{upstream}} {{cause}}"),
         ),
         lines(
             "Duration by upstream, p95",

@@ -36,13 +36,14 @@ from proxy.dialects.paths import (
 )
 from proxy.dialects.request_headers import joined_names
 from proxy.dialects.translation import ALIKE
-from proxy.errors import BadField, MethodNotAllowed, PathNotFound
+from proxy.errors import BadField, PathNotFound
 from proxy.estimate import field_quarters
 from proxy.field_problems import BAD_NAME
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.target import CREDENTIAL_WORDS
+from proxy.wire_errors import MethodNotAllowed
 from proxy.words import MAX_NAME
 
 if TYPE_CHECKING:
@@ -278,8 +279,7 @@ def _found(
 
 
 def _passed_on(method: str, path: str, listed: PassedPaths | None) -> str:
-    """Return the listed path that a request fits, which is none of the routes. Raises
-    ``PathNotFound`` or ``MethodNotAllowed``."""
+    """Return the listed path of a request. Raise ``PathNotFound`` or ``MethodNotAllowed``."""
     if listed is not None:
         found = listed.find(method, path)
         if found is not None:

@@ -39,9 +39,10 @@ from proxy.dialects.fields import (
 )
 from proxy.dialects.responses import events, failures, from_chat, reading, request, writing
 from proxy.dialects.responses.words import ENDS
-from proxy.errors import BadField, GuardBlocked, MethodNotAllowed, ProxyError
+from proxy.errors import BadField, GuardBlocked, ProxyError
 from proxy.field_problems import NEEDS_LOGPROBS
 from proxy.types import Call, Endpoint, Json, Secret
+from proxy.wire_errors import MethodNotAllowed
 
 START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
 

@@ -257,7 +257,8 @@ class StreamReader:
         if left := self._left():
             return left
         if not self._finished:
-            raise UpstreamInvalid("The upstream ended the stream before the response was complete.")
+            early = "The upstream ended the stream before the response was complete."
+            raise UpstreamInvalid(early).caused("closed")
         return [Chunk(None, leg=self._leg, last=True)]
 
 

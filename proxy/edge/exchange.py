@@ -20,10 +20,11 @@ from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
 from proxy.edge.request import Bounds, Incoming
 from proxy.edge.response import ResponseWriter
-from proxy.errors import ClientGone, LoopDetected, ProxyError, Unauthorized
+from proxy.errors import ClientGone, ProxyError, Unauthorized
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, RequestHead
+from proxy.wire_errors import LoopDetected
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds

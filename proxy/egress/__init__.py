@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from proxy.causes import ConnectionFailed
 from proxy.egress.exchange import OwnExchange
 from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout
 from proxy.frozen import frozen
@@ -67,8 +68,8 @@ class HttpGuardEgress:
                     status, answer = reply.status, await reply.body(MOST_BYTES + 1)
             except UpstreamTimeout:
                 raise TimeoutError from None
-            except UpstreamError:
-                raise ConnectionError from None
+            except UpstreamError as error:
+                raise ConnectionFailed(error.cause or "local") from None
         if len(answer) > MOST_BYTES:
             raise TooMuch
         return status, answer

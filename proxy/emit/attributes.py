@@ -207,6 +207,7 @@ class AttemptEnd(NamedTuple):
     why: str
     status: int | None
     error: str | None
+    cause: str | None
     lost: bool
 
 
@@ -216,6 +217,7 @@ def attempt_shared(upstream: str, base_url: str, method: str, end: AttemptEnd) -
         semconv.HTTP_METHOD: method,
         semconv.HTTP_STATUS: end.status,
         semconv.ERROR_TYPE: end.error,
+        semconv.ERROR_CAUSE: end.cause,
         semconv.UPSTREAM: upstream,
         semconv.WHY: end.why,
         semconv.LOST: end.lost or None,

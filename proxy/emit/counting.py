@@ -77,8 +77,8 @@ class UpstreamSeries:
     def __init__(self, child: Child, names: Names) -> None:
         deployment, upstream, provider, model = names
         served = (deployment, provider, model)
-        self.results: SeriesCache[str, Any] = SeriesCache(
-            lambda result: child("headrace_upstream_attempts_total", upstream, model, result)
+        self.results: SeriesCache[tuple[str, str], Any] = SeriesCache(
+            lambda ended: child("headrace_upstream_attempts_total", upstream, model, *ended)
         )
         self.left: SeriesCache[str, Any] = SeriesCache(
             lambda what: child(f"headrace_upstream_ratelimit_remaining_{what}", upstream, model)
@@ -199,7 +199,8 @@ class Counting:
         target, upstream = attempt.target, attempt.target.upstream
         provider = upstream.provider or UNKNOWN
         series = self._upstreams[deployment, upstream.name, provider, target.model]
-        series.results[attempt.error or f"{(attempt.status or 0) // 100}xx"].value += 1
+        result = attempt.error or f"{(attempt.status or 0) // 100}xx"
+        series.results[result, attempt.cause or NONE].value += 1
         spent = (attempt.ended or attempt.started) - attempt.started
         observed += ((series.duration, spent),)
         for what in attempt.left:

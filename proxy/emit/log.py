@@ -46,6 +46,9 @@ LEVEL_OF: Mapping[str, str] = {
     **dict.fromkeys(get_args(Outcome), "info"),
     **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
 }
+NO_FAILURE: Mapping[str, None] = dict.fromkeys(
+    ("error", "upstream_status", "upstream_error_cause", "upstream_error_text")
+)
 BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
 
@@ -144,8 +147,7 @@ def canonical(
         "model": target.model if target else None,
         "status": facts.status,
         "outcome": facts.outcome,
-        "error": failure.code if failure else None,
-        "upstream_status": failure.upstream_status if failure else None,
+        **(NO_FAILURE if failure is None else _ended(failure)),
         "duration_ms": in_ms(facts.duration_s),
         "ttft_ms": None if ttft_s is None else in_ms(ttft_s),
         "overhead_ms": in_ms(facts.overhead_s),
@@ -171,6 +173,16 @@ def canonical(
     if failure is not None:
         line.update(_of_failure(failure))
     return line
+
+
+def _ended(failure: Failure) -> dict[str, Any]:
+    """Return why a call ended before its end."""
+    return {
+        "error": failure.code,
+        "upstream_status": failure.upstream_status,
+        "upstream_error_cause": failure.cause,
+        "upstream_error_text": failure.system_text,
+    }
 
 
 def _of_failure(failure: Failure) -> dict[str, Any]:
@@ -339,6 +351,8 @@ def _tried(record: Record, attempt: Attempt) -> dict[str, Any]:
         "why": attempt.why,
         "status": attempt.status,
         "error": attempt.error,
+        "upstream_error_cause": attempt.cause,
+        "upstream_error_text": attempt.system_text,
         "began_ms": in_ms(attempt.started - record.started),
         "duration_ms": in_ms((attempt.ended or attempt.started) - attempt.started),
     }

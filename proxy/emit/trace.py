@@ -141,9 +141,15 @@ class Traces:
         upstream = attempt.target.upstream
         method = "POST" if record.head is None else record.head.method
         end = AttemptEnd(
-            why=attempt.why, status=attempt.status, error=attempt.error, lost=attempt.lost
+            why=attempt.why,
+            status=attempt.status,
+            error=attempt.error,
+            cause=attempt.cause,
+            lost=attempt.lost,
         )
         content = self._attempt(upstream.name, upstream.base_url, method, end)
+        if attempt.system_text is not None:
+            content += encode_attributes(SPAN, {semconv.ERROR_TEXT: attempt.system_text})
         if self._profiles:
             content += self._added("attempt", record)
         ended = attempt.ended or record.ended or attempt.started

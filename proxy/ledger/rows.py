@@ -72,6 +72,8 @@ ATTEMPT = (
     "cache_write_1h_tokens",
     "web_searches",
     "response_id",
+    "upstream_error_cause",
+    "upstream_error_text",
 )
 
 
@@ -145,7 +147,7 @@ def _kept_row(seq: int, facts: CallFacts, saved: Saved) -> Row:
     """The row of an answer that the cache gave: nothing was used, and this much saved."""
     number, model = len(facts.attempts) + 1, facts.asked_model
     asked = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
-    return (*asked, *_NOTHING, "none", None, saved.cost, 1, "cached", None, None, None, None)
+    return (*asked, *_NOTHING, "none", None, saved.cost, 1, "cached", *(None,) * BESIDE)
 
 
 def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
@@ -172,10 +174,13 @@ def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
         tokens.cache_write_1h if tokens else None,
         tokens.web_searches if tokens else None,
         attempt.response_id,
+        attempt.cause,
+        attempt.system_text,
     )
 
 
 _NOTHING = (None,) * len(TOKENS)
+BESIDE = len(ATTEMPT) - ATTEMPT.index("loss")
 
 
 def call_row(entry: CallEntry, attempts: list[Row]) -> Row:

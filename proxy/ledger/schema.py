@@ -203,6 +203,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE attempts ADD COLUMN web_searches INTEGER",
     ),
     ("ALTER TABLE attempts ADD COLUMN response_id TEXT",),
+    (
+        "ALTER TABLE attempts ADD COLUMN upstream_error_cause TEXT",
+        "ALTER TABLE attempts ADD COLUMN upstream_error_text TEXT",
+    ),
 )
 
 
@@ -231,6 +235,7 @@ ADDED = (
     (5, "runs", "0 AS charges"),
     (7, "attempts", "NULL AS cache_write_1h_tokens, NULL AS web_searches"),
     (8, "attempts", "NULL AS response_id"),
+    (9, "attempts", "NULL AS upstream_error_cause, NULL AS upstream_error_text"),
 )
 """What the later steps have added, by their number."""
 

@@ -216,8 +216,8 @@ class HttpClient:
         except BaseException as error:
             stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
             self._pool.give_back(origin, connection)
-            if stale:
-                raise UpstreamStale from None
+            if stale and isinstance(error, UpstreamUnavailable):
+                raise UpstreamStale().caused(error.cause, error.system_text) from None
             raise
         return HttpReply(
             status=head.status,
@@ -278,7 +278,7 @@ class HttpClient:
         left = until - self._now()
         try:
             return await self._pool.take(origin, min(timeouts.connect, left), fresh=fresh)
-        except UpstreamTimeout:
+        except UpstreamTimeout as late:
             if left < timeouts.connect:
-                raise UpstreamTimeout("total") from None
+                raise UpstreamTimeout("total").caused(late.cause, late.system_text) from None
             raise

@@ -71,6 +71,7 @@ class OpenAttempt:
             conceal(error, self.target.upstream)
             self._name_by_client(error)
             self.attempt.error = error.code
+            self.attempt.cause, self.attempt.system_text = error.cause, error.system_text
             self.attempt.findings = error.findings or self.attempt.findings
             if error.usage is not None:
                 self._account(error.usage)

@@ -30,6 +30,8 @@ def concealed(text: str, upstream: Upstream) -> str:
 def conceal(error: ProxyError, upstream: Upstream) -> None:
     """Take our credential from all words of an upstream that pass with an error: what holds a part
     of it and should be a single word says nothing any more."""
+    if error.system_text is not None:
+        error.system_text = concealed(error.system_text, upstream)
     error.upstream_code = _word(error.upstream_code, upstream)
     error.upstream_type = _word(error.upstream_type, upstream)
     error.findings = tuple(

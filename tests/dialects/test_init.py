@@ -17,8 +17,9 @@ from proxy.dialects import (
     read_call,
 )
 from proxy.dialects.translation import translate
-from proxy.errors import MethodNotAllowed, NotFound
+from proxy.errors import NotFound
 from proxy.types import RequestHead, Target, Upstream
+from proxy.wire_errors import MethodNotAllowed
 
 
 def test_every_route_is_known_by_name() -> None:

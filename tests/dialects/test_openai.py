@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.dialects import openai
-from proxy.errors import BadField, MethodNotAllowed, UpstreamUnavailable
+from proxy.errors import BadField, UpstreamUnavailable
+from proxy.wire_errors import MethodNotAllowed
 
 
 @pytest.mark.parametrize(

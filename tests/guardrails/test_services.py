@@ -279,7 +279,7 @@ async def test_a_server_that_is_not_there_cannot_tell(
         [*_, record] = await place.proxy.sink.wait(2)
 
     assert (status, reply["error"]["code"]) == (503, "guard_unavailable")
-    assert record.verdicts()[0][1].error == "ConnectionError"
+    assert record.verdicts()[0][1].error == "refused"
 
 
 CANARY = "Xyzzy-7 told the judge"

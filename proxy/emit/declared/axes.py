@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import get_args
 
 from proxy import dialects
 from proxy.attempts import Loss, Money, Outcome
 from proxy.call_facts import UNKNOWN, CacheResult
+from proxy.causes import Cause
 from proxy.emit.declared.metric import OTHER, Axis, Values, closed
 from proxy.error_table import CODES
-from proxy.errors import CircuitOpen, UpstreamBusy
+from proxy.errors import (
+    CircuitOpen,
+    UpstreamBusy,
+    UpstreamInvalid,
+    UpstreamStale,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from proxy.types import CACHE_STORES, Endpoint, Target
 from proxy.types.guard import Verdict
 from proxy.types.roster import Roster
@@ -21,6 +30,7 @@ NONE = "none"
 
 ERRORS = ("cancelled", *CODES)
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
+CONNECTION_ERRORS = (UpstreamInvalid.code, UpstreamStale.code, UpstreamUnavailable.code)
 DIALECTS = (*dialects.DIALECTS, UNKNOWN)
 ENDPOINTS = (*get_args(Endpoint), UNKNOWN)
 SINKS = ("metrics", "calllog", "traces", "ledger", "past", "candidate", "decisions")
@@ -123,6 +133,13 @@ def _credentials(roster: Roster) -> tuple[Values, ...]:
     return roster.credentials
 
 
+def _results(roster: Roster) -> Iterator[Values]:
+    """Yield how an attempt may end, with the reason if its connection failed."""
+    yield from ((result, NONE) for result in (*STATUSES, *ERRORS))
+    yield from product(CONNECTION_ERRORS, get_args(Cause))
+    yield from product(UpstreamTimeout.codes, ("timeout", "pool"))
+
+
 def _rules(roster: Roster) -> list[Values]:
     return [(name, rule) for name, listed in roster.deployments.items() for rule in listed.rules]
 
@@ -181,7 +198,7 @@ LAPSE = Axis(("reason", "key"), _lapsed, _nameless)
 CREDENTIAL = Axis(("key", "digest"), _credentials, _credentials)
 UPSTREAM = Axis(("upstream", "model"), _asked, _asked)
 FALLBACK = Axis(("deployment", "upstream", "to_upstream"), _falls, _fallen)
-RESULT = closed("result", *STATUSES, *ERRORS, usual=("2xx",))
+RESULT = Axis(("result", "cause"), _results, lambda roster: [("2xx", NONE)])
 WHY = closed("why", "retry", "hedge", "guard")
 SKIPPED = closed("reason", CircuitOpen.code, UpstreamBusy.code)
 SIDE = closed("side", "client", "upstream", "proxy")

@@ -18,7 +18,7 @@ METRICS = (
         name="headrace_upstream_attempts_total",
         kind="counter",
         axes=(axes.UPSTREAM, axes.RESULT),
-        help="Requests to upstreams, by status class or error code.",
+        help="Requests to upstreams, by status class or error code, and why a connection failed.",
     ),
     Declared(
         name="headrace_fallbacks_total",

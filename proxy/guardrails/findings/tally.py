@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import get_args
 
 from proxy import errors
+from proxy.causes import Cause, ConnectionFailed
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.weight import MOST_TEXTS
@@ -45,7 +47,8 @@ AWAY = (
 """What a deployment says that another guard asks and that cannot be asked now."""
 PASSING = frozenset(
     {
-        *("deadline", "not_ready", "busy", "ConnectionError", "NoAnswer"),
+        *("deadline", "not_ready", "busy", "NoAnswer"),
+        *get_args(Cause),
         *(each.__name__ for each in AWAY),
     }
 )
@@ -168,4 +171,6 @@ def _error(bug: Exception) -> str:
         return "not_ready"
     if isinstance(bug, Busy):
         return "busy"
+    if isinstance(bug, ConnectionFailed):
+        return bug.cause
     return "deadline" if isinstance(bug, TimeoutError) else type(bug).__name__

@@ -56,6 +56,8 @@ class Tried(NamedTuple):
     why: str
     status: int | None
     error: str | None
+    cause: str | None
+    system_text: str | None
     seconds: float
     lost: bool
 
@@ -285,8 +287,10 @@ def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
     named = pin.deployment if pin and pin.deployment in head.alternatives else head.deployment
     parameters = {}
     for name in body:
-        if name in PARAMETERS and (type(body[name]) in NUMERIC or _is_word(body[name])):
-            parameters[name] = body[name]
+        value = body[name]
+        is_word = isinstance(value, str) and len(value) <= MAX_NAME
+        if name in PARAMETERS and (is_word or type(value) in NUMERIC):
+            parameters[name] = value
     asked = AskedFacts()
     asked.dialect = head.dialect
     asked.endpoint = head.endpoint
@@ -329,6 +333,8 @@ def _tried(attempt: Attempt) -> Tried:
         why=attempt.why,
         status=attempt.status,
         error=attempt.error,
+        cause=attempt.cause,
+        system_text=attempt.system_text,
         seconds=(attempt.ended or attempt.started) - attempt.started,
         lost=attempt.lost,
     )
@@ -352,11 +358,6 @@ def _found(verdicts: Verdicts) -> Iterator[GuardFound]:
         counts = ", ".join(f"{kind}: {count}" for kind, count in few(result.findings.items()))
         verdict = f"{result.verdict}, in shadow" if result.shadow else result.verdict
         yield GuardFound(f"{stage} {result.guard}", verdict, result.error or counts or None)
-
-
-def _is_word(value: object) -> bool:
-    """True for a text that a parameter may be; a long one, a list or an object is none."""
-    return isinstance(value, str) and len(value) <= MAX_NAME
 
 
 def _happened(kept: PastCall) -> Reason:
@@ -386,10 +387,11 @@ def _limits(limits: Sequence[CountedLimit]) -> Iterator[Reason]:
 
 
 def _attempts(attempts: Sequence[Tried]) -> Iterator[Reason]:
-    for target, why, status, error, seconds, is_lost in attempts:
+    for target, why, status, error, cause, system_text, seconds, is_lost in attempts:
         lost = ", lost to a faster one" if is_lost else ""
-        ended = error or f"status {status}"
-        yield Reason("attempt", f"{target}: {ended}{lost}", f"{why}, {seconds * 1000:.0f} ms")
+        ended = (error or f"status {status}") + (f" ({cause})" if cause else "")
+        detail = f"{why}, {seconds * 1000:.0f} ms" + (f", {system_text}" if system_text else "")
+        yield Reason("attempt", f"{target}: {ended}{lost}", detail)
 
 
 def _skips(skips: Sequence[Skipped]) -> Iterator[Reason]:

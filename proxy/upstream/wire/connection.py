@@ -10,10 +10,11 @@ import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast
 
-from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout
+from proxy.causes import cause_of
+from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.reply import Take
 from proxy.upstream.wire.alarm import SLACK_S, Alarm
-from proxy.upstream.wire.head import ResponseHead, closed_connection, protocol_error
+from proxy.upstream.wire.head import BROKEN, CLOSED, ResponseHead, protocol_error
 from proxy.upstream.wire.response import Response
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Connection(asyncio.Protocol):
         self.served += 1
         self._sent_at = self._loop.time()
         if self._transport.is_closing():
-            raise closed_connection()
+            raise UpstreamUnavailable(CLOSED).caused("closed")
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
             on_sent()
@@ -327,7 +328,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def eof_received(self) -> None:
-        self._over(orderly=True)
+        self._over(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         while exc is not None and self._spare is not None and not self.ended and not self._fault:
@@ -336,21 +337,20 @@ class Connection(asyncio.Protocol):
                 break
             self.data_received(data)
         self._close_spare()
-        self._over(orderly=exc is None)
+        self._over(exc)
         self._alarm.end()
         self._on_close(self)
 
-    def _over(self, *, orderly: bool) -> None:
-        """Nothing more comes: either that is the end of the answer, or it was broken off."""
+    def _over(self, error: Exception | None) -> None:
+        """Take the connection's end: the end of the response, or a failure of it."""
         response = self._response
         if response is None or response.ended or self._fault is not None:
             return
-        if orderly and response.close():
+        if error is None and response.close():
             self._wake()
-        elif response.head is None:
-            self._fail(closed_connection())
-        else:
-            self._fail(protocol_error())
+            return
+        fault = UpstreamUnavailable(CLOSED) if response.head is None else UpstreamInvalid(BROKEN)
+        self._fail(fault.caused(cause_of(error), str(error or "")))
 
     def pause_writing(self) -> None:
         self._writing = False

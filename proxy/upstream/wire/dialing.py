@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
+from proxy.causes import Cause, cause_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.names import Names
@@ -36,6 +39,35 @@ class Trust:
             return self._context
 
 
+@dataclass(slots=True)
+class Progress:
+    """The step that connecting has reached, and the host or address that it is about."""
+
+    peer: str
+    step: Literal["name lookup", "TCP connect", "TLS handshake"] = "name lookup"
+
+    def late(self) -> UpstreamTimeout:
+        """Return the error of a step that took too long."""
+        return UpstreamTimeout("connect").caused("timeout", f"{self.step} with {self.peer}")
+
+    def failed(self, error: Exception) -> UpstreamUnavailable:
+        """Return the error of a step that failed."""
+        cause: Cause = cause_of(error)
+        if self.step == "TLS handshake" and cause != "tls_certificate":
+            cause = "tls"
+        invalid = cause == "tls_certificate"
+        message = "The upstream's certificate is not valid." if invalid else UNREACHED
+        text = str(error)
+        if self.step == "TCP connect" and isinstance(error, OSError) and error.errno:
+            text = os.strerror(error.errno)  # asyncio's own text has no reason
+        unreached = UpstreamUnavailable(message).caused(cause, f"{self.peer}: {text}")
+        unreached.reached = False
+        return unreached
+
+
+UNREACHED = "The upstream cannot be reached."
+
+
 class Dialer:
     """Makes connections. ``trust`` says whose certificates are believed."""
 
@@ -51,22 +83,22 @@ class Dialer:
         Raises ``UpstreamTimeout`` and ``UpstreamUnavailable``.
         """
         until = asyncio.get_running_loop().time() + patience
+        progress = Progress(origin.host)
         try:
             async with asyncio.timeout_at(until):
                 addresses = await self._names.addresses(origin.host, origin.port)
-                return await self._first_of(origin, addresses, until, on_close)
+                return await self._first_of(origin, addresses, until, progress, on_close)
         except TimeoutError:
-            raise UpstreamTimeout("connect") from None
-        except ssl.SSLCertVerificationError:
-            raise _unreached("The upstream's certificate is not valid.") from None
-        except (OSError, UnicodeError):
-            raise _unreached("The upstream cannot be reached.") from None
+            raise progress.late() from None
+        except (OSError, UnicodeError) as error:
+            raise progress.failed(error) from None
 
     async def _first_of(
         self,
         origin: Origin,
         addresses: list[str],
         until: float,
+        progress: Progress,
         on_close: Callable[[Connection], None],
     ) -> Connection:
         """Try each address for its share of the time that is left."""
@@ -75,18 +107,28 @@ class Dialer:
             address = addresses[-left]
             try:
                 async with asyncio.timeout((until - loop.time()) / left):
-                    return await self._connect(origin, address, on_close)
+                    return await self._connect(origin, address, progress, on_close)
             except ssl.SSLCertVerificationError:
                 raise
             except OSError:  # TimeoutError is one
                 self._names.failed(origin.host, address)
-        return await self._connect(origin, addresses[-1], on_close)
+        return await self._connect(origin, addresses[-1], progress, on_close)
 
     async def _connect(
-        self, origin: Origin, address: str, on_close: Callable[[Connection], None]
+        self,
+        origin: Origin,
+        address: str,
+        progress: Progress,
+        on_close: Callable[[Connection], None],
     ) -> Connection:
+        progress.peer, progress.step = f"{address} port {origin.port}", "TCP connect"
+
+        def connected() -> Connection:
+            progress.step = "TLS handshake"
+            return Connection(on_close)
+
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(on_close),
+            connected,
             address,
             origin.port,
             ssl=await self._trust.context() if origin.tls else None,
@@ -100,9 +142,3 @@ def trusted() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _unreached(message: str) -> UpstreamUnavailable:
-    error = UpstreamUnavailable(message)
-    error.reached = False
-    return error

@@ -9,11 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from proxy.errors import UpstreamInvalid, UpstreamUnavailable
+from proxy.errors import UpstreamInvalid
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 16 * 1024
 MAX_FIELDS = 256
+CLOSED = "The upstream closed the connection."
+BROKEN = "The upstream sent an incomplete or malformed response."
 
 _STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
 _LENGTH = re.compile("[0-9]{1,18}")
@@ -24,13 +26,8 @@ _FIELD = re.compile(
 
 
 def protocol_error() -> UpstreamInvalid:
-    """Return the error for bytes that are no answer, or not all of one."""
-    return UpstreamInvalid("The upstream broke its answer off or garbled it.")
-
-
-def closed_connection() -> UpstreamUnavailable:
-    """Return the error for a connection that has ended without an answer."""
-    return UpstreamUnavailable("The upstream closed the connection.")
+    """Return the error for bytes that are not HTTP/1.1."""
+    return UpstreamInvalid(BROKEN).caused("protocol")
 
 
 class ResponseHead(NamedTuple):

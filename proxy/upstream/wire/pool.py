@@ -20,6 +20,8 @@ class NoPlace(UpstreamTimeout):
     """All connections that the proxy may have were in use for as long as one may take: that says
     nothing of the upstream."""
 
+    cause = "pool"
+
     def __init__(self) -> None:
         super().__init__("connect")
 
@@ -118,7 +120,7 @@ class Pool:
 
     async def _new(self, origin: Origin, until: float) -> Connection:
         if self._closed:
-            raise UpstreamUnavailable("The proxy has closed its connections.")
+            raise UpstreamUnavailable("The proxy has closed its connections.").caused("local")
         if len(self._lent) + self._dialing + self.resting >= self._bound:
             self._end_a_resting_one()
         self._dialing += 1

@@ -1,0 +1,510 @@
+"""Each way in which a connection to an upstream fails, over real sockets: operators read the cause
+and the system's text in the log, the span, the explanation, the ledger and a metric; clients read
+neither host names nor the system's text."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import socket
+import sqlite3
+import ssl
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.settings import LedgerAt
+from proxy.upstream.wire.dialing import trusted
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import (
+    Asked,
+    Script,
+    Wire,
+    answer,
+    event,
+    head,
+    legacy,
+    legacy_events,
+    piece,
+    scripted_upstream,
+)
+from tests.emit.collector import Collector, said
+from tests.servers import free_port
+from tests.test_pipeline import BEARER
+from tests.upstream.wire.test_dialing import black_hole
+
+FIRST = piece(event(legacy_events(" Par")[0]))
+STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
+WHOLE_HEAD = head(200, "application/json", "content-length: 500")
+TIMEOUTS = "{connect: 500ms, first_byte: 500ms, idle: 500ms, total: 1500ms}"
+NO_WORDS = re.compile(r"127\.|invalid:|localhost|errno|ssl|port |unreachable", re.IGNORECASE)
+"""Host names and system texts."""
+ROWS = """
+SELECT upstream, attempts.error, upstream_error_cause, upstream_error_text
+FROM attempts JOIN calls USING (run, seq) WHERE trace_id = ? ORDER BY number
+"""
+
+
+@dataclass
+class Case:
+    """A way to fail: ``url`` of the upstream, and what is recorded of the attempt.
+
+    ``text`` begins the system's text; None if the system says nothing.
+    """
+
+    url: str
+    cause: str
+    whole: str
+    streamed: str
+    text: str | None = None
+
+
+def reset(*pieces: bytes) -> Script:
+    """Send something, then reset the connection."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(*pieces)
+        await asyncio.sleep(0)
+        connection = wire.writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wire.cut()
+
+    return script
+
+
+def close(*pieces: bytes) -> Script:
+    """Send something, then close the connection in good order."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        wire.keep = False
+        await wire.send(*pieces)
+
+    return script
+
+
+def stall(*pieces: bytes) -> Script:
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(*pieces)
+        await asked.closed.wait()
+
+    return script
+
+
+def by_way(act: Callable[..., Script]) -> Script:
+    """Begin a whole or a streamed response, as it was requested, then fail."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        is_streamed = asked.json.get("stream") is True
+        begun = (STREAM_HEAD, FIRST) if is_streamed else (WHOLE_HEAD, b'{"choices": [')
+        await act(*begun)(asked, wire)
+
+    return script
+
+
+@asynccontextmanager
+async def raw_server(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any], **options: Any
+) -> AsyncIterator[int]:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, **options)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def answer_plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    writer.close()
+
+
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1024)
+    writer.close()
+
+
+async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+def certificate(folder: Path, name: str, host: str, begins: str, ends: str) -> Path:
+    """Make a certificate that signs itself; return the file with it and its key."""
+    at = folder / name
+    at.mkdir()
+    config = f"""
+[ca]
+default_ca = own
+[own]
+database = {at}/index
+new_certs_dir = {at}
+rand_serial = yes
+default_md = sha256
+policy = any
+x509_extensions = names
+[any]
+commonName = supplied
+[names]
+subjectAltName = {host}
+basicConstraints = critical, CA:TRUE
+"""
+    (at / "config").write_text(config)
+    (at / "index").touch()
+    key = "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test"
+    sign = f"ca -batch -selfsign -config {at}/config -startdate {begins} -enddate {ends}"
+    for command in (
+        f"{key} -keyout {at}/key -out {at}/request",
+        f"{sign} -keyfile {at}/key -in {at}/request -notext -out {at}/cert",
+    ):
+        subprocess.run(["openssl", *command.split()], check=True, capture_output=True)
+    joined = at / "both.pem"
+    joined.write_text((at / "cert").read_text() + (at / "key").read_text())
+    return joined
+
+
+def server_tls(files: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files)
+    return context
+
+
+@asynccontextmanager
+async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
+    """Certificates that are not valid, and the trust of a proxy that knows two of them."""
+    valid = "20200101000000Z", "20900101000000Z"
+    mine = "IP:127.0.0.1"
+    files = {
+        "expired certificate": certificate(
+            folder, "expired", mine, "20200101000000Z", "20200201000000Z"
+        ),
+        "untrusted certificate": certificate(folder, "untrusted", mine, *valid),
+        "certificate of another host": certificate(folder, "other", "DNS:other.test", *valid),
+    }
+    trust = trusted()
+    for name in ("expired certificate", "certificate of another host"):
+        trust.load_verify_locations(files[name])
+    failed = "upstream_unavailable", "upstream_unavailable"
+    async with AsyncExitStack() as servers:
+        cases = {}
+        for name, each in files.items():
+            port = await servers.enter_async_context(raw_server(hang_up, ssl=server_tls(each)))
+            text = f"127.0.0.1 port {port}: [SSL: CERTIFICATE_VERIFY_FAILED]"
+            url = f"https://127.0.0.1:{port}"
+            cases[name] = Case(url, "tls_certificate", *failed, text)
+        for name, serve, begin in (
+            ("TLS to a plain port", answer_plainly, "[SSL: WRONG_VERSION_NUMBER]"),
+            ("closed in the handshake", hang_up, ""),
+        ):
+            port = await servers.enter_async_context(raw_server(serve))
+            text = f"127.0.0.1 port {port}: {begin}"
+            cases[name] = Case(f"https://127.0.0.1:{port}", "tls", *failed, text)
+        port = await servers.enter_async_context(raw_server(say_nothing))
+        late = "upstream_connect_timeout", "upstream_connect_timeout"
+        text = f"TLS handshake with 127.0.0.1 port {port}"
+        url = f"https://127.0.0.1:{port}"
+        cases["silent in the handshake"] = Case(url, "timeout", *late, text)
+        yield cases, trust
+
+
+SCRIPTS: dict[str, tuple[Script, str, str, str, str | None]] = {
+    "reset before the head": (
+        reset(),
+        "reset",
+        "upstream_unavailable",
+        "upstream_unavailable",
+        "[Errno 104] Connection reset by peer",
+    ),
+    "closed before the head": (
+        close(),
+        "closed",
+        "upstream_unavailable",
+        "upstream_unavailable",
+        None,
+    ),
+    "reset in the body": (
+        by_way(reset),
+        "reset",
+        "upstream_invalid_response",
+        "upstream_invalid_response",
+        "[Errno 104] Connection reset by peer",
+    ),
+    "closed in the body": (
+        by_way(close),
+        "closed",
+        "upstream_invalid_response",
+        "upstream_invalid_response",
+        None,
+    ),
+    "a stream that ends too early": (
+        close(STREAM_HEAD, FIRST, b"0\r\n\r\n"),
+        "closed",
+        "upstream_invalid_response",
+        "upstream_invalid_response",
+        None,
+    ),
+    "silent before the head": (
+        stall(),
+        "timeout",
+        "upstream_total_timeout",
+        "upstream_first_byte_timeout",
+        None,
+    ),
+    "silent in the body": (
+        by_way(stall),
+        "timeout",
+        "upstream_total_timeout",
+        "upstream_idle_timeout",
+        None,
+    ),
+    "no HTTP": (
+        close(b"\x15\x03\x01\x00\x02\x02\x46\r\n\r\n"),
+        "protocol",
+        "upstream_invalid_response",
+        "upstream_invalid_response",
+        None,
+    ),
+}
+"""What an upstream does, the cause, the codes of a whole and of a streamed call, and the text."""
+WHOLE_IS_ANOTHER = {"a stream that ends too early"}
+"""Cases that a whole call does not have."""
+
+
+@asynccontextmanager
+async def failing(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
+    """Run an upstream for each case."""
+    refused = free_port()
+    failed = "upstream_unavailable", "upstream_unavailable"
+    late = "upstream_connect_timeout", "upstream_connect_timeout"
+    cases = {
+        "no such name": Case("http://nobody.invalid:81", "dns", *failed, "nobody.invalid: [Errno"),
+        "a refused port": Case(
+            f"http://127.0.0.1:{refused}",
+            "refused",
+            *failed,
+            f"127.0.0.1 port {refused}: Connection refused",
+        ),
+        "no route": Case(
+            "http://127.255.255.255:81",
+            "unreachable",
+            *failed,
+            "127.255.255.255 port 81: Network is unreachable",
+        ),
+    }
+    async with AsyncExitStack() as running:
+        full = running.enter_context(black_hole())
+        text = f"TCP connect with 127.0.0.1 port {full}"
+        cases["a full queue"] = Case(f"http://127.0.0.1:{full}", "timeout", *late, text)
+        over_tls, trust = await running.enter_async_context(tls_cases(folder))
+        cases |= over_tls
+        for name, (script, *expected) in SCRIPTS.items():
+            upstream = await running.enter_async_context(scripted_upstream())
+            upstream.answer_with(script)
+            cases[name] = Case(upstream.url, *expected)  # type: ignore[arg-type]  # as listed
+        yield cases, trust
+
+
+def policies(urls: dict[str, str], deployments: str = "", guards: str = "") -> str:
+    ups = "\n".join(
+        f"  {name}: {{dialect: openai, base_url: '{url}', breaker: off, timeouts: {TIMEOUTS}}}"
+        for name, url in urls.items()
+    )
+    deps = deployments or "\n".join(
+        f"  {name}: {{targets: [{{upstream: {name}, model: m}}]}}" for name in urls
+    )
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    names = ", ".join(re.findall(r"^  (\S+):", deps, re.MULTILINE))
+    return f"""
+upstreams:
+{ups}
+keys: {{support: {{sha256: {digest}, deployments: [{names}]}}}}
+deployments:
+{deps}
+{guards}
+"""
+
+
+@dataclass
+class Told:
+    """All that is recorded of the attempts of one call, and what its client read."""
+
+    body: str
+    headers: dict[str, str]
+    line: dict[str, Any]
+    spans: list[dict[str, Any]]
+    explanation: str
+    rows: list[tuple[Any, ...]]
+
+
+async def send(proxy: Proxy, deployment: str, *, streamed: bool) -> tuple[str, dict[str, str], str]:
+    """Send a call; return its body, its headers and its explanation."""
+    body = {"model": "m", "prompt": "Hi", "stream": streamed}
+    headers = {**BEARER, "x-headrace-deployment": deployment}
+    text = b""
+    async with aiohttp.ClientSession() as client:
+        url = f"{proxy.url}/v1/completions"
+        async with client.post(url, json=body, headers=headers) as response:
+            text = await response.read()
+            received = {name.lower(): value for name, value in response.headers.items()}
+        asked = f"{proxy.admin}/explain/{received['x-request-id']}"
+        async with client.get(asked) as explained:
+            return text.decode(), received, await explained.text()
+
+
+async def calls(
+    folder: Path, collector: Collector, policy: str, ways: list[tuple[str, bool]], **settings: Any
+) -> tuple[list[Told], str]:
+    """Send calls one by one; return what is recorded of each, and the metrics."""
+    log, ledger = folder / "log", folder / "ledger.db"
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
+    try:
+        async with running_proxy(
+            folder / "p",
+            policy,
+            log_fd=descriptor,
+            ledger=LedgerAt("sqlite", ledger),
+            otlp_endpoint=collector.url,
+            **settings,
+        ) as proxy:
+            sent = [await send(proxy, name, streamed=streamed) for name, streamed in ways]
+            async with (
+                aiohttp.ClientSession() as client,
+                client.get(f"{proxy.admin}/metrics") as response,
+            ):
+                metrics = await response.text()
+    finally:
+        os.close(descriptor)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines = [line for line in lines if line["event"] == "call"]
+    told = []
+    with closing(sqlite3.connect(ledger)) as file:
+        for (body, headers, explanation), line in zip(sent, lines, strict=True):
+            spans = [
+                said(span)
+                for span in collector.spans
+                if span.name == "POST" and span.trace_id.hex() == line["trace_id"]
+            ]
+            rows = file.execute(ROWS, [line["trace_id"]]).fetchall()
+            told.append(Told(body, headers, line, spans, explanation, rows))
+    return told, metrics
+
+
+async def test_each_failure_is_recorded_everywhere_and_clients_see_no_hosts(
+    tmp_path: Path, collector: Collector
+) -> None:
+    async with failing(tmp_path) as (cases, trust):
+        names = {f"u{number}": name for number, name in enumerate(cases)}
+        policy = policies({short: cases[name].url for short, name in names.items()})
+        ways = [
+            (short, streamed)
+            for short, name in names.items()
+            for streamed in (False, True)
+            if streamed or name not in WHOLE_IS_ANOTHER
+        ]
+        told, metrics = await calls(tmp_path, collector, policy, ways, trust=trust)
+
+    for (short, streamed), call in zip(ways, told, strict=True):
+        case, name = cases[names[short]], f"{names[short]}, {streamed=}"
+        code = case.streamed if streamed else case.whole
+        line, [span] = call.line, call.spans
+        text = line["upstream_error_text"]
+        assert (line["error"], line["upstream_error_cause"]) == (code, case.cause), name
+        assert (text or "").startswith(case.text or ""), (name, text)
+        assert (text is None) == (case.text is None), (name, text)
+        assert call.rows == [(short, code, case.cause, text)], name
+        assert (span["error.type"], span["headrace.upstream.error_cause"]) == (code, case.cause)
+        assert span.get("headrace.upstream.error_text") == text, name
+        assert f"{short}/m: {code} ({case.cause})" in call.explanation, name
+        assert text is None or json.dumps(text)[1:-1] in call.explanation, name
+        labels = f'cause="{case.cause}",model="m",result="{code}",upstream="{short}"'
+        assert f"headrace_upstream_attempts_total{{{labels}}}" in metrics, name
+        read = call.body + str({k: v for k, v in call.headers.items() if k != "x-request-id"})
+        assert code in read, name
+        assert not NO_WORDS.search(read.replace("invalid_request", "")), (name, read)
+
+
+async def test_stale_connection_says_how_it_ended(tmp_path: Path, collector: Collector) -> None:
+    async with scripted_upstream() as upstream:
+        for end in (close(), reset()):
+            upstream.then(answer(legacy()), end, answer(legacy()))
+        policy = policies({"u": upstream.url})
+        told, _ = await calls(tmp_path, collector, policy, [("u", False)] * 4)
+
+    ends = [call.rows for call in told]
+    assert ends[0] == ends[2] == [("u", None, None, None)]
+    assert ends[1] == [("u", "upstream_stale", "closed", None), ("u", None, None, None)]
+    assert ends[3][0][:3] == ("u", "upstream_stale", "reset")
+    assert [call.line["upstream_error_cause"] for call in told] == [None] * 4
+
+
+@pytest.mark.parametrize("hedge", ["", "hedge: {after: 10ms}"], ids=["fallback", "hedge"])
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_failed_attempt_of_a_served_call_keeps_its_cause(
+    hedge: str, streamed: bool, tmp_path: Path, collector: Collector
+) -> None:
+    refused = f"http://127.0.0.1:{free_port()}"
+    async with scripted_upstream() as upstream:
+        policy = policies(
+            {"away": refused, "there": upstream.url},
+            "  both: {targets: [{upstream: away, model: m}], "
+            f"fallback: [{{upstream: there, model: m}}], {hedge}}}",
+        )
+        [call], metrics = await calls(tmp_path, collector, policy, [("both", streamed)])
+
+    assert (call.line["outcome"], call.line["upstream_error_cause"]) == ("success", None)
+    causes = [row[:3] for row in call.rows]
+    assert causes == [("away", "upstream_unavailable", "refused"), ("there", None, None)]
+    assert "away/m: upstream_unavailable (refused)" in call.explanation
+    assert 'cause="none",model="m",result="2xx",upstream="there"} 1.0' in metrics
+
+
+async def test_full_pool_is_no_fault_of_the_upstream(tmp_path: Path, collector: Collector) -> None:
+    async with scripted_upstream() as upstream:
+        upstream.answer_with(stall())
+        log = tmp_path / "log"
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
+        async with running_proxy(
+            tmp_path / "p",
+            policies({"u": upstream.url}),
+            log_fd=descriptor,
+            upstream_connections=1,
+        ) as proxy:
+            await asyncio.gather(*(send(proxy, "u", streamed=False) for _ in range(2)))
+        os.close(descriptor)
+
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    causes = {line["upstream_error_cause"] for line in lines if line["event"] == "call"}
+    assert causes == {"timeout", "pool"}
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"), [(reset(), "reset"), (close(), "closed"), (None, "refused")]
+)
+async def test_guard_service_that_fails_says_why(
+    script: Script | None, cause: str, tmp_path: Path, collector: Collector
+) -> None:
+    async with scripted_upstream() as upstream, scripted_upstream() as service:
+        url = f"http://127.0.0.1:{free_port()}"
+        if script is not None:
+            service.answer_with(script)
+            url = service.url
+        policy = policies(
+            {"u": upstream.url},
+            "  u: {targets: [{upstream: u, model: m}], policy: p}",
+            f"policies: {{p: {{input: [{{guard: presidio, url: '{url}', entities: [PERSON]}}]}}}}",
+        )
+        [call], _ = await calls(tmp_path, collector, policy, [("u", False)])
+
+    assert [guard["error"] for guard in call.line["guards"]] == [cause]
+    assert "guard_unavailable" in call.body
+    assert not NO_WORDS.search(call.body)
+    assert upstream.requests == []
