@@ -34,6 +34,14 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
             raise ConnectionRefusedError(f"tests stay on this machine: {host}")
 
 
+def _forget_http_proxies() -> None:
+    """Remove ``HTTP_PROXY`` and its like, so that clients of tests connect to this machine."""
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            del os.environ[name]
+
+
+_forget_http_proxies()
 sys.addaudithook(_stay_here)
 settings.register_profile("busy machines", deadline=None)
 settings.load_profile("busy machines")

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
 from proxy.cli.parameters import FOLDER, admin_option, listen_option
 from proxy.cli.serve import run, settings_of, until_stopped
 from proxy.demo import serving
-from proxy.demo.model import NoModel
-from proxy.settings import Address, Settings
+from proxy.ledger import render, spending
+from proxy.ledger.store import Unusable
+from proxy.settings import Address, LedgerAt, Settings
+
+USAGE = "Usage of this run, as `headrace usage LEDGER --by deployment` prints it:"
+TEMPORARY = "The ledger was temporary. Set HEADRACE_LEDGER=sqlite:usage.db to keep the next one."
 
 
 @click.command("demo")
@@ -20,15 +28,34 @@ from proxy.settings import Address, Settings
 @listen_option
 @admin_option
 def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None:
-    """Serve calls in front of a small model that runs on this machine."""
+    """Serve calls in front of a small model that runs on this machine.
+
+    Prints the usage and cost of the calls when it stops.
+    """
     chosen = settings_of(policies, listen, admin_listen)
     if not chosen.id_secrets:  # for upstreams of one's own in the folder: the model keeps nothing
         chosen = replace(chosen, id_secrets=(secrets.token_hex(),))
-    run(_demo(chosen))
+    with _ledger(chosen) as ledger, suppress(Unusable):
+        started_at = datetime.now(UTC)
+        with suppress(KeyboardInterrupt):  # before the proxy is ready, or while it drains
+            run(serving.serve(replace(chosen, ledger=ledger), until_stopped, click.echo))
+        if ledger is not None and ledger.kind == "sqlite":
+            by = ("deployment",)
+            usage = spending.spent(ledger.path, by, started_at, datetime.now(UTC))
+            click.echo(f"\n{USAGE}\n\n{render.table(usage)}\n")
 
 
-async def _demo(chosen: Settings) -> None:
+@contextmanager
+def _ledger(chosen: Settings) -> Iterator[LedgerAt | None]:
+    """Return the ledger that is set, or a temporary one. It is removed at the end of the block."""
+    if "HEADRACE_LEDGER" in chosen.environ:
+        yield chosen.ledger
+        return
     try:
-        await serving.serve(chosen, until_stopped, click.echo)
-    except NoModel as error:
-        raise click.ClickException(str(error)) from None
+        folder = TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True)
+    except OSError as error:
+        advice = "Free some space, or set TMPDIR to another folder."
+        raise click.ClickException(f"no temporary ledger: {error.strerror}. {advice}") from None
+    with folder as name:
+        yield LedgerAt("sqlite", Path(name) / "ledger.db")
+        click.echo(TEMPORARY)

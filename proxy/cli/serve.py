@@ -19,6 +19,7 @@ from proxy import app, settings
 from proxy.cli.parameters import FOLDER, admin_option, listen_option
 from proxy.demo.examples import KEY
 from proxy.edge import WeakParser
+from proxy.edge.listening import require_free
 from proxy.freed import release
 from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
@@ -79,6 +80,7 @@ async def _serve(chosen: Settings) -> None:
     gc.disable()  # what a start makes stays: to look for garbage among it takes a tenth of a start
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, _nothing)  # it would end a process that is not ready yet
+    require_free({"--listen": chosen.listen, "--admin-listen": chosen.admin})
     check = partial(_check_keys, chosen)
     async with app.running(chosen, check=check, loaded=_settle_memory) as running:
         loop.add_signal_handler(signal.SIGHUP, running.watch.hurry)

@@ -1,53 +1,88 @@
-"""``headrace demo``: the proxy in front of a real small model on this machine, nothing else needed.
+"""``headrace demo``: the proxy in front of a small real model on this machine.
 
-Where the model's wheel does not exist, a simulated upstream takes its place and says so.
+When the model cannot run, or stops, a simulated upstream takes over its address.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from proxy import app
+from proxy.background import running_beside
 from proxy.demo.examples import examples
-from proxy.demo.model import NoModel, find, running_model
+from proxy.demo.model import READY_S, ModelUnavailable, model_command, running_model, stopped
 from proxy.demo.simulated import running_simulation
+from proxy.edge.listening import require_free
 from proxy.policy.files.load import load
-from proxy.settings import Address, Settings
+from proxy.settings import Address, BadSetting, Settings
 
 UPSTREAM = "local"
 
+Say = Callable[[str], None]
 
-async def serve(
-    settings: Settings, until_stopped: Callable[[], Awaitable[None]], say: Callable[[str], None]
-) -> None:
-    """Run model and proxy until told to stop. Raises ``NoModel`` when neither can be had."""
-    async with _model(_address(settings), say), app.running(settings) as running:
+
+async def serve(settings: Settings, until_stopped: Callable[[], Awaitable[None]], say: Say) -> None:
+    """Run the model and the proxy until stopped.
+
+    Raises:
+        BadSetting: The policies have no upstream for the model, or an address is in use.
+    """
+    model = _model_address(settings)
+    require_free(
+        {
+            "--listen": settings.listen,
+            "--admin-listen": settings.admin,
+            f"base_url of upstream {UPSTREAM} in {settings.policies}": model,
+        }
+    )
+    async with running_upstream(model, say), app.running(settings) as running:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.hurry)
         say(examples(str(running.listen), str(running.admin)))
         await until_stopped()
 
 
-def _address(settings: Settings) -> Address:
-    """Return where the policies expect the local model."""
+def _model_address(settings: Settings) -> Address:
+    """Return the address at which the policies expect the model."""
     upstream = load(settings.policies).policies.upstreams.get(UPSTREAM)
     if upstream is None:
-        raise NoModel(f"{settings.policies} has no upstream named {UPSTREAM}")
+        raise BadSetting(f"{settings.policies} has no upstream named {UPSTREAM}")
     parts = urlsplit(upstream.base_url)
     return Address(parts.hostname or "127.0.0.1", parts.port or 80)
 
 
 @asynccontextmanager
-async def _model(at: Address, say: Callable[[str], None]) -> AsyncIterator[None]:
-    found = find()
-    if found is None:
-        say("The model's package is not installed here: the answers are SIMULATED.")
-        async with running_simulation(at):
+async def running_upstream(
+    address: Address,
+    say: Say,
+    command: Callable[[Address], Sequence[str]] = model_command,
+    ready_s: float = READY_S,
+) -> AsyncIterator[None]:
+    """Serve the model while the block runs, and simulated responses once it has stopped.
+
+    Raises:
+        OSError: The address is in use.
+    """
+    is_ready = asyncio.Event()
+
+    async def serve_always() -> None:
+        try:
+            async with running_model(command(address), ready_s) as process:
+                is_ready.set()
+                raise await stopped(process)
+        except ModelUnavailable as error:
+            say(f"The local model {error}. Continuing with simulated responses.")
+        async with running_simulation(address):
+            is_ready.set()
+            await asyncio.Event().wait()
+
+    say(f"Starting SmolLM2-135M-Instruct on {address} ...")
+    try:
+        async with running_beside(serve_always()):
+            await is_ready.wait()
             yield
-        return
-    say(f"Starting SmolLM2-135M-Instruct on {at} ...")
-    async with running_model(found, at):
-        yield
+    except* OSError as group:
+        raise group.exceptions[0] from None

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, ExitStack, suppress
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from proxy.edge.drain import Stop
 from proxy.edge.server import HttpServer
-from proxy.settings import Address
+from proxy.settings import Address, BadSetting
 
 CLOSING_S = 1.0
 BACKLOG = 128  # connections that wait to be taken in
@@ -57,6 +58,30 @@ class Reception:
             connection.close()
 
 
+def require_free(addresses: Mapping[str, Address]) -> None:
+    """Check that all ``addresses`` can be listened on at once. The keys say where each is set.
+
+    Raises:
+        BadSetting: An address is in use, or does not exist.
+    """
+    with ExitStack() as probes:
+        for source, address in addresses.items():
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            try:
+                probe = socket.create_server((address.host, address.port), family=family)
+            except OSError as error:
+                advice = "Stop the program that uses it, or choose another address"
+                raise BadSetting(f"{source} {address}: {_reason(error)}. {advice}.") from None
+            probes.enter_context(probe)
+
+
+def _reason(error: OSError) -> str:
+    """Return the system's text for an error, without the address that Python adds to it."""
+    if error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
+
+
 async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tuple[Address, Stop]:
     """Listen. Return the address, and what stops accepting; leaving does so too, and closes what is
     left of its connections. Raise ``OSError`` that names the address."""
@@ -66,9 +91,8 @@ async def listen(opened: AsyncExitStack, server: HttpServer, at: Address) -> tup
     loop = asyncio.get_running_loop()
     try:
         bound = await loop.create_server(server, at.host, at.port)
-    except OSError as error:  # asyncio tells of the address in words of its own, some twice
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise OSError(f"{at}: {why or error}") from None
+    except OSError as error:
+        raise OSError(f"{at}: {_reason(error)}") from None
     host, port, *_ = bound.sockets[0].getsockname()
     listeners: list[asyncio.Server] = []
 

@@ -11,10 +11,13 @@ import gzip
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace.export import SpanExportResult
+
+from proxy.settings import Address
 
 TIMEOUT_S = 2.0  # for a request with all its retries
 COMPRESSIONS: Mapping[str, Callable[[bytes], bytes]] = {
@@ -33,11 +36,13 @@ class _Carrier(requests.Session):
         self._settings: Any = None
         self._prepared: requests.PreparedRequest | None = None
 
-    def merge_environment_settings(self, *options: Any) -> Any:
-        """Return proxies and certificates, which for each request would be read anew from all
-        variables there are."""
+    def merge_environment_settings(self, url: Any, *options: Any) -> Any:
+        """Return proxies and certificates. They are read from the environment once, not for each
+        request. A collector on this machine is reached without a proxy."""
         if self._settings is None:
-            self._settings = super().merge_environment_settings(*options)
+            self._settings = super().merge_environment_settings(url, *options)
+            if Address(urlsplit(url).hostname or "", 0).loopback:
+                self._settings["proxies"] = {}
         return self._settings
 
     def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator
@@ -18,28 +17,22 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.demo.model import find
 from proxy.dialects.responses.sealing import ResponseIds
+from proxy.settings import Address
 from tests.conftest import KEY
+from tests.demo.test_model import installed_model
 from tests.sdks.conftest import PYTHON
+from tests.servers import free_port
 from tests.test_pipeline import AZURES, ROUTES, texts
 
 TOP = Path(__file__).parents[2]
 SECRET = "a secret of replicas"
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 @pytest.fixture
 async def printed(tmp_path: Path) -> AsyncIterator[str]:
     """Start the demo and give what it prints until it is ready."""
-    if find() is None:
-        assert not os.environ.get("CI"), "the demo's model is not installed: make test installs it"
-        pytest.skip("the demo's model is not installed: make test installs it")
+    installed_model(Address("127.0.0.1", 1))
     policies = tmp_path / "policies"
     shutil.copytree(TOP / "policies", policies)
     upstreams = policies / "upstreams.yaml"

@@ -3,7 +3,6 @@ proxy, and where a client of one form is served at its endpoint of the other."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.demo.model import find, running_model
+from proxy.demo.model import running_model
 from proxy.settings import Address
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.demo.test_init import free_port
+from tests.demo.test_model import installed_model
 from tests.dialects.test_anthropic import accumulated, events_of
 from tests.sdks.conftest import Drive, drive, drivers, node_drivers
+from tests.servers import free_port
 
 __all__ = ["drive", "drivers", "node_drivers"]
 
@@ -30,15 +30,11 @@ HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
 
 
 @pytest.fixture
-async def model(tmp_path: Path) -> AsyncIterator[str]:
-    """Run the model's server and give its address."""
-    found = find()
-    if found is None:
-        assert not os.environ.get("CI"), "the demo's model is not installed: make test installs it"
-        pytest.skip("the demo's model is not installed: make test installs it")
-    at = Address("127.0.0.1", free_port())
-    async with running_model(found, at):
-        yield f"http://{at}"
+async def model() -> AsyncIterator[str]:
+    """Run the real model and return its address."""
+    address = Address("127.0.0.1", free_port())
+    async with running_model(installed_model(address)):
+        yield f"http://{address}"
 
 
 @pytest.fixture

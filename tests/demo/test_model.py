@@ -1,4 +1,4 @@
-"""Finding and starting the model's server: what is missing is told."""
+"""The model process: its start, its end, and that it ends with its parent."""
 
 from __future__ import annotations
 
@@ -8,75 +8,103 @@ import select
 import signal
 import sys
 from asyncio.subprocess import PIPE
-from pathlib import Path
 
 import pytest
 
-from proxy.demo.model import ModelFiles, NoModel, running_model
+from proxy.demo.model import ModelUnavailable, model_command, running_model, stopped
 from proxy.settings import Address
-from tests.demo.test_init import free_port
-from tests.doubles import ScriptedUpstream
+from tests.servers import free_port
 
-
-async def test_a_taken_address_is_told(upstream: ScriptedUpstream) -> None:
-    port = int(upstream.url.rpartition(":")[2])
-
-    with pytest.raises(NoModel, match="something else listens"):
-        async with running_model(ModelFiles("true", Path("none")), Address("127.0.0.1", port)):
-            pass
-
-
-async def test_a_server_that_ends_is_told() -> None:
-    with pytest.raises(NoModel, match="ended with status"):
-        async with running_model(ModelFiles("false", Path("none")), Address("127.0.0.1", 9)):
-            pass
-
-
-SERVER = """#!{python}
-import http.server, os, sys
-class Healthy(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-    def log_message(self, *said):
-        pass
-at = sys.argv[sys.argv.index("--host") + 1], int(sys.argv[sys.argv.index("--port") + 1])
-open({pid!r}, "w").write(str(os.getpid()))
-http.server.HTTPServer(at, Healthy).serve_forever()
-"""
+READY = "print('ready', flush=True); "
+WAIT = "sys.stdin.read()"
 DEMO = """
 import asyncio, sys
-from pathlib import Path
-from proxy.demo.model import ModelFiles, running_model
-from proxy.settings import Address
+from proxy.demo.model import running_model
 async def demo():
-    at = Address("127.0.0.1", int(sys.argv[2]))
-    async with running_model(ModelFiles(sys.argv[1], Path("none")), at):
-        print("ready", flush=True)
+    async with running_model(sys.argv[1:]) as process:
+        print(process.pid, flush=True)
         await asyncio.Event().wait()
 {run}(demo())
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a child")
+def installed_model(address: Address) -> tuple[str, ...]:
+    """Return the command of the real model. Skip the test if it is not installed; fail on CI."""
+    try:
+        return model_command(address)
+    except ModelUnavailable as error:
+        reason = f"the model {error}"
+    assert not os.environ.get("CI"), reason
+    pytest.skip(reason)
+
+
+def script(text: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", f"import os, sys; {text}")
+
+
+def killed_by(number: signal.Signals) -> str:
+    return f"os.kill(os.getpid(), {int(number)})"
+
+
+ENDS = {
+    "illegal-instruction": (killed_by(signal.SIGILL), "stopped (illegal instruction)"),
+    "killed": (killed_by(signal.SIGKILL), "stopped (killed)"),
+    "exit-code": ("sys.exit(1)", "stopped (exit code 1)"),
+    "reason": ("print('cannot load x'); sys.exit(1)", "stopped (cannot load x)"),
+    "closes-stdout": ("os.close(1); sys.exit(3)", "stopped (exit code 3)"),
+    "never-ready": (WAIT, "was not ready within 0.2 seconds"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), ENDS.values(), ids=ENDS)
+async def test_a_model_that_does_not_become_ready_is_reported(text: str, message: str) -> None:
+    ready_s = 0.2 if text == WAIT else 20
+
+    with pytest.raises(ModelUnavailable) as raised:
+        async with running_model(script(text), ready_s):
+            pytest.fail("the model is not ready")
+
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(signal.SIGILL, "illegal instruction"), (signal.SIGKILL, "killed")],
+    ids=["ill", "kill"],
+)
+async def test_a_model_that_ends_after_it_was_ready_is_reported(
+    number: signal.Signals, reason: str
+) -> None:
+    async with running_model(script(READY + WAIT)) as process:
+        process.send_signal(number)
+
+        assert str(await stopped(process)) == f"stopped ({reason})"
+
+
+async def test_leaving_the_block_kills_a_model_that_ignores_its_parent() -> None:
+    ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+
+    async with running_model(script(ignoring + READY + "signal.pause()")) as process:
+        pass
+
+    assert process.returncode == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("run", ["asyncio.run", "__import__('uvloop').run"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
-async def test_no_server_outlives_a_demo_that_is_killed(
-    number: signal.Signals, run: str, tmp_path: Path
+async def test_the_model_ends_with_a_parent_that_is_killed(
+    number: signal.Signals, run: str
 ) -> None:
-    server, pid = tmp_path / "server", tmp_path / "pid"
-    server.write_text(SERVER.format(python=sys.executable, pid=str(pid)))
-    server.chmod(0o700)
-    arguments = ("-c", DEMO.format(run=run), str(server), str(free_port()))
-    demo = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE)
+    model = installed_model(Address("127.0.0.1", free_port()))
+    code = DEMO.format(run=run)
+    demo = await asyncio.create_subprocess_exec(sys.executable, "-c", code, *model, stdout=PIPE)
     assert demo.stdout is not None
-    async with asyncio.timeout(20):
-        assert await demo.stdout.readline() == b"ready\n"
-        server_ends = os.pidfd_open(int(pid.read_text()))
+    async with asyncio.timeout(60):
+        model_end = os.pidfd_open(int(await demo.stdout.readline()))
 
         demo.send_signal(number)
         await demo.wait()
-        ended, *_ = await asyncio.to_thread(select.select, [server_ends], [], [], 10)
+        ended, *_ = await asyncio.to_thread(select.select, [model_end], [], [], 20)
 
-    os.close(server_ends)
+    os.close(model_end)
     assert ended

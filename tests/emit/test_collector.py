@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 
 import pytest
@@ -53,6 +53,17 @@ async def test_each_request_carries_its_own_spans_over_one_connection(
     assert upstream.connections == 1
 
 
+async def sent_under(variables: Mapping[str, str], url: str) -> bool:
+    """Send spans from a process with these variables. Return True if the collector took them."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", SEND, url),
+        stdin=subprocess.PIPE,
+        env={**os.environ, **variables},
+    )
+    await process.communicate(SPANS)
+    return process.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("name", "opened"), [("gzip", gzip.decompress), ("deflate", zlib.decompress)]
 )
@@ -65,18 +76,23 @@ async def test_variables_of_the_exporter_say_how(
         "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION": name,
     }
 
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", SEND, f"{upstream.url}/v1/traces"),
-        stdin=subprocess.PIPE,
-        env={**os.environ, **variables},
-    )
-    await process.communicate(SPANS)
-
-    assert process.returncode == 0
+    assert await sent_under(variables, f"{upstream.url}/v1/traces")
     [request] = upstream.requests
     assert opened(request.body) == SPANS
     assert request.headers["content-encoding"] == name
     assert request.headers["authorization"] == "Bearer collector"
+
+
+async def test_only_a_collector_elsewhere_is_reached_through_an_http_proxy(
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.then(TAKEN, TAKEN)
+    here, elsewhere = f"{upstream.url}/v1/traces", "http://collector.example/v1/traces"
+
+    assert await sent_under({"HTTP_PROXY": "http://127.0.0.1:9"}, here)
+    assert await sent_under({"HTTP_PROXY": upstream.url}, elsewhere)
+
+    assert [request.path for request in upstream.requests] == ["/v1/traces", elsewhere]
 
 
 async def test_a_collector_that_is_busy_is_asked_again(upstream: ScriptedUpstream) -> None:

@@ -1,0 +1,60 @@
+"""A failed installation is explained in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.pip_install import explain
+
+TOOL = Path(__file__).parents[2] / "tools" / "pip_install.py"
+FAILURES = {
+    "no-network": (
+        ("--index-url", "http://127.0.0.1:9/", "--retries", "1", "headrace-none==1"),
+        "the package index cannot be reached. Check the network, then run make again.",
+        1,
+    ),
+    "no-wheel": (
+        ("--no-index", "headrace-none==1"),
+        "a package does not exist for this platform and version of Python.",
+        3,
+    ),
+    "no-lock": (("-r", "none.lock"), "Could not open requirements file", 1),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("arguments", "reason", "code"), FAILURES.values(), ids=FAILURES)
+def test_a_failure_of_pip_is_one_line(arguments: tuple[str, ...], reason: str, code: int) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(TOOL), *arguments],
+        capture_output=True,
+        text=True,
+        env={"PIP_CONFIG_FILE": "/dev/null"},
+        check=False,
+    )
+
+    assert ran.stdout == ""
+    assert ran.stderr.startswith(f"Cannot install {arguments[-1]}: {reason}")
+    assert ran.stderr.count("\n") == 1
+    assert ran.returncode == code
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("ERROR: [Errno 28] No space left on device: '/x'", "the disk is full"),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM", "a downloaded package is not"),
+        ("error: incomplete-download\n\nhint: x", "a download stopped"),
+        ("WARNING: x\nERROR: Something else\nhint: x", "Something else"),
+        ("", "pip failed"),
+    ],
+)
+def test_the_reason_is_found_in_the_output_of_pip(output: str, reason: str) -> None:
+    text, code = explain(output)
+
+    assert text.startswith(reason)
+    assert code == 1
