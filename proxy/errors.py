@@ -123,6 +123,7 @@ class GuardBlocked(Refused):
 
     status = 400
     code = "guardrail_blocked"
+    summary = "A guard of the policy blocked this text"
 
     def __init__(self, message: str, *, guard: str, kind: str) -> None:
         super().__init__(message)
@@ -175,6 +176,7 @@ class RequestTimeout(Refused):
 
     status = 408
     code = "request_timeout"
+    summary = "The request body did not arrive in time"
 
 
 class LimitExceeded(Refused):
@@ -190,17 +192,15 @@ class LimitExceeded(Refused):
         super().__init__(message)
         self.limit, self.type = limit, kind
         self.retry_after_s = retry_after_s
-        self.should_retry = False if retry_after_s is None else None
+        if retry_after_s is None:
+            self.should_retry = False
 
 
 class BudgetExceeded(LimitExceeded):
     """A budget is spent, or the call may cost more than the rest of it."""
 
     code = "budget_exceeded"
-
-    def __init__(self, message: str, limit: str, retry_after_s: float | None) -> None:
-        super().__init__(message, limit, "insufficient_quota", retry_after_s)
-        self.should_retry = False
+    should_retry = False
 
 
 class TooLarge(Refused):
@@ -213,8 +213,7 @@ class TooLarge(Refused):
 class ClientGone(Refused):
     """The client closed the connection. Logged, never sent."""
 
-    status = 499
-    code = "client_gone"
+    status, code = 499, "client_gone"
     summary = "The client closed the connection"
 
 

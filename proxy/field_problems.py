@@ -1,11 +1,11 @@
-"""Problems of request fields that several modules report, each worded once.
+"""Problems of requests that several modules report, each worded once.
 
-A problem is a clause that follows the name of its field: ``model: must be a string``.
+The problem of a field is a clause that follows its name: ``model: must be a string``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from proxy.words import MAX_NAME, ascii_word, listed
 
@@ -35,6 +35,25 @@ def unsupported_type(kind: object) -> str:
 def no_endpoint(endpoint: str) -> str:
     """Return the problem of a model whose upstream lacks an endpoint."""
     return f"the upstream that serves this model has no {endpoint} endpoint"
+
+
+def too_large(max_bytes: int) -> str:
+    """Return the message for a body of more bytes."""
+    return f"The request body must not exceed {max_bytes} bytes."
+
+
+def no_deployment(name: str, where: str = "") -> str:
+    """Return the message for a deployment that a key cannot use."""
+    return f'Deployment "{ascii_word(name)}" does not exist{where}, or this key may not use it.'
+
+
+def no_model(models: Sequence[str], where: str = "") -> str:
+    """Return the message for models that no deployment of a key serves."""
+    together = " together" if len(models) > 1 else ""
+    return (
+        f"No deployment of this key serves {listed(models)}{together}{where}. "
+        "GET /v1/models lists the models of this key."
+    )
 
 
 def ambiguous(subject: str, deployments: Collection[str]) -> str:

@@ -17,6 +17,7 @@ class ExpectationFailed(Refused):
 
     status = 417
     code = "expectation_failed"
+    summary = "The header expect supports only 100-continue"
 
 
 class VersionNotSupported(Refused):
@@ -24,9 +25,7 @@ class VersionNotSupported(Refused):
 
     status = 505
     code = "http_version_not_supported"
-
-    def __init__(self) -> None:
-        super().__init__("The HTTP version is not supported. Use HTTP/1.1.")
+    summary = "The HTTP version is not supported. Use HTTP/1.1"
 
 
 class CodingNotSupported(Refused):
@@ -34,10 +33,8 @@ class CodingNotSupported(Refused):
 
     status = 501
     code = "transfer_encoding_not_supported"
+    summary = "The header transfer-encoding supports only chunked"
     should_retry = False
-
-    def __init__(self) -> None:
-        super().__init__("The header transfer-encoding supports only the coding chunked.")
 
 
 class MethodNotAllowed(Refused):
@@ -56,3 +53,4 @@ class LoopDetected(Refused):
 
     status = 508
     code = "loop_detected"
+    summary = "An upstream of this proxy forwards to this proxy"

@@ -299,7 +299,7 @@ INSTANCES: tuple[errors.ProxyError, ...] = (
     errors.UpstreamInvalid("What?"),
     errors.AnswerTooLarge("What?"),
     errors.LimitStoreUnavailable("month", 1.0),
-    errors.BudgetExceeded("No.", "month", 1.0),
+    errors.BudgetExceeded("No.", "month", "insufficient_quota", 1.0),
     errors.Stopping(),
 )
 

@@ -16,6 +16,7 @@ from proxy.cache.decoded import DecodedAnswers
 from proxy.cache.key import digest
 from proxy.cache.semantic import SemanticIndex
 from proxy.cache.store import CacheBackend
+from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Forward, Shown
@@ -76,7 +77,7 @@ class AnswerCache:
         control = read_cache_control(call.head.headers)
         if control.bypasses_cache and not plan.may_refresh:
             # Asking anew costs money, so it takes a permission; without it the wish is ignored.
-            record.warn(["cache refresh ignored: this key may not refresh"])
+            record.warn([REFRESH_IGNORED])
             control = control.without_refresh()
         if control.no_cache and not control.keep:
             return None

@@ -126,7 +126,7 @@ class Flight:
 
     def failure(self) -> ProxyError:
         """Return what ended the flight; a leader that broke has left no error of its own."""
-        return self.error or UpstreamUnavailable("The answer that this call shared broke off.")
+        return self.error or UpstreamUnavailable("The request shared with another call failed.")
 
 
 class Listener:

@@ -16,6 +16,7 @@ from proxy.types import Parent, RequestHead, Secret
 from proxy.words import MAX_NAME, MAX_WORDS
 
 MAX_TIMEOUT_S = 86_400
+REFRESH_IGNORED = "cache refresh ignored: this key may not refresh the cache"
 Tag = tuple[str, str | None]
 PREFIX = "\nx-headrace-"
 """What is in the joined names of a request's headers if any of them is our own; most have none."""

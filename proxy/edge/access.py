@@ -23,11 +23,11 @@ class Access:
     def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
         """Return status and reason of a request that may not be answered; None for one that may."""
         if not self._is_known_host(headers.get("Host", "")):
-            return 403, "This host is not known here: see HEADRACE_ADMIN_HOSTS."
+            return 403, "The Host header is not allowed. Add its host to HEADRACE_ADMIN_HOSTS."
         if _is_from_browser_page(method, headers):
-            return 403, "Pages in browsers may not ask this."
+            return 403, "Requests from web pages are not allowed."
         if self.token is not None and path not in OPEN and not self._has_token(headers):
-            return 401, "HEADRACE_ADMIN_TOKEN is needed, as Authorization: Bearer."
+            return 401, "Send the token of HEADRACE_ADMIN_TOKEN as Authorization: Bearer TOKEN."
         return None
 
     def _is_known_host(self, host: str) -> bool:

@@ -18,10 +18,10 @@ from proxy.frozen import frozen
 Render = Callable[[str], tuple[bytes, str]]
 GZIP_LEVEL = 1  # most of what there is to gain, at a fifth of the time
 EXPLAIN = "/explain/"
-NO_CANDIDATE = "No candidate is served: headrace serve --candidate FOLDER decides by one, too.\n"
+NO_CANDIDATE = "No candidate policy is loaded. Start with headrace serve --candidate FOLDER.\n"
 LOG_LEVEL = "/loglevel"
 LEVEL_S = 900.0
-PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request id}", "/candidate")
+PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}", "/candidate")
 
 
 class LogLevels(Protocol):
@@ -95,14 +95,15 @@ def admin_handler(
         if path == LOG_LEVEL and request.method == "PUT":
             return _put_level(sources.levels, request)
         if request.method not in ("GET", "HEAD"):
-            return web.Response(status=405, headers={"allow": "GET, HEAD"})
+            return _refusal(405, "Use GET or HEAD.", allow="GET, HEAD")
         if path == "/metrics":
             await sources.look()
             body, headers = await asyncio.to_thread(_exposed, sources.render, request.headers)
             return web.Response(body=body, headers=headers)
         if path == "/readyz":
             ready = readiness.ready
-            return web.Response(status=200 if ready else 503, text="ready\n" if ready else "no\n")
+            status, text = (200, "ready\n") if ready else (503, "not ready\n")
+            return web.Response(status=status, text=text)
         as_json = "json" in request.headers.get("accept", "")
         if path.startswith(EXPLAIN):
             return _explained(sources.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
@@ -111,8 +112,9 @@ def admin_handler(
     return handle
 
 
-def _refusal(status: int, reason: str) -> web.Response:
-    headers = {"www-authenticate": "Bearer"} if status == 401 else {}
+def _refusal(status: int, reason: str, **headers: str) -> web.Response:
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
     return web.Response(status=status, text=f"{reason}\n", headers=headers)
 
 
@@ -125,7 +127,7 @@ def _page(sources: AdminSources, path: str, *, as_json: bool) -> web.Response:
         if sources.candidate is None:
             return web.Response(status=404, text=NO_CANDIDATE)
         return _shown(sources.candidate(), as_json=as_json)
-    return web.Response(status=404, text=f"There is {', '.join(PATHS)}.\n")
+    return web.Response(status=404, text=f"Unknown path. Available paths: {', '.join(PATHS)}.\n")
 
 
 def _explained(
@@ -134,7 +136,7 @@ def _explained(
     """Explain a call; where several keys have used its id, say by ``?key=NAME`` whose it is."""
     caller, callers = request.query.get("key"), calls.callers(request_id)
     if caller is None and len(callers) > 1:
-        text = f"Several keys have used this id: add ?key= and one of {', '.join(callers)}.\n"
+        text = f"Several keys used this request id. Add ?key=NAME, one of: {', '.join(callers)}.\n"
         return web.Response(status=300, text=text)
     return _shown(calls.explain(request_id, caller), as_json=as_json)
 
@@ -174,9 +176,8 @@ def _exposed(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[s
 def _shown(page: ExplanationPage | None, *, as_json: bool) -> web.Response:
     """A tree for people, JSON for those that accept it."""
     if page is None:
-        return web.Response(
-            status=404, text="No call of this request id is known; only the last are kept.\n"
-        )
+        text = "No recent call has this request id. Older calls are not kept.\n"
+        return web.Response(status=404, text=text)
     if as_json:
         body = orjson.dumps(page.data(), option=orjson.OPT_INDENT_2)
         return web.Response(body=body, content_type="application/json")

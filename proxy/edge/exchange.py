@@ -121,7 +121,7 @@ class HttpExchange:
         head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
         self._client = self._client.endpoints.get(head.endpoint, self._client)
         if self._via in head.via or len(head.via) > MAX_HOPS:
-            raise LoopDetected("An upstream of this proxy leads back to it.")
+            raise LoopDetected
         return head
 
     async def read_call(self, head: RequestHead, caller: str) -> Call:
@@ -289,7 +289,7 @@ class HttpExchange:
         if self._out.begun:
             self._out.cut()
             return self._out.outcome
-        error = ProxyError(f"Something went wrong in the proxy. Request: {self.request_id}")
+        error = ProxyError(f"The proxy failed. Report this request id: {self.request_id}")
         refusal = self._client.refuse(error, self.request_id)
         fields = {"content-type": "application/json", "server": "headrace"}
         fields |= {"x-request-id": self.request_id, headers.ERROR: error.code}

@@ -25,7 +25,7 @@ async def read_passed_call(
     if length == 0:
         return read_passed(head, {}, caller=caller)
     if head.passed is None or head.method == BODILESS:
-        raise BadRequest("A GET has no body.")
+        raise BadRequest("A GET request must not have a body.")
     if names_json(incoming.media_type):
         return await _read(head, incoming, share, caller)
     media_type = media_type_of(incoming.media_type)

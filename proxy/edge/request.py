@@ -12,11 +12,13 @@ from multidict import CIMultiDictProxy
 
 from proxy.dialects import HEADER_PREFIXES, PATHS
 from proxy.dialects.other_gateways import MEANINGS
+from proxy.dialects.request_headers import bad_header
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
 from proxy.edge.plain import PlainRequest, Request, Unframed
 from proxy.edge.server import CHUNKED
 from proxy.errors import BadRequest, RequestTimeout, TooLarge
+from proxy.field_problems import too_large
 from proxy.frozen import frozen
 from proxy.wire_errors import (
     CodingNotSupported,
@@ -122,9 +124,9 @@ class Incoming:
         if self._whole is None and _is_unsupported(self._request):  # a plain one is HTTP/1.1
             raise VersionNotSupported
         if self._repeated is not None:
-            raise BadRequest(f"The header {self._repeated} came twice.", param=self._repeated)
+            raise bad_header(self._repeated, "must not be repeated")
         if "host" in headers and HOST.fullmatch(headers["host"]) is None:
-            raise BadRequest("The header host names no host.", param="host")
+            raise bad_header("host", "must be a host name")
         if "transfer-encoding" in headers:
             self._check_coding(headers["transfer-encoding"])
 
@@ -133,8 +135,7 @@ class Incoming:
         if coding.lower() != CHUNKED:
             raise CodingNotSupported
         if self._request.version < HttpVersion11:
-            name = "transfer-encoding"
-            raise BadRequest("HTTP/1.0 knows no transfer codings.", param=name)
+            raise bad_header("transfer-encoding", "is not supported in HTTP/1.0")
 
     @property
     def media_type(self) -> str:
@@ -162,7 +163,7 @@ class Incoming:
             async with asyncio.timeout(self._bounds.body_s):
                 return await self._request.content.readany()
         except TimeoutError:
-            raise RequestTimeout("The body did not go on in time.") from None
+            raise RequestTimeout from None
         except Unframed:
             raise _unframed() from None
 
@@ -197,7 +198,7 @@ class Incoming:
             async with asyncio.timeout(self._bounds.body_s):
                 return await self._read()
         except TimeoutError:
-            raise RequestTimeout("The body did not arrive in time.") from None
+            raise RequestTimeout from None
         except Unframed:
             raise _unframed() from None
 
@@ -205,7 +206,7 @@ class Incoming:
         headers = self.headers
         kind = headers.get("content-type", JSON)
         if kind != JSON and not is_json(kind):
-            raise UnsupportedMedia(f"The body must be {JSON}.")
+            raise UnsupportedMedia(f"The content type must be {JSON}.")
         if "content-encoding" in headers:
             self._check_encoding()
         if "content-length" in headers and int(headers["content-length"]) > self._bounds.body_bytes:
@@ -213,17 +214,17 @@ class Incoming:
 
     def _check_encoding(self) -> None:
         if self.headers.get("content-encoding", "identity").lower() != "identity":
-            raise UnsupportedMedia("The body must not be encoded.")
+            raise UnsupportedMedia("The request body must not be compressed.")
 
     def _too_large(self) -> TooLarge:
-        return TooLarge(f"The body must not exceed {self._bounds.body_bytes} bytes.")
+        return TooLarge(too_large(self._bounds.body_bytes))
 
     async def _continue(self, expect: str) -> None:
         """Ask for the body of a client that waits to be asked; HTTP/1.0 knows no such thing."""
         if self._request.version < HttpVersion11:
             return
         if expect.lower() != "100-continue":
-            raise ExpectationFailed("Only Expect: 100-continue is known.")
+            raise ExpectationFailed
         writer: Any = self._request.writer
         await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         writer.output_size = 0  # the interim response is no part of the answer
@@ -257,7 +258,7 @@ class RequestUpload:
         if self._is_blank and (begin := piece.lstrip(BEFORE_JSON)[:1]):
             self._is_blank = False
             if begin == b"{":
-                raise UnsupportedMedia(f"A body that is a JSON object must be {JSON}.")
+                raise UnsupportedMedia(f"A JSON body must have the content type {JSON}.")
         return piece
 
 
@@ -271,4 +272,4 @@ def _is_unsupported(request: web.BaseRequest) -> bool:
 
 
 def _unframed() -> BadRequest:
-    return BadRequest("The framing of the body is not valid HTTP.")
+    return BadRequest("The request body has invalid HTTP framing.")

@@ -314,7 +314,7 @@ class QuietHandler(web.RequestHandler):
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun; only the connection can be ended")
-        text = "The request is not valid HTTP." if status < 500 else "Something went wrong."
+        text = "The request is not valid HTTP." if status < 500 else "The proxy failed."
         if any(fault in (message or "") for fault in _OTHER_VERSION):
             status, text = 505, str(VersionNotSupported())
         error = {"message": text, "type": "invalid_request_error", "param": None, "code": None}

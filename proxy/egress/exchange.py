@@ -61,5 +61,5 @@ class OwnExchange:
         except (KeyError, IndexError, TypeError):
             text = None
         if not isinstance(text, str):
-            raise UpstreamInvalid("The upstream answered without a text.")
+            raise UpstreamInvalid("The upstream's response has no text.")
         return text

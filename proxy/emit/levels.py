@@ -48,6 +48,6 @@ class LogLevel:
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
         if not 0 < seconds <= MAX_S:
-            raise ValueError(f"seconds must be above 0 and up to {MAX_S:g}")
+            raise ValueError(f"seconds must be greater than 0 and at most {MAX_S:g}")
         self._other = level
         self._until = self._now() + seconds

@@ -49,8 +49,14 @@ from proxy.turn import LoopTurn
 from proxy.types import ABOUT_STATE, Call, Chunk, Endpoint, Head, Json, Pin, Plan
 from proxy.types.guard import Capture, GuardResult, GuardRule, Stage, StageRules
 
-UNREADABLE = "The request holds content that no guard can read."
-UNREADABLE_ANSWER = "The answer is content that no guard can read."
+OPAQUE = (
+    'This policy rejects content of the kind "{}", because its guards cannot inspect it. '
+    "Send text only, or ask the operator to set `opaque: allow`."
+)
+OPAQUE_RESPONSE = (
+    "This policy rejects the responses of this path, because its guards cannot inspect them. "
+    "Ask the operator to set `opaque: allow`."
+)
 NONCE_LENGTH = 8
 ASKED_ONCE: frozenset[Endpoint] = ABOUT_STATE | {"passthrough"}
 """Endpoints of calls that no model answers anew."""
@@ -121,7 +127,8 @@ class CallGate:
         call, guards, engine = self.call, self.plan.guards, self.engine
         opaque = read.opaque
         if opaque and not guards.opaque and rules.enforces:
-            raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
+            kind = opaque[0].kind
+            raise GuardBlocked(OPAQUE.format(kind), guard="opaque", kind=kind)
         replacement: Replace = named
         if rules.restores:
             self._masks = Masks(_nonce(call.head.nonce))
@@ -190,7 +197,7 @@ class CallGate:
         """Return the watch of an answer that nobody reads. Raise ``GuardBlocked`` while a guard
         acts on answers, unless policy lets that pass."""
         if rules.enforces and not self.plan.guards.opaque:
-            raise GuardBlocked(UNREADABLE_ANSWER, guard="opaque", kind="file")
+            raise GuardBlocked(OPAQUE_RESPONSE, guard="opaque", kind="file")
         clock = self.engine.clock
         self.record.guarded(
             "output", [RuleTally(rule, clock, opaque=True).result() for rule in rules.every]

@@ -20,10 +20,11 @@ def permit(ceilings: Sequence[CostCap], cost: int | None, record: Record) -> Non
     can tell. Raises ``GuardBlocked`` where one stops it."""
     record.guarded("input", [_result(ceiling, cost) for ceiling in ceilings])
     for ceiling in ceilings:
+        name = ceiling.name
         if cost is None and ceiling.strict:
-            raise GuardBlocked(UNPRICED, guard=ceiling.name, kind="could_not_check")
+            raise GuardBlocked(UNPRICED.format(name), guard=name, kind="could_not_check")
         if cost is not None and cost > ceiling.most and ceiling.enforces:
-            raise GuardBlocked(ceiling.message, guard=ceiling.name, kind=FINDING)
+            raise GuardBlocked(ceiling.message, guard=name, kind=FINDING)
 
 
 def _result(ceiling: CostCap, cost: int | None) -> GuardResult:

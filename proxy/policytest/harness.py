@@ -47,6 +47,8 @@ from proxy.types.passthrough import BoundedUpload, PassedPaths
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
 from proxy.upstream.reply import Take, nothing
+from proxy.upstream.wire.dialing import UNREACHED
+from proxy.upstream.wire.head import BROKEN
 
 REQUEST = "policytest"
 DEFAULT = ScriptedAnswer(text="Hello.")
@@ -275,7 +277,7 @@ class _Http:
         question = orjson.loads(body or b"{}")
         self.asked.append(SentRequest(url, dict(headers), question))
         if says.fault == "connect":
-            raise UpstreamUnavailable("The upstream cannot be reached.")
+            raise UpstreamUnavailable(UNREACHED)
         on_sent()
         if says.fault == "silent":
             await asyncio.sleep(timeouts.first_byte)
@@ -314,7 +316,7 @@ class _Reply:
 
     async def read(self, take: Take | None = None) -> bytes:
         if not self.left and self.says.fault == "cut":
-            raise UpstreamInvalid("The upstream broke its answer off or garbled it.")
+            raise UpstreamInvalid(BROKEN)
         return self.left.pop(0) if self.left else b""
 
     def whole(self) -> None:

@@ -16,11 +16,11 @@ Verdict = Literal[
     "passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "not_applicable"
 ]
 Stage = Literal["input", "output"]
-MESSAGE = "The text was blocked by a guard."
-UNCHECKED = "The text could not be checked by a guard."
-UNCHECKED_YET = "The text could not be checked by a guard; try again."
-TOO_EXPENSIVE = "The call was blocked by a guard: it may cost more than is allowed."
-UNPRICED = "The call was blocked by a guard: nobody can tell what it may cost."
+BLOCKED = 'Guard "{}" blocked this text.'
+UNCHECKED = 'Guard "{}" could not inspect this text.'
+UNCHECKED_YET = f"{UNCHECKED} Try again later."
+TOO_EXPENSIVE = 'Guard "{}" blocked this call, because it may cost more than the policy allows.'
+UNPRICED = 'Guard "{}" blocked this call, because the price of its model is unknown.'
 
 
 @frozen
@@ -217,7 +217,7 @@ class GuardRule:
     roles_left_out: frozenset[str] = frozenset()
     fields: frozenset[str] | None = None
     cased: bool = False
-    message: str = MESSAGE
+    message: str = ""
     digest: str = ""
     kind: str = ""
     restore: bool = False

@@ -38,9 +38,7 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     """Choose by what came, not by what was asked; an answer of no known kind is refused. The ids of
     what its provider keeps are sealed by ``ids``."""
     headers = reply.headers
-    if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
-        asked.attempt.began = asked.record.now()  # unread as it is, it was made
-        raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
+    check_encoding(asked, reply)
     call, leg, endpoint = asked.call, asked.attempt.leg, asked.request.endpoint
     media_type = headers.get("content-type", "")
     if media_type not in (JSON, EVENTS):
@@ -72,7 +70,7 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
             chat_order=sequence,
         )
     if media_type != JSON:
-        raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
+        raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")
     if endpoint == "count_tokens":
         return reading.CountReader(leg, documents)
     limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
@@ -89,6 +87,14 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     )
 
 
+def check_encoding(asked: OpenAttempt, reply: Reply) -> None:
+    """Raise ``UpstreamInvalid`` for a compressed response, which nobody requested."""
+    headers = reply.headers
+    if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
+        asked.attempt.began = asked.record.now()  # the upstream has worked for it
+        raise UpstreamInvalid("The upstream sent a compressed response, which was not requested.")
+
+
 def _reads_texts(asked: OpenAttempt) -> bool:
     """True if texts of the answer are read, or values put back into them: each as one."""
     plan = asked.record.plan
@@ -101,7 +107,7 @@ def _stored_reader(asked: OpenAttempt, media_type: str, ids: ResponseIds | None)
     from proxy.dialects.responses import conversations, stored  # noqa: PLC0415  # few are such
 
     if media_type != JSON:
-        raise UpstreamInvalid("The upstream sent no JSON.")
+        raise UpstreamInvalid("The upstream did not send JSON.")
     upstream, head = asked.target.upstream, asked.call.head
     of_responses = asked.request.endpoint == "stored"
     seal: Seal | None = None

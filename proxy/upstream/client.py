@@ -57,7 +57,7 @@ def written(place: RequestTarget, headers: Mapping[str, str]) -> bytes:
     text = f"{place.line}{own}{fields}"
     lines = len(headers) + (2 if own else 1)
     if text.count("\r") != lines or text.count("\n") != lines or "\0" in text or not text.isascii():
-        raise UpstreamUnavailable("The upstream cannot be asked: a header is not plain text.")
+        raise UpstreamUnavailable("A header for the upstream has control or non-ASCII characters.")
     return text.encode("ascii")
 
 

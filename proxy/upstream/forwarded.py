@@ -62,7 +62,7 @@ class OpenAttempt:
         is_late = isinstance(error, UpstreamTimeout) and error.code == "upstream_total_timeout"
         allowed, own = self.call.timeout_s, self.target.upstream.timeouts.total
         if is_late and allowed is not None and allowed < own:
-            error = RequestTimeout("The time that the request allowed is over.")
+            error = RequestTimeout("The timeout that the request set has passed.")
             self.attempt.error = error.code
             return error
         if isinstance(error, UpstreamRefused):

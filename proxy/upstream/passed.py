@@ -14,13 +14,13 @@ from proxy.dialects.passed_answer import (
 )
 from proxy.dialects.reading import AnswerReader
 from proxy.dialects.upstream_request import UpstreamRequest
-from proxy.errors import ProxyError, UpstreamInvalid
+from proxy.errors import ProxyError
 from proxy.meter import Meter
 from proxy.passed_usage import passed_tokens
 from proxy.types import Head, Target
 from proxy.types.passthrough import PassedPath
 from proxy.types.way import USES_NOTHING
-from proxy.upstream.answer_reader import ANSWER_BYTES, shown_of
+from proxy.upstream.answer_reader import ANSWER_BYTES, check_encoding, shown_of
 from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
@@ -65,9 +65,7 @@ def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:
     """Return the head of an answer that is passed on; None where a reply is none."""
     if not 200 <= reply.status < 300:
         return None
-    if reply.headers.get("content-encoding", "identity").lower() != "identity":
-        asked.attempt.began = asked.record.now()  # unread as it is, it was made
-        raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
+    check_encoding(asked, reply)
     most = asked.target.upstream.max_answer_bytes or ANSWER_BYTES
     passed = passed_head(reply.status, reply.headers, most)
     shown = (*shown_of(asked, reply), *shown_headers(reply.headers))

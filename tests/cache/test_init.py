@@ -331,7 +331,7 @@ async def test_who_may_not_refresh_cannot_have_an_answer_paid_for_again(
 
     assert (await ask(cached, SCALE, headers))[1] == without
     _, record = await cached.sink.wait(2)
-    told = record.warnings == ["cache refresh ignored: this key may not refresh"]
+    told = record.warnings == ["cache refresh ignored: this key may not refresh the cache"]
     assert told == (
         "no-cache" in str(headers) or "refresh" in str(headers) or "max" in str(headers)
     )

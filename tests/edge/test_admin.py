@@ -62,7 +62,7 @@ async def test_what_is_no_number_of_seconds_is_told_in_our_words(
 ) -> None:
     async with client.put(f"{proxy.admin}/loglevel?level=info&seconds=abc") as response:
         assert response.status == 400
-        assert await response.text() == "seconds must be above 0 and up to 86400\n"
+        assert await response.text() == "seconds must be greater than 0 and at most 86400\n"
 
 
 async def test_without_a_candidate_it_is_said_that_none_is_served(
@@ -70,7 +70,7 @@ async def test_without_a_candidate_it_is_said_that_none_is_served(
 ) -> None:
     async with client.get(f"{proxy.admin}/candidate") as response:
         assert response.status == 404
-        assert "No candidate is served" in await response.text()
+        assert "No candidate policy is loaded" in await response.text()
 
 
 async def test_an_id_that_two_keys_have_used_is_explained_for_each(
@@ -90,7 +90,7 @@ async def test_an_id_that_two_keys_have_used_is_explained_for_each(
 
     assert found[""] == (
         300,
-        "Several keys have used this id: add ?key= and one of search-box, support-widget.\n",
+        "Several keys used this request id. Add ?key=NAME, one of: search-box, support-widget.\n",
     )
     assert found["?key=nobody"][0] == 404
     assert "support-chat" in found["?key=support-widget"][1]

@@ -52,7 +52,7 @@ async def test_too_many_values_are_refused_whether_small_or_large(size: int) -> 
     raw = orjson.dumps({"a": ["x" * size, 1, 2]})
 
     assert await Parsing(most_values=5).read(raw, dict, "a", free)
-    with pytest.raises(BadRequest, match="more than 4 values"):
+    with pytest.raises(BadRequest, match="more than 4 JSON values"):
         await Parsing(most_values=4).read(raw, dict, "a", free)
 
 

@@ -53,7 +53,7 @@ async def test_a_call_passes_up_to_what_it_may_cost(
     assert canonical(record)["guards"][0]["verdict"] == verdict
     if status == 400:
         assert said["error"]["code"] == "guardrail_blocked"
-        assert said["error"]["message"].endswith("it may cost more than is allowed.")
+        assert said["error"]["message"].endswith("it may cost more than the policy allows.")
         assert record.outcome == "blocked"
         assert (record.admission, record.attempts, upstream.requests) == (None, [], [])
 
@@ -101,7 +101,7 @@ async def test_a_cost_that_nobody_can_tell_is_a_failure_of_the_guard(
         [record] = await proxy.sink.wait()
 
     assert got == status
-    assert status == 200 or said["error"]["message"].endswith("nobody can tell what it may cost.")
+    assert status == 200 or said["error"]["message"].endswith("the price of its model is unknown.")
     [(_, result)] = record.verdicts()
     assert (result.verdict, result.error) == ("failed", "unpriced")
 

@@ -175,7 +175,10 @@ async def test_what_is_for_its_paths_alone_takes_no_chat(
             assert (await post(client, "/v1/chat/completions", {**chat, "model": model}))[0] == 404
         asked = {**chat, "model": "gpt-image-1"}
         async with client.post("/v1/chat/completions", headers=named, json=asked) as response:
-            assert (response.status, "other paths alone" in await response.text()) == (404, True)
+            assert (response.status, "only its passthrough paths" in await response.text()) == (
+                404,
+                True,
+            )
         async with client.get("/v1/models?names=all", headers=BEARER) as response:
             listed = {each["id"] for each in (await response.json())["data"]}
         for model in ("free", "mod"):

@@ -152,7 +152,7 @@ async def test_the_ai_sdk_sends_what_was_said_where_it_is_told_to_store_nothing(
     )
 
     assert (by_id["exception"], by_id["status"]) == ("APICallError", 400)
-    assert "told to store nothing" in by_id["message"]
+    assert "Send the item itself" in by_id["message"]
     assert served(whole)["text"] == " Paris."
     sent = upstream.requests[-1].json["input"]
     assert [item.get("type") for item in sent[-2:]] == ["function_call", "function_call_output"]

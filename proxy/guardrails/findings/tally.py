@@ -127,8 +127,8 @@ class RuleTally:
         of findings."""
         name = self.rule.name
         if error not in PASSING:
-            return GuardBlocked(UNCHECKED, guard=name, kind="could_not_check")
-        late = GuardUnavailable(UNCHECKED_YET, guard=name, kind="could_not_check")
+            return GuardBlocked(UNCHECKED.format(name), guard=name, kind="could_not_check")
+        late = GuardUnavailable(UNCHECKED_YET.format(name), guard=name, kind="could_not_check")
         late.retry_after_s = RETRY_AFTER_S
         return late
 

@@ -44,4 +44,4 @@ class UsdBudget(LimitKind):
             known = "" if left is None else f" {self.figure(left)} is left."
             reset = limit.calendar.next_start(at_ms).isoformat(timespec="seconds")
             text = f"This call may cost more than is left of {budget}.{known} It resets at {reset}."
-        return BudgetExceeded(text, limit.name, refusal.retry_after_s)
+        return BudgetExceeded(text, limit.name, "insufficient_quota", refusal.retry_after_s)

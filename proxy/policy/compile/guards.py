@@ -19,7 +19,7 @@ from proxy.policy.files.source import Path_
 from proxy.policy.schema.guards import GuardConfig
 from proxy.policy.schema.plugged import AnyGuard, Plugged
 from proxy.types.guard import (
-    MESSAGE,
+    BLOCKED,
     TOO_EXPENSIVE,
     CostCap,
     GuardRule,
@@ -138,7 +138,7 @@ class GuardCompiler:
             roles_left_out=kind.roles_left_out if config.roles is None else frozenset(),
             fields=kind.fields if config.fields is None else frozenset(map(str, config.fields)),
             cased=kind.cased,
-            message=config.message or MESSAGE,
+            message=config.message or BLOCKED.format(name),
             digest=digest,
             kind=config.guard,
             restore=config.restore,
@@ -194,7 +194,7 @@ def _cost_cap(config: GuardConfig, most: MostCost, digest: str) -> CostCap:
         action=config.action,
         shadow=config.mode == "shadow",
         on_error=config.on_error,
-        message=config.message or TOO_EXPENSIVE,
+        message=config.message or TOO_EXPENSIVE.format(config.name or config.guard),
         digest=digest,
         kind=config.guard,
     )

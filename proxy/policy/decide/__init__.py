@@ -8,7 +8,9 @@ from dataclasses import field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound, Unauthorized
+from proxy.field_problems import ambiguous, no_deployment, no_model
 from proxy.frozen import frozen, memo
 from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import facts_of
@@ -132,7 +134,7 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     head = call.head
     warnings: tuple[str, ...] = ()
     if head.refresh and not key.may_refresh:
-        warnings = ("refresh ignored: this key may not refresh",)
+        warnings = (REFRESH_IGNORED,)
     if head.endpoint == "models":
         return Plan(
             revision=snapshot.revision,
@@ -190,8 +192,7 @@ def _listed(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
     model, names = head.parameter("model"), head.parameter("names")
     if model is not None:
         if model not in key.listing:
-            message = f"No deployment that this key may use serves {listed([model])}."
-            raise ModelNotFound(message, param="model")
+            raise ModelNotFound(no_model([model]), param="model")
         return (key.listing[model],)
     if names not in (None, "all"):
         raise BadField("names", "must be all")
@@ -246,7 +247,7 @@ def _plan(basis: Basis, tags: Mapping[str, str], warnings: tuple[str, ...]) -> D
 def _check_number(models: Sequence[str], most: int) -> None:
     """Raise ``BadField`` for a list of more models than the policy lets a call have."""
     if len(models) > most:
-        raise BadField("model", f"has more models than the {most} that the policy allows")
+        raise BadField("model", f"must have at most {most} models")
 
 
 def _together(reach: Reach, effects_list: Sequence[Effects]) -> Effects:
@@ -260,12 +261,9 @@ def _find(key: VirtualKey, call: Call) -> Reach:
     if asked is not None:
         found = key.deployments.get(asked) or key.known_as(asked)
         if found is None:
-            message = (
-                f"The deployment {ascii_word(asked)} does not exist, or this key may not use it."
-            )
-            raise NotFound(message, param=_place_of_deployment(call.head))
+            raise NotFound(no_deployment(asked), param=_place_of_deployment(call.head))
         if found.deployment.only_passthrough:
-            message = f"The deployment {ascii_word(asked)} takes calls of its other paths alone."
+            message = f'Deployment "{ascii_word(asked)}" serves only its passthrough paths.'
             raise NotFound(message, param=_place_of_deployment(call.head))
         return found
     if not call.models:
@@ -278,13 +276,10 @@ def _find(key: VirtualKey, call: Call) -> Reach:
         candidates = tuple(each for each in candidates if each in others)
     if len(candidates) == 1:
         return candidates[0]
-    models = listed(call.models)
     if not candidates:
-        together = " together" if len(call.models) > 1 else ""
-        message = f"No deployment that this key may use serves {models}{together}."
-        raise ModelNotFound(message, param="model")
-    names = ", ".join(sorted(each.deployment.name for each in candidates))
-    raise BadField("model", f"{models} is served by {names}; name one in x-headrace-deployment")
+        raise ModelNotFound(no_model(call.models), param="model")
+    names = [each.deployment.name for each in candidates]
+    raise BadField("model", ambiguous(listed(call.models), names))
 
 
 def _place_of_deployment(head: RequestHead) -> str:
@@ -297,8 +292,7 @@ def _check_drawn(key: VirtualKey, *names: str) -> None:
     only some of its calls were refused."""
     for name in names:
         if name not in key.deployments and key.known_as(name) is None:
-            message = f"{ascii_word(name)} does not exist, or this key may not use it."
-            raise BadRequest(f"The deployment {message}", param="deployment")
+            raise BadRequest(no_deployment(name), param="deployment")
 
 
 def _join_tags(
@@ -317,7 +311,7 @@ def _join_tags(
         if allowed and tags.get(name, value) == value:
             tags[name] = value
         elif snapshot.refuse_caller_tags:
-            raise BadField("tags", f"{ascii_word(name)} is not allowed with this value")
+            raise BadField("tags", f'clients may not set tag "{ascii_word(name)}" to this value')
         else:
             dropped.append(name)
     return MappingProxyType(dict(sorted(tags.items()))), tuple(dropped)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound, TooLarge
+from proxy.field_problems import ambiguous, no_deployment, no_model, too_large
 from proxy.policy.decide.snapshot import Reach, VirtualKey
 from proxy.types import Call
 from proxy.types.passthrough import MOST_QUERY, PassedPath, PassedRequest
-from proxy.words import ascii_word, listed
 
 
 class Passage(NamedTuple):
@@ -28,16 +28,13 @@ def find_passage(key: VirtualKey, call: Call, passed: PassedRequest) -> Passage:
         reach = key.deployments.get(asked) or key.known_as(asked)
         name = reach.deployment.name if reach is not None else ""
         if name not in found:
-            message = f"No deployment {ascii_word(asked)} that this key may use lists this path."
-            raise NotFound(message, param="deployment")
+            raise NotFound(no_deployment(asked, " for this path"), param="deployment")
         return _checked(found[name], call, passed)
     if not found:
-        message = "No deployment that this key may use lists this path under passthrough."
-        raise NotFound(message)
+        raise NotFound("No deployment of this key lists this path under passthrough.")
     fitting = _serving(key, call, found)
     if len(fitting) > 1:
-        names = ", ".join(sorted(fitting))
-        raise BadField("deployment", f"is one of {names}; name it in x-headrace-deployment")
+        raise BadField("deployment", ambiguous("this path", fitting))
     return _checked(next(iter(fitting.values())), call, passed)
 
 
@@ -59,9 +56,7 @@ def _serving(key: VirtualKey, call: Call, found: Mapping[str, Passage]) -> Mappi
     names = {reach.deployment.name for reach in key.named_at_paths.get(call.models[0], ())}
     fitting = {name: passage for name, passage in found.items() if name in names}
     if not fitting:
-        models = listed(call.models)
-        message = f"No deployment that this key may use serves {models} at this path."
-        raise ModelNotFound(message, param="model")
+        raise ModelNotFound(no_model(call.models, " on this path"), param="model")
     return fitting
 
 
@@ -69,7 +64,7 @@ def _checked(passage: Passage, call: Call, passed: PassedRequest) -> Passage:
     """Return a passage. Raise ``TooLarge``, or ``BadRequest`` for too long a query."""
     most, upload = passage.path.most_bytes, call.upload
     if upload is not None and upload.length is not None and upload.length > most:
-        raise TooLarge(f"The body must not exceed {most} bytes.")
+        raise TooLarge(too_large(most))
     if len(passed.query) > MOST_QUERY:
-        raise BadRequest(f"The query must not exceed {MOST_QUERY} characters.")
+        raise BadRequest(f"The query string must not exceed {MOST_QUERY} characters.")
     return passage

@@ -8,6 +8,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.responses.sealing import unknown_id
 from proxy.dialects.ways import target_endpoint
 from proxy.errors import BadField, NotFound
+from proxy.field_problems import ambiguous
 from proxy.policy.decide.snapshot import Reach, VirtualKey
 from proxy.types import Call, ModelCall, Pin, Plan
 
@@ -40,10 +41,9 @@ def find_keeper(key: VirtualKey) -> Reach:
     Responses. Raise ``NotFound``, and ``BadField`` where there are several."""
     found = {name: reach for name, reach in key.deployments.items() if _keeps(reach)}
     if not found:
-        raise NotFound("No deployment that this key may use keeps conversations.")
+        raise NotFound("No deployment of this key supports conversations.")
     if len(found) > 1:
-        names = ", ".join(sorted(found))
-        raise BadField("deployment", f"is one of {names}; name it in x-headrace-deployment")
+        raise BadField("deployment", ambiguous("this path", found))
     return next(iter(found.values()))
 
 

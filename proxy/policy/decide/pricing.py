@@ -28,10 +28,10 @@ def unpriced_by(deployment: Deployment, bounds: Sequence[ScopedLimit]) -> str | 
     """Return why a call is only served at a known price: the words for a refusal; None where it is
     served at any."""
     if deployment.refuse_unpriced:
-        return "this deployment serves nothing without a price"
+        return "the deployment refuses models without a price"
     for bound in bounds:
         if bound.needs_prices and not bound.limit.shadow:
-            return f"the limit {bound.limit.name} covers nothing without a price"
+            return f'limit "{bound.limit.name}" is in USD'
     return None
 
 
@@ -82,4 +82,4 @@ def payable_guards(guards: Guarding, call: Call) -> Guarding:
 
 def refusal(model: str, why: str) -> Refusal:
     """Refuse a model none of whose targets has a price. ``model`` must be fit for a message."""
-    return Refusal(RULE, f"What {model} costs is not known, and {why}.", 403)
+    return Refusal(RULE, f'The price of model "{model}" is unknown, and {why}.', 403)

@@ -50,7 +50,7 @@ class GuardPolicy:
             raise Unauthorized
         deployment = self.snapshot.deployments.get(head.deployment or "")
         if deployment is None:
-            raise NotFound("The deployment that a guard asks does not exist any more.")
+            raise NotFound("The deployment that this guard calls no longer exists.")
         return GuardCaller(self.snapshot, key_of(head.guard), deployment)
 
 

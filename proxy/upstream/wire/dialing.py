@@ -56,7 +56,7 @@ class Progress:
         if self.step == "TLS handshake" and cause != "tls_certificate":
             cause = "tls"
         invalid = cause == "tls_certificate"
-        message = "The upstream's certificate is not valid." if invalid else UNREACHED
+        message = "The upstream's TLS certificate is invalid." if invalid else UNREACHED
         text = str(error)
         if self.step == "TCP connect" and isinstance(error, OSError) and error.errno:
             text = os.strerror(error.errno)  # asyncio's own text has no reason

@@ -120,7 +120,8 @@ class Pool:
 
     async def _new(self, origin: Origin, until: float) -> Connection:
         if self._closed:
-            raise UpstreamUnavailable("The proxy has closed its connections.").caused("local")
+            message = "The proxy is shutting down and has closed its connections."
+            raise UpstreamUnavailable(message).caused("local")
         if len(self._lent) + self._dialing + self.resting >= self._bound:
             self._end_a_resting_one()
         self._dialing += 1

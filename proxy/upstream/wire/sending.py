@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from proxy.errors import RequestTimeout, TooLarge, UpstreamTimeout
+from proxy.field_problems import too_large
 from proxy.frozen import frozen
 from proxy.types.passthrough import Upload
 from proxy.upstream.wire.connection import Connection
@@ -32,7 +33,7 @@ class Sending:
         while piece := await self._read(upload):
             left -= len(piece)
             if left < 0:
-                raise TooLarge(f"The body must not exceed {self.most_bytes} bytes.")
+                raise TooLarge(too_large(self.most_bytes))
             for at in range(0, len(piece), PIECE):
                 if not await self._write(piece[at : at + PIECE], framed=framed):
                     return
@@ -44,7 +45,7 @@ class Sending:
             async with asyncio.timeout_at(self.until):
                 return await upload.read()
         except TimeoutError:  # its client was slow, which says nothing of the upstream
-            raise RequestTimeout("The body did not arrive in time.") from None
+            raise RequestTimeout from None
 
     async def _write(self, piece: bytes, *, framed: bool) -> bool:
         """Write a piece. False where nobody takes it."""

@@ -40,7 +40,7 @@ def test_what_has_failed_is_not_asked_again() -> None:
 def test_a_strict_rule_that_fails_stops_the_call() -> None:
     tally = RuleTally(GuardRule("broken", Broken(), message="No."), Ticks())
 
-    with pytest.raises(GuardBlocked, match=r"could not be checked by a guard\.$") as blocked:
+    with pytest.raises(GuardBlocked, match=r"could not inspect this text\.$") as blocked:
         tally.find(View("x"))
     assert blocked.value.kind == "could_not_check"
     assert blocked.value.code == "guardrail_blocked"
@@ -60,7 +60,7 @@ class Loading:
 def test_a_strict_rule_that_is_late_or_not_ready_may_be_asked_again(detector: Detector) -> None:
     tally = RuleTally(GuardRule("slow", detector, message="No."), Ticks(step=2))
 
-    with pytest.raises(GuardUnavailable, match=r"by a guard; try again\.$") as late:
+    with pytest.raises(GuardUnavailable, match=r"Try again later\.$") as late:
         tally.find(View("x"))
     assert (late.value.status, late.value.code) == (503, "guard_unavailable")
     assert (late.value.kind, late.value.retry_after_s) == ("could_not_check", 1.0)

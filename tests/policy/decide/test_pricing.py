@@ -136,7 +136,7 @@ def test_a_limit_of_money_lets_a_call_go_nowhere_without_a_price(
 
     if targets is None:
         assert plan.refusal is not None
-        assert plan.refusal.message.endswith("the limit month covers nothing without a price.")
+        assert plan.refusal.message.endswith('limit "month" is in USD.')
     else:
         assert plan.refusal is None
         assert models(plan) == targets
@@ -208,5 +208,5 @@ async def test_the_refusal_is_clear_in_the_clients_dialect(
     for name in at:
         body = body[name]
     assert response.status == 403
-    assert "this deployment serves nothing without a price" in str(body)
+    assert "the deployment refuses models without a price" in str(body)
     assert upstream.requests == []
