@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from proxy.dialects import hub, sse
@@ -211,7 +212,7 @@ class StreamReader:
         """Return the chunks of events in their turn, see ``OrderedEvent``."""
         chunks: list[Chunk] = []
         for event, raw, size in events:
-            kind = event.get("type")
+            kind, before = event.get("type"), len(chunks)
             passed: Untouched | None = None
             if self._own and raw is not None and isinstance(kind, str) and b"\n" not in raw:
                 passed = Untouched(raw)
@@ -229,7 +230,9 @@ class StreamReader:
                     chunks.append(_chunk(turned, passed, self._leg, size))
             if isinstance(kind, str) and kind in self._server.ends:
                 self._closed = self._done = True
-                chunks.append(Chunk(None, None if chunks else passed, leg=self._leg, last=True))
+                bare = Chunk(None, None if chunks else passed, leg=self._leg)
+                final = chunks.pop() if len(chunks) > before else bare
+                chunks.append(replace(final, last=True))  # in one write: its client may close then
         return chunks
 
     def _left(self) -> list[Chunk]:

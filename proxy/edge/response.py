@@ -39,7 +39,8 @@ KEPT, CLOSED = Answered(kept=True), Answered(kept=False)
 
 
 class ResponseWriter:
-    """Writes one response. ``begun`` once its head is on its way, after which there is no other.
+    """Writes one response. ``begun`` once its head is on its way, after which there is no other,
+    and ``served`` once its end was written: from then on a client that leaves has its answer.
 
     A client that reads slowly is waited for, ``stall_s`` seconds at a time. Raises ``ClientGone``.
     """
@@ -47,15 +48,14 @@ class ResponseWriter:
     __slots__ = (
         "_bodiless",
         "_chunked",
-        "_ended",
         "_head",
         "_is_kept",
         "_protocol",
         "_request",
         "_stall_s",
-        "_taken",
         "begun",
         "outcome",
+        "served",
     )
 
     def __init__(self, request: web.BaseRequest, stall_s: float) -> None:
@@ -64,22 +64,14 @@ class ResponseWriter:
         self._stall_s = stall_s
         self._head = b""
         self._bodiless = request.method == "HEAD"  # what followed would be read as the next answer
-        self._chunked = self._is_kept = self._ended = self._taken = False
-        self.begun = False
+        self._chunked = self._is_kept = False
+        self.begun = self.served = False
         self.outcome = CLOSED  # what the server is told once the request is served
 
     @property
     def gone(self) -> bool:
         transport = self._protocol.transport
         return transport is None or transport.is_closing()
-
-    @property
-    def served(self) -> bool:
-        """True once the end was sent, and the system has taken it all."""
-        transport = self._protocol.transport
-        if self._taken or not self._ended or transport is None:
-            return self._taken
-        return not transport.is_closing() and not transport.get_write_buffer_size()
 
     def begin(self, status: int, headers: dict[str, str], length: int | None = None) -> None:
         """Make the head, which leaves with the first bytes; ``headers`` get those of the framing.
@@ -137,10 +129,8 @@ class ResponseWriter:
         if self._protocol.writing_paused:
             await self._drained()
         if last:
-            self._ended = True
+            self.served = True
             self.outcome = KEPT if self._is_kept else CLOSED
-            transport = self._protocol.transport
-            self._taken = transport is not None and not transport.get_write_buffer_size()
 
     async def _write_pieces(self, data: bytes) -> bytes:
         """Write all but the last piece, and return that."""

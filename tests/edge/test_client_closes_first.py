@@ -1,0 +1,161 @@
+"""A client that closes its connection once it has read the last event has got its whole answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.conftest import KEY, running_proxy
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    chat_events,
+    event,
+    head,
+    item_events,
+    message_events,
+    piece,
+    response,
+    response_events,
+    text_events,
+    text_item,
+)
+
+TIMES = 50
+AT_ONCE = 5  # clients
+LONG = "so " * 40_000  # the last event of Responses repeats it
+
+
+POLICIES = {
+    "plain": "{limits: [{name: many, requests: 900 per minute}]}",
+    "guarded": "{output: [{guard: keywords, words: [hippo], action: mask}]}",
+    "cached": "{cache: {ttl: 1h}}",
+}
+
+
+def policies(upstream: str) -> str:
+    """A deployment of each API of an upstream under each policy."""
+    apis = {"chat": "openai", "messages": "anthropic", "responses": "openai"}
+    deployments = {
+        f"{api}-{policy}": f"{{policy: {policy}, targets: [{{upstream: {dialect}, model: m"
+        + ("" if api == "messages" else f", endpoint: {api}")
+        + "}]}"
+        for api, dialect in apis.items()
+        for policy in POLICIES
+    }
+    return f"""
+upstreams:
+  openai: {{dialect: openai, base_url: '{upstream}/v1'}}
+  anthropic: {{dialect: anthropic, base_url: '{upstream}'}}
+keys:
+  widget:
+    sha256: {hashlib.sha256(KEY.encode()).hexdigest()}
+    deployments: [{", ".join(deployments)}]
+policies: {{{", ".join(f"{name}: {each}" for name, each in POLICIES.items())}}}
+deployments: {{{", ".join(f"{name}: {each}" for name, each in deployments.items())}}}
+"""
+
+
+def upstream_events(api: str, text: str, status: str) -> list[Any]:
+    if api == "chat":
+        finish = "length" if status == "incomplete" else "stop"
+        events: list[Any] = chat_events(text)
+        events[-2]["choices"][0]["finish_reason"] = finish
+        return [*events, b"[DONE]"]
+    if api == "messages":
+        reason = "max_tokens" if status == "incomplete" else "end_turn"
+        return message_events(text_events(0, text), reason=reason)
+    item = text_item(text)
+    more: dict[str, Any] = {"status": status}
+    if status == "incomplete":
+        more["incomplete_details"] = {"reason": "max_output_tokens"}
+    return response_events(item_events(0, item, text), whole=response(item, **more))
+
+
+def answer_without_end(api: str) -> Script:
+    """Stream the events that the request asks for, and end the body only once the proxy leaves."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        text = LONG if b"long" in asked.body else " Paris."
+        status = "incomplete" if b"incomplete" in asked.body else "completed"
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+        for each in upstream_events(api, text, status):
+            await wire.send(piece(event(each)))
+        await asked.closed.wait()
+
+    return script
+
+
+CLIENTS: dict[str, tuple[str, Callable[[str], dict[str, Any]], bytes]] = {
+    "chat": ("/v1/chat/completions", lambda said: {"messages": user(said)}, b"data: [DONE]"),
+    "messages": (
+        "/v1/messages",
+        lambda said: {"messages": user(said), "max_tokens": 9},
+        b"event: message_stop",
+    ),
+    "responses": ("/v1/responses", lambda said: {"input": said}, b"event: response."),
+}
+"""The path, the fields and the last event of each API."""
+
+
+def user(said: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": said}]
+
+
+def read_and_close(url: str, path: str, body: dict[str, Any], last: bytes, *, reset: bool) -> None:
+    """Ask, read up to the end of the last event, and close or reset the connection at once."""
+    address = urlsplit(url)
+    raw = json.dumps(body).encode()
+    request = (
+        f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n"
+    )
+    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
+        if reset:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.sendall(request.encode() + raw)
+        seen = b""
+        while not (last in seen and seen.partition(last)[2].count(b"\n\n")):
+            data = connection.recv(65536)
+            assert data, seen[-500:]
+            seen = seen[-200_000:] + data
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("provider", CLIENTS)
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_call_succeeds_once_its_last_event_is_written(
+    api: str, provider: str, policy: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    path, fields, last = CLIENTS[api]
+    upstream.answer_with(answer_without_end(provider))
+    async with running_proxy(tmp_path / "policies", policies(upstream.url)) as proxy:
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def client(number: int) -> None:
+            size = "long" if number % 5 == 0 else "short"
+            status = "incomplete" if number % 3 == 0 else "completed"
+            asked = fields(f"Question {number}: {size}, {status}")
+            body = {**asked, "model": f"{provider}-{policy}", "stream": True}
+            end = last + status.encode() if api == "responses" else last
+            reset = number % 2 == 0
+            async with slots:
+                await asyncio.to_thread(read_and_close, proxy.url, path, body, end, reset=reset)
+
+        await asyncio.gather(*map(client, range(TIMES)))
+        records = await proxy.sink.wait(TIMES)
+
+    ends = [(record.outcome, record.billing.source) for record in records]
+    assert ends == [("success", "provider")] * TIMES
+    assert {record.billing.tokens.total for record in records} == {8}
