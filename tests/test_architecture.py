@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
+from tests.for_each import for_each
 
 TOP = Path(__file__).parents[1]
 MODULES = sorted((TOP / "proxy").rglob("*.py"))
@@ -248,7 +248,7 @@ def test_locks_hold_hashes_and_no_address() -> None:
         assert not re.search(r"https?://|--index|--find-links|file:", text), lock
 
 
-@pytest.mark.parametrize("suffix", [".py", ".md", ".yaml", ".toml", "Makefile"])
+@for_each("suffix", [".py", ".md", ".yaml", ".toml", "Makefile"])
 def test_no_file_names_a_place_of_one_machine(suffix: str) -> None:
     places = re.compile(r"/(?:home|root|Users|work|tmp)/\w|py" + r"pi\.org|pythonh" + "osted")
     for name in tracked():

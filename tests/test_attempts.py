@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-import pytest
-
 from proxy.attempts import LOSS_OF_OUTCOME, TIMED_OUT, Attempt, Loss, Money, Outcome, loss
 from proxy.types import Target, Upstream
+from tests.for_each import for_each
 
 TARGET = Target(Upstream("up", "openai", "http://127.0.0.1:9"), "m")
 
@@ -16,7 +15,7 @@ def attempt(error: str | None = None, *, lost: bool = False, began: float | None
     return Attempt(TARGET, 0, "1" * 16, 0.0, error=error, lost=lost, began=began)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("use", "made", "outcome", "why"),
     [
         ("useful", attempt(), "success", None),

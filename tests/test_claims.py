@@ -18,6 +18,7 @@ from proxy.limits.stores.redis import RedisStore
 from proxy.redis import connect
 from proxy.settings import redis_at
 from tests.cache.stores import Clock, Told
+from tests.for_each import for_each
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
 from tests.servers import Server, running_server
 
@@ -42,7 +43,7 @@ def text_of(folder: str, *suffixes: str) -> str:
 CODE = text_of("proxy", ".py", ".lua")
 OPERATED = CODE + text_of("deploy", ".yaml") + (TOP / "deploy/Dockerfile").read_text()
 RULES = TOP / "dashboards/rules"
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+pages = for_each("page", PAGES, ids=lambda page: page.name)
 
 
 def rules(kind: str) -> set[str]:
@@ -74,21 +75,21 @@ def test_every_alert_that_a_page_names_is_a_rule(page: Path) -> None:
         assert name in rules("alert"), name
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.name)
+@for_each("page", RUNBOOKS, ids=lambda page: page.name)
 def test_every_panel_that_a_runbook_names_is_on_a_dashboard(page: Path) -> None:
     """What a runbook has in bold is the title of a panel."""
     for title in re.findall(r"\*\*([^*\n]+)\*\*", page.read_text()):
         assert title in PANELS or page.name == "README.md", title
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.name)
+@for_each("page", RUNBOOKS, ids=lambda page: page.name)
 def test_every_board_that_a_runbook_names_is_there(page: Path) -> None:
     boards = {board.title for board in BOARDS.values()}
     for title in re.findall(r"(?<!\*)\*(Headrace: [^*\n]+)\*(?!\*)", page.read_text()):
         assert title in boards, title
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.name)
+@for_each("page", RUNBOOKS, ids=lambda page: page.name)
 def test_every_panel_that_follows_a_board_is_on_that_board(page: Path) -> None:
     """A runbook's point that names a board goes on with panels of it."""
     on = {

@@ -18,6 +18,7 @@ from proxy.policy import schema
 from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.store import read_folder
 from proxy.policytest.cases import Suite, read_cases
+from tests.for_each import for_each
 from tools import docs
 
 TOP = Path(__file__).parents[1]
@@ -29,7 +30,7 @@ EXAMPLES = [block for block in BLOCKS if not re.search(r"^tests:", block, re.MUL
 TESTS = [block for block in BLOCKS if block not in EXAMPLES]
 
 
-@pytest.mark.parametrize("page", docs.BLOCKS)
+@for_each("page", docs.BLOCKS)
 def test_generated_parts_are_up_to_date(page: str) -> None:
     text = (docs.DOCS / page).read_text()
 
@@ -71,7 +72,7 @@ def kinds(kind: Any) -> Iterator[Any]:
         yield from kinds(part)
 
 
-@pytest.mark.parametrize("section", schema.PoliciesConfig.model_fields)
+@for_each("section", schema.PoliciesConfig.model_fields)
 def test_every_section_and_its_keys_are_documented(section: str) -> None:
     assert re.search(rf"^## {section}:|^{section}:", POLICIES, re.MULTILINE), section
     known: list[Any] = [*kinds(schema.PoliciesConfig.model_fields[section].annotation), schema.When]
@@ -82,7 +83,7 @@ def test_every_section_and_its_keys_are_documented(section: str) -> None:
             assert re.search(word, page), f"{kind.__name__}.{name}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_every_kind_of_guard_has_its_place_on_the_page_of_guards(kind: str) -> None:
     assert f"### `{kind}`" in GUARDS, "run make docs"
 
@@ -100,7 +101,7 @@ def test_every_variable_and_command_is_documented() -> None:
         assert word in POLICIES, word
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@for_each("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not link.startswith("http"):

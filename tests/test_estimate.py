@@ -6,14 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from proxy.estimate import body_quarters, text_quarters, value_quarters, whole_tokens
+from tests.for_each import for_each
 
 BIG = "x" * 195_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "tokens"),
     [
         ("", 0),
@@ -40,7 +39,7 @@ def test_parts_of_a_text_add_up_to_the_whole() -> None:
     assert sum(map(text_quarters, text)) == text_quarters(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "more",
     [
         {"response_format": {"type": "json_schema", "json_schema": {"schema": {"title": BIG}}}},
@@ -92,8 +91,8 @@ PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("place", PLACES)
+@for_each("value", VALUES)
+@for_each("place", PLACES)
 def test_every_value_counts_as_it_is_written(place: str, value: str) -> None:
     body = PLACES[place](VALUES[value])
 

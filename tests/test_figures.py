@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from proxy import egress, ledger, offload, spool, words
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
@@ -37,6 +35,7 @@ from proxy.prices import checking
 from proxy.types import limit
 from proxy.upstream import answer_reader, client, health
 from proxy.upstream.wire import names
+from tests.for_each import for_each
 
 DOCS = Path(__file__).parents[1] / "docs"
 KIB, MIB, MINUTE = 1024, 1024 * 1024, 60
@@ -164,7 +163,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("page", "words", "figure", "product"), FIGURES, ids=[f"{row[0]}: {row[1]}" for row in FIGURES]
 )
 def test_a_figure_is_that_of_the_product(

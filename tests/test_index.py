@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.dialects.hub import LegacyToChat
 from proxy.guardrails.capture import Capturing
 from proxy.guardrails.stream.chunk_parts import text_place
@@ -14,6 +12,7 @@ from proxy.meter import Meter
 from proxy.types import Chunk
 from proxy.types.guard import Capture
 from tests.doubles import Json
+from tests.for_each import for_each
 
 HOSTILE = [
     0,
@@ -37,9 +36,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize(
-    "index", [1, 1.0, "1", "01", "+1", " 1", "1e0", "0x1", "\u0661", "0" * 500 + "1"]
-)
+@for_each("index", [1, 1.0, "1", "01", "+1", " 1", "1e0", "0x1", "\u0661", "0" * 500 + "1"])
 def test_an_index_is_read_as_the_most_lenient_client_reads_it(index: object) -> None:
     assert index_of({"index": index}, 0) == 1
 
@@ -48,7 +45,7 @@ def test_what_has_no_index_is_told_by_its_place() -> None:
     assert index_of({"index": None}, 5) == index_of({}, 5) == index_of("no object", 5) == 5
 
 
-@pytest.mark.parametrize("index", [1.5, "one", "nan", "inf", "9" * 5000, [], [0], {}, {"a": 1}])
+@for_each("index", [1.5, "one", "nan", "inf", "9" * 5000, [], [0], {}, {"a": 1}])
 def test_what_is_no_number_names_its_item_wherever_it_stands(index: object) -> None:
     here, there = (index_of({"index": index}, place) for place in (0, 2))
 
@@ -56,7 +53,7 @@ def test_what_is_no_number_names_its_item_wherever_it_stands(index: object) -> N
     assert here not in (0, 1, 2)
 
 
-@pytest.mark.parametrize("index", HOSTILE, ids=lambda index: repr(index)[:12])
+@for_each("index", HOSTILE, ids=lambda index: repr(index)[:12])
 def test_all_who_read_an_index_read_the_same(index: object) -> None:
     number = index_of({"index": index}, 0)
     pieces = [

@@ -14,6 +14,7 @@ from proxy.meter import MAX_FINISHES, Meter, answer_quarters
 from proxy.passed_usage import passed_tokens
 from proxy.usage import MAX_TOKENS, Tokens
 from proxy.words import MAX_ID, MAX_WORD
+from tests.for_each import for_each
 
 ITEM = {
     "type": "message",
@@ -34,7 +35,7 @@ def nothing() -> int:
     return 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "length"),
     [
         pytest.param(None, 0, id="no-data"),
@@ -279,8 +280,8 @@ def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
     assert {*meter.finish_reasons.values()} == {"f" * MAX_WORD}
 
 
-@pytest.mark.parametrize("finished", [True, False])
-@pytest.mark.parametrize("unsaid", ["unknown", "none"])
+@for_each("finished", [True, False])
+@for_each("unsaid", ["unknown", "none"])
 def test_of_an_answer_that_is_not_estimated_only_what_is_reported_is_known(
     unsaid: Any, finished: bool
 ) -> None:

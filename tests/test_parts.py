@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.for_each import for_each
 from tests.parts import (
     FIXTURES,
     LONGEST,
@@ -50,7 +51,7 @@ def test_tests_that_take_longest_begin_and_no_others_change_their_order() -> Non
     assert sorted([*others, *long], key=turn) == [*long, *others]
 
 
-@pytest.mark.parametrize("place", [*sorted({place for place, _ in PLACES}), *LONGEST])
+@for_each("place", [*sorted({place for place, _ in PLACES}), *LONGEST])
 def test_a_place_that_has_a_marker_is_there(place: str) -> None:
     file, _, name = place.partition("::")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.passed_usage import passed_tokens
 from proxy.usage import Tokens
+from tests.for_each import for_each
 
 PICTURE = {
     "input_tokens": 50,
@@ -48,7 +47,7 @@ COHERE = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "tokens"),
     [
         ({"usage": {"total_tokens": 7}}, Tokens(input=7)),

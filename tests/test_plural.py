@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from proxy.plural import counted
+from tests.for_each import for_each
 
 PRODUCT = Path(__file__).parents[1] / "proxy"
 BY_HAND = (
@@ -15,9 +14,7 @@ BY_HAND = (
 )
 
 
-@pytest.mark.parametrize(
-    ("count", "words"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls"), (1000, "1000 calls")]
-)
+@for_each(("count", "words"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls"), (1000, "1000 calls")])
 def test_one_is_told_from_several(count: int, words: str) -> None:
     assert counted(count, "call") == words
 

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-import pytest
-
 from proxy.attempts import Attempt
 from proxy.errors import (
     BadField,
@@ -28,6 +26,7 @@ from proxy.record import Record, TraceIds
 from proxy.types import Parent, RequestHead, Target, Upstream
 from proxy.usage import Price
 from proxy.words import MAX_NAME, MAX_WORDS
+from tests.for_each import for_each
 
 PRICE = Price(input=Decimal("0.15"), output=Decimal("0.6"))
 UP = Upstream("openai", "openai", "http://127.0.0.1:9")
@@ -40,7 +39,7 @@ def record() -> Record:
     return Record(ids, 0.0, datetime(2026, 1, 1, tzinfo=UTC), lambda: float(next(clock)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "outcome"),
     [
         (None, "success"),

@@ -14,6 +14,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from proxy.redis import FAULTS, RedisServer, connect
 from proxy.settings import BadSetting, RedisAt, redis_at
 from tests import servers
+from tests.for_each import for_each
 from tests.servers import Cluster, eventually, running_cluster, running_server
 
 WORD = "hr-test-password"
@@ -163,8 +164,8 @@ async def test_a_replica_that_takes_over_is_found(cluster: Cluster) -> None:
     assert found == b"kept"
 
 
-@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
-@pytest.mark.parametrize("said", ["?colour=green", "?socket_timeout=soon"])
+@for_each("scheme", ["redis", "redis+cluster"])
+@for_each("said", ["?colour=green", "?socket_timeout=soon"])
 def test_what_a_url_may_not_say_is_told_without_quoting_it(scheme: str, said: str) -> None:
     at = redis_at(f"{scheme}://limits:{WORD}@127.0.0.1:1/0{said}")
     with pytest.raises(BadSetting, match="behind the") as told:

@@ -27,6 +27,7 @@ from proxy.settings import (
     without_certificates,
 )
 from proxy.upstream.wire.dialing import trusted
+from tests.for_each import for_each
 
 HERE = Address("127.0.0.1", 8080)
 
@@ -39,13 +40,13 @@ def test_an_address_is_host_and_port(text: str, host: str, port: int) -> None:
     assert address(text) == Address(host, port)
 
 
-@pytest.mark.parametrize("text", ["", "8080", ":8080", "host:", "host:port", "host:70000"])
+@for_each("text", ["", "8080", ":8080", "host:", "host:port", "host:70000"])
 def test_another_word_is_no_address(text: str) -> None:
     with pytest.raises(BadSetting, match="HOST:PORT"):
         address(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "here"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)]
 )
 def test_only_loopback_is_this_machine(host: str, here: bool) -> None:
@@ -96,7 +97,7 @@ def test_our_own_variable_goes_before_the_standard_one() -> None:
     assert from_environment(Path("p"), HERE, HERE, environ).otlp_endpoint == "http://a"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kept"),
     [
         ("", None),
@@ -109,7 +110,7 @@ def test_a_ledger_is_a_kind_and_a_file(text: str, kept: LedgerAt | None) -> None
     assert from_environment(Path("p"), HERE, HERE, {"HEADRACE_LEDGER": text}).ledger == kept
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value"),
     [
         ("HEADRACE_LEDGER", "on"),
@@ -145,7 +146,7 @@ def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known(
     assert "OTHER" not in str(told.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         *("HEADRACE_SERVICE_HOST", "HEADRACE_SERVICE_PORT", "HEADRACE_SERVICE_PORT_METRICS"),
@@ -198,7 +199,7 @@ def test_rows_of_a_ledger_are_kept_for_as_long_as_is_said() -> None:
     )
 
 
-@pytest.mark.parametrize("keep", ["90", "d", "0d", "-1d", "1.5d", "3 months"])
+@for_each("keep", ["90", "d", "0d", "-1d", "1.5d", "3 months"])
 def test_a_time_that_is_no_number_of_days_is_refused(keep: str) -> None:
     said = {"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": keep}
 
@@ -218,7 +219,7 @@ def test_lines_are_not_pruned() -> None:
         from_environment(Path("p"), HERE, HERE, said)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "at"),
     [
         ("redis://host", RedisAt(("redis://host",))),
@@ -244,7 +245,7 @@ def test_a_redis_is_one_server_or_a_cluster(text: str, at: RedisAt) -> None:
     assert redis_at(text) == at
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "why"),
     [
         ("hr-word@host:6379", "must be redis://"),

@@ -36,6 +36,7 @@ from proxy.settings import (
 )
 from proxy.types.target import NOT_THE_CLIENTS, Secret
 from proxy.usage import Source
+from tests.for_each import for_each
 from tests.ledger.kept import PRICED, Told, finished, ledger_at
 from tests.ledger.test_jsonl import lines
 from tests.ledger.test_sqlite import batch
@@ -128,7 +129,7 @@ def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known: Any)
     assert first("ledger.md", heading) == set(get_args(known))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "sentence", "known"),
     [
         ("ledger.md", r"`why` is one of (.*?);", get_args(Why)),
@@ -266,7 +267,7 @@ def greeting() -> Iterator[tuple[str, str, str]]:
                     yield from ((name, what, header) for name in names)
 
 
-@pytest.mark.parametrize(("dialect", "what", "header"), sorted(greeting()))
+@for_each(("dialect", "what", "header"), sorted(greeting()))
 def test_who_calls_is_read_from_the_headers_of_the_page(
     dialect: str, what: str, header: str
 ) -> None:
@@ -304,7 +305,7 @@ INSTANCES: tuple[errors.ProxyError, ...] = (
 )
 
 
-@pytest.mark.parametrize("error", INSTANCES, ids=lambda error: error.code)
+@for_each("error", INSTANCES, ids=lambda error: error.code)
 def test_the_status_of_an_error_that_takes_a_fault_is_that_of_the_page(
     error: errors.ProxyError,
 ) -> None:

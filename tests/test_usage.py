@@ -22,6 +22,7 @@ from proxy.usage import (
     usd_text,
 )
 from tests.doubles import PriceBook
+from tests.for_each import for_each
 
 MINI = Price(input=Decimal("0.15"), cached_input=Decimal("0.075"), output=Decimal("0.6"))
 PLAIN = Price(input=Decimal(2), output=Decimal(8))
@@ -54,7 +55,7 @@ OPUS = Price(  # of 2026-11, as Anthropic lists it
 TODAY = date(2026, 11, 21)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("price", "tokens", "cost"),
     [
         pytest.param(MINI, Tokens(input=200, cached_input=1000, output=300), "285", id="mini"),
@@ -128,7 +129,7 @@ def test_a_cost_is_the_sum_of_products_rounded_once(price: Price, tokens: Tokens
         assert price.parts(tokens) == {kind: part for kind, part in parts.items() if part}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("cost", "whole"),
     [("0.0005", 0), ("0.0015", 2), ("0.0025", 2), ("0.00251", 3), ("285", 285_000), ("0", 0)],
 )
@@ -136,7 +137,7 @@ def test_a_cost_is_rounded_half_to_even(cost: str, whole: int) -> None:
     assert nano_usd(Decimal(cost)) == whole
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("nano", "text"),
     [
         (0, "0"),
@@ -156,7 +157,7 @@ DETAILS = {"cached_tokens": 30, "cache_write_tokens": 20, "audio_tokens": 10}
 MADE = {"reasoning_tokens": 4, "audio_tokens": 3}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("usage", "tokens"),
     [
         pytest.param({"prompt_tokens": 5, "completion_tokens": 7}, Tokens(5, output=7), id="bare"),
@@ -265,7 +266,7 @@ def test_usage_is_read_as_counts_that_do_not_overlap(usage: Any, tokens: Tokens)
 WRONG = [-1, True, "12", 12.0, float("nan"), float("inf"), MAX_TOKENS + 1, [], {}]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "usage",
     [
         None,
@@ -334,7 +335,7 @@ BOOK = PriceBook(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("provider", "model", "on", "found"),
     [
         pytest.param("openai", "gpt-4o-mini", TODAY, 1, id="its-very-name"),

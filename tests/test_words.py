@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.words import MAX_LISTED, MAX_WORD, ascii_word, few, listed, word, word_of
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "becomes"),
     [
         ("smol", "smol"),
@@ -26,7 +25,7 @@ def test_a_word_for_headers_is_ascii() -> None:
     assert ascii_word("Z\u00fcr\r\n") == "Z?r??"
 
 
-@pytest.mark.parametrize("value", [None, 7, "", [], {"a": 1}, True])
+@for_each("value", [None, 7, "", [], {"a": 1}, True])
 def test_what_is_no_text_is_no_word(value: object) -> None:
     assert word_of(value) is None
 

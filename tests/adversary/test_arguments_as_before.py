@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import pytest
-
 from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.arguments import ArgumentsWindow
@@ -17,6 +15,7 @@ from proxy.guardrails.stream.text_filter import ReleasedPiece
 from proxy.guardrails.stream.window import Window
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import FORMS, PLANTS, says
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks
 from tools.hidden import detector
 
@@ -73,8 +72,8 @@ def at_work(names: Sequence[str], action: Action) -> list[RuleTally]:
     return [RuleTally(each, Ticks()) for each in rules]
 
 
-@pytest.mark.parametrize("action", ["mask", "flag", "block"])
-@pytest.mark.parametrize("shape", VALUES)
+@for_each("action", ["mask", "flag", "block"])
+@for_each("shape", VALUES)
 def test_the_same_is_found_in_values_of_arguments(shape: str, action: Action) -> None:
     draw = random.Random(shape)  # noqa: S311  # the same values each time
     for names in (*([each] for each in FINDERS), ["keywords", "secrets", "pii"], [*FINDERS]):
@@ -94,7 +93,7 @@ JOINTS = ("", " ", "\n", "\t", "\r\n", '"', "\\", "/", "\b", "é\n", "\\n", "n")
 PLANTED = ("jane@example.com", "4111 1111 1111 1111", "forbidden", "123-45", "10.0.0.1", "words")
 
 
-@pytest.mark.parametrize("names", [["pii"], ["keywords"], ["secrets"], ["pii", "keywords"]])
+@for_each("names", [["pii"], ["keywords"], ["secrets"], ["pii", "keywords"]])
 def test_what_is_masked_in_arguments_is_what_is_masked_in_their_texts(names: list[str]) -> None:
     draw = random.Random(names[0])  # noqa: S311  # the same values each time
     for _ in range(60):

@@ -19,6 +19,7 @@ from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField
 from proxy.limits.claims import estimated
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Target, Upstream
+from tests.for_each import for_each
 
 # By hand, and not from the table of the product: what servers are known to obey.
 TOP = (
@@ -151,7 +152,7 @@ def crossings(door: str) -> Iterator[Crossing]:
             yield said, call, target, body
 
 
-@pytest.mark.parametrize("door", DOORS)
+@for_each("door", DOORS)
 def test_a_claim_is_at_least_what_the_upstream_may_obey(door: str) -> None:
     number = 0
     for said, call, target, body in crossings(door):
@@ -199,7 +200,7 @@ def test_a_value_that_a_rule_sets_is_the_only_bound(door: str) -> None:
         assert sum(at(body, name) is not None for name in NAMES if name != FLOOR) == 1, where
 
 
-@pytest.mark.parametrize("multiplier", ["n", "best_of", "n_cmpl", "extra_body.n", "options.n"])
+@for_each("multiplier", ["n", "best_of", "n_cmpl", "extra_body.n", "options.n"])
 def test_every_choice_is_claimed_under_any_name(multiplier: str) -> None:
     body = {"max_tokens": 10, multiplier: 7}
     target = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), "m")
@@ -215,8 +216,8 @@ def extra(body: dict[str, int]) -> int:
 OPEN = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), "m")
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("door", ["openai-chat", "fireworks-chat", "scale-chat", "multimodel"])
+@for_each("budget", BUDGETS)
+@for_each("door", ["openai-chat", "fireworks-chat", "scale-chat", "multimodel"])
 def test_what_a_model_may_think_is_claimed_beside_what_it_may_answer(
     door: str, budget: str
 ) -> None:
@@ -227,8 +228,8 @@ def test_what_a_model_may_think_is_claimed_beside_what_it_may_answer(
         assert size[1] == (ASSUMED_TOKENS if bound is None else bound) + max(0, value), said
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("does", ["cap", "set"])
+@for_each("budget", BUDGETS)
+@for_each("does", ["cap", "set"])
 def test_a_rule_bounds_what_a_model_may_think_and_leaves_room_for_an_answer(
     does: str, budget: str
 ) -> None:

@@ -24,6 +24,7 @@ from proxy.guardrails.text.weight import SHEET
 from proxy.types import Chunk
 from proxy.types.guard import Action
 from tests.adversary.test_cut_parts import SAYS
+from tests.for_each import for_each
 from tests.guardrails.doubles import tallies
 from tests.guardrails.stream.test_words import made
 
@@ -101,8 +102,8 @@ def text_of(blocks: Sequence[Json]) -> str:
     return "".join(block.get("text", "") for block in blocks if block["type"] == "text")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", FOUND)
+@for_each("way", WAYS)
+@for_each("name", FOUND)
 def test_what_is_found_across_two_blocks_is_masked_from_the_second_on(name: str, way: str) -> None:
     text, found = FOUND[name]
     begin = text.index(found)
@@ -121,8 +122,8 @@ def test_what_blocks_across_two_blocks_blocks(way: str) -> None:
             blocks_of(WAYS[way]((text[:cut], text[cut:])), "block")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("before", ["Your card is", "It is 5", "see it.", "a 4111 11"])
+@for_each("way", WAYS)
+@for_each("before", ["Your card is", "It is 5", "see it.", "a 4111 11"])
 def test_what_a_block_begins_with_is_found_whatever_ended_the_one_before(
     before: str, way: str
 ) -> None:

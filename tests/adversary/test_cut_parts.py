@@ -19,6 +19,7 @@ from proxy.guardrails.text.walk import answer_texts, request_texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.test_hidden_words import NAMED
 from tests.doubles import ScriptedUpstream, answer, chat
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, pieces
 from tests.guardrails.test_reported import ask
 from tests.guardrails.test_run import guarded
@@ -114,7 +115,7 @@ async def differs(said: str, cut: Sequence[str], form: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("form", FORMS)
+@for_each("form", FORMS)
 @pytest.mark.parametrize("says", SAYS)
 async def test_no_cut_changes_what_a_message_is_found_to_say(says: str, form: str) -> None:
     said, plant = SAYS[says]

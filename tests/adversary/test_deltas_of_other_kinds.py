@@ -38,6 +38,7 @@ from tests.adversary.test_items_in_turns import (
 from tests.adversary.test_turns_of_dialects import chunks_of as chunks_between
 from tests.dialects.test_anthropic import events_of
 from tests.doubles import Json, block_events, message_events, response, response_events
+from tests.for_each import for_each
 
 OF_ITEM: Json = {"output_index": 0, "item_id": "it_0"}
 DELTAS: Mapping[str, tuple[Json, Any]] = {
@@ -98,7 +99,7 @@ def test_texts_of_several_kinds_are_read_each_by_itself(
         guarded(chunks_of("responses", events), "block")
 
 
-@pytest.mark.parametrize("name", DELTAS)
+@for_each("name", DELTAS)
 def test_a_text_that_is_shown_in_pieces_says_where_each_belongs(name: str) -> None:
     said = "word " * 4000 + SAYS
     events = response_events([delta(name, said)], whole=response())
@@ -134,8 +135,8 @@ def arguments_of(form: str, chunks: Sequence[Chunk]) -> Json:
     return read
 
 
-@pytest.mark.parametrize("at", range(0, 40, 3))
-@pytest.mark.parametrize("form", ["messages", "responses"])
+@for_each("at", range(0, 40, 3))
+@for_each("form", ["messages", "responses"])
 def test_what_a_tool_of_the_provider_is_asked_stays_json(form: str, at: int) -> None:
     masks = Masks("abc")
     placeholder = masks.placeholder("word", value := 'a "fox"\n')

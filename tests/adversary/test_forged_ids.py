@@ -17,6 +17,7 @@ from proxy.errors import BadRequest, NotFound
 from proxy.types import RequestHead
 from tests.adversary.shapes import SHAPES, text
 from tests.doubles import Json
+from tests.for_each import for_each
 
 IDS = ResponseIds.of(["a secret of replicas"])
 KEYS = ("support-widget", "search-box")
@@ -78,7 +79,7 @@ def is_open(text: str, key: str) -> bool:
     return IDS.open_item(text, key) is not None
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@for_each("shape", SHAPES)
 def test_whatever_stands_for_an_item_is_refused(shape: str) -> None:
     for size in (1, 100, 10_000):
         whole = text(shape, size)
@@ -96,7 +97,7 @@ def test_no_id_of_one_tenant_opens_for_another() -> None:
         assert [each for each in KEYS if IDS.open(sealed, each)] == [key]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@for_each("shape", SHAPES)
 def test_whatever_stands_for_an_id_is_refused(shape: str) -> None:
     for size in (1, 100, 10_000):
         whole = text(shape, size)

@@ -12,6 +12,7 @@ import pytest
 
 from proxy.guardrails.text.payloads import data_of
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
+from tests.for_each import for_each
 from tests.guardrails.test_reported import ask
 from tests.guardrails.test_run import guarded
 from tests.test_pipeline import ROUTES, Route
@@ -241,7 +242,7 @@ DATA: Mapping[str, str] = {
 }
 
 
-@pytest.mark.parametrize("place", DATA)
+@for_each("place", DATA)
 def test_no_way_of_writing_data_hides_its_text(place: str) -> None:
     data = data_of(DATA[place], bare=True)
 

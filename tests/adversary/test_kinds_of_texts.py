@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
-import pytest
 
 from proxy.dialects.messages import reading as messages
 from proxy.dialects.responses import reading as responses
@@ -21,6 +20,7 @@ from tests.doubles import (
     response,
     response_events,
 )
+from tests.for_each import for_each
 
 MARK, NAME = "mark", "f_0"
 KINDS: Mapping[str, str] = {
@@ -74,7 +74,7 @@ def kinds(texts: Iterator[Text] | Sequence[Text]) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ITEMS)
+@for_each("kind", ITEMS)
 def test_what_items_say_is_of_one_kind(kind: str) -> None:
     whole = item(0, kind, [MARK])
     begun = whole | {name: [] for name in ("content", "summary") if name in whole}
@@ -98,7 +98,7 @@ def test_what_items_say_is_of_one_kind(kind: str) -> None:
         assert kinds(texts) == {MARK: {KINDS[kind]}, NAME: named}
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
+@for_each("kind", BLOCKS)
 def test_what_blocks_say_is_of_one_kind(kind: str) -> None:
     block, begun, delta, expected = BLOCKS[kind]
     events = message_events(block_events(0, block | begun, delta))

@@ -15,6 +15,7 @@ from tests.adversary.shapes import SHAPES, text
 from tests.adversary.test_names_of_fields import GROUPS
 from tests.adversary.test_what_a_request_may_say import ROUTES, ask, proxied
 from tests.doubles import Json, ScriptedUpstream
+from tests.for_each import for_each
 
 LONG = 30_000  # characters: of marks alone they would take seconds
 MOST_S = 0.25  # of this process, of all its threads: a name, the call with it, its refusal
@@ -70,7 +71,7 @@ async def test_no_group_of_options_takes_one(
     assert (status, body["error"]["param"]) == (400, group)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@for_each("shape", SHAPES)
 def test_to_fold_a_name_takes_no_time(shape: str) -> None:
     name = text(shape, LONG)
     began = time.process_time()

@@ -17,6 +17,7 @@ from proxy.errors import ProxyError
 from proxy.types import Call, Chunk, RequestHead
 from tests.dialects.test_anthropic import CALLED, STREAM, THOUGHT
 from tests.doubles import Json, chat, message
+from tests.for_each import for_each
 
 CALL = Call(RequestHead("anthropic", "chat", "/v1/messages", "req_1"), {})
 ODD: tuple[Any, ...] = (
@@ -90,7 +91,7 @@ def as_chunk(document: Json) -> object:
     return written(ChatOrder(waits=True, apart=False).feed(joined_answer(document), 0))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("document", "turn"),
     [
         (WHOLE, own_whole),

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.adversary.test_items_in_turns import CARD, CLIENTS, guarded, shown
 from tests.adversary.test_turns_of_dialects import ARGUMENTS, calls_in, chunk, chunks_of
 from tests.doubles import Json
+from tests.for_each import for_each
 
 NUMBERS = {"floats": (0.0, 1.0), "booleans": (False, True), "mixed": (0, 1.0)}
 
@@ -23,8 +22,8 @@ def two_calls(numbers: tuple[Any, Any]) -> list[Json]:
     return [*said, chunk({}, "tool_calls")]
 
 
-@pytest.mark.parametrize("form", sorted(set(CLIENTS) - {"chat"}))
-@pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
+@for_each("form", sorted(set(CLIENTS) - {"chat"}))
+@for_each("numbers", NUMBERS.values(), ids=NUMBERS)
 def test_calls_whose_numbers_are_none_stay_apart(form: str, numbers: tuple[Any, Any]) -> None:
     documents = two_calls(numbers)
 

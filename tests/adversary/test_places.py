@@ -22,6 +22,7 @@ from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS
 from tests.adversary.test_hidden_words import NAMED, documents, event
 from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks
 from tests.guardrails.test_coverage import bodies, fed, planted
 from tests.guardrails.test_reported import ask
@@ -71,7 +72,7 @@ async def slips(whole: Json, texts: Texts, name: str) -> str | None:
     return None if spells([masked], PLANTS[name]) is None else f"masked: {masked}"
 
 
-@pytest.mark.parametrize("form", FORMS)
+@for_each("form", FORMS)
 async def test_nothing_in_a_request_reaches_a_model_unread(form: str) -> None:
     for place, (_, name) in zip(REQUESTS, turns([form]), strict=False):
         body = planted(place, FORMS[form](PLANTS[name]))
@@ -88,7 +89,7 @@ async def test_no_field_of_a_dialect_carries_anything_unread(dialect: str, endpo
             assert await slips(body, request_texts(body), name) is None, where
 
 
-@pytest.mark.parametrize("form", [*PLAIN, *[*URLS][::5]])
+@for_each("form", [*PLAIN, *[*URLS][::5]])
 async def test_nothing_in_an_answer_reaches_a_client_unread(form: str) -> None:
     for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
         data = {**HEAD, **planted(place, FORMS[form](PLANTS[name]))}
@@ -140,8 +141,8 @@ HELD: Mapping[str, Callable[[Json], Json]] = {
 }
 
 
-@pytest.mark.parametrize("said", SAID)
-@pytest.mark.parametrize("broken", BROKEN)
+@for_each("said", SAID)
+@for_each("broken", BROKEN)
 async def test_no_byte_hides_what_stands_in_data_that_says_it_is_text(
     broken: str, said: str
 ) -> None:
@@ -153,12 +154,8 @@ async def test_no_byte_hides_what_stands_in_data_that_says_it_is_text(
         assert await slips(body, request_texts(body), name) is None
 
 
-@pytest.mark.parametrize(
-    "broken", [each for each in BROKEN if each not in ("many bytes", "much text")]
-)
-@pytest.mark.parametrize(
-    "about", [{}, {"type": "base64"}, {"format": "odd"}, {"media_type": "a/b"}]
-)
+@for_each("broken", [each for each in BROKEN if each not in ("many bytes", "much text")])
+@for_each("about", [{}, {"type": "base64"}, {"format": "odd"}, {"media_type": "a/b"}])
 async def test_no_byte_hides_what_is_too_short_for_a_picture(broken: str, about: Json) -> None:
     for name, plant in PLANTS.items():
         data = base64.b64encode(BROKEN[broken](plant.encode())).decode()
@@ -167,8 +164,8 @@ async def test_no_byte_hides_what_is_too_short_for_a_picture(broken: str, about:
         assert (await looked(request_texts(body), "block", name)).blocked is not None, body
 
 
-@pytest.mark.parametrize("word", ["Z\u00fcrich", "\u041c\u043e\u0441\u043a\u0432\u0430"])
-@pytest.mark.parametrize("said", ["text/plain", "a URL"])
+@for_each("word", ["Z\u00fcrich", "\u041c\u043e\u0441\u043a\u0432\u0430"])
+@for_each("said", ["text/plain", "a URL"])
 async def test_a_byte_that_is_no_text_leaves_the_letters_beside_it_as_they_are(
     word: str, said: str
 ) -> None:
@@ -215,7 +212,7 @@ async def test_nothing_in_a_stream_reaches_a_client_unread(form: str, action: Ac
                 assert await slips_in_a_stream(place, pieces, name, action) is None
 
 
-@pytest.mark.parametrize("form", STREAMED)
+@for_each("form", STREAMED)
 async def test_a_guard_that_only_flags_passes_no_stream_that_it_has_not_read(form: str) -> None:
     for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
         for pieces in cuts(FORMS[form](PLANTS[name])):

@@ -26,6 +26,7 @@ from proxy.types import Call, Chunk, RequestHead
 from tests.adversary.test_messages_answers import CHAT, CHUNK, CHUNK_IN_PARTS, IN_PARTS, with_odd
 from tests.dialects.test_responses import CALLED, accumulated
 from tests.doubles import Json, item_events, response, response_events, text_item
+from tests.for_each import for_each
 from tests.guardrails.doubles import tallies
 from tests.guardrails.stream.test_words import made
 
@@ -61,7 +62,7 @@ def as_chunk(document: Json) -> object:
     return written(ChatOrder(waits=True, apart=True).feed(joined_answer(document), 0))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("document", "turn"),
     [
         *((WHOLE, turn) for turn in (own_whole, chat_answer, failure_of)),

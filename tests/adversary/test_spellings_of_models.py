@@ -24,6 +24,7 @@ from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
+from tests.for_each import for_each
 from tests.policy.deciding import decide
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -216,7 +217,7 @@ GUARDS = {"added-in", "added-out", "added-cost"}
 PARAMETERS = {"cap max_tokens", "set temperature"}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@for_each("way", WAYS)
 def test_no_name_of_a_model_sheds_what_a_rule_adds(way: str) -> None:
     said = WAYS[way]
     for when, condition in CONDITIONS.items():
@@ -240,7 +241,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(("way", "does"), KEPT)
+@for_each(("way", "does"), KEPT)
 def test_no_name_of_a_model_gets_past_a_rule_that_keeps_it_from_being_asked(
     way: str, does: str
 ) -> None:
@@ -253,10 +254,8 @@ def test_no_name_of_a_model_gets_past_a_rule_that_keeps_it_from_being_asked(
         assert plan.refusal is not None or "local/large" not in reached(plan), when
 
 
-@pytest.mark.parametrize(
-    "does", [{"targets": [TINY]}, {"model": "tiny"}, {"refuse": "no"}], ids=str
-)
-@pytest.mark.parametrize("later", [{"fallback": [LARGE]}, {"targets": NEXT}], ids=["spare", "next"])
+@for_each("does", [{"targets": [TINY]}, {"model": "tiny"}, {"refuse": "no"}], ids=str)
+@for_each("later", [{"fallback": [LARGE]}, {"targets": NEXT}], ids=["spare", "next"])
 def test_what_comes_later_is_left_out_where_its_own_rules_pick_others(
     later: Json, does: Json
 ) -> None:
@@ -297,10 +296,8 @@ def test_a_fallback_that_is_what_its_rule_names_is_asked() -> None:
     assert [target.title for target in leg.targets] == ["local/small", "local/large"]
 
 
-@pytest.mark.parametrize(
-    "when", [name for name in CONDITIONS if "not" not in name and name not in WIDE]
-)
-@pytest.mark.parametrize("model", ["small", "local/small", "acme/small", "answers"])
+@for_each("when", [name for name in CONDITIONS if "not" not in name and name not in WIDE])
+@for_each("model", ["small", "local/small", "acme/small", "answers"])
 def test_what_a_rule_adds_for_a_model_is_not_added_for_another(model: str, when: str) -> None:
     said = Way(model, deployment={"targets": [SMALL], "fallback": [{**SMALL, "model": "tiny"}]})
     snapshot = snapshot_of(written(said, {"name": "adds", "when": CONDITIONS[when], **ADDED}))
@@ -338,7 +335,7 @@ OWN: Json = {
 LET_OFF = {"guards": ["pii"], "limits": ["money"]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "deployment", "guarded", "limited"),
     [
         ("large", {}, False, False),
@@ -362,7 +359,7 @@ def test_what_is_taken_away_for_a_model_holds_wherever_another_is_reached(
     assert bool(plan.bounds) is limited
 
 
-@pytest.mark.parametrize("model", ["free", "FREE", "answers", "large", "small"])
+@for_each("model", ["free", "FREE", "answers", "large", "small"])
 def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
     rule = {"name": "let-off", "when": {"model": {"glob": "[fF]*"}}, "without": LET_OFF}
     named = {"name": "named", "when": {"model": ["free", "FREE"]}, "without": LET_OFF}
@@ -386,7 +383,7 @@ IDLE: Json = {"name": "idle", "when": {"stream": True}, "cap": {"n": 1}}
 LARGE_ADDS: Json = {"name": "adds", "when": {"model": "large"}, **ADDED}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@for_each("way", WAYS)
 def test_what_compares_and_explains_sees_the_rule_under_every_name(way: str) -> None:
     said = WAYS[way]
     call = call_of(said)

@@ -32,6 +32,7 @@ from tests.adversary.test_items_in_turns import (
     shown,
 )
 from tests.doubles import Json, block_events, message_events, response, response_events
+from tests.for_each import for_each
 
 UPSTREAMS: Mapping[str, tuple[str, Endpoint]] = {
     "chat": ("openai", "chat"),
@@ -155,8 +156,8 @@ def test_calls_are_whole_and_nothing_leaves_in_halves(
         guarded(chunks_of(form, upstream, documents), "block")
 
 
-@pytest.mark.parametrize("form", CLIENTS)
-@pytest.mark.parametrize("mark", [{"start": {"type": "text"}}, {"stop": True}, 1, None])
+@for_each("form", CLIENTS)
+@for_each("mark", [{"start": {"type": "text"}}, {"stop": True}, 1, None])
 def test_no_upstream_of_chats_lets_go_what_is_held(form: str, mark: Any) -> None:
     marked = [chunk({"content": piece, "block": mark}) for piece in SAYS]
     documents = [*marked, chunk({}, "stop")]

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from proxy import app
 from proxy.app import loading
@@ -27,6 +26,7 @@ from proxy.policy.store import read_folder
 from proxy.settings import Address, Settings
 from tests.conftest import world
 from tests.doubles import TRUST, ScriptedUpstream, answer, chat
+from tests.for_each import for_each
 from tests.guardrails.matching.test_injection_languages import TEXTS as LANGUAGES
 from tests.policy.test_cold_starts import GUARDS, TEXTS, with_more
 from tests.test_pipeline import BEARER, ROUTES
@@ -47,7 +47,7 @@ MADE: dict[str, Callable[[], Secrets | Pii | LanguageBook | PhraseRules]] = {
 }
 
 
-@pytest.mark.parametrize("kind", MADE)
+@for_each("kind", MADE)
 def test_a_text_is_judged_alike_whatever_is_loaded(kind: str) -> None:
     loaded, first, half = MADE[kind](), MADE[kind](), MADE[kind]()
     steps = sum(1 for _ in loaded.load_rest())

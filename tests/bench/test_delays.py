@@ -6,6 +6,7 @@ import pytest
 
 from bench import results
 from bench.delays import A_SECOND, BACK, KEPT, RULES, SETS, TEXTS, TOKENS, delay, table, tokens
+from tests.for_each import for_each
 
 LATE_S = 0.15
 
@@ -15,8 +16,8 @@ def test_an_answer_is_cut_into_so_many_tokens() -> None:
     assert tokens("图书馆 is x")[:5] == ["图书", "馆", " is", " x", "图书"]
 
 
-@pytest.mark.parametrize("text", ["prose", "Chinese"])
-@pytest.mark.parametrize("name", RULES)
+@for_each("text", ["prose", "Chinese"])
+@for_each("name", RULES)
 def test_a_guard_that_is_a_rule_shows_prose_at_once(name: str, text: str) -> None:
     first, mean, _ = delay(name, TEXTS[text])
 

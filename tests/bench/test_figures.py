@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.figures import Line, above, fitted, growth, percentile, ratios, shown, spread
+from tests.for_each import for_each
 
 
 def test_a_spread_is_the_median_and_the_range() -> None:
@@ -29,14 +30,12 @@ def test_what_is_above_a_base_is_told_in_units() -> None:
     assert (found.low, found.high) == (1, 2)
 
 
-@pytest.mark.parametrize(("share", "value"), [(0, 1), (0.5, 51), (0.99, 100), (1, 100)])
+@for_each(("share", "value"), [(0, 1), (0.5, 51), (0.99, 100), (1, 100)])
 def test_a_percentile_is_a_value_that_was_there(share: float, value: float) -> None:
     assert percentile(range(1, 101), share) == value
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.126, "0.13"), (12.34, "12.3"), (1234.5, "1,234"), (-150, "-150")]
-)
+@for_each(("value", "text"), [(0.126, "0.13"), (12.34, "12.3"), (1234.5, "1,234"), (-150, "-150")])
 def test_a_figure_has_the_digits_that_mean_something(value: float, text: str) -> None:
     assert shown(value) == text
 
@@ -52,7 +51,7 @@ def test_points_at_one_size_have_no_slope() -> None:
     assert fitted([5, 5], [3, 3]) == Line(3, 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("costs", "word"),
     [
         ((100, 104, 98, 110), "flat"),

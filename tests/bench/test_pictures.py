@@ -13,6 +13,7 @@ from bench import pictures, policies, results
 from bench.axes import AXES
 from bench.pictures import Scale, Series, amount, picture, rounded_up, ticks
 from proxy.policy.store import read_folder
+from tests.for_each import for_each
 
 KEPT: dict[str, Any] = {
     "growth": {
@@ -52,7 +53,7 @@ def test_what_is_neither_is_told_by_its_factor() -> None:
     assert "| neither | x 2.10 |" in list(pictures.table(KEPT))[4]
 
 
-@pytest.mark.parametrize("axis", [*AXES, "cached"])
+@for_each("axis", [*AXES, "cached"])
 def test_each_picture_has_a_line_for_each_part_and_stays_within_its_frame(axis: str) -> None:
     lines = [Series("one", [10.0, 1e6], [3.0, 9.0]), Series("two", [10.0, 1e6], [5.0, 8.0])]
 
@@ -81,12 +82,12 @@ def test_rules_are_at_decades_or_quarters() -> None:
     assert ticks(0, 8, decades=False) == [0, 2, 4, 6, 8]
 
 
-@pytest.mark.parametrize(("value", "above"), [(210, 250), (0.12, 0.15), (999, 1000), (5, 5)])
+@for_each(("value", "above"), [(210, 250), (0.12, 0.15), (999, 1000), (5, 5)])
 def test_a_scale_ends_at_a_round_number(value: float, above: float) -> None:
     assert rounded_up(value) == pytest.approx(above)
 
 
-@pytest.mark.parametrize(("size", "text"), [(0, "0"), (500, "500"), (1e5, "100k"), (4e6, "4M")])
+@for_each(("size", "text"), [(0, "0"), (500, "500"), (1e5, "100k"), (4e6, "4M")])
 def test_amounts_are_short(size: float, text: str) -> None:
     assert amount(size) == text
 

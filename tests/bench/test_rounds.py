@@ -7,6 +7,7 @@ import pytest
 from bench.load import Result
 from bench.rounds import SCENARIOS, Wrong, check, figures, lookups
 from bench.upstream import CHUNKS
+from tests.for_each import for_each
 
 EXPOSITION = """
 # TYPE headrace_cache_lookups_total counter
@@ -32,7 +33,7 @@ def test_a_round_that_met_the_cache_as_it_should_is_good(
     check(caches, same, 9, found)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("caches", "same", "found"),
     [
         (True, False, {"miss": 8, "hit": 1}),

@@ -6,9 +6,10 @@ import pytest
 
 from proxy.cache.cache_control import DEFAULT, CacheControl, read_cache_control
 from proxy.errors import BadRequest
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("headers", "control"),
     [
         ({}, DEFAULT),

@@ -27,6 +27,7 @@ from proxy.types import Call, RequestHead
 from proxy.types.guard import GuardResult
 from proxy.usage import Tokens
 from tests.doubles import legacy, legacy_events
+from tests.for_each import for_each
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 ABOUT = AnswerMetadata(1_700_000_000.5, True, "openai", "gpt-4o-mini", Tokens(input=5, output=3))
@@ -56,7 +57,7 @@ def test_what_was_stored_is_read_again() -> None:
     assert read(VALUE) == STREAM
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         dump(OTHER, ABOUT, LINES),
@@ -152,9 +153,9 @@ def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
                 writer.feed(chunk)
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("about", [ABOUT, WHOLE], ids=["stream", "whole"])
+@for_each("name", DIALECTS)
+@for_each("streamed", [False, True])
+@for_each("about", [ABOUT, WHOLE], ids=["stream", "whole"])
 def test_nobody_who_is_shown_an_answer_changes_it_for_the_next(
     about: AnswerMetadata, streamed: bool, name: str
 ) -> None:
@@ -180,7 +181,7 @@ def test_nobody_who_is_shown_an_answer_changes_it_for_the_next(
     assert orjson.dumps(kept.events) == before
 
 
-@pytest.mark.parametrize(
+@for_each(
     "lines",
     [
         [b"{}"],
@@ -192,12 +193,12 @@ def test_nobody_who_is_shown_an_answer_changes_it_for_the_next(
         [b'{"choices": [{"index": "0"}]}'],
     ],
 )
-@pytest.mark.parametrize("about", [ABOUT, WHOLE], ids=["stream", "whole"])
+@for_each("about", [ABOUT, WHOLE], ids=["stream", "whole"])
 def test_what_is_no_answer_is_none(lines: list[bytes], about: AnswerMetadata) -> None:
     assert read(dump(KEY, about, lines)) is None
 
 
-@pytest.mark.parametrize("count", [-1, 1.5, "1", True, 2**60])
+@for_each("count", [-1, 1.5, "1", True, 2**60])
 def test_tokens_that_are_no_counts_are_none(count: object) -> None:
     about = orjson.dumps([0, False, "u", "m", {"input": count}])
     value = VERSION + KEY + zlib.compress(about + b"\n" + orjson.dumps(legacy()))

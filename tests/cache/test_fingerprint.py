@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cache.fingerprint import fingerprint
+from tests.for_each import for_each
 from tests.guardrails.growth import lines
 from tools.alike import SETS, pairs
 
@@ -23,12 +24,12 @@ def same(one: str, other: str) -> bool:
     return there
 
 
-@pytest.mark.parametrize("pair", LOOK_ALIKES, ids=lambda pair: f"{pair.one} - {pair.other}")
+@for_each("pair", LOOK_ALIKES, ids=lambda pair: f"{pair.one} - {pair.other}")
 def test_questions_that_only_look_alike_are_told_apart(pair: object) -> None:
     assert not same(pair.one, pair.other)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other"),
     [
         ("How do I reset my password?", "Could you please tell me how to reset my password"),
@@ -44,7 +45,7 @@ def test_frames_marks_and_one_moved_tie_make_no_difference(one: str, other: str)
     assert same(one, other)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other"),
     [
         ("Can I pay for Bob?", "Can I pay Bob?"),

@@ -12,6 +12,7 @@ from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
 from proxy.record import Record
 from proxy.types import Chunk, Head, Untouched
 from tests.doubles import PATIENCE_S
+from tests.for_each import for_each
 
 CHUNKS = [Chunk({"n": n}) for n in range(5)] + [Chunk(None, last=True)]
 
@@ -196,7 +197,7 @@ async def test_who_waits_for_more_has_it_shown_without_being_woken() -> None:
     assert showing.result() == 2
 
 
-@pytest.mark.parametrize("place", range(1, 5))
+@for_each("place", range(1, 5))
 async def test_who_cannot_be_shown_more_at_once_is_woken_and_misses_nothing(place: int) -> None:
     flight, to = Flight(), Straight()
     await flight.add(CHUNKS[0])

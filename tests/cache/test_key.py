@@ -27,6 +27,7 @@ from proxy.types import (
 )
 from proxy.types.limit import Limit
 from proxy.usage import Price
+from tests.for_each import for_each
 
 SECRET = b"s" * 32
 RULE = CacheRule(ttl=60)
@@ -97,7 +98,7 @@ OTHERS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+@for_each("other", OTHERS.values(), ids=OTHERS.keys())
 def test_what_may_change_the_answer_makes_another_question(other: Callable[[], bytes]) -> None:
     first = key(said(response_format={"a": 2, "b": 1})) if other is OTHERS[_ORDER] else key()
 
@@ -146,12 +147,12 @@ SAME: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("same", SAME.values(), ids=SAME.keys())
+@for_each("same", SAME.values(), ids=SAME.keys())
 def test_what_changes_no_answer_makes_the_same_question(same: Callable[[], bytes]) -> None:
     assert same() == key()
 
 
-@pytest.mark.parametrize("name", sorted(PARTS))
+@for_each("name", sorted(PARTS))
 def test_each_field_counts_as_the_table_says(name: str) -> None:
     one, two = said(**{name: "one"}), said(**{name: "two"})
     by_user = replace(RULE, by_user=True)

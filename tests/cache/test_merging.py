@@ -9,6 +9,7 @@ import pytest
 from proxy.cache.merging import merged
 from proxy.dialects import hub
 from tests.doubles import chat, chat_events, legacy, legacy_events, usage
+from tests.for_each import for_each
 
 
 def events(*deltas: Any, finish: str = "stop") -> list[dict[str, Any]]:
@@ -106,7 +107,7 @@ def test_what_makes_no_sense_breaks_nothing() -> None:
     assert said["choices"] == [{"index": "?", "text": "a"}]
 
 
-@pytest.mark.parametrize("other", [5, {}, ["a"], True, None])
+@for_each("other", [5, {}, ["a"], True, None])
 def test_what_is_no_text_takes_no_text_away(other: Any) -> None:
     part = {"type": "text", "text": "a"}
     said = [{"content": [{**part, "text": text}]} for text in ("a", other, "b")]
@@ -184,7 +185,7 @@ def text(words: str) -> dict[str, Any]:
 SOURCE: dict[str, Any] = {"type": "reference", "reference_ids": [1]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pieces", "content"),
     [
         (["", [thoughts("One ")], [thoughts("capital.")]], [thoughts("One capital.")]),

@@ -13,6 +13,7 @@ import pytest
 from proxy.cache.recorder import AnswerRecorder, choices_wanted
 from proxy.types import CacheRule, Call, Chunk, Endpoint, RequestHead
 from tests.doubles import chat, chat_events, legacy, legacy_events, usage
+from tests.for_each import for_each
 
 RULE = CacheRule(ttl=60, max_bytes=2000)
 CALL = [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]
@@ -37,7 +38,7 @@ def ending(finish: Any, **more: Any) -> Any:
     return legacy(choices=[{"index": 0, "text": "x", "finish_reason": finish, **more}])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         [legacy()],
@@ -56,7 +57,7 @@ def test_a_whole_answer_is_kept(data: list[Any]) -> None:
     assert [orjson.loads(line) for line in keep.lines] == data
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         [],
@@ -118,7 +119,7 @@ def test_bytes_are_kept_as_they_came_unless_they_have_several_lines() -> None:
     assert keep.lines == [b'{ "choices": [] }', b'{"a":1}']
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("endpoint", "body", "wanted"),
     [
         ("chat", {}, 1),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from proxy.cache.store import CacheBackend
+from tests.for_each import for_each
 
 KEY, OTHER, SECRET = b"k" * 32, b"o" * 32, b"s" * 32
 
@@ -30,7 +31,7 @@ class Open:
         return None
 
 
-@pytest.mark.parametrize("at", [0, 1, 20, 33, -1])
+@for_each("at", [0, 1, 20, 33, -1])
 async def test_a_changed_value_is_a_miss_and_told(at: int) -> None:
     store, told = Open(), list[str]()
     backend = CacheBackend(store, SECRET, lambda: told.append("changed"))

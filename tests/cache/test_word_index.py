@@ -9,6 +9,7 @@ import pytest
 from proxy.cache.fingerprint import fingerprint
 from proxy.cache.word_index import ORDERS, IndexEntry, WordIndex
 from tests.cache.stores import Clock
+from tests.for_each import for_each
 from tools.alike import SETS, pairs
 
 PARCEL, AGAIN = "Where is my parcel?", "Could you tell me where my parcel is?"
@@ -131,7 +132,7 @@ def test_what_was_used_longest_ago_goes_first() -> None:
     assert world.find(space="k") == "k"
 
 
-@pytest.mark.parametrize("room", [0, 1000, 2500, 20_000, 100_000])
+@for_each("room", [0, 1000, 2500, 20_000, 100_000])
 def test_any_room_is_enough_or_unused_but_never_exceeded(room: int) -> None:
     world = World(room=room)
     for number in range(500):

@@ -24,6 +24,7 @@ from proxy.policy.review.check_report import check
 from tests.cli.forked import forked
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 TOP = Path(__file__).parents[2]
@@ -196,7 +197,7 @@ async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
     assert "sha256: " in said
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "environ", "words"),
     [
         (("serve", "--policies", "policies", "--listen", "8080"), {}, "HOST:PORT"),
@@ -386,7 +387,7 @@ async def test_a_kill_leaves_the_upstream_free(tmp_path: Path, upstream: Scripte
     assert isinstance(answered, aiohttp.ClientError)
 
 
-@pytest.mark.parametrize("name", ["bad name!", "", "Upper", "-", "a" * 65])
+@for_each("name", ["bad name!", "", "Upper", "-", "a" * 65])
 def test_no_key_is_drawn_under_a_name_that_a_check_refuses(name: str) -> None:
     drawn = CliRunner().invoke(main, ["key", "--", name])
 

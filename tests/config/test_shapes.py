@@ -24,6 +24,7 @@ from proxy.config.shapes import (
     several,
     some,
 )
+from tests.for_each import for_each
 
 CONDITIONS = {
     "has": has("word"),
@@ -65,7 +66,7 @@ def part(condition: ShapeCondition) -> type[Section]:
     return Part
 
 
-@pytest.mark.parametrize("name", CONDITIONS)
+@for_each("name", CONDITIONS)
 def test_a_condition_and_its_schema_say_the_same(name: str) -> None:
     model = part(CONDITIONS[name])
     fits = jsonschema_rs.validator_for(model.model_json_schema()).is_valid

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from proxy.config import units
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "seconds"),
     [("500ms", 0.5), ("5s", 5), ("1m30s", 90), ("2h", 7200), ("1d", 86400), ("0.5s", 0.5)],
 )
@@ -19,7 +20,7 @@ def test_a_duration_is_seconds(text: str, seconds: float) -> None:
     assert units.duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", [5, "5", "s", "5 s", "5x", "0s", "-5s", None, ["5s"], True])
+@for_each("text", [5, "5", "s", "5 s", "5x", "0s", "-5s", None, ["5s"], True])
 def test_another_word_is_no_duration(text: Any) -> None:
     with pytest.raises(ValueError, match="must be"):
         units.duration(text)
@@ -30,7 +31,7 @@ def test_a_size_is_bytes(text: str, size: int) -> None:
     assert units.size(text) == size
 
 
-@pytest.mark.parametrize("text", [64, "64", "64 MiB", "64mb", "-1kB"])
+@for_each("text", [64, "64", "64 MiB", "64mb", "-1kB"])
 def test_another_word_is_no_size(text: Any) -> None:
     with pytest.raises(ValueError, match="must be a size"):
         units.size(text)
@@ -41,9 +42,7 @@ def test_money_is_exact(value: Any) -> None:
     assert units.money(value) == Decimal("0.15")
 
 
-@pytest.mark.parametrize(
-    "value", ["cheap", True, None, "inf", float("nan"), "1e19", "1e999999", "1e-19"]
-)
+@for_each("value", ["cheap", True, None, "inf", float("nan"), "1e19", "1e999999", "1e-19"])
 def test_another_word_is_no_money(value: Any) -> None:
     with pytest.raises(ValueError, match="number of USD"):
         units.money(value)
@@ -56,7 +55,7 @@ def test_a_day_is_written_as_iso() -> None:
             units.day(bad)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "rate"),
     [
         ("600 per minute", (600, 60)),
@@ -70,7 +69,7 @@ def test_a_rate_is_an_amount_and_seconds(text: str, rate: tuple[int, int]) -> No
     assert units.rate(units.rate_text(rate)) == rate
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [600, "600", "600/min", "0 per minute", "1.5 per minute", "5 per 0 minutes", "5 per month"],
 )
@@ -79,7 +78,7 @@ def test_another_word_is_no_rate(text: Any) -> None:
         units.rate(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "budget"),
     [
         ("500 per month", (500 * 10**9, "month")),
@@ -96,7 +95,7 @@ def test_a_budget_is_nano_usd_and_a_unit_of_the_calendar(
     assert units.budget(units.budget_text(budget)) == budget
 
 
-@pytest.mark.parametrize("text", [500, "500", "0 per day", "0.0000000001 per day", "5 per 2 days"])
+@for_each("text", [500, "500", "0 per day", "0.0000000001 per day", "5 per 2 days"])
 def test_another_word_is_no_budget(text: Any) -> None:
     with pytest.raises(ValueError, match="must be USD"):
         units.budget(text)
@@ -107,12 +106,12 @@ def test_a_budget_is_no_larger_than_what_every_store_counts_exactly() -> None:
         units.budget("9000000.000000001 per month")
 
 
-@pytest.mark.parametrize(("text", "count"), [(5, 5), ("5", 5), ("2k", 2000), ("1.5M", 1_500_000)])
+@for_each(("text", "count"), [(5, 5), ("5", 5), ("2k", 2000), ("1.5M", 1_500_000)])
 def test_a_count_is_whole(text: Any, count: int) -> None:
     assert units.count(text) == count
 
 
-@pytest.mark.parametrize("text", [0, -1, 1.5, "0.0001k", "k", True, None])
+@for_each("text", [0, -1, 1.5, "0.0001k", "k", True, None])
 def test_another_word_is_no_count(text: Any) -> None:
     with pytest.raises(ValueError, match="must be a whole number"):
         units.count(text)

@@ -18,14 +18,15 @@ from dashboards.build import drawing, promql, written
 from dashboards.build.panels import Ask, stat
 from tests.dashboards import expressions
 from tests.dashboards.expressions import BOARDS, TOP, Said, board, panels
+from tests.for_each import for_each
 
 SHAPES = {"stat", "timeseries", "bargauge", "table"}
 MADE_UP = ("up", "ALERTS")  # by Prometheus itself
 SCHEMA = json.loads((Path(__file__).parent / "grafana" / "dashboard.schema.json").read_text())
 SAID = [*expressions.of_boards(), *expressions.of_rules()]
 
-every_board = pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
-every_expression = pytest.mark.parametrize("said", SAID, ids=lambda said: said.where)
+every_board = for_each("path", BOARDS, ids=lambda path: path.stem)
+every_expression = for_each("said", SAID, ids=lambda said: said.where)
 
 
 def test_there_are_three_and_each_has_its_file() -> None:

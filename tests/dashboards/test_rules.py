@@ -14,6 +14,7 @@ import yaml
 
 from tests.dashboards.expressions import BOARDS, RULES, TOP, panels, rules
 from tests.dashboards.prometheus import program
+from tests.for_each import for_each
 
 PLAYS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
 HEADINGS = ("Meaning", "Impact", "First checks", "Causes and fixes", "Metrics")
@@ -33,7 +34,7 @@ def test_prometheus_understands_the_rules() -> None:
     assert "SUCCESS" in promtool("check", "rules", *map(str, RULES))
 
 
-@pytest.mark.parametrize("play", PLAYS, ids=lambda path: path.stem)
+@for_each("play", PLAYS, ids=lambda path: path.stem)
 def test_alerts_fire_and_stay_quiet_as_played(play: Path) -> None:
     promtool("test", "rules", str(play))
 
@@ -45,7 +46,7 @@ def played() -> Iterator[tuple[str, bool]]:
                 yield each["alertname"], bool(each.get("exp_alerts"))
 
 
-@pytest.mark.parametrize("alert", ALERTS)
+@for_each("alert", ALERTS)
 def test_an_alert_is_played_both_ways(alert: str) -> None:
     assert {fires for name, fires in played() if name == alert} == {True, False}
 
@@ -54,7 +55,7 @@ def test_no_play_is_of_an_alert_that_is_gone() -> None:
     assert {name for name, _ in played()} <= set(ALERTS)
 
 
-@pytest.mark.parametrize("alert", ALERTS)
+@for_each("alert", ALERTS)
 def test_an_alert_says_how_urgent_it_is_and_leads_to_its_page(alert: str) -> None:
     rule = ALERTS[alert]
     page = TOP / rule["annotations"]["runbook"]
@@ -72,7 +73,7 @@ def test_every_page_is_of_an_alert() -> None:
     assert {page.name for page in PAGES.glob("*.md")} == named | {"README.md"}
 
 
-@pytest.mark.parametrize("page", sorted(PAGES.glob("[a-z]*.md")), ids=lambda page: page.stem)
+@for_each("page", sorted(PAGES.glob("[a-z]*.md")), ids=lambda page: page.stem)
 def test_a_page_points_at_panels_that_are_there(page: Path) -> None:
     titles = [panel["title"] for path in BOARDS for panel in panels(path)]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
-import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -19,6 +18,7 @@ from proxy.policy.store import read_folder
 from proxy.settings import address
 from tests.dashboards.expressions import BOARDS, RULES
 from tests.dashboards.prometheus import program
+from tests.for_each import for_each
 
 TOP = Path(__file__).parents[2]
 DEPLOY = TOP / "deploy"
@@ -52,7 +52,7 @@ def test_every_image_has_a_version() -> None:
     assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images)
 
 
-@pytest.mark.parametrize(("service", "mount"), MOUNTS, ids=[f"{s}-{m}" for s, m in MOUNTS])
+@for_each(("service", "mount"), MOUNTS, ids=[f"{s}-{m}" for s, m in MOUNTS])
 def test_what_is_mounted_is_there(service: str, mount: str) -> None:
     source = mount.split(":", maxsplit=1)[0]
 

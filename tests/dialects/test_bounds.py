@@ -18,12 +18,13 @@ from proxy.dialects.bounds import (
 )
 from proxy.dialects.openai import CHAT, COMPLETIONS
 from proxy.errors import BadField
+from tests.for_each import for_each
 
 KNOWN = frozenset({"max_tokens", "max_completion_tokens", "thinking"})
 UNBOUNDED = 1024
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "most"),
     [
         ({}, UNBOUNDED),
@@ -78,8 +79,8 @@ def test_groups_of_options_are_found_within_one_another() -> None:
     assert [path for path, _ in groups(body)] == ["", "extra_body.", "extra_body.options."]
 
 
-@pytest.mark.parametrize("value", ["9", [9], {}, True, 1.0, -3, MOST + 1])
-@pytest.mark.parametrize("name", sorted(NUMBERS))
+@for_each("value", ["9", [9], {}, True, 1.0, -3, MOST + 1])
+@for_each("name", sorted(NUMBERS))
 def test_a_number_is_an_integer_within_bounds_wherever_it_stands(name: str, value: Any) -> None:
     with pytest.raises(BadField) as refused:
         check_groups({"options": {name: value}})

@@ -15,6 +15,7 @@ from proxy.dialects.call_numbers import CallNumbers, ChunkNumbers, ObjectEnd, na
 from proxy.dialects.waiting import MOST_EVENTS
 from proxy.errors import AnswerTooLarge
 from tests.doubles import Json
+from tests.for_each import for_each
 
 
 def part(arguments: str = "", name: str | None = None, **more: Any) -> Json:
@@ -58,7 +59,7 @@ def test_parts_that_go_on_have_no_more_than_they_say() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("id_", "answer", "shown"),
     [
         ("a", "1", "a"),
@@ -95,7 +96,7 @@ def test_a_client_of_chat_gets_calls_of_one_index_with_their_numbers() -> None:
     assert made.feed(fed(part("{}", index=0))) == fed(part("{}", index=1))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         {},
@@ -134,7 +135,7 @@ def test_an_object_is_over_where_it_ends_however_it_is_cut(
     assert not end.is_over
 
 
-@pytest.mark.parametrize("text", ["", " ", "1", '"a"', "[]", "{}1", "{}{}", '{"a', '{"a": "}'])
+@for_each("text", ["", " ", "1", '"a"', "[]", "{}1", "{}{}", '{"a', '{"a": "}'])
 def test_what_is_no_whole_object_is_not_over(text: str) -> None:
     end = ObjectEnd()
     end.feed("arguments", text)

@@ -12,6 +12,7 @@ from proxy.dialects.chat_order import ChatOrder
 from proxy.dialects.waiting import MOST_BYTES, MOST_EVENTS
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
 from tests.doubles import Json
+from tests.for_each import for_each
 
 Said = tuple[str | int, str]
 
@@ -169,7 +170,7 @@ def test_what_waits_and_how_many_calls_there_are_is_bounded() -> None:
         fed([calls(called(at, "{}")) for at in range(MOST_EVENTS + 1)])
 
 
-@pytest.mark.parametrize("data", [{"choices": []}, {"choices": [None]}, {"choices": None}, {}])
+@for_each("data", [{"choices": []}, {"choices": [None]}, {"choices": None}, {}])
 def test_a_chunk_without_a_choice_passes(data: Json) -> None:
     assert fed([data]) == [data]
 

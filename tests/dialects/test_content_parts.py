@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.dialects import hub
 from proxy.dialects.content_parts import (
     SpokenParts,
@@ -16,6 +14,7 @@ from proxy.dialects.content_parts import (
 )
 from tests.adversary.test_messages_answers import ODD
 from tests.doubles import chat
+from tests.for_each import for_each
 
 THINKING = {
     "type": "thinking",
@@ -24,7 +23,7 @@ THINKING = {
 TEXT = {"type": "text", "text": "Paris."}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parts", "said"),
     [
         ([], SpokenParts("", "", "")),
@@ -42,7 +41,7 @@ def test_parts_say_thoughts_texts_and_refusals(parts: list[Any], said: SpokenPar
     assert spoken_parts(parts) == said
 
 
-@pytest.mark.parametrize("odd", ODD, ids=repr)
+@for_each("odd", ODD, ids=repr)
 def test_odd_parts_say_what_is_a_text_in_them(odd: Any) -> None:
     parts = [odd, {"type": "thinking", "thinking": odd}, {"type": "refusal", "refusal": odd}]
 
@@ -51,7 +50,7 @@ def test_odd_parts_say_what_is_a_text_in_them(odd: Any) -> None:
     assert all(isinstance(text, str) for text in (said.thoughts, said.text, said.refusal))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "joined"),
     [
         ({"content": []}, {"content": ""}),
@@ -106,7 +105,7 @@ def test_a_legacy_completion_is_the_text_and_has_the_thoughts_beside_it() -> Non
 REDACTED = {"type": "redacted_thinking", "data": "x"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "left", "names"),
     [
         ({"content": [THINKING, TEXT]}, {"content": [TEXT]}, ("thinking",)),

@@ -9,6 +9,7 @@ import pytest
 from proxy.dialects.detections import detections
 from proxy.guardrails.kinds.table import KINDS
 from proxy.types.guard import GuardResult, Stage
+from tests.for_each import for_each
 
 # Enkrypt's own words, as its API reference has them.
 NAMES = {
@@ -32,7 +33,7 @@ def test_every_detector_of_theirs_has_a_guard() -> None:
     assert {each.name for kind in KINDS.values() for each in kind.detections} == NAMES
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("verdict", "summary", "details"),
     [
         (

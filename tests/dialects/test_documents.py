@@ -21,6 +21,7 @@ from proxy.dialects.pieces import PieceReader, decode_pieces
 from proxy.errors import AnswerTooLarge, UpstreamError, UpstreamInvalid
 from proxy.offload import LARGE_BYTES
 from tests.dialects.test_pieces import DOCUMENTS, SIZES, VALUES
+from tests.for_each import for_each
 
 PADDING = {"pad": "x" * LARGE_BYTES}
 NUMBERS = st.lists(st.integers(-(2**63), 2**64 - 1) | st.floats(-1e9, 1e9), min_size=1, max_size=40)
@@ -59,7 +60,7 @@ def small_and_large(value: str) -> tuple[bytes, bytes]:
     return raw, orjson.dumps(PADDING)[:-1] + b"," + raw[1:]
 
 
-@pytest.mark.parametrize("value", STRANGE.values(), ids=STRANGE.keys())
+@for_each("value", STRANGE.values(), ids=STRANGE.keys())
 def test_strange_json_is_read_alike(value: str) -> None:
     small, large = small_and_large(value)
 
@@ -122,8 +123,8 @@ def answer(values: int, logprobs: int) -> bytes:
     return orjson.dumps({"choices": [choice], "more": [1] * values})
 
 
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize(
+@for_each("large", [False, True])
+@for_each(
     ("values", "logprobs", "good"),
     [
         (990, 0, True),
@@ -147,7 +148,7 @@ def test_log_probabilities_may_be_ten_times_as_many(
             Documents(1000).read(raw)
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"1", b"null", b'"x"', b""])
+@for_each("raw", [b"[]", b"1", b"null", b'"x"', b""])
 def test_only_an_object_is_a_document(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
         Documents().read(raw)

@@ -10,6 +10,7 @@ import pytest
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.dialects.fields import Field, check_body, integer, optional, required, string
 from proxy.errors import BadField
+from tests.for_each import for_each
 
 BASE: dict[str, dict[str, Any]] = {
     "completions": {"model": "m", "prompt": "p"},
@@ -102,7 +103,7 @@ def accepts(dialect: str, body: dict[str, Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("dialect", "name", "within", "without"),
     [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in INCLUSIVE],
 )
@@ -115,7 +116,7 @@ def test_a_field_has_its_type_and_its_inclusive_range(
     assert not any(accepts(dialect, {**base, name: value}) for value in without)
 
 
-@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@for_each("dialect", sorted(DIALECTS))
 def test_rules_have_no_word_against_a_body_without_a_field_of_theirs(dialect: str) -> None:
     client = DIALECTS[dialect].client
     for endpoint, rules in client.rules.items():
@@ -125,7 +126,7 @@ def test_rules_have_no_word_against_a_body_without_a_field_of_theirs(dialect: st
                 rule({"model": "m", "stream": False, name: value})
 
 
-@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@for_each("dialect", sorted(DIALECTS))
 def test_no_value_of_a_fields_own_class_is_wrong(dialect: str) -> None:
     for fields in CHECKED_FIELDS[dialect].values():
         for field in fields.values():
@@ -133,8 +134,8 @@ def test_no_value_of_a_fields_own_class_is_wrong(dialect: str) -> None:
             assert not [v for v in values if type(v) is field.good and field.check(v)]
 
 
-@pytest.mark.parametrize("endpoint", ["completions", "chat"])
-@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@for_each("endpoint", ["completions", "chat"])
+@for_each("dialect", sorted(DIALECTS))
 def test_null_is_legal_for_every_optional_field(dialect: str, endpoint: Any) -> None:
     fields = DIALECTS[dialect].fields.get(endpoint)
     if fields is None:

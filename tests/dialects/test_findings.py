@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.dialects.detections import detections
 from proxy.dialects.findings import (
     MAX_FINDINGS,
@@ -19,6 +17,7 @@ from proxy.dialects.hooks import hook_results
 from proxy.errors import UpstreamFinding
 from proxy.guardrails.kinds.table import KINDS
 from proxy.types.guard import GuardResult, Verdicts
+from tests.for_each import for_each
 
 MAILS = GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")
 TOPIC = GuardResult("topic", "passed", False, {}, 0.0, 9, 1, 0.0, kind="topic")
@@ -55,7 +54,7 @@ def test_hook_results_are_read_as_names_and_yes_or_no() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         {},

@@ -9,11 +9,12 @@ from proxy.dialects import PLAIN_ROUTES, Received, parse_head
 from proxy.dialects.hints import MOST_PARTS, not_served, plain_path
 from proxy.errors import NotFound
 from tests.conftest import KEY
+from tests.for_each import for_each
 
 KNOWN = {path for _, path in PLAIN_ROUTES}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "hint"),
     [
         ("/v1/v1/chat/completions", "Remove /v1 from the client's base URL"),
@@ -38,7 +39,7 @@ def test_a_common_mistake_is_told(path: str, hint: str) -> None:
     assert refused.value.message.startswith(f"Unknown path. {hint}")
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/nothing", "/sk-of-somebody/x"])
+@for_each("path", ["/", "/v1", "/v1/nothing", "/sk-of-somebody/x"])
 def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) -> None:
     message = not_served(path, KNOWN)
 
@@ -47,7 +48,7 @@ def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) 
     assert "sk-" not in message
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "shown"),
     [
         ("/v1/fine_tuning/jobs", "/v1/fine_tuning/jobs"),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
 from proxy.types.guard import Action, GuardResult, Stage
+from tests.for_each import for_each
 
 
 def said(
@@ -50,7 +49,7 @@ def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
     assert "ZeroDivisionError" not in str(check)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("verdicts", "code"),
     [
         ([], 200),

@@ -13,6 +13,7 @@ from proxy.dialects.reading import StreamReader
 from proxy.errors import BadField
 from proxy.types import Call, RequestHead
 from tests.doubles import chat, chat_events, event, legacy
+from tests.for_each import for_each
 
 TOKENS = {
     "tokens": [" Par", "is"],
@@ -32,7 +33,7 @@ def test_log_probabilities_survive_both_ways() -> None:
     assert (back or {})["choices"][0]["logprobs"] == TOKENS
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("asked", "count"),
     [
         ({"logprobs": True, "top_logprobs": 3}, {"logprobs": 3}),

@@ -20,6 +20,7 @@ from proxy.dialects.translation import translate
 from proxy.errors import NotFound
 from proxy.types import RequestHead, Target, Upstream
 from proxy.wire_errors import MethodNotAllowed
+from tests.for_each import for_each
 
 
 def test_every_route_is_known_by_name() -> None:
@@ -40,7 +41,7 @@ def test_every_route_is_known_by_name() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         "/",
@@ -83,7 +84,7 @@ def test_a_route_is_of_one_dialect_or_of_those_that_share_them_all() -> None:
             assert name in OWNERS[route[1]] or dialect in SHARING[owner].values()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "model"),
     [
         ("/v1/models/gpt-4o-mini", "gpt-4o-mini"),
@@ -93,7 +94,7 @@ def test_a_route_is_of_one_dialect_or_of_those_that_share_them_all() -> None:
         ("/models/a%252Fb", "a%2Fb"),
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@for_each("method", ["GET", "HEAD"])
 def test_what_a_path_names_is_a_parameter_and_its_route_has_the_name_alone(
     method: str, path: str, model: str
 ) -> None:
@@ -103,7 +104,7 @@ def test_what_a_path_names_is_a_parameter_and_its_route_has_the_name_alone(
     assert head.route == path[: path.index("/models/")] + "/models/{model}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "endpoint", "name"),
     [
         ("gpt/chat/completions", "chat", "gpt"),
@@ -121,7 +122,7 @@ def test_azures_paths_name_what_is_asked_for(path: str, endpoint: str, name: str
     assert head.parameters == (("deployment", name),)
 
 
-@pytest.mark.parametrize("model", [None, "gpt", "another", ["gpt"], 5])
+@for_each("model", [None, "gpt", "another", ["gpt"], 5])
 def test_what_a_path_names_counts_before_the_model_of_a_body(model: Any) -> None:
     path = "/openai/deployments/gpt/chat/completions"
     head = parse_head("POST", path, {}, Received("req_1"))
@@ -174,7 +175,7 @@ LEFT_OUT = [
 ]
 
 
-@pytest.mark.parametrize(("dialect", "fields", "warnings"), LEFT_OUT)
+@for_each(("dialect", "fields", "warnings"), LEFT_OUT)
 def test_what_a_call_does_not_take_over_from_its_body_is_said(
     dialect: str, fields: dict[str, Any], warnings: tuple[str, ...]
 ) -> None:

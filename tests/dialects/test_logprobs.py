@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.dialects import hub
 from proxy.dialects.logprobs import LegacyLogprobs, chat_form, legacy_form
+from tests.for_each import for_each
 
 
 def content(*tokens: str) -> dict[str, Any]:
@@ -47,7 +46,7 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("logprobs", ODD)
+@for_each("logprobs", ODD)
 def test_whatever_stands_for_them_breaks_nothing(logprobs: Any) -> None:
     legacy_form(logprobs, 0)
     chat_form(logprobs)

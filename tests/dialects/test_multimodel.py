@@ -13,6 +13,7 @@ from proxy.dialects import multimodel, read_call
 from proxy.errors import BadField
 from proxy.types import RequestHead
 from tests.doubles import legacy
+from tests.for_each import for_each
 
 HEAD = RequestHead("multimodel", "completions", "/v1/completion", "req_1")
 
@@ -25,7 +26,7 @@ def test_one_model_and_a_list_of_it_are_the_same_question() -> None:
     assert read(model="m").models == read(model=["m"]).models == ("m",)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value"), [("stream", True), ("n", 2), ("model", ["m", "m"]), ("model", ["m"] * 17)]
 )
 def test_what_this_api_has_no_word_for_is_refused(name: str, value: Any) -> None:

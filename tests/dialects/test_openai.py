@@ -9,9 +9,10 @@ import pytest
 from proxy.dialects import openai
 from proxy.errors import BadField, UpstreamUnavailable
 from proxy.wire_errors import MethodNotAllowed
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rule", "body", "param"),
     [
         (openai.stream_options_need_a_stream, {"stream_options": {}}, "stream_options"),
@@ -34,7 +35,7 @@ def test_fields_that_fit_pass(body: dict[str, Any]) -> None:
     openai.best_of_fits(body)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("headers", "key"),
     [
         ({"authorization": "Bearer hr-1"}, "hr-1"),

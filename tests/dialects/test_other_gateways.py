@@ -14,6 +14,7 @@ from proxy.errors import BadRequest
 from proxy.types import Call, RequestHead
 from proxy.words import MAX_NAME, MAX_WORDS
 from tests.conftest import KEY as OWN
+from tests.for_each import for_each
 
 PATH = "/v1/chat/completions"
 KEY = {"authorization": "Bearer hr-key-of-the-caller"}
@@ -61,7 +62,7 @@ HONOURED: dict[str, tuple[str, str, object]] = {
 }
 
 
-@pytest.mark.parametrize("name", HONOURED)
+@for_each("name", HONOURED)
 def test_a_header_with_a_meaning_is_obeyed(name: str) -> None:
     value, field, expected = HONOURED[name]
 
@@ -83,7 +84,7 @@ def test_every_header_that_is_known_stands_in_the_documents() -> None:
     assert [name for name in MEANINGS | PROPERTIES if name not in section] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         *("x-litellm-num-retries", "x-litellm-api-base", "x-litellm-enable-message-redaction"),
@@ -115,7 +116,7 @@ def test_headers_of_the_cache_are_read_by_it_and_not_ignored(name: str) -> None:
     assert read_head(**{name: "true"}).warnings == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value"),
     [
         *(
@@ -138,7 +139,7 @@ def test_a_value_that_would_decide_something_and_is_malformed_is_refused(
     assert refused.value.param == name
 
 
-@pytest.mark.parametrize("value", ["", "{", "[1]", "null", '"x"', "[" * 5000, "{}", '{"a": [1]}'])
+@for_each("value", ["", "{", "[1]", "null", '"x"', "[" * 5000, "{}", '{"a": [1]}'])
 def test_metadata_that_only_inform_are_left_out_where_they_cannot_be_read(value: str) -> None:
     assert read_head(cf_aig_metadata=value).properties == ()
 
@@ -154,7 +155,7 @@ def test_properties_are_few_short_and_printable() -> None:
     assert long.properties == (("x-title", "a??" + "b" * (MAX_NAME - 3)),)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value"),
     [
         ("helicone-property-key", "Bearer hr-key-of-the-caller"),
@@ -188,7 +189,7 @@ def test_our_own_headers_and_those_of_the_dialect_come_first() -> None:
     assert head.tags == (("a", "1"), ("b", "2"))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@for_each("dialect", DIALECTS)
 def test_they_count_in_every_dialect(dialect: str) -> None:
     (method, path), _ = next(iter(DIALECTS[dialect].client.routes.items()))
     headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else KEY
@@ -213,7 +214,7 @@ def test_metadata_of_tags_alone_are_none() -> None:
     assert "metadata" not in read_call(read_head(), chat({"tags": []})).body
 
 
-@pytest.mark.parametrize("metadata", [{"tags": "a"}, {"tags": [1]}, {"job": "7"}, None, {}])
+@for_each("metadata", [{"tags": "a"}, {"tags": [1]}, {"job": "7"}, None, {}])
 def test_other_metadata_pass_as_they_are(metadata: object) -> None:
     call = read_call(read_head(), chat(metadata))
 

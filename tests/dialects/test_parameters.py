@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.types import UNCHANGED, Changes, Endpoint
+from tests.for_each import for_each
 
 KNOWN = OPENAI.fields["completions"]
 BODY = {"prompt": "Hi", "temperature": 1.5}
@@ -24,7 +23,7 @@ def test_the_body_that_was_given_is_not_changed() -> None:
     assert BODY["temperature"] == 1.5
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("endpoint", "said", "changes", "becomes"),
     [
         ("chat", {}, Changes({"temperature": 0.0}), {"temperature": 0.0}),

@@ -12,6 +12,7 @@ from proxy.dialects.passed import build_passed, media_type_of, read_passed
 from proxy.errors import BadField, BadRequest
 from proxy.types import Call, RequestHead, Secret, Target, Upstream
 from proxy.types.passthrough import PassedPath, PassedRequest
+from tests.for_each import for_each
 
 HEAD = RequestHead(dialect="openai", endpoint="passthrough", route="/v1/files/{id}", request_id="r")
 RERANK = PassedPath("/v1/rerank")
@@ -29,7 +30,7 @@ def built(
     return build_passed(call, passed, path, Target(upstream, "rerank-1"), dialect)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("base_url", "asked", "url"),
     [
         ("https://h/v1", "/v1/rerank", "https://h/v1/rerank"),

@@ -16,11 +16,12 @@ from proxy.dialects.passed_answer import (
     shown_headers,
 )
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from tests.for_each import for_each
 
 LIMIT = 1000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("headers", "status", "media_type", "read"),
     [
         ({"content-type": "application/json"}, 200, "application/json", True),
@@ -61,7 +62,7 @@ def document(raw: bytes) -> PassedDocument:
     return reader
 
 
-@pytest.mark.parametrize("raw", [b'{"a": [1]}', b' [1, "b"]', b'"text"', b"true"])
+@for_each("raw", [b'{"a": [1]}', b' [1, "b"]', b'"text"', b"true"])
 def test_a_document_leaves_as_it_came_or_as_it_was_changed(raw: bytes) -> None:
     reader = document(raw)
     [chunk] = reader.read(reader.close()[0])

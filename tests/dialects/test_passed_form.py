@@ -9,6 +9,7 @@ import pytest
 from proxy.dialects.passed_form import MOST_PARTS, FormParts, FormUpload, is_form
 from proxy.errors import BadField
 from proxy.types import Target, Upstream
+from tests.for_each import for_each
 
 OPENAI = Upstream(name="openai", dialect="openai", base_url="https://api.openai.com/v1")
 TARGET = Target(OPENAI, "gpt-4o-transcribe")
@@ -93,14 +94,14 @@ async def passed(text: str, size: int, target: Target = TARGET) -> bytes:
     return got
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
-@pytest.mark.parametrize("text", GOOD)
+@for_each("size", [1, 2, 3, 7, 64, 10_000])
+@for_each("text", GOOD)
 async def test_a_form_passes_as_it_came(text: str, size: int) -> None:
     assert await passed(text, size) == text.encode()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
-@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+@for_each("size", [1, 2, 3, 7, 64, 10_000])
+@for_each("text", BAD.values(), ids=BAD)
 async def test_what_is_odd_or_not_the_clients_never_passes_whole(text: str, size: int) -> None:
     upload, got = FormUpload(Pieces(text, size), TYPE, TARGET), b""
     with pytest.raises(BadField):
@@ -126,7 +127,7 @@ def test_it_keeps_little_of_what_passes() -> None:
         assert len(parts._held) < 100
 
 
-@pytest.mark.parametrize(
+@for_each(
     "media_type",
     [
         *("multipart/form-data", f"{TYPE}; boundary=x2", f"{TYPE}; charset=x", f"{TYPE}\xa0"),

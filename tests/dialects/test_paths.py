@@ -13,6 +13,7 @@ from proxy.dialects.paths import (
 )
 from tests.conftest import KEY
 from tests.doubles import Json
+from tests.for_each import for_each
 
 ROUTE = "/v1/responses/{id}/cancel"
 
@@ -52,7 +53,7 @@ def test_of_a_query_only_known_names_are_read() -> None:
     assert query_parameters(query, frozenset()) == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "warned"),
     [
         ("", ()),

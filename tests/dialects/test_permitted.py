@@ -10,6 +10,7 @@ from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
 from proxy.types import Json, Upstream
 from proxy.types.target import NOT_THE_CLIENTS, USUAL
+from tests.for_each import for_each
 from tests.guardrails.growth import lines
 
 TOOL = {"type": "mcp", "server_url": "https://mcp.example/", "headers": {"x": "y"}}
@@ -93,9 +94,7 @@ def test_a_dearer_word_is_refused_and_an_accepted_field_has_any(name: str) -> No
         assert permitted({name: usual}, upstream()) == ({name: usual}, [])
 
 
-@pytest.mark.parametrize(
-    "item", [{}, {"server_label": "a"}, {"mcp": {}}, "tool", [{"server_url": "a"}]]
-)
+@for_each("item", [{}, {"server_label": "a"}, {"mcp": {}}, "tool", [{"server_url": "a"}]])
 def test_many_tools_are_looked_through_at_once(item: Any) -> None:
     body = {"tools": [item] * 10_000}
 

@@ -22,6 +22,7 @@ from proxy.dialects.pieces import (
 )
 from proxy.errors import BadRequest
 from proxy.offload import LARGE_BYTES
+from tests.for_each import for_each
 
 SIZES = st.integers(12, 40)  # two escapes that belong together fit in
 TEXTS = st.text(st.sampled_from('a"\\/\n\t\x01\x7fé漢😀 u0d8\u2028'), max_size=60) | st.text()
@@ -108,7 +109,7 @@ def test_it_may_be_as_deep_as_for_the_writer_in_c(of: Any) -> None:
         strict.read_json(json.dumps([deeper, "x" * LARGE_BYTES]).encode())
 
 
-@pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}, [2**64], {1: 2}])
+@for_each("value", ["\ud800", {"\udfff": 1}, [2**64], {1: 2}])
 def test_what_cannot_be_written_is_refused(value: Any) -> None:
     with pytest.raises(TypeError):
         dump_pieces(value)
@@ -125,8 +126,8 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("asc", [True, False])
-@pytest.mark.parametrize("name", LARGE)
+@for_each("asc", [True, False])
+@for_each("name", LARGE)
 def test_a_large_body_is_read_and_written_the_same(name: str, asc: bool) -> None:
     body = {"prompt": LARGE[name], "more": [LARGE[name][:1000]] * 300, LARGE[name]: None}
     raw = json.dumps(body, ensure_ascii=asc).encode()
@@ -136,7 +137,7 @@ def test_a_large_body_is_read_and_written_the_same(name: str, asc: bool) -> None
     assert dump_pieces(body) == orjson.dumps(body)
 
 
-@pytest.mark.parametrize("name", LARGE)
+@for_each("name", LARGE)
 def test_no_piece_is_larger_than_a_piece(name: str) -> None:
     body = {"prompt": LARGE[name], LARGE[name]: LARGE[name]}
 

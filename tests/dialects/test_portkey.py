@@ -14,6 +14,7 @@ from proxy.errors import BadRequest
 from proxy.types import RequestHead
 from tests.conftest import KEY as OWN
 from tests.doubles import ScriptedUpstream, answer, chat
+from tests.for_each import for_each
 
 KEY = {"x-portkey-api-key": "pk"}
 BOTH = [{"virtual_key": "a"}, {"virtual_key": "b"}]
@@ -95,7 +96,7 @@ def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
     assert (head.user, head.tags) == ("7", (("retries", "2"), ("share", "0.5"), ("beta", "true")))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "headers",
     [
         {"x_portkey_metadata": dumps({"_user": "u" * 257})},
@@ -146,7 +147,7 @@ def test_metadata_are_tags_and_an_end_user() -> None:
     assert (head.user, head.tags) == ("u1", (("team", "support"),))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "echoed"), [("tr-1", "tr-1"), ("", "req_1"), ("\u00e9", "req_1"), ("a\x01", "req_1")]
 )
 def test_a_trace_id_is_always_answered(given: str, echoed: str) -> None:

@@ -27,6 +27,7 @@ from tests.doubles import (
     response_events,
     text_events,
 )
+from tests.for_each import for_each
 
 GOOD = b"".join(map(event, legacy_events(" Par", "is."))) + event(b"[DONE]")
 BROKEN = b"".join(map(event, legacy_events(" Par", "is.")[:2])) + event(b"{oops")
@@ -78,8 +79,8 @@ def test_a_stream_that_never_finished_was_cut() -> None:
     assert fault == "upstream_invalid_response"
 
 
-@pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize("server", [ANTHROPIC.server, OPENAI.server.endpoints["responses"]])
+@for_each("own", [True, False])
+@for_each("server", [ANTHROPIC.server, OPENAI.server.endpoints["responses"]])
 def test_a_stream_in_chats_form_is_none_of_another_form_whatever_ends_it(
     server: Server, own: bool
 ) -> None:

@@ -6,11 +6,12 @@ import pytest
 
 from proxy.dialects import Received, parse_head, request_headers
 from proxy.errors import BadRequest
+from tests.for_each import for_each
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("header", "token"),
     [
         ("Bearer abc", "abc"),
@@ -40,7 +41,7 @@ def test_tags_are_pairs_or_bare_labels() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [",".join(f"t{i}" for i in range(33)), "a=" + "b" * 257, "a" * 257, "a=\udcff"],
     ids=["many", "a long value", "a long name", "no text"],
@@ -67,7 +68,7 @@ def test_a_trace_is_joined() -> None:
     assert found.trace_id == "0af7651916cd43dd8448eb211c80319c"
 
 
-@pytest.mark.parametrize("text", ["", "x", TRACE[:-1], TRACE.replace("0af765", "ZZZZZZ")])
+@for_each("text", ["", "x", TRACE[:-1], TRACE.replace("0af765", "ZZZZZZ")])
 def test_a_malformed_trace_starts_a_new_one(text: str) -> None:
     assert request_headers.parent({"traceparent": text}) is None
 

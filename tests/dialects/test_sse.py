@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects.sse import EventReader, event
 from proxy.errors import UpstreamInvalid
+from tests.for_each import for_each
 
 WIRE = (
     b"\xef\xbb\xbf: hello\r\n\r\ndata: one\r\n\r\ndata:two\ndata: lines\n\n"
@@ -76,7 +77,7 @@ def test_empty_lines_of_data_count_by_their_bytes() -> None:
             reader.feed(b"data:\n" * 100)
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@for_each("size", [1, 2, 7, 1000])
 def test_a_long_line_in_small_pieces_is_one_event(size: int) -> None:
     reader, line = EventReader(10**7), b"data: " + b"xy" * 50_000
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from proxy.dialects.statuses import (
     meaning_of_event,
     parse_error,
 )
+from tests.for_each import for_each
 
 TOO_LARGE = (
     "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, "
@@ -41,7 +41,7 @@ def test_every_status_means_something_and_no_fault_of_a_request_is_an_outage(
         assert status >= 500 or status in (408, 425, 429) or (dialect, status) == ("fireworks", 412)
 
 
-@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@for_each("dialect", sorted(DIALECTS))
 def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
     statuses = DIALECTS[dialect].server.statuses
 
@@ -49,7 +49,7 @@ def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
     assert (meaning_of(statuses, 246), meaning_of(statuses, 446)) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "meaning"),
     [
         (ErrorBody(code="guardrail_blocked"), "denied"),
@@ -73,7 +73,7 @@ def test_an_error_in_place_of_an_answer_is_judged_by_its_words(
     assert meaning_of_event(USUAL, DENIALS, error) == meaning
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "error"),
     [
         ({"error": {"message": "a", "code": "b", "type": "c", "param": "d"}}, ("a", "d", "b", "c")),
@@ -98,7 +98,7 @@ def test_the_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | N
     assert (read.message, read.param, read.code, read.type) == error
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "code", "is_so"),
     [
         ("API key not valid. Please pass a valid API key.", None, True),
@@ -119,8 +119,6 @@ def test_what_is_said_of_who_pays_is_the_fault_of_no_request(
     assert is_about_account(ErrorBody(message=message, code=code)) is is_so
 
 
-@pytest.mark.parametrize(
-    ("code", "status"), [(400, 400), ("503", 503), (7, None), (True, None), ("4000", None)]
-)
+@for_each(("code", "status"), [(400, 400), ("503", 503), (7, None), (True, None), ("4000", None)])
 def test_a_code_that_is_a_status_is_read_as_one(code: Any, status: int | None) -> None:
     assert parse_error({"error": {"code": code}}).status == status

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from proxy.dialects.strict import read_json
 from proxy.errors import BadRequest
 from proxy.offload import LARGE_BYTES
+from tests.for_each import for_each
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(),
@@ -41,7 +42,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("raw", REFUSED.values(), ids=REFUSED.keys())
+@for_each("raw", REFUSED.values(), ids=REFUSED.keys())
 def test_it_is_refused(raw: bytes) -> None:
     with pytest.raises(BadRequest):
         read_json(raw)
@@ -87,8 +88,8 @@ VALID_JSON = {
 }
 
 
-@pytest.mark.parametrize("size", [0, LARGE_BYTES], ids=["small", "large"])
-@pytest.mark.parametrize("name", VALID_JSON)
+@for_each("size", [0, LARGE_BYTES], ids=["small", "large"])
+@for_each("name", VALID_JSON)
 def test_what_is_json_and_refused_is_told_for_what_it_is(name: str, size: int) -> None:
     raw = {**REFUSED, "300 levels": b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}"}[name]
 

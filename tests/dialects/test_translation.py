@@ -10,6 +10,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.translation import translate
 from proxy.errors import BadField
 from proxy.types import Changes, Target, Upstream
+from tests.for_each import for_each
 
 LEGACY: Any = ("completions", "completions")
 BODY = {"model": "m", "prompt": "p"}
@@ -81,7 +82,7 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
     assert not fitted.body.keys() & set(names)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("came", "goes", "field"),
     [
         ("fireworks", "openai", {"images": ["data:"]}),
@@ -126,7 +127,7 @@ def test_an_upstream_without_the_endpoint_is_named() -> None:
         )
 
 
-@pytest.mark.parametrize("goes", ["openai", "portkey", "scale", "multimodel", "enkrypt"])
+@for_each("goes", ["openai", "portkey", "scale", "multimodel", "enkrypt"])
 def test_what_an_upstream_does_untold_is_no_loss_and_the_contrary_is(goes: str) -> None:
     name = "context_length_exceeded_behavior"
 
@@ -144,7 +145,7 @@ def test_an_upstream_that_can_be_told_is_told(behaviour: str) -> None:
     assert (fitted.body[name], fitted.dropped) == (behaviour, ())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("goes", "value", "dropped"),
     [
         ("openai", True, True),
@@ -257,7 +258,7 @@ def test_thoughts_go_back_to_an_upstream_of_the_same_form_as_they_came() -> None
     assert (fitted.body["messages"], fitted.dropped) == (THOUGHTS, ())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "most", "changes", "bound", "assumed"),
     [
         ({}, (), Changes(), 8192, ("max_tokens 8192",)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from proxy.dialects.upstream_request import parameters, translated
 from proxy.dialects.ways import MOST_KEPT, passed_on, target_endpoint, way_of
 from proxy.errors import BadField, Refused
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, RequestHead, Target, Upstream
+from tests.for_each import for_each
 
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "embeddings")
 SAID: dict[Endpoint, dict[str, Any]] = {
@@ -134,9 +134,9 @@ def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it
     }
 
 
-@pytest.mark.parametrize("dialect", ["openai", "portkey", "enkrypt"])
-@pytest.mark.parametrize("changes", CHANGES[:3], ids=str)
-@pytest.mark.parametrize("bounded", [{}, {"max_tokens": 256}], ids=str)
+@for_each("dialect", ["openai", "portkey", "enkrypt"])
+@for_each("changes", CHANGES[:3], ids=str)
+@for_each("bounded", [{}, {"max_tokens": 256}], ids=str)
 def test_usual_requests_go_the_short_way(
     dialect: str, changes: Changes, bounded: dict[str, int]
 ) -> None:

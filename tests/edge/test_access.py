@@ -11,12 +11,13 @@ from proxy.edge.access import Access
 from proxy.settings import Address, BadSetting, from_environment
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
+from tests.for_each import for_each
 
 TOKEN = "t" * 16
 HERE = Address("127.0.0.1", 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "known"),
     [
         ("localhost:8081", True),
@@ -85,7 +86,7 @@ async def test_a_token_opens_all_but_what_probes_ask(
                 assert response.status == status, path
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "headrace"])  # noqa: S104
+@for_each("host", ["0.0.0.0", "::", "10.0.0.7", "headrace"])  # noqa: S104
 def test_where_others_reach_it_there_is_a_token_or_no_start(host: str) -> None:
     at = Address(host, 8081)
     said = {"HEADRACE_ADMIN_TOKEN": TOKEN, "HEADRACE_ADMIN_HOSTS": "headrace, Other"}

@@ -18,6 +18,7 @@ from aiohttp import web
 from proxy.edge.server import SLICE, HttpServer
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, piece
+from tests.for_each import for_each
 from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -276,7 +277,7 @@ async def test_a_body_whose_length_is_known_is_not_looked_at_slice_by_slice() ->
     assert 0 < entered < SLICES / 2
 
 
-@pytest.mark.parametrize("cut", [1, 1000, SLICE, SLICE + 1, 70_000, 10**9])
+@for_each("cut", [1, 1000, SLICE, SLICE + 1, 70_000, 10**9])
 async def test_what_follows_a_body_of_known_length_is_a_request_of_its_own(cut: int) -> None:
     """However the bytes are cut: here the second one's head, and then its chunks."""
     body = LARGE[:20_000] if cut == 1 else LARGE

@@ -13,6 +13,7 @@ from aiohttp import web
 from proxy.edge.server import HttpServer
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, legacy_events, stream
+from tests.for_each import for_each
 from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -193,7 +194,7 @@ async def test_the_rest_of_a_body_that_nobody_reads_is_no_request() -> None:
     assert asked == ["/unread", "/next"]
 
 
-@pytest.mark.parametrize("count", range(29, 40))
+@for_each("count", range(29, 40))
 async def test_a_body_that_came_after_its_head_holds_up_no_later_request(count: int) -> None:
     """aiohttp's parser counts a request once its body is there, and rests at 32 that were not yet
     taken: one that was taken before that must not stay in its count."""
@@ -216,7 +217,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("wish", [*CHANGES, b"CONNECT x:443 HTTP/1.1\r\nHost: %b\r\n\r\n"])
+@for_each("wish", [*CHANGES, b"CONNECT x:443 HTTP/1.1\r\nHost: %b\r\n\r\n"])
 async def test_a_wish_for_another_protocol_is_the_last_request_of_its_connection(
     wish: bytes,
 ) -> None:

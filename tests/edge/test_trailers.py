@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import aiohttp
-import pytest
 from aiohttp import web
 
 from proxy.edge.server import Handler, HttpServer
 from tests.conftest import Proxy
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, head, legacy, piece
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -108,8 +108,8 @@ def sending(*pieces: bytes) -> Script:
     return script
 
 
-@pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize("name", TRAILERS)
+@for_each("early", [False, True])
+@for_each("name", TRAILERS)
 async def test_no_request_is_given_the_trailers_of_another(name: str, early: bool) -> None:
     raw = POST % b"" + piece(BODY) + TRAILERS[name] + NEXT
     async with served(early=early) as state:
@@ -121,7 +121,7 @@ async def test_no_request_is_given_the_trailers_of_another(name: str, early: boo
             assert "/next" not in [path for path, _ in state.heads], pieces
 
 
-@pytest.mark.parametrize("count", range(29, 34))
+@for_each("count", range(29, 34))
 async def test_a_parser_whose_queue_is_full_gives_nothing_on_either(count: int) -> None:
     """It keeps what it has not parsed, which may look like the end of the body that it has."""
     raw = GET * count + POST % b"" + b"0\r\nx-given: 1\r\n\r\n" + POST % b"" + b"0\r\n\r\n"
@@ -131,8 +131,8 @@ async def test_a_parser_whose_queue_is_full_gives_nothing_on_either(count: int) 
         assert not any("x-given" in head for _, head in state.heads)
 
 
-@pytest.mark.parametrize("upgrade", UPGRADES)
-@pytest.mark.parametrize("end", [b"0\r\nx-given: 1\r\n\r\n", b"0\r\nx-given: 1\r\n\r\n\n0\r\n\r\n"])
+@for_each("upgrade", UPGRADES)
+@for_each("end", [b"0\r\nx-given: 1\r\n\r\n", b"0\r\nx-given: 1\r\n\r\n\n0\r\n\r\n"])
 async def test_a_request_to_change_the_protocol_gives_nothing_on_either(
     upgrade: bytes, end: bytes
 ) -> None:

@@ -11,6 +11,7 @@ from proxy.egress.exchange import OwnExchange
 from proxy.errors import BadField, LimitExceeded, UpstreamInvalid
 from proxy.types import Chunk, Head, RequestHead
 from tests.doubles import chat
+from tests.for_each import for_each
 
 HEAD = RequestHead("openai", "chat", "guard", "req_2", deployment="judge-smol", guard="house")
 BODY = {"messages": [{"role": "user", "content": "Is it?"}]}
@@ -36,7 +37,7 @@ async def test_an_answer_is_its_first_choice() -> None:
     assert record.first_sent is not None
 
 
-@pytest.mark.parametrize("said", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
+@for_each("said", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
 async def test_an_answer_without_a_text_is_none(said: Any) -> None:
     exchange = OwnExchange(HEAD, BODY)
     await exchange.begin(Head(streamed=False), new_record())

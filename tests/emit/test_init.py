@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-import pytest
-
 from proxy.app.context import new_record
 from proxy.emit import MAX_WAITING, Emitters
 from proxy.emit.decisions import Decisions
@@ -21,6 +19,7 @@ from proxy.policy.review.candidate import Candidate
 from proxy.policy.review.recent import CallHistory
 from proxy.record import Record
 from proxy.types import Call
+from tests.for_each import for_each
 from tests.test_record import HEAD
 
 
@@ -42,7 +41,7 @@ class Sink:
             raise RuntimeError("broken")
 
 
-@pytest.mark.parametrize("error", [None, BadRequest("x"), KeyError("x"), asyncio.CancelledError()])
+@for_each("error", [None, BadRequest("x"), KeyError("x"), asyncio.CancelledError()])
 async def test_a_record_is_emitted_once_on_every_way_out(error: Any) -> None:
     sink, record = Sink(), new_record()
     emitters = Emitters((sink,), lambda sink, error: None)

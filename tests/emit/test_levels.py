@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.emit.levels import MAX_S, LogLevel
+from tests.for_each import for_each
 
 
 class Clock:
@@ -25,7 +26,7 @@ def test_another_level_holds_until_its_time_is_over() -> None:
     assert (levels.name, levels.left_s, levels.allows("debug")) == ("info", 0, False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("level", "seconds"),
     [
         ("loud", 60),

@@ -41,6 +41,7 @@ from proxy.usage import NANO, Tokens
 from proxy.words import Word
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 INFO = LogLevel("info", lambda: 0.0)
@@ -177,7 +178,7 @@ def test_a_call_that_reached_nothing_has_nulls_and_no_zeros() -> None:
     assert line["usage_source"] == "none"
 
 
-@pytest.mark.parametrize("nano", [1, 1_350, 123_456_789, 4_000_000_000_000_001])
+@for_each("nano", [1, 1_350, 123_456_789, 4_000_000_000_000_001])
 def test_money_is_a_number_that_reads_as_what_it_is(nano: int) -> None:
     record = new_record()
     record.ended = record.started
@@ -350,7 +351,7 @@ def test_a_duration_of_microseconds_is_written_as_it_is(microseconds: int) -> No
     assert in_ms(microseconds / 1e6) == microseconds / 1000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("seconds", "written"), [(0.0, 0.0), (1.2344e-6, 0.001), (1.6e-6, 0.002), (16.3514999, 16351.5)]
 )
 def test_a_duration_is_rounded_to_the_microsecond(seconds: float, written: float) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from proxy.emit.redact import redacted
+from tests.for_each import for_each
 
 SECRETS = [
     "sk-proj-abcdefghijklmnop1234",
@@ -19,7 +18,7 @@ SECRETS = [
 ]
 
 
-@pytest.mark.parametrize("secret", SECRETS)
+@for_each("secret", SECRETS)
 def test_a_credential_is_taken_out_and_the_line_is_still_json(secret: str) -> None:
     line = json.dumps({"event": "bug", "said": f"before {secret} after"}).encode()
 

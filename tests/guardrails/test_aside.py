@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from proxy import guardrails
 from proxy.app.context import new_record
 from proxy.guardrails.aside import Aside
@@ -23,6 +21,7 @@ from proxy.offload import LARGE_BYTES
 from proxy.turns import Turns
 from proxy.types import Chunk
 from proxy.types.guard import GuardRule
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, rule
 
 MANY = 60
@@ -73,9 +72,7 @@ def asked_about(engine: Engine) -> Awaitable[object]:
     return engine.ask([], request_texts(LONG).texts, inquiry, caller="many")
 
 
-@pytest.mark.parametrize(
-    "work", [whole, streamed, put_back, put_back_whole, read, put_together, asked_about]
-)
+@for_each("work", [whole, streamed, put_back, put_back_whole, read, put_together, asked_about])
 async def test_one_who_asks_for_little_does_not_wait_for_all_that_another_has_asked(
     work: Work,
 ) -> None:

@@ -10,13 +10,14 @@ from proxy.guardrails.context import bind, question_of, split_services
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.walk import request_texts
 from proxy.types.guard import Detector, GuardRule, Question
+from tests.for_each import for_each
 from tests.guardrails.doubles import AsAsked, Elsewhere, Ticks, rule
 
 ASKED = GuardRule("asked", AsAsked())
 SERVICE = GuardRule("service", Elsewhere())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "question"),
     [
         ({}, Question()),

@@ -33,6 +33,7 @@ from tests.doubles import (
     stream,
     text_item,
 )
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks
 from tests.guardrails.test_reported import ask
 from tests.guardrails.test_run import guarded
@@ -128,7 +129,7 @@ async def test_no_field_of_a_question_hides_anything(disguise: str) -> None:
     assert paths == set(PATHS)
 
 
-@pytest.mark.parametrize("disguise", EVERY)
+@for_each("disguise", EVERY)
 async def test_no_position_hides_anything(disguise: str) -> None:
     for position in POSITIONS:
         body = {"prompt": position.format(hidden(disguise))}
@@ -142,8 +143,8 @@ async def test_nothing_hides_behind_two_mebibytes() -> None:
     assert await missed({"prompt": text}, "as it is") == set()
 
 
-@pytest.mark.parametrize("at", [0, 1, 2])
-@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool", "stranger"])
+@for_each("at", [0, 1, 2])
+@for_each("role", ["system", "developer", "user", "assistant", "tool", "stranger"])
 async def test_every_message_of_every_role_is_looked_at(role: str, at: int) -> None:
     messages: list[Json] = [{"role": "user", "content": "Hello there."} for _ in range(3)]
     messages[at] = {"role": role, "content": hidden("as it is")}
@@ -152,8 +153,8 @@ async def test_every_message_of_every_role_is_looked_at(role: str, at: int) -> N
     assert await missed({"messages": messages[:1], "prompt": hidden("as it is")}, "") == set()
 
 
-@pytest.mark.parametrize("disguise", ["as it is", "zero-width spaces", "full width", "percent"])
-@pytest.mark.parametrize("size", [1, 3, 10])
+@for_each("disguise", ["as it is", "zero-width spaces", "full width", "percent"])
+@for_each("size", [1, 3, 10])
 async def test_parts_of_a_message_hide_nothing(size: int, disguise: str) -> None:
     text = f"see {hidden(disguise)} !"
     parts = [{"type": "text", "text": text[at : at + size]} for at in range(0, len(text), size)]
@@ -241,7 +242,7 @@ async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Chunk]]:
     return False, released
 
 
-@pytest.mark.parametrize("disguise", BLOCKED)
+@for_each("disguise", BLOCKED)
 @pytest.mark.parametrize("lane", LANES)
 async def test_no_place_of_a_stream_hides_anything(lane: str, disguise: str) -> None:
     for cut, before, (rule, plant) in product(

@@ -22,6 +22,7 @@ from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import STEP, in_steps, request_texts, request_walk
 from proxy.types import Chunk
 from proxy.types.guard import Finding, GuardRule
+from tests.for_each import for_each
 from tests.guardrails.doubles import Broken, Ticks, rule
 
 BODY: dict[str, Any] = {
@@ -101,7 +102,7 @@ async def test_rules_look_at_their_roles_and_fields_only() -> None:
     assert list(inspection.changes) == [("messages", 0, "content")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keys", "stops"),
     [
         ({}, True),

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 import orjson
-import pytest
 
 from proxy.app.context import new_record
 from proxy.errors import ClientGone
@@ -19,6 +18,7 @@ from proxy.types import Call
 from proxy.usage import Price
 from proxy.words import MAX_WORD, MAX_WORDS
 from tests.doubles import usage
+from tests.for_each import for_each
 from tests.ledger.kept import HEAD, PRICED, UNPRICED, finished
 
 
@@ -94,9 +94,7 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
     assert (call["cost_nano_usd"], call["tokens"]) == (None, 16)
 
 
-@pytest.mark.parametrize(
-    ("price", "whole"), [("0.0005", 2), ("0.0007", 4), ("0.0001", 0), ("0.1", 500)]
-)
+@for_each(("price", "whole"), [("0.0005", 2), ("0.0007", 4), ("0.0001", 0), ("0.1", 500)])
 def test_a_cost_is_rounded_once_half_to_even(price: str, whole: int) -> None:
     target = replace(PRICED, prices=(Price(input=Decimal(price), output=Decimal(0)),))
 

@@ -22,6 +22,7 @@ from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from proxy.usage import Price
 from tests.doubles import legacy, legacy_events, usage
+from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 CHEAP, DEAR = (
@@ -44,7 +45,7 @@ def plan(
     return Plan("1", "widget", "chat", {"team": "support"}, model_calls, bounds=bounds)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "changes", "tokens"),
     [
         ({"prompt": "x" * 40, "max_tokens": 7}, Changes(), (10, 7)),
@@ -100,7 +101,7 @@ def test_a_target_without_a_price_claims_no_money() -> None:
     ] == [0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("per", "scope"),
     [
         ((), ""),

@@ -16,6 +16,7 @@ from proxy.limits.most_expensive import most_cost
 from proxy.policy.review.sample_call import suppose
 from proxy.types import ModelCall, ScopedLimit, Target
 from proxy.usage import PAID, TOKEN_TYPES, Price, Tier, Tokens
+from tests.for_each import for_each
 from tests.limits.test_claims import AT, MONEY, UP, plan
 
 PLAIN = Price(Decimal(10), Decimal(20))
@@ -90,8 +91,8 @@ def test_the_sides_hold_every_type_of_tokens() -> None:
     assert {*OWN, "input", "output"} == set(TOKEN_TYPES)
 
 
-@pytest.mark.parametrize("asks", ASKS)
-@pytest.mark.parametrize("price", PRICES)
+@for_each("asks", ASKS)
+@for_each("price", PRICES)
 def test_no_mix_of_tokens_costs_more_than_is_claimed(price: str, asks: str) -> None:
     body, audio = ASKS[asks]
     claim = claimed(PRICES[price], body)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.migrate.config_part import ConfigPart
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize("value", [0, -1, True, "x", None, [], 1e13, 10**400, float("nan")])
+@for_each("value", [0, -1, True, "x", None, [], 1e13, 10**400, float("nan")])
 def test_what_is_no_number_above_0_is_left(value: Any) -> None:
     part = ConfigPart("at", {"n": value})
 
@@ -17,7 +16,7 @@ def test_what_is_no_number_above_0_is_left(value: Any) -> None:
     assert list(part.left()) == ([] if value in (None, []) else ["at.n"])
 
 
-@pytest.mark.parametrize(("value", "text"), [("a", "a"), (7, "7"), (True, None), ("", None)])
+@for_each(("value", "text"), [("a", "a"), (7, "7"), (True, None), ("", None)])
 def test_text_may_be_a_number(value: Any, text: str | None) -> None:
     assert ConfigPart("", {"t": value}).text("t") == text
 
@@ -29,7 +28,7 @@ def test_a_list_of_mappings_tells_the_place_of_each() -> None:
     assert [list(each.left()) for each in parts] == [["items.0.a"], []]
 
 
-@pytest.mark.parametrize("values", [None, 1, "x", [1]])
+@for_each("values", [None, 1, "x", [1]])
 def test_what_is_no_mapping_has_no_members(values: Any) -> None:
     part = ConfigPart("", values)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 import yaml
 
 from proxy.migrate.draft import (
@@ -16,9 +15,10 @@ from proxy.migrate.draft import (
     referred_variables,
     slug,
 )
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "name"),
     [
         ("gpt-4o", "gpt-4o"),
@@ -34,7 +34,7 @@ def test_a_name_is_made_of_any_text(text: str, name: str) -> None:
     assert NAME.fullmatch(name)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "variable", "is_noted"),
     [
         ("os.environ/KEY_1", "KEY_1", False),
@@ -69,7 +69,7 @@ def test_variables_are_found_wherever_a_configuration_says_them() -> None:
     assert set(referred_variables(config)) == {"ONE", "TWO"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("https://a.test", ("https://a.test", None)),
@@ -82,9 +82,7 @@ def test_an_address_may_stand_in_a_variable(text: str, expected: object) -> None
     assert address_at(text, {"SET": "https://b.test", "EMPTY": ""}) == expected
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(1, "1s"), (600.0, "600s"), (1.5, "1500ms"), (0.0001, "1ms")]
-)
+@for_each(("seconds", "text"), [(1, "1s"), (600.0, "600s"), (1.5, "1500ms"), (0.0001, "1ms")])
 def test_a_time_is_written_with_its_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
@@ -117,7 +115,7 @@ def test_a_note_is_one_line_whatever_it_is_about() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "bare"),
     [
         ("https://a.test:8443/v1", ("https://a.test:8443/v1", False)),

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.migrate.listed_price import listed_price
 from proxy.policy.files.price_table import packaged
 from proxy.policy.schema import TargetConfig
+from tests.for_each import for_each
 
 AZURE, GROQ = {"dialect": "azure"}, {"dialect": "openai", "provider": "groq"}
 ROWS = packaged().sections.prices
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("upstream", "model", "provider", "row"),
     [
         (AZURE, "gpt-4o", "azure", "gpt-4o"),
@@ -37,7 +36,7 @@ def test_a_price_is_that_of_the_provider_and_may_stand_at_a_target(
     assert target.price
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("upstream", "model"),
     [
         (GROQ, "gpt-4o-nobody"),

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.migrate.draft import Draft
 from proxy.migrate.litellm import draft_of
+from tests.for_each import for_each
 
 
 def draft(*models: dict[str, Any], **sections: Any) -> Draft:
@@ -52,7 +53,7 @@ def test_prices_are_of_a_million_tokens() -> None:
     assert made.deployments["m"]["targets"][0]["price"] == {"input": 0.15, "output": 0.6}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "config",
     [
         {},
@@ -102,7 +103,7 @@ def keys_of(made: Draft) -> list[str | None]:
     return [made.upstreams[target["upstream"]].get("api_key") for target in targets]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keys", "variables"),
     [
         (["sk-a", "sk-b", "sk-a"], ["OPENAI_API_KEY", "OPENAI_2_API_KEY", "OPENAI_API_KEY"]),
@@ -169,7 +170,7 @@ def test_an_address_in_a_variable_that_is_not_set_is_never_the_public_one() -> N
     assert (made.upstreams, made.left_out) == ({}, 1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mode", "provider", "expected"),
     [
         ("chat", "openai", {}),
@@ -225,7 +226,7 @@ def test_a_shared_cache_needs_what_the_settings_call_so() -> None:
     assert "HEADRACE_REDIS_URL and HEADRACE_CACHE_SECRET" in made.notes[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "base_model", "output"),
     [
         ("azure/mine", "gpt-4o", 10),
@@ -236,7 +237,7 @@ def test_a_shared_cache_needs_what_the_settings_call_so() -> None:
         ("openai/mine", "nobody-s", None),
     ],
 )
-@pytest.mark.parametrize("part", ["model_info", "litellm_params"])
+@for_each("part", ["model_info", "litellm_params"])
 def test_the_price_of_a_base_model_is_that_of_its_target(
     part: str, model: str, base_model: str, output: int | None
 ) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.migrate.modes import ENDPOINTS, FORMS, PATHS, SERVED, passed_paths
 from proxy.policy.schema.deployments import PassedPathConfig
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize("provider", ["openai", "cohere"])
-@pytest.mark.parametrize("mode", PATHS)
+@for_each("provider", ["openai", "cohere"])
+@for_each("mode", PATHS)
 def test_paths_of_a_mode_are_ones_that_a_policy_may_list(mode: str, provider: str) -> None:
     listed = [PassedPathConfig.model_validate(path) for path in passed_paths(mode, provider)]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.migrate.portkey import draft_of
+from tests.for_each import for_each
 
 GPT = {"virtual_key": "openai-prod", "override_params": {"model": "gpt-4o"}}
 CLAUDE = {"provider": "@anthropic-1", "override_params": {"model": "claude-sonnet-4-5"}}
@@ -87,7 +86,7 @@ def test_accounts_of_one_provider_have_keys_of_their_own() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "config",
     [{}, {"targets": [1, None, {}]}, {"targets": [{"virtual_key": "mine"}]}, {"strategy": 1}],
 )

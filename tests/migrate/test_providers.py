@@ -9,9 +9,10 @@ from proxy.config.scalars import Name
 from proxy.dialects import DIALECTS
 from proxy.migrate.providers import PROVIDERS, variable_of
 from proxy.policy.schema.upstreams import AZURE
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize("word", PROVIDERS)
+@for_each("word", PROVIDERS)
 def test_a_provider_is_one_that_a_policy_may_name(word: str) -> None:
     provider = PROVIDERS[word]
     own = AZURE if provider.dialect == AZURE else DIALECTS[provider.dialect].provider

@@ -20,6 +20,7 @@ from tests.cache.stores import until
 from tests.cli.test_init import Served, serving
 from tests.conftest import running_proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -67,7 +68,7 @@ def readings(looks: str, settle_s: float = 0.5) -> list[str]:
     return read
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("looks", "settle_s", "read"),
     [
         ("kkkk", 0.5, "----"),

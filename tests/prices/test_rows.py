@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import date
 from decimal import Decimal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.policy import schema
 from proxy.prices.rows import Row, Rows, Table, in_force, merged, row_of, written
+from tests.for_each import for_each
 
 TODAY = date(2026, 6, 1)
 BEFORE, LATER = date(2026, 1, 1), date(2026, 9, 1)
@@ -26,7 +26,7 @@ def joined(had: Rows, has: Rows) -> Rows:
     return found["openai"]["smol"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("had", "has", "rows"),
     [
         ((Row(None, OLD),), (Row(None, OLD),), (Row(None, OLD),)),

@@ -9,11 +9,12 @@ import pytest
 from proxy.limits.kinds import KINDS
 from proxy.types.limit import MOST, Limit
 from proxy.types.windows import Calendar
+from tests.for_each import for_each
 
 DAY = Calendar("day")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "problem"),
     [
         ({"name": "per minute"}, "cannot name"),
@@ -44,7 +45,7 @@ def test_a_rate_is_kept_in_lowest_terms_so_that_nothing_is_rounded() -> None:
     assert (limit.unit_debt, limit.drain) == (60_000, 7)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("window", "amount"),
     [(60, 200_000), (86_400, 100_000_000), (2_592_000, 1_000_000_000), (60, 1_234_567)],
 )
@@ -52,6 +53,6 @@ def test_the_limits_that_people_write_can_be_counted(window: int, amount: int) -
     assert Limit("team", KINDS["tokens"], amount, window).capacity == amount
 
 
-@pytest.mark.parametrize(("share", "warn"), [(0.8, 80), (0.07, 7), (0.001, 1), (1.0, 100)])
+@for_each(("share", "warn"), [(0.8, 80), (0.07, 7), (0.001, 1), (1.0, 100)])
 def test_a_share_is_taken_as_it_was_written(share: float, warn: int) -> None:
     assert Limit("team", KINDS["requests"], 100, 60, warn_at=share).warn == warn

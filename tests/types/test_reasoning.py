@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.types.reasoning import reasons
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     "model",
     [
         "o1", "o3-mini", "o4-mini-2025-04-16", "openai/o1-preview", "gpt-5", "gpt-5.1-mini",
@@ -22,7 +21,7 @@ def test_they_are_known_by_their_names(model: str) -> None:
     assert reasons(model, {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "model",
     ["gpt-4o-mini", "gpt-5-chat-latest", "smol", "llama-3.1-8b", "deepseek-chat", "claude-sonnet-4",
      "gpt-4.1", "foo1", "gemini-2.0-flash", "mistral-small", "qwen3-non-thinking",
@@ -33,7 +32,7 @@ def test_others_do_not(model: str) -> None:
     assert not reasons(model, {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "asked"),
     [
         ({"reasoning_effort": "low"}, True),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.types.roster import ListedDeployment, Roster
+from tests.for_each import for_each
 
 ROSTER = Roster(
     keys=("batch",),
@@ -13,7 +12,7 @@ ROSTER = Roster(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("scope", "owners"),
     [
         ("", {}),

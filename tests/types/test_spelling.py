@@ -9,16 +9,17 @@ from unicodedata import combining, normalize
 import pytest
 
 from proxy.types.spelling import _FORMS_OF_ASCII, folded, squeezed
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name", ["max_tokens", "MAX_TOKENS", "maxTokens", "MaxTokens", "max-tokens", "max_token\u017f"]
 )
 def test_spellings_of_one_name_have_the_same_in_common(name: str) -> None:
     assert squeezed(name) == squeezed("max_tokens")
 
 
-@pytest.mark.parametrize("name", ["max_token", "max tokens", "max.tokens", "tokens_max"])
+@for_each("name", ["max_token", "max tokens", "max.tokens", "tokens_max"])
 def test_other_names_have_not(name: str) -> None:
     assert squeezed(name) != squeezed("max_tokens")
 

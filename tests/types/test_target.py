@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.types import Pin, Target, Upstream
+from tests.for_each import for_each
 
 
 def at(target: str, deployment: str = "support-chat") -> Pin:
@@ -17,7 +18,7 @@ def of(upstream: str, deployment: str = "support-chat") -> Pin:
     return Pin("sealed", deployment, upstream, "conv_1", by_upstream=True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other", "is_beside"),
     [
         pytest.param(at("openai/gpt"), at("openai/gpt"), True, id="a target twice"),

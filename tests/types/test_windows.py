@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.types.windows import Calendar, Unit
+from tests.for_each import for_each
 
 UNITS: list[Unit] = ["second", "minute", "hour", "day", "week", "month"]
 ZONES = ["UTC", "Europe/Berlin", "America/Santiago", "Asia/Kolkata", "Pacific/Apia"]
@@ -22,7 +23,7 @@ def ms(*when: int, zone: str = "UTC") -> int:
     return int(datetime(year, month, day, hour, minute, tzinfo=ZoneInfo(zone)).timestamp()) * 1000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("unit", "begin", "end"),
     [
         ("minute", ms(2026, 1, 15, 12, 30), ms(2026, 1, 15, 12, 31)),
@@ -90,7 +91,7 @@ def test_every_moment_lies_in_one_window_and_windows_follow_each_other(
     assert calendar.around(end)[1] == end
 
 
-@pytest.mark.parametrize("zone", ["Europe/Brelin", "", "../etc", "Europe"])
+@for_each("zone", ["Europe/Brelin", "", "../etc", "Europe"])
 def test_an_unknown_zone_is_refused(zone: str) -> None:
     with pytest.raises(ValueError, match="no time zone"):
         Calendar("day", zone)

@@ -31,6 +31,7 @@ from tests.doubles import (
     response,
     text_item,
 )
+from tests.for_each import for_each
 
 PRICED = 11_000  # 5 tokens at a micro-USD each, 3 at two
 SPENT = """policies:
@@ -415,7 +416,7 @@ async def test_the_ledger_finds_what_each_has_cost_by_its_id(
     assert sorted(cost or 0 for _, cost in found) == [0, 0, 1.1e-05]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("document", "billed"),
     [
         ({"status": "queued", "usage": {"input_tokens": 5}}, False),
@@ -449,8 +450,8 @@ class Slow:
         return first
 
 
-@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
-@pytest.mark.parametrize("others", [False, True], ids=["first", "second"])
+@for_each("twice", [False, True], ids=["once", "twice"])
+@for_each("others", [False, True], ids=["first", "second"])
 async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool, twice: bool) -> None:
     target: Any = Some(upstream=Some(name="openai"))
     attempt = Attempt(target, leg=0, span_id="s1", started=0.0)

@@ -10,6 +10,7 @@ from proxy.errors import UpstreamFinding, UpstreamNotFound, UpstreamRefused
 from proxy.types import Call, Endpoint, Pin, RequestHead, Target, Upstream
 from proxy.types.passthrough import PassedRequest
 from proxy.upstream.blame import MOST_VALUES, blame
+from tests.for_each import for_each
 
 TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-small")
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -59,7 +60,7 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
     return call({}, "passthrough", ("/v1/files/{file_id}", path))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "asked"),
     [
         pytest.param(refused(404), call(), id="a path that nobody serves"),
@@ -104,7 +105,7 @@ def test_the_model_and_the_path_are_named_by_the_policy(
     assert (found.message, found.upstream_code) == (error.message, error.upstream_code)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "asked"),
     [
         pytest.param(refused(400, "context_length_exceeded"), call(), id="a long prompt"),

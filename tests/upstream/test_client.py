@@ -26,6 +26,7 @@ from tests.doubles import (
     piece,
     stream,
 )
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 
@@ -294,7 +295,7 @@ async def test_the_time_a_portkey_client_allows_is_its_own(
     assert (response.status, said["error"]["code"]) == (408, "request_timeout")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "place"),
     [
         ("http://openai/v1/x", (("openai", 80, False), "POST /v1/x HTTP/1.1\r\n", "openai")),

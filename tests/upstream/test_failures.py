@@ -23,6 +23,7 @@ from proxy.errors import (
 )
 from proxy.upstream.failures import most_useful
 from tests.doubles import Script, ScriptedUpstream, answer
+from tests.for_each import for_each
 from tests.upstream.test_retries import ask, models, under
 
 REFUSED = UpstreamRefused("Too long.", upstream_status=400)
@@ -36,7 +37,7 @@ OPEN, BUSY = CircuitOpen(9.0), UpstreamBusy(1.0)
 FIELD = BadField("tools", "cannot be served")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("failures", "told"),
     [
         ([DOWN], DOWN),

@@ -24,6 +24,7 @@ from proxy.errors import (
 from proxy.types import Breaker, Endpoint, Target, Upstream
 from proxy.upstream.health import MAX_CALLERS, MAX_TARGETS, Health
 from proxy.upstream.wire.pool import NoPlace
+from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, rest=10.0))
 HERE, THERE = Target(UP, "here"), Target(UP, "there")
@@ -79,7 +80,7 @@ def test_an_answer_between_failures_keeps_it_closed() -> None:
     assert watched.told == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "failure",
     [
         UpstreamRefused("x", upstream_status=501),
@@ -182,7 +183,7 @@ def test_a_probe_that_takes_as_long_as_a_rest_keeps_nobody_waiting() -> None:
     assert watched.told[-1] == ("here", "closed")
 
 
-@pytest.mark.parametrize("failures", [1, 2, 3, 5])
+@for_each("failures", [1, 2, 3, 5])
 def test_what_one_caller_meets_closes_the_way_for_no_other(failures: int) -> None:
     watched = Watched()
     target = Target(replace(UP, breaker=Breaker(failures, 10.0)), "here")

@@ -14,6 +14,7 @@ from proxy.types import Secret, Upstream
 from proxy.upstream.own_secrets import conceal, concealed
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, legacy_events, stream
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
 OURS = "sk-upstream-secret"  # what ``world`` gives its upstreams
@@ -29,15 +30,15 @@ UPSTREAM = Upstream(
 PARTS = [KEY, KEY[:40], KEY[:8], KEY[10:18], KEY[-8:], KEY.lower(), KEY.upper(), OTHER[7:], OTHER]
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("around", ["{}", "You sent {}.", "({0}) and: {0}", "{}*****"])
+@for_each("part", PARTS)
+@for_each("around", ["{}", "You sent {}.", "({0}) and: {0}", "{}*****"])
 def test_parts_of_a_credential_are_stars(part: str, around: str) -> None:
     said = concealed(around.format(part), UPSTREAM)
 
     assert said == around.format("***")
 
 
-@pytest.mark.parametrize("part", PARTS)
+@for_each("part", PARTS)
 def test_a_word_of_an_error_that_holds_a_part_says_nothing(part: str) -> None:
     error = UpstreamRefused("x", upstream_status=400).worded(part, f"e_{part}_e")
     error.findings = (UpstreamFinding("input", part, True), UpstreamFinding("input", "pii", True))
@@ -48,7 +49,7 @@ def test_a_word_of_an_error_that_holds_a_part_says_nothing(part: str) -> None:
     assert [found.detector for found in error.findings] == ["pii"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "said",
     ["Your key is of sk-proj", "Support is at the desk", "context_length_exceeded", KEY[:7], ""],
 )

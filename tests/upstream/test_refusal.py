@@ -9,11 +9,12 @@ from proxy.errors import UpstreamRefused
 from proxy.types import Secret, Upstream
 from proxy.upstream.refusal import MAX_RETRY_AFTER_S, refusal, retry_after
 from proxy.words import MAX_ID, MAX_TEXT
+from tests.for_each import for_each
 
 NOW = {"date": "Sat, 31 Jan 2026 12:00:00 GMT"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("headers", "seconds"),
     [
         ({}, None),
@@ -66,7 +67,7 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
     assert len(error.param) <= MAX_ID
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "body", "in_words"),
     [
         pytest.param(404, b'{"detail": "Not Found"}', False, id="FastAPI"),

@@ -18,6 +18,7 @@ from proxy.errors import (
 )
 from proxy.types import Retry
 from proxy.upstream.retry import cause, next_delay
+from tests.for_each import for_each
 
 RETRY = Retry(times=3, on=frozenset({"connect", 429, 503}), wait=1.0, max_wait=3.0)
 
@@ -28,7 +29,7 @@ def unavailable(status: int | None, asked: float | None = None) -> UpstreamUnava
     return error
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("failure", "named"),
     [
         (unavailable(None), "connect"),
@@ -58,7 +59,7 @@ def test_the_wait_doubles_up_to_its_bound_and_is_drawn_within(tries: int, second
     assert next_delay(RETRY, unavailable(503), tries, lambda: 0.5) == seconds
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     [
         (None, unavailable(503), 1),

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.dialects.messages.checking import check_blocks
 from proxy.errors import BadField
+from tests.for_each import for_each
 
 HELLO = {"role": "user", "content": "Hello"}
 CALL = {"type": "tool_use", "id": "t1", "name": "look_up", "input": {}}
@@ -67,7 +68,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("messages", "place"), WRONG)
+@for_each(("messages", "place"), WRONG)
 def test_what_is_wrong_is_told_by_its_place(messages: list[Any], place: str) -> None:
     with pytest.raises(BadField) as refused:
         check(*messages)
@@ -83,7 +84,7 @@ def test_what_the_system_says_is_looked_at_too() -> None:
     assert refused.value.param == "system.1.text"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "messages",
     [
         [HELLO],

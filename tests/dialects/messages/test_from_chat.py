@@ -8,6 +8,7 @@ import pytest
 
 from proxy.dialects.messages.from_chat import lost_of, messages_of, tidy
 from proxy.errors import BadField
+from tests.for_each import for_each
 
 FUNCTION = {"name": "look_up", "parameters": {"type": "object"}, "description": "d"}
 TOOL = {"type": "function", "function": FUNCTION}
@@ -113,7 +114,7 @@ def wrong(*messages: Any) -> dict[str, Any]:
     return {"messages": [HELLO, *messages]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field", "more"),
     [
         ("messages.1.role", wrong({"role": "function", "content": "x"})),

@@ -7,6 +7,7 @@ import pytest
 from proxy.dialects.messages.models import check_page, models_answer
 from proxy.errors import BadField
 from proxy.types import Json, RequestHead
+from tests.for_each import for_each
 
 NAMES = list("abcdefg")
 LIST: Json = {"object": "list", "data": [{"id": name, "created": 0} for name in NAMES]}
@@ -17,8 +18,8 @@ def asked(**parameters: object) -> RequestHead:
     return RequestHead("anthropic", "models", "/v1/models", "req_1", parameters=pairs)
 
 
-@pytest.mark.parametrize("limit", range(1, 9))
-@pytest.mark.parametrize(("cursor", "end"), [("after_id", "last_id"), ("before_id", "first_id")])
+@for_each("limit", range(1, 9))
+@for_each(("cursor", "end"), [("after_id", "last_id"), ("before_id", "first_id")])
 def test_pages_have_each_model_once(limit: int, cursor: str, end: str) -> None:
     seen: list[str] = []
     more: dict[str, object] = {} if cursor == "after_id" else {"before_id": "z"}
@@ -59,7 +60,7 @@ def test_a_page_of_a_size_passes(limit: str) -> None:
     check_page(asked(limit=limit))
 
 
-@pytest.mark.parametrize("limit", ["", "0", "1001", "-1", "many", "\N{ARABIC-INDIC DIGIT THREE}"])
+@for_each("limit", ["", "0", "1001", "-1", "many", "\N{ARABIC-INDIC DIGIT THREE}"])
 def test_a_page_of_no_size_is_refused(limit: str) -> None:
     with pytest.raises(BadField) as refused:
         check_page(asked(limit=limit))

@@ -10,6 +10,7 @@ from proxy.dialects.messages.reading import EventTurn, chat_answer, chat_usage, 
 from proxy.errors import UpstreamInvalid
 from proxy.usage import read_usage
 from tests.doubles import block_events, message, message_events, text_events
+from tests.for_each import for_each
 
 PUBLISHED = [
     ({"input_tokens": 5, "output_tokens": 3}, (5, 0, 0, 3, 0)),
@@ -39,7 +40,7 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("usage", "counts"), PUBLISHED)
+@for_each(("usage", "counts"), PUBLISHED)
 def test_cached_tokens_are_never_counted_as_input(
     usage: dict[str, Any], counts: tuple[int, ...]
 ) -> None:
@@ -57,7 +58,7 @@ def test_usage_that_cannot_be_trusted_is_none(usage: dict[str, Any]) -> None:
     assert read_usage(chat_usage(usage)) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "finish"),
     [
         ("end_turn", "stop"),
@@ -101,14 +102,14 @@ def test_a_chat_hears_nothing_of_what_it_has_no_word_for() -> None:
     assert [chunk for event in [*events, *thought] for chunk in turn.feed(event)] == []
 
 
-@pytest.mark.parametrize("event", [{}, {"type": 5}, {"type": "content_block_delta"}, {"type": "x"}])
-@pytest.mark.parametrize("own", [False, True])
+@for_each("event", [{}, {"type": 5}, {"type": "content_block_delta"}, {"type": "x"}])
+@for_each("own", [False, True])
 def test_an_event_of_no_known_shape_breaks_nothing(event: dict[str, Any], own: bool) -> None:
     for chunk in EventTurn(own=own).feed(event):
         assert chunk["choices"][0]["finish_reason"] is None
 
 
-@pytest.mark.parametrize("kind", ["ping", "message_stop", "odd\nevent: error", None])
+@for_each("kind", ["ping", "message_stop", "odd\nevent: error", None])
 def test_an_event_that_is_ours_to_say_is_not_passed_on(kind: str | None) -> None:
     assert begun(own=True).feed({"type": kind, "says": "x"}) == []
 

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.dialects.messages.to_chat import chat_of
 from proxy.errors import BadField
+from tests.for_each import for_each
 
 TEXT = {"type": "text", "text": "Look."}
 DATA = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
@@ -107,7 +108,7 @@ def test_a_picture_that_a_tool_shows_follows_its_result() -> None:
     assert [message["role"] for message in chat["messages"]] == ["tool", "user"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "asked", "effort"),
     [
         ("gpt-5", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "low"),
@@ -136,7 +137,7 @@ def test_a_schema_is_one_in_both() -> None:
     assert chat["response_format"]["json_schema"]["schema"] == {"type": "object"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field", "more"),
     [
         (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.dialects.messages.tools import tool_call, tool_use
+from tests.for_each import for_each
 
 BLOCK = {"type": "tool_use", "id": "c1", "name": "look_up", "input": {"place": "Hydropolis"}}
 
@@ -22,7 +21,7 @@ def test_a_block_becomes_a_call_and_a_block_again() -> None:
     assert tool_use(call, wrapped) == BLOCK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "read"),
     [
         ("", {}),

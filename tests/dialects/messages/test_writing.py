@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from proxy.dialects.messages.reading import EventTurn, own_answer
 from proxy.dialects.messages.writing import MessageEvents, own_usage, whole
 from proxy.types import Call, Chunk, RequestHead, Untouched
 from tests.dialects.test_anthropic import STREAM, THOUGHT, accumulated, events_of
 from tests.doubles import chat, message
+from tests.for_each import for_each
 
 CALL = Call(RequestHead("anthropic", "chat", "/v1/messages", "req_1"), {})
 
@@ -68,7 +67,7 @@ def test_bytes_pass_as_they_came_while_nothing_has_changed_them() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("finish", "stop"),
     [
         ("stop", "end_turn"),
@@ -128,7 +127,7 @@ def test_a_sign_of_life_is_a_ping() -> None:
     assert json.loads(raw.splitlines()[1][6:]) == {"type": "ping"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("finish", "stop"),
     [
         ("stop", "tool_use"),

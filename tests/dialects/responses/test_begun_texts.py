@@ -6,11 +6,12 @@ import pytest
 
 from proxy.dialects.responses.begun_texts import BegunTexts
 from tests.doubles import Json
+from tests.for_each import for_each
 
 PART: Json = {"type": "output_text", "text": "It is "}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("begun", "delta", "said"),
     [
         ("It is ", "Paris", "It is Paris"),

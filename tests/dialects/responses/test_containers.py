@@ -23,6 +23,7 @@ from tests.doubles import (
     stream,
     text_item,
 )
+from tests.for_each import for_each
 
 OWN = "cntr_" + "0af1" * 12
 CITED: Json = {"type": "container_file_citation", "container_id": OWN}
@@ -52,7 +53,7 @@ def replaced(value: Any, old: str, new: str) -> Any:
     return json.loads(json.dumps(value).replace(old, new))
 
 
-@pytest.mark.parametrize(("within", "value"), [*PLACES, *((containers.in_tool, t) for t in TOOLS)])
+@for_each(("within", "value"), [*PLACES, *((containers.in_tool, t) for t in TOOLS)])
 def test_each_place_is_changed_and_told(within: containers.Within, value: Json) -> None:
     told: list[str] = []
 
@@ -65,7 +66,7 @@ def test_each_place_is_changed_and_told(within: containers.Within, value: Json) 
     assert within(value, lambda text, place: text, "x") is value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         {},

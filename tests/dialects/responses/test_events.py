@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from proxy.dialects.responses.events import ResponseEvents, error_event
 from proxy.dialects.responses.reading import ResponseTurn
 from proxy.types import Chunk, Untouched
 from tests.dialects.test_responses import accumulated, streamed
 from tests.doubles import Json, chat_events, item_events, response, response_events, text_item
+from tests.for_each import for_each
 
 ITEM = text_item("It is Paris.")
 EVENTS = response_events(item_events(0, ITEM, "It is ", "Paris."), whole=response(ITEM))
@@ -41,7 +40,7 @@ def test_events_that_nothing_has_changed_pass_as_they_came() -> None:
     ]
 
 
-@pytest.mark.parametrize("at", range(len(EVENTS)))
+@for_each("at", range(len(EVENTS)))
 def test_from_a_changed_event_on_all_are_written_and_say_the_same(at: int) -> None:
     given = [
         each.rewritten(each.data) if place == at else each

@@ -21,9 +21,10 @@ from tests.doubles import (
     stream,
     text_item,
 )
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("document", "code", "kind"),
     [
         ({"type": "error", "code": "server_error", "message": "m"}, "server_error", "server_error"),
@@ -50,7 +51,7 @@ def test_a_failure_is_an_error_by_its_code(document: Json, code: Any, kind: str)
     assert (failure["error"]["code"], failure["error"]["type"]) == (code, kind)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "document",
     [
         response(),

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.dialects.responses.from_chat import responses_of, tidy
 from proxy.errors import BadField
+from tests.for_each import for_each
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
@@ -110,7 +111,7 @@ def test_what_rules_have_set_has_its_own_name() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "place"),
     [
         ({"role": "function", "name": "f", "content": "x"}, "messages.0.role"),

@@ -30,6 +30,7 @@ from tests.doubles import (
     stream,
     text_item,
 )
+from tests.for_each import for_each
 
 IDS = ResponseIds.of(["a secret of replicas"])
 KEPT_AT = ("support-chat", "openai/gpt-4o-mini")
@@ -53,9 +54,7 @@ def reference(text: str) -> Json:
     return {"type": "item_reference", "id": text}
 
 
-@pytest.mark.parametrize(
-    "own", ["msg_1", "rs_" + "0af1" * 12, "3.x", "resp_1", "fc_A-b.c", "a_b_c"]
-)
+@for_each("own", ["msg_1", "rs_" + "0af1" * 12, "3.x", "resp_1", "fc_A-b.c", "a_b_c"])
 def test_an_id_of_an_item_shows_its_kind_and_opens_for_its_key_alone(own: str) -> None:
     sealed = IDS.seal_item(*PLACE, own)
     pin = IDS.open_item(sealed, PLACE[0])
@@ -148,7 +147,7 @@ def sent(*items: Json, caller: str = PLACE[0]) -> list[Json]:
     return made
 
 
-@pytest.mark.parametrize("text", [*FOREIGN, "é", "\ud800", " "])
+@for_each("text", [*FOREIGN, "é", "\ud800", " "])
 def test_an_id_that_nobody_sealed_for_the_key_stands_for_no_item_of_a_provider(text: str) -> None:
     own = {**CALLED, "id": IDS.seal_item(*PLACE, "fc_1")}
 
@@ -177,8 +176,8 @@ def test_an_id_of_no_characters_is_nobodys() -> None:
     assert sent(item) == [item]
 
 
-@pytest.mark.parametrize("place", [("other", KEPT_AT[1]), (KEPT_AT[0], "openai/other")])
-@pytest.mark.parametrize("with_response", [False, True])
+@for_each("place", [("other", KEPT_AT[1]), (KEPT_AT[0], "openai/other")])
+@for_each("with_response", [False, True])
 def test_all_that_a_call_leans_on_is_kept_in_one_place(
     place: tuple[str, str], with_response: bool
 ) -> None:
@@ -192,7 +191,7 @@ def test_all_that_a_call_leans_on_is_kept_in_one_place(
     assert refused.value.param == f"input.{len(items) - 1}.id"
 
 
-@pytest.mark.parametrize("text", ["", "msg_1", "msg_" + "A" * 40, "x" * 100_000, "é"])
+@for_each("text", ["", "msg_1", "msg_" + "A" * 40, "x" * 100_000, "é"])
 def test_a_reference_that_leads_nowhere_is_not_found_in_the_same_words(text: str) -> None:
     others = IDS.seal_item("search-box", *KEPT_AT, "msg_1")
     for given in (text, others):

@@ -10,6 +10,7 @@ from proxy.dialects.responses.numbering import MAX_ITEMS, EventNumbers
 from proxy.errors import UpstreamInvalid
 from tests.dialects.test_responses import CALLED
 from tests.doubles import Json, item_events, response, response_events, text_item
+from tests.for_each import for_each
 
 NUMBERS = ("output_index", "content_index", "summary_index", "sequence_number")
 OTHER: Json = {**CALLED, "id": "fc_2", "call_id": "call_2"}
@@ -90,8 +91,8 @@ RICH = response_events(
 )
 
 
-@pytest.mark.parametrize("stream", [STREAM, RICH], ids=["calls", "parts"])
-@pytest.mark.parametrize(
+@for_each("stream", [STREAM, RICH], ids=["calls", "parts"])
+@for_each(
     "left_out",
     [NUMBERS, *[(name,) for name in NUMBERS], NUMBERS[:3], ("item_id", *NUMBERS[1:])],
     ids="+".join,
@@ -117,7 +118,7 @@ def test_an_event_that_has_its_numbers_stays() -> None:
     assert [numbers.feed(event) for event in STREAM] == [None] * len(STREAM)
 
 
-@pytest.mark.parametrize("from_event", range(1, len(STREAM)))
+@for_each("from_event", range(1, len(STREAM)))
 def test_what_is_given_is_believed_for_what_follows(from_event: int) -> None:
     shifted = [{**each, "sequence_number": each["sequence_number"] + 7} for each in STREAM]
     shifted = [
@@ -191,7 +192,7 @@ def test_a_part_begins_after_the_end_of_another_also_where_no_event_says_so() ->
     assert [each["content_index"] for each in made] == [0, 0, 0, 1, 1, 1, 2]
 
 
-@pytest.mark.parametrize("odd", [None, "0", True, 1.0, []])
+@for_each("odd", [None, "0", True, 1.0, []])
 def test_what_is_no_number_is_none(odd: Any) -> None:
     [made] = numbered({**added(0, id="a"), "output_index": odd, "sequence_number": odd})
 

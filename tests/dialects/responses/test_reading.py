@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.dialects.responses.reading import ResponseTurn, chat_answer, own_answer
 from proxy.usage import read_usage
 from tests.doubles import Json, item_events, response, response_events, text_item
+from tests.for_each import for_each
 
 CALL: Json = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f"}
 CALL |= {"arguments": "{}", "status": "completed"}
@@ -41,7 +40,7 @@ def test_an_answer_for_its_own_clients_keeps_its_items_and_not_what_it_repeats()
     assert "Hide this." not in str(made)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "finish"),
     [
         ({}, "stop"),

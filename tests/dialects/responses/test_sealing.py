@@ -14,6 +14,7 @@ from proxy.errors import BadField, NotFound
 from proxy.guardrails.text.walk import answer_texts
 from proxy.types import Call, Pin, RequestHead
 from tests.doubles import Json, response, text_item
+from tests.for_each import for_each
 
 NEW, OLD = "a secret of replicas", "the secret of before"
 IDS = ResponseIds.of([NEW])
@@ -59,7 +60,7 @@ def test_no_other_character_opens(data: st.DataObject) -> None:
     assert IDS.open(SEALED[:at], PLACE[0]) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["", "resp_", "resp_1", "resp_" + "A" * 24, "resp_" + "A" * 60_000, "msg_" + SEALED[5:]]
     + [SEALED + end for end in ("=", "==", "A", "\n", " ")]
@@ -95,7 +96,7 @@ def test_an_old_secret_opens_and_seals_no_more() -> None:
     assert IDS.open(given_before, PLACE[0]) is None
 
 
-@pytest.mark.parametrize("own", ["", ".", "..", "../x", "a/b", "a b", "é", "x" * 2000, "a\n"])
+@for_each("own", ["", ".", "..", "../x", "a/b", "a b", "é", "x" * 2000, "a\n"])
 def test_what_is_no_id_of_a_provider_passes_as_it_came(own: str) -> None:
     assert IDS.seal(*PLACE, own) == own
 
@@ -165,7 +166,7 @@ def test_without_a_secret_the_setting_is_named() -> None:
     assert refused.value.param == "previous_response_id"
 
 
-@pytest.mark.parametrize("text", ["", "resp_1", SEALED[:-1], "x" * 100_000])
+@for_each("text", ["", "resp_1", SEALED[:-1], "x" * 100_000])
 def test_an_unknown_id_is_not_found(text: str) -> None:
     with pytest.raises(NotFound) as refused:
         asking(text)

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.dialects.responses.to_chat import chat_of
 from proxy.errors import BadField
+from tests.for_each import for_each
 
 CALL: dict[str, Any] = {
     "type": "function_call",
@@ -122,7 +123,7 @@ def test_thoughts_are_left_out_and_named() -> None:
     assert dropped == ("reasoning",)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "item",
     [
         {"type": "computer_call_output", "call_id": "c", "output": {}},

@@ -13,6 +13,7 @@ from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.normalize import View
 from proxy.types.guard import Detector, Finding, GuardRule, NotReady
+from tests.for_each import for_each
 from tests.guardrails.doubles import Broken, Ticks, Words, rule
 
 
@@ -67,7 +68,7 @@ def test_a_strict_rule_that_is_late_or_not_ready_may_be_asked_again(detector: De
     assert tally.error in ("deadline", "not_ready")
 
 
-@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda each: each.name)
+@for_each("dialect", DIALECTS.values(), ids=lambda each: each.name)
 def test_every_client_reads_that_another_try_may_do(dialect: Dialect) -> None:
     late = GuardUnavailable("Later.", guard="slow", kind="could_not_check")
 

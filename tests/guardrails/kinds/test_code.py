@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guardrails.kinds.code import CUES, KINDS, REACH, WORDS, Code
+from tests.for_each import for_each
 from tests.guardrails.growth import growth
 
 CODE = Code()
@@ -12,14 +13,14 @@ def found(text: str) -> list[tuple[str, str]]:
     return [(each.kind, text[each.start : each.end]) for each in CODE.find(text)]
 
 
-@pytest.mark.parametrize(("word", "kind"), [*KINDS.items(), ("brainfuck", "code"), ("", "code")])
+@for_each(("word", "kind"), [*KINDS.items(), ("brainfuck", "code"), ("", "code")])
 def test_a_fenced_block_is_found_with_its_language(word: str, kind: str) -> None:
     block = f"```{word}\norder 17\n```\n"
 
     assert found(f"Grüße:\n\n{block}\nThanks.") == [(kind, block)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "block",
     [
         "~~~ python\nx\n~~~",
@@ -51,7 +52,7 @@ def test_a_block_of_prose_is_no_code(word: str) -> None:
     assert found(f"```{word}\ndear team\n```\n\nthanks") == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "line"),
     [
         ("c", "#include <stdio.h>"),
@@ -77,7 +78,7 @@ def test_a_telling_line_is_found_without_a_fence(kind: str, line: str) -> None:
     assert [(each.kind, each.score) for each in CODE.find(text)] == [(kind, 0.6)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "Please select one order from the list and update it.",
@@ -99,7 +100,7 @@ def test_the_kinds_are_a_closed_set() -> None:
     assert CUES.keys() <= WORDS.keys()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "piece",
     ["```\n", "```python\n", "~~~", "SELECT ", "def a(", "public class ", "function (", "`"],
 )

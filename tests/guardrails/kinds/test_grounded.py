@@ -10,6 +10,7 @@ import yaml
 
 from proxy.guardrails.kinds.grounded import KINDS, LONGEST, Grounded
 from proxy.types.guard import Question
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 CONTEXT = (
@@ -21,7 +22,7 @@ FILE = Path(__file__).parents[3] / "tools" / "quality" / "grounded.yaml"
 TRIPLES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kind"),
     [
         ("Members may borrow up to 15 books.", "number"),
@@ -38,7 +39,7 @@ def test_what_the_context_does_not_bear_is_found(text: str, kind: str) -> None:
     assert [found.kind for found in GUARD.find(text)] == [kind]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "Members can borrow twelve books for four weeks.",
@@ -105,6 +106,6 @@ def test_quality_does_not_fall() -> None:
     assert alarms <= 4
 
 
-@pytest.mark.parametrize("text", ["9 books ", "Members. ", "a", "not ", "Members may "])
+@for_each("text", ["9 books ", "Members. ", "a", "not ", "Members may "])
 def test_time_grows_with_the_answer_and_no_faster(text: str) -> None:
     assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR

@@ -6,6 +6,7 @@ import pytest
 
 from proxy.guardrails.kinds.json_schema import MOST_CHARACTERS, JsonSchema
 from proxy.types.guard import Finding
+from tests.for_each import for_each
 from tests.guardrails.growth import growth
 
 ORDER: dict[str, Any] = {
@@ -16,14 +17,12 @@ ORDER: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    "text", ['{"order": 17}', ' {"note":"aa"}\n', "{}", '{"order":2,"order":3}']
-)
+@for_each("text", ['{"order": 17}', ' {"note":"aa"}\n', "{}", '{"order":2,"order":3}'])
 def test_an_answer_of_the_schema_passes(text: str) -> None:
     assert list(JsonSchema(ORDER).find(text)) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kind"),
     [
         ("", "invalid_json"),
@@ -72,7 +71,7 @@ def test_the_place_of_a_problem_is_bounded() -> None:
     assert len(where) == MOST_CHARACTERS
 
 
-@pytest.mark.parametrize(
+@for_each(
     "schema",
     [
         {"$ref": "http://schemas.example/order"},

@@ -9,6 +9,7 @@ import pytest
 
 from proxy.guardrails.kinds.keywords import Keywords, words_of
 from proxy.types.guard import Detector, Finding, GuardRule
+from tests.for_each import for_each
 from tests.guardrails.growth import grown
 
 
@@ -25,7 +26,7 @@ def test_the_lists_name_is_the_kind() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("word", "text", "places"),
     [
         ("mill", "Mill mill MILL", 3),
@@ -60,7 +61,7 @@ def test_a_regex_is_as_strict_about_case_as_it_says() -> None:
     assert len(keywords.find("Weir weir SLUICE sluices")) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "regexes", "reach"),
     [(["mill"], [], 5), (["mill"], ["a{9}"], 10), ([], ["a+"], None), (["a b"], [], 11)],
 )
@@ -70,7 +71,7 @@ def test_reach_is_that_of_the_longest(
     assert Keywords("rivals", words, regexes).reach == reach
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "regexes", "message"),
     [
         ([], [], "rivals: a list of no words"),
@@ -107,8 +108,8 @@ def test_no_word_is_shown() -> None:
     assert repr(Keywords("rivals", ["mill"])) == "Keywords('rivals')"
 
 
-@pytest.mark.parametrize("word", ["mill", "Mill Wheel", "a\tlong word", "sluice-gate"])
-@pytest.mark.parametrize("between", [" ", "\n ", "   "])
+@for_each("word", ["mill", "Mill Wheel", "a\tlong word", "sluice-gate"])
+@for_each("between", [" ", "\n ", "   "])
 def test_lines_with_one_of_a_few_words_are_looked_at(word: str, between: str) -> None:
     rule = GuardRule("words", Keywords("rivals", [word, "zebra"]))
     lines = f"the {between.join(word.split())} turns".lower().encode()
@@ -119,7 +120,7 @@ def test_lines_with_one_of_a_few_words_are_looked_at(word: str, between: str) ->
     assert not any(match(b"the mil turns") != nothing for match, nothing in rule.sieves)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "regexes"),
     [(["stra\u00dfe"], []), (["\u212aelvin"], []), (["mill"], ["weir"]), (list("abcde"), [])],
 )

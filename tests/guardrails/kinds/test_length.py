@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.kinds.length import Length, lines, tokens
 from proxy.types.guard import Finding
+from tests.for_each import for_each
 
 
 def test_a_text_within_its_bounds_passes() -> None:
@@ -11,7 +10,7 @@ def test_a_text_within_its_bounds_passes() -> None:
     assert list(Length().find("order" * 1000)) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bounds", "kind"),
     [
         (Length(characters=10), "characters"),

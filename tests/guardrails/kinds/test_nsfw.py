@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guardrails.kinds.nsfw import Nsfw
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 GUARD = Nsfw()
@@ -30,7 +31,7 @@ def test_a_child_near_a_sexual_word_is_found(text: str) -> None:
     assert kinds(text) == ["minors"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["", "Essex and Sussex", "chicken breast with mushrooms", "a child of ten plays chess", "Dick"],
 )
@@ -43,6 +44,6 @@ def test_a_threshold_is_checked() -> None:
         Nsfw(threshold=-1)
 
 
-@pytest.mark.parametrize("text", ["nude ", "nude a ", "child ", "14-year-old ", "1"])
+@for_each("text", ["nude ", "nude a ", "child ", "14-year-old ", "1"])
 def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
     assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.kinds.pii import ENTITIES, REACH, Pii
 from proxy.types.guard import Detector, Finding
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, growth
 from tests.guardrails.identifiers import NEGATIVES, positives
 
@@ -24,7 +25,7 @@ def found(pii: Detector, text: str) -> list[tuple[str, str]]:
     return [(each.kind, text[each.start : each.end]) for each in pii.find(text)]
 
 
-@pytest.mark.parametrize(("kind", "value", "text"), positives())
+@for_each(("kind", "value", "text"), positives())
 def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str) -> None:
     assert (kind, value) in found(ONE[kind], text)
     if not kind.startswith("id_"):
@@ -35,7 +36,7 @@ def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str)
 KNOWN = {"DE88 3704 0044 0532 0130 00"}
 
 
-@pytest.mark.parametrize("text", NEGATIVES)
+@for_each("text", NEGATIVES)
 def test_what_only_looks_like_one_is_none(text: str) -> None:
     assert (found(DEFAULT, text) == []) == (text not in KNOWN)
 
@@ -64,7 +65,7 @@ NUMBERS: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-@pytest.mark.parametrize("numbers", NUMBERS)
+@for_each("numbers", NUMBERS)
 def test_rows_of_numbers_are_nobodys(numbers: str) -> None:
     chance, pii = random.Random(8), Pii()
 
@@ -73,7 +74,7 @@ def test_rows_of_numbers_are_nobodys(numbers: str) -> None:
     assert len(alarms) <= 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "values"),
     [
         ("Clone git@github.example:team/app.git first.", []),
@@ -127,7 +128,7 @@ def test_places_are_those_of_the_text_as_it_was_given() -> None:
     assert found(DEFAULT, f"🌊 {card} und {phone} \ud83d") == [("card", card), ("phone", phone)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "address"),
     [
         ("<ada@mill.example>", "ada@mill.example"),
@@ -151,7 +152,7 @@ def test_no_finding_is_longer_than_the_reach() -> None:
     assert [each.end - each.start for each in ALL.find(text)] == [64 + 1 + 253]
 
 
-@pytest.mark.parametrize("entity", ["e-mail", "id_XX", "id_us", ""])
+@for_each("entity", ["e-mail", "id_XX", "id_us", ""])
 def test_an_unknown_entity_is_refused(entity: str) -> None:
     with pytest.raises(ValueError, match="is no entity"):
         Pii(["email", entity])
@@ -204,8 +205,8 @@ def test_time_grows_with_the_text(piece: str) -> None:
     assert growth(ALL.find, text, 10 << 10, most=LINEAR) < LINEAR
 
 
-@pytest.mark.parametrize("end", [r"\n", r"\r\n", r"\t"])
-@pytest.mark.parametrize(
+@for_each("end", [r"\n", r"\r\n", r"\t"])
+@for_each(
     ("kind", "value"),
     [
         ("card", "4111 1111 1111 1111"),

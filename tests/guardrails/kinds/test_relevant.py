@@ -6,6 +6,7 @@ import pytest
 
 from proxy.guardrails.kinds.relevant import Relevant
 from proxy.types.guard import Question
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 QUESTION = "How many unused days of leave can I carry into next year?"
@@ -20,7 +21,7 @@ def test_an_answer_to_something_else_is_found_as_a_whole() -> None:
     assert (found.kind, found.score) == ("irrelevant", 1.0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["You can carry over at most six unused days.", "Six.", "Sorry, I cannot tell.", ""],
 )
@@ -58,6 +59,6 @@ def test_a_threshold_is_checked() -> None:
         Relevant(threshold=1.5)
 
 
-@pytest.mark.parametrize("text", ["rice ", "a", "rice. ", "12 "])
+@for_each("text", ["rice ", "a", "rice. ", "12 "])
 def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
     assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR

@@ -14,6 +14,7 @@ import pytest
 from proxy.guardrails.kinds.secrets import LEAST_REACH, MOST_SHARED, REACH, Secrets, shared
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.key_shapes import END, KEY_SHAPES, START
+from tests.for_each import for_each
 from tests.guardrails.growth import growth
 from tests.guardrails.samples import sample
 
@@ -259,8 +260,8 @@ def test_findings_come_in_order_and_apart(secrets: Secrets) -> None:
     assert all(a.end <= b.start for a, b in itertools.pairwise(found))
 
 
-@pytest.mark.parametrize("text", [pem(lines=500), jwt(20_000)], ids=["key", "jwt"])
-@pytest.mark.parametrize("reach", [LEAST_REACH, REACH])
+@for_each("text", [pem(lines=500), jwt(20_000)], ids=["key", "jwt"])
+@for_each("reach", [LEAST_REACH, REACH])
 def test_no_finding_is_longer_than_the_reach(text: str, reach: int) -> None:
     found = Secrets(reach).find(text)
 

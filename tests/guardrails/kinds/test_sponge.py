@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.kinds.sponge import SLICE, WORD, Sponge, slices
+from tests.for_each import for_each
 from tests.guardrails.growth import growth
 
 TOP = Path(__file__).parents[3]
@@ -48,7 +49,7 @@ def test_a_run_of_one_character_is_found_at_its_place() -> None:
     assert (text[finding.start : finding.end], finding.kind) == ("a" * 500, "run")
 
 
-@pytest.mark.parametrize("text", ["", "a", "yes yes yes yes", "-" * 80, "ha " * 100, " " * 900])
+@for_each("text", ["", "a", "yes yes yes yes", "-" * 80, "ha " * 100, " " * 900])
 def test_short_texts_and_small_repetitions_pass(text: str) -> None:
     assert kinds(text) == []
 
@@ -86,6 +87,6 @@ def test_it_needs_the_whole_text() -> None:
     assert SPONGE.reach is None
 
 
-@pytest.mark.parametrize("piece", ["a", "ab", "a" * 15 + "b", "a ", "a" * 499 + " ", "order 1 "])
+@for_each("piece", ["a", "ab", "a" * 15 + "b", "a ", "a" * 499 + " ", "order 1 "])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     assert growth(SPONGE.find, lambda size: (piece * size)[:size], most=24) < 24

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guardrails.kinds.topic import Topic
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 BICYCLES = [
@@ -61,7 +62,7 @@ def test_a_finding_is_the_text_with_its_score() -> None:
     assert found.score == GUARD.likeness(text)["medicine"] >= GUARD.threshold
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keys", "message"),
     [
         ({}, "examples"),
@@ -75,6 +76,6 @@ def test_wrong_keys_are_told(keys: dict[str, dict[str, list[str]]], message: str
         Topic(**keys)  # type: ignore[arg-type]  # wrong on purpose
 
 
-@pytest.mark.parametrize("text", ["fever ", "brakes. ", "a", "12 "])
+@for_each("text", ["fever ", "brakes. ", "a", "12 "])
 def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
     assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR

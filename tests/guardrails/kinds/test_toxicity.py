@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guardrails.kinds.toxicity import KINDS, Toxicity
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 GUARD = Toxicity()
@@ -14,7 +15,7 @@ def kinds(text: str, guard: Toxicity = GUARD) -> list[str]:
     return [found.kind for found in guard.find(text)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kind"),
     [
         ("what a load of bullshit", "profanity"),
@@ -29,7 +30,7 @@ def test_what_is_meant_badly_is_found(text: str, kind: str) -> None:
     assert kinds(text) == [kind]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "How do I kill a process on Linux?",
@@ -74,6 +75,6 @@ def test_findings_keep_the_promises_of_a_detector() -> None:
     assert all(0.4 <= f.score <= 1 and f.end - f.start <= GUARD.reach for f in found)
 
 
-@pytest.mark.parametrize("text", ["fuck", "fuck ", "you are a ", "i will ", "f u c k ", "@$"])
+@for_each("text", ["fuck", "fuck ", "you are a ", "i will ", "f u c k ", "@$"])
 def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
     assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR

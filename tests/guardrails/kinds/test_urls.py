@@ -4,6 +4,7 @@ import pytest
 
 from proxy.guardrails.kinds.urls import REACH, Urls
 from proxy.guardrails.text.hosts import host, hosts
+from tests.for_each import for_each
 from tests.guardrails.growth import growth
 
 
@@ -11,7 +12,7 @@ def kinds(urls: Urls, text: str) -> list[tuple[str, str]]:
     return [(text[found.start : found.end], found.kind) for found in urls.find(text)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url",
     [
         "https://evil.example",
@@ -40,7 +41,7 @@ def test_a_denied_host_is_found_however_it_is_written(url: str) -> None:
         assert kinds(Urls(deny=["evil.example"]), before + url + after) == [(url, "denied")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "https://notevil.example",
@@ -86,7 +87,7 @@ def test_nothing_is_found_where_no_host_is_listed() -> None:
     assert kinds(Urls(), "https://evil.example") == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "written",
     ["127.0.0.1", "127.1", "0x7f.0.0.1", "2130706433", "017700000001", "[::ffff:127.0.0.1]:80"],
 )
@@ -97,7 +98,7 @@ def test_an_address_is_one_however_it_is_written(written: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("authority", "name"),
     [
         ("bücher.example", "xn--bcher-kva.example"),
@@ -120,7 +121,7 @@ def test_where_readers_differ_both_hosts_are_judged() -> None:
     assert hosts(r"https://a.example\@b.example/c") == {"a.example", "b.example"}
 
 
-@pytest.mark.parametrize("entry", ["", "*.", "https://evil.example", "a b", "evil.example/x", "*"])
+@for_each("entry", ["", "*.", "https://evil.example", "a b", "evil.example/x", "*"])
 def test_an_entry_that_is_no_host_is_refused(entry: str) -> None:
     with pytest.raises(ValueError, match="not a host"):
         Urls(deny=[entry])
@@ -139,7 +140,7 @@ def test_no_finding_is_longer_than_the_reach() -> None:
     assert len(url) == REACH
 
 
-@pytest.mark.parametrize("piece", ["https://", "http://a@", "a" * 9, "//a.", "http://a.b/", "[::"])
+@for_each("piece", ["https://", "http://a@", "a" * 9, "//a.", "http://a.b/", "[::"])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     urls = Urls(allow=["openai.example"])
 

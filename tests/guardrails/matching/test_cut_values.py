@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from proxy.guardrails.matching.cut_values import is_cut
+from tests.for_each import for_each
 
 
 def tell(kind: str, marked: str) -> bool:
@@ -17,7 +16,7 @@ def tell(kind: str, marked: str) -> bool:
     return is_cut(kind, text, start, end, [(cut, cut) for cut in cuts])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "marked"),
     [
         ("phone", "mine is <+49 30 9018|20>, thanks"),
@@ -44,7 +43,7 @@ def test_what_one_message_begins_and_another_ends_is_one_value(kind: str, marked
     assert tell(kind, marked)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "marked"),
     [
         ("phone", "<202| 5550187> items"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import re
 
-import pytest
-
 from proxy.guardrails.kinds.code import Code
 from proxy.guardrails.kinds.keywords import Keywords
 from proxy.guardrails.kinds.pii import Pii
@@ -16,6 +14,7 @@ from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.hold import Holds, Shape, Shapes
 from proxy.guardrails.matching.within_match import beginnings
 from proxy.types.hold import Hold, hold_of
+from tests.for_each import for_each
 from tests.guardrails.kinds.test_secrets import ELSEWHERE, RULES, pem
 from tests.guardrails.samples import sample
 
@@ -29,7 +28,7 @@ def open_part(hold: Hold | None, text: str, since: int = 0) -> str:
     return text[hold.begins(text, since) :]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("detector", "text", "held"),
     [
         (PII, "Members may borrow books ", ""),
@@ -104,7 +103,7 @@ def test_a_value_that_is_given_to_a_name_has_no_white_space_inside() -> None:
             assert beginnings(f"x{value}") is None, rule.kind
 
 
-@pytest.mark.parametrize("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.KEYWORD_APART))
+@for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.KEYWORD_APART))
 def test_what_a_rule_matches_has_its_keyword(kind: str) -> None:
     """Else a keyword behind the match would decide, for which a stream would have to wait."""
     rule = next(each for each in gitleaks.rules() if each.kind == kind)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.kinds.injection import LONGEST
 from proxy.guardrails.matching.injection_limits import OF_LIMITS
 from proxy.guardrails.matching.phrase_rules import PhraseRules
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 BOOK = PhraseRules(OF_LIMITS, LONGEST)
@@ -57,16 +56,16 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text"), ATTACKS)
+@for_each(("kind", "text"), ATTACKS)
 def test_a_trick_is_found_under_its_name(kind: str, text: str) -> None:
     assert kind in {found.kind for found in BOOK.find(text)}
 
 
-@pytest.mark.parametrize("text", INNOCENT)
+@for_each("text", INNOCENT)
 def test_what_only_sounds_like_it_is_left_alone(text: str) -> None:
     assert BOOK.find(text) == []
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@for_each("text", HOSTILE)
 def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
     assert ratio(BOOK.find, text * (10_000 // len(text))) < LINEAR

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.kinds.injection import LONGEST
 from proxy.guardrails.matching.injection_rules import NAMES, RULES
 from proxy.guardrails.matching.phrase_rules import PhraseRules
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 BOOK = PhraseRules(RULES, LONGEST)
@@ -118,14 +117,12 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, texts in ATTACKS.items() for text in texts]
-)
+@for_each(("name", "text"), [(name, text) for name, texts in ATTACKS.items() for text in texts])
 def test_a_trick_is_found_under_its_name(name: str, text: str) -> None:
     assert name in {found.kind for found in BOOK.find(text)}
 
 
-@pytest.mark.parametrize("text", INNOCENT)
+@for_each("text", INNOCENT)
 def test_what_only_sounds_like_it_is_left_alone(text: str) -> None:
     assert BOOK.find(text) == []
 
@@ -134,6 +131,6 @@ def test_every_rule_has_an_attack() -> None:
     assert ATTACKS.keys() == set(NAMES)
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@for_each("text", HOSTILE)
 def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
     assert ratio(BOOK.find, text * (20_000 // len(text))) < LINEAR

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.key_shapes import KEY_SHAPES, KeyShape
 from proxy.guardrails.matching.re2set import Pattern
+from tests.for_each import for_each
 from tests.guardrails.samples import sample
 
 
@@ -17,7 +16,7 @@ def test_each_kind_is_one_that_the_file_of_gitleaks_has_not() -> None:
     assert not {rule.kind for rule in gitleaks.rules()} & {*kinds}
 
 
-@pytest.mark.parametrize("shape", KEY_SHAPES, ids=lambda shape: shape.kind)
+@for_each("shape", KEY_SHAPES, ids=lambda shape: shape.kind)
 def test_a_shape_is_found_as_group_1_and_not_within_a_longer_word(shape: KeyShape) -> None:
     key, found = sample(shape.shape, random.Random(3)), Pattern(shape.pattern)
 

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.matching.match_length import longest
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "length"),
     [
         ("", 0),

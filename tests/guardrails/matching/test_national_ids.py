@@ -7,6 +7,7 @@ import re2
 
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
 from proxy.guardrails.matching.numbers import DigitRun
+from tests.for_each import for_each
 from tests.guardrails.identifiers import CALLED, VALUES
 
 EXAMPLES = [
@@ -24,7 +25,7 @@ def found(kind: str, text: str) -> list[tuple[str, float]]:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value"), [each for each in EXAMPLES if each[0] == "ssn" or each[0].startswith("id_")]
 )
 def test_an_example_of_each_country_is_found(kind: str, value: str) -> None:
@@ -35,7 +36,7 @@ def test_every_country_has_an_example() -> None:
     assert {f"id_{code}" for code in FORMS} <= {kind for kind, _ in EXAMPLES}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "text"),
     [
         ("ssn", "666-12-3456"),
@@ -52,7 +53,7 @@ def test_what_does_not_check_is_none(kind: str, text: str) -> None:
     assert found(kind, text) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "text", "score"),
     [
         ("ssn", "536904399", 0.3),

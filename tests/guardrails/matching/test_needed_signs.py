@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.matching.needed_signs import ASCII, needed_signs
 from proxy.guardrails.matching.re2set import PatternSet, Prefilter
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("patterns", "signs"),
     [
         ([r"[\pL\pN._]+@[a-z]+"], "@"),
@@ -26,7 +26,7 @@ def test_the_fewest_characters_of_which_one_is_there(patterns: list[str], signs:
     assert needed_signs(patterns) == frozenset(signs)
 
 
-@pytest.mark.parametrize("pattern", ["a*", r"\b", "(?:a|b?)", "^$"])
+@for_each("pattern", ["a*", r"\b", "(?:a|b?)", "^$"])
 def test_what_may_be_empty_needs_nothing(pattern: str) -> None:
     assert needed_signs([pattern]) == ASCII
 

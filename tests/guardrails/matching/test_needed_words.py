@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.matching.needed_words import GAP, needed
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "words"),
     [
         ("send money", {"send money"}),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from proxy.guardrails.matching.numbers import DigitRun, is_named, runs, within, words
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "parts"),
     [
         ("030 1234567", ["030 1234567"]),
@@ -56,7 +55,7 @@ def test_in_a_long_run_only_what_has_the_shape_is_found() -> None:
     assert numbers(text.strip(), 2, 6, {"345678", "12 12"}) == ["345678"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "called"),
     [
         ("Phone: 5550123", True),
@@ -73,7 +72,7 @@ def test_a_word_counts_if_it_is_near(text: str, called: bool) -> None:
     assert is_named(text, start, start + 7, words("phone 电话")) == called
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "alone", "before", "after"),
     [
         ("5550123", True, False, False),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from proxy.guardrails.matching.passages import Passages
+from tests.for_each import for_each
 from tests.guardrails.growth import growth
 
 PROMPT = """You are the assistant of the support team. Answer questions about orders and
@@ -19,7 +18,7 @@ def found(text: str, *known: str) -> list[str]:
     return [text[each.start : each.end] for each in passages.find(text)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "prompt",
     [
         PROMPT,
@@ -45,7 +44,7 @@ def test_a_part_of_it_is_found_alone() -> None:
     assert found(f"I was told to {part}, he said.") == [part]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "I can help you with questions about orders and parcels only. What is your order number?",
@@ -96,8 +95,6 @@ def test_what_stands_beyond_the_reach_changes_nothing() -> None:
     assert found("a driver " * 200 + ". " * 20 + part + "!" * 20 + " to a human" * 200) == [part]
 
 
-@pytest.mark.parametrize(
-    "piece", ["you ", "a", "you are the assistant of ", "a driver to a human "]
-)
+@for_each("piece", ["you ", "a", "you are the assistant of ", "a driver to a human "])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     assert growth(Passages([PROMPT], 12).find, lambda size: (piece * size)[:size], most=24) < 24

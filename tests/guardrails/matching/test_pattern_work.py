@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.pattern_work import MAX_STEPS, work_of
+from tests.for_each import for_each
 
 GROWING = ["a.{0,200}b", "(?:[a-z]{1,50}){1,19}x", "a[^x]{0,200}b[^x]{0,200}c", "(.{0,30}a){30}"]
 READ_ON = [
@@ -30,17 +29,17 @@ ORDINARY = [
 ]
 
 
-@pytest.mark.parametrize("pattern", GROWING)
+@for_each("pattern", GROWING)
 def test_new_states_without_end_are_much_work(pattern: str) -> None:
     assert work_of(pattern).steps > MAX_STEPS
 
 
-@pytest.mark.parametrize("pattern", READ_ON)
+@for_each("pattern", READ_ON)
 def test_reading_on_behind_each_match_is_much_work(pattern: str) -> None:
     assert work_of(pattern).steps > MAX_STEPS
 
 
-@pytest.mark.parametrize("pattern", ORDINARY)
+@for_each("pattern", ORDINARY)
 def test_what_policies_look_for_is_little_work(pattern: str) -> None:
     work = work_of(pattern)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.types.guard import Detector, Finding
+from tests.for_each import for_each
 from tests.guardrails.growth import growth
 
 
@@ -70,7 +71,7 @@ def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
     assert spans(one(r"\bmill"), "millmill mill") == ["mill", "mill"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("regex", "text", "found"),
     [
         ("art", "art, cart, artful, art", 2),
@@ -108,7 +109,7 @@ def test_a_whole_word_is_one_whose_neighbours_are_of_no_word(text: str) -> None:
     assert {each.start for each in WHOLE.find(text)} == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("regexes", "reach"),
     [([], 1), (["mill"], 5), (["mill", "a{3,9}"], 10), (["mill", "a+"], None), (["^a$"], 2)],
 )
@@ -126,7 +127,7 @@ def test_what_is_not_taken_is_refused_in_silence(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("regex", ["", "a*", "^", r"\b", "(|a)", "a?"])
+@for_each("regex", ["", "a*", "^", r"\b", "(|a)", "a?"])
 def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
     with pytest.raises(ValueError, match=r"mill: .* matches where there is nothing"):
         one(regex)
@@ -138,8 +139,8 @@ def test_a_pattern_that_is_slow_to_find_everywhere_is_refused(regex: str) -> Non
         one(regex)
 
 
-@pytest.mark.parametrize("regex", [".", r"\d", "[^@]{1,200}@", "[a-q][^u-z]{0,60}x", "(a+)+$"])
-@pytest.mark.parametrize("whole_words", [True, False])
+@for_each("regex", [".", r"\d", "[^@]{1,200}@", "[a-q][^u-z]{0,60}x", "(a+)+$"])
+@for_each("whole_words", [True, False])
 def test_a_pattern_that_finds_much_is_not(regex: str, whole_words: bool) -> None:
     one(regex, whole_words=whole_words)
 
@@ -185,7 +186,7 @@ def test_many_matches_without_bound_end_in_one() -> None:
     assert found[-1] == Finding(2000, len(text), "mill")
 
 
-@pytest.mark.parametrize("piece", ["a", "1-", "a.a@", "é", "mill"])
+@for_each("piece", ["a", "1-", "a.a@", "é", "mill"])
 def test_time_grows_with_the_text(piece: str) -> None:
     patterns = Patterns(
         [NamedPattern("a", "(?:[a-z]+[.])+mill"), NamedPattern("b", "(?:1-){3,9}x|mil+l")]

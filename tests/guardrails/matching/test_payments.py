@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.matching.numbers import DigitRun
 from proxy.guardrails.matching.payments import ACCOUNT_LENGTHS, account, cards, luhn
+from tests.for_each import for_each
 from tests.guardrails.identifiers import VALUES
 
 
@@ -15,12 +14,12 @@ def found(text: str) -> list[tuple[str, float]]:
     ]
 
 
-@pytest.mark.parametrize("number", VALUES["card"])
+@for_each("number", VALUES["card"])
 def test_cards_of_all_brands_are_found(number: str) -> None:
     assert [value for value, score in found(number) if score >= 0.5] == [number]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "number",
     [
         "4111 1111 1111 1112",  # Luhn
@@ -49,7 +48,7 @@ def test_a_card_in_a_long_run_is_found_by_its_grouping() -> None:
     assert [value for value, _ in found(text)] == ["4111 1111 1111 1111", "3782 822463 10005"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "is_card"),
     [
         ("4100 8821 4402 7275 226 405 5609 12", False),
@@ -72,7 +71,7 @@ def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
     assert [each.score for each in cards(DigitRun(text, 8, len(text)))] == [1.0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("digits", "valid"), [("79927398713", True), ("79927398710", False), ("0", True), ("18", True)]
 )
 def test_luhn(digits: str, valid: bool) -> None:
@@ -87,13 +86,13 @@ def accounts(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("number", VALUES["iban"])
+@for_each("number", VALUES["iban"])
 def test_an_account_ends_where_its_country_says(number: str) -> None:
     assert accounts(f"IBAN {number} COBADEFF XYZ") == [number]
     assert accounts(number) == [number]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "DE88 3704 0044 0532 0130 00",

@@ -6,6 +6,7 @@ import pytest
 
 from proxy.guardrails.matching.numbers import runs
 from proxy.guardrails.matching.phones import Phones
+from tests.for_each import for_each
 
 REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
 PHONES = Phones(REGIONS)
@@ -21,7 +22,7 @@ def found(text: str, phones: Phones = PHONES) -> list[tuple[str, float]]:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "number", "score"),
     [
         ("+1 212-555-0123", "+1 212-555-0123", 1.0),
@@ -47,12 +48,12 @@ def test_how_sure_a_phone_is_depends_on_its_form_and_on_what_is_said(
     assert found(text) == [(number, score)]
 
 
-@pytest.mark.parametrize("extension", ["x42", " x42", " ext. 42", "ext 1234", " extension 7"])
+@for_each("extension", ["x42", " x42", " ext. 42", "ext 1234", " extension 7"])
 def test_an_extension_belongs_to_it(extension: str) -> None:
     assert found(f"212-555-0101{extension}") == [(f"212-555-0101{extension}", 0.9)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "order 212-555-0187",
@@ -90,7 +91,7 @@ def test_a_row_of_phones_is_found_one_by_one() -> None:
     assert found(" ".join(row)) == [(number, 0.9) for number in row]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "is_phone"),
     [
         ("3864 1495 2018", True),
@@ -108,7 +109,7 @@ def test_groups_beside_another_number_are_a_row(text: str, is_phone: bool) -> No
     assert bool(found(text)) is is_phone
 
 
-@pytest.mark.parametrize("region", ["XX", "us", "", "USA"])
+@for_each("region", ["XX", "us", "", "USA"])
 def test_an_unknown_region_is_refused(region: str) -> None:
     with pytest.raises(ValueError, match="is no region"):
         Phones(["US", region])

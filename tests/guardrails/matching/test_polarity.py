@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.matching.polarity import clauses, contradiction
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "known", "kind"),
     [
         ("Dogs are not admitted.", "Dogs are admitted.", "negation"),
@@ -27,7 +26,7 @@ def test_a_contradiction_is_told_by_its_kind(answer: str, known: str, kind: str)
     assert contradiction(clauses(known), clauses(answer)) == kind
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "known"),
     [
         ("Dogs are admitted.", "Dogs are admitted on a lead."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import re2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from proxy.guardrails.kinds.injection import LONGEST
 from proxy.guardrails.matching.injection_rules import RULES
 from proxy.guardrails.matching.phrase_rules import PhraseRules
 from proxy.guardrails.matching.rarest_part import rarest_part
+from tests.for_each import for_each
 from tests.guardrails.matching.test_injection_rules import ATTACKS
 
 GAP = "(?:[a-z]+ ){0,5}?"
@@ -20,7 +20,7 @@ PLAIN = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "part"),
     [
         ("reveal", "reveal"),
@@ -84,7 +84,7 @@ def test_rules_find_the_same_where_texts_are_read_for_their_rarest_parts_first(t
         assert OPENED.may_find(text.encode())
 
 
-@pytest.mark.parametrize("text", [each for several in ATTACKS.values() for each in several])
+@for_each("text", [each for several in ATTACKS.values() for each in several])
 def test_attacks_are_found_alike(text: str) -> None:
     assert OPENED.find(text) == ALL.find(text) != []
     assert OPENED.may_find(b"Hello\n" + text.encode() + b"\nthere")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 import re2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.matching.injection_rules import RULES
 from proxy.guardrails.matching.re2set import PatternSet
 from proxy.guardrails.matching.relaxed import relaxed
+from tests.for_each import for_each
 
 LETTERS = "aB7_-. é\u0416\u4e2d\u0663\u212a\u017f{,}"
 PIECES = (
@@ -46,7 +46,7 @@ def test_where_a_pattern_matches_its_relaxed_form_does(pattern: str, text: str, 
         assert re2.compile(relaxed(pattern), options).search(text) is not None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "wide"),
     [
         (r"key[a-z]{17,600}=", r"key[a-z]{17,}="),

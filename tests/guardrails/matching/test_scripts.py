@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.matching.scripts import UNSPACED_LETTER, last_unspaced
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "since", "end", "place"),
     [
         ("河馬 is it", 0, 8, 1),

@@ -6,7 +6,6 @@ import itertools
 import random
 from collections.abc import Iterator
 
-import pytest
 import re2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +15,11 @@ from proxy.guardrails.kinds.pii import EMAIL, IP6
 from proxy.guardrails.kinds.urls import SEEN
 from proxy.guardrails.matching import gitleaks, numbers
 from proxy.guardrails.matching.within_match import LEAST, SPACES, beginnings
+from tests.for_each import for_each
 from tests.guardrails.samples import sample
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "begun", "others"),
     [
         ("blue whale", ["blue ", "a blue "], ["blu ", "blue whale ", " "]),
@@ -48,7 +48,7 @@ def test_a_beginning_is_known_where_it_ends_with_white_space(
         assert re2.search(known, text) is None, text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pattern",
     ["whale", r"\bgh_[a-z0-9]{36}(?:[^\w+=(-]|$)", r"[\s(]//\w+", EMAIL, SEEN, IP6, r"a\tb", " "],
 )
@@ -71,7 +71,7 @@ def texts(pattern: str, chance: random.Random) -> Iterator[str]:
             yield text
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=range(len(PATTERNS)))
+@for_each("pattern", PATTERNS, ids=range(len(PATTERNS)))
 def test_each_beginning_of_a_match_is_known(pattern: str) -> None:
     known = re2.compile(beginnings(pattern) or "")
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.matching import word_overlap
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 
@@ -22,7 +23,7 @@ def test_words_that_tell_nothing_are_left_out() -> None:
     assert word_overlap.stems("What would the libraries have to do?") == ["librar"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "numbers"),
     [
         ("1,250.00 and 1.250", {"1250"}),
@@ -63,6 +64,6 @@ def test_sentences_are_in_order_short_and_within_the_text(text: str) -> None:
         last = sentence.end
 
 
-@pytest.mark.parametrize("text", ["a", "a ", ". ", "A.", "1,", "\n", "it's "])
+@for_each("text", ["a", "a ", ". ", "A.", "1,", "\n", "it's "])
 def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
     assert ratio(lambda t: list(word_overlap.sentences(t)), text * (4_000 // len(text))) < LINEAR

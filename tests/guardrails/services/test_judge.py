@@ -20,6 +20,7 @@ from proxy.guardrails.services.judge import (
 )
 from proxy.guardrails.services.wire import BadAnswer, TooLong, Unsure
 from proxy.types.guard import Finding, Question
+from tests.for_each import for_each
 from tests.guardrails.elsewhere import UNASKED, Deployment, ScriptedPiece
 
 RULE = "A text must not promise a refund."
@@ -133,7 +134,7 @@ async def test_an_unsure_judge_cannot_tell() -> None:
         await judged(JUDGE, verdict("unsure", 0.1), "one")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "says",
     [
         "",

@@ -30,6 +30,7 @@ from proxy.types.guard import (
     Piece,
     Question,
 )
+from tests.for_each import for_each
 from tests.guardrails.doubles import Elsewhere, Ticks, Words, pieces, rule
 
 HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
@@ -239,9 +240,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
+@for_each("name", WRONG)
+@for_each("stream", [False, True])
+@for_each(
     ("keys", "stops"),
     [
         ({}, True),
@@ -380,8 +381,8 @@ CUT: dict[str, list[Json]] = {
 }
 
 
-@pytest.mark.parametrize("place", CUT)
-@pytest.mark.parametrize("action", ["block", "mask", "flag"])
+@for_each("place", CUT)
+@for_each("action", ["block", "mask", "flag"])
 async def test_no_cut_of_a_stream_hides_a_word_from_a_service(place: str, action: str) -> None:
     way = Elsewhere()
     chunks = [Chunk({"choices": [{"index": 0, **choice}]}) for choice in CUT[place]]

@@ -17,6 +17,7 @@ from proxy.guardrails.services.wire import (
     telling,
 )
 from tests.doubles import ScriptedUpstream, answer
+from tests.for_each import for_each
 from tests.guardrails.elsewhere import ScriptedPiece, ways
 
 
@@ -35,7 +36,7 @@ def test_an_answer_of_its_form_is_read_and_what_else_it_says_is_left() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "raw",
     [
         b"",

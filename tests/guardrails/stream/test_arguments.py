@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from proxy.guardrails.kinds import pii
 from proxy.guardrails.stream.arguments import ArgumentsWindow
 from proxy.guardrails.text.json_strings import segments, spliced
 from proxy.types.guard import GuardRule
+from tests.for_each import for_each
 from tests.guardrails.doubles import pieces, rule, tallies
 
 CUTS = st.lists(st.integers(0, 300), max_size=8)
@@ -30,7 +30,7 @@ def texts_in(arguments: str) -> list[str]:
     return [arguments[start:end] for start, end, _ in segments(arguments)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "texts"),
     [
         ('{"to": "Ann", "n": 12, "ok": true}', ["to", "Ann", "n", "12", "ok"]),
@@ -73,7 +73,7 @@ def test_any_cut_of_arguments_is_masked_the_same_and_stays_json(
     assert "secret" not in json.dumps(json.loads(whole))
 
 
-@pytest.mark.parametrize("joint", ["\n", "\t", "\r", '"', "\u2028"])
+@for_each("joint", ["\n", "\t", "\r", '"', "\u2028"])
 def test_a_finding_behind_an_escape_takes_nothing_of_it(joint: str) -> None:
     arguments = json.dumps({"note": f"Write to{joint}jane@example.com"})
     email = GuardRule("pii", pii.Pii(["email"]), "mask", cased=True)

@@ -9,12 +9,13 @@ import pytest
 from proxy.guardrails.stream.chunk_parts import finished, going_on, text_place
 from proxy.guardrails.text.walk import MemberName, Path, Text
 from proxy.types import Json
+from tests.for_each import for_each
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 CHOICE = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "spot"),
     [
         (("choices", 0, "delta", "content"), (2, ("delta", "content"))),

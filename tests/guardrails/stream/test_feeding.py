@@ -17,6 +17,7 @@ from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.weight import IN_A_SECOND, LIGHT, SHEET
 from proxy.types import Chunk, Json
 from proxy.types.guard import Finding, GuardRule
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, rule, tallies
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ async def asides(feeding: Feeding, aside: Aside, chunks: Sequence[Chunk]) -> lis
     return found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("heavy", "it"),
     [
         (False, content_chunk("a" * 900)),

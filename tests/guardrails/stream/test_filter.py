@@ -15,6 +15,7 @@ from proxy.dialects import hub
 from proxy.errors import GuardBlocked
 from proxy.guardrails.stream.filter import MOST_STREAMS, StreamFilter
 from proxy.types import Chunk, Json
+from tests.for_each import for_each
 from tests.guardrails.doubles import pieces, rule, tallies
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -179,7 +180,7 @@ def test_a_long_chunk_is_not_waited_for() -> None:
     assert [("usage" in (each.data or {})) for each in [part, *rest]] == [False, True, False]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         ("delta", "content"),

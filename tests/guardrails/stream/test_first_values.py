@@ -11,6 +11,7 @@ from proxy.guardrails.engine import Engine
 from proxy.guardrails.stream.first_values import MOST_PLACES, FirstValues, acting, says_more
 from proxy.guardrails.text.walk import Text
 from proxy.types import Chunk
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, rule, tallies
 
 
@@ -50,7 +51,7 @@ def test_the_same_again_passes_where_it_says_no_more() -> None:
     assert asked == [text("42")]
 
 
-@pytest.mark.parametrize("written", ["42", "4242", "x42", "sec ", "a secret "])
+@for_each("written", ["42", "4242", "x42", "sec ", "a secret "])
 def test_what_is_said_again_and_again_is_looked_at(written: str) -> None:
     acts = acting(tallies(rule("42424242", action="mask"), rule("secret", action="flag")), text(""))
 
@@ -73,7 +74,7 @@ def test_there_are_so_many_places_and_long_names_are_not_kept() -> None:
     assert held < 1024 * 1024
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("chunks", "verdict"),
     [
         ([{"x": "sec"}, {"x": "ret"}], "not_applicable"),

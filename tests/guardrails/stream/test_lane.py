@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.lane import Lane
 from proxy.types import Chunk, Json
 from proxy.types.guard import GuardResult, GuardRule
+from tests.for_each import for_each
 from tests.guardrails.doubles import Broken, Words, rule, tallies
 from tests.guardrails.stream.test_filter import chunk
 
@@ -102,7 +102,7 @@ def test_a_chunk_that_goes_on_as_the_last_one_is_taken_at_once() -> None:
     assert filter_of_stream.go_on(second) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         {"choices": [{"index": 0, "delta": {"content": "a"}}], "id": "c2"},

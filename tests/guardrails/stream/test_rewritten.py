@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.stream.rewritten import PlaceholderNames
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, TIMES, grown
 
 NAMES = PlaceholderNames(["CARD_1_x7f", "EMAIL_1_x7f", "EMAIL_12_x7f"])
@@ -14,7 +13,7 @@ BEGINNINGS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "found"),
     [
         ("to [EMAIL_12_x7f], EMAIL_1_x7f", [(3, 17, False), (19, 30, False)]),
@@ -30,7 +29,7 @@ def test_names_are_found_with_what_is_written_around_them(
     assert [each for each in PlaceholderNames([]).written(text, 0)] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "tail"),
     [
         ("to ", ""), ("to E", "E"), ("to e", ""), ("to EMAIL_1", "EMAIL_1"), ("EMAIL_3", ""),
@@ -44,7 +43,7 @@ def test_only_what_may_become_a_name_is_pending(text: str, tail: str) -> None:
     assert text[NAMES.pending(text, 0) :] == tail
 
 
-@pytest.mark.parametrize("bit", BEGINNINGS)
+@for_each("bit", BEGINNINGS)
 def test_a_text_of_beginnings_is_read_in_linear_time(bit: str) -> None:
     def read(text: str) -> None:
         assert [*NAMES.written(text, 0)] == []

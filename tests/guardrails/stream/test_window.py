@@ -22,6 +22,7 @@ from proxy.guardrails.text.base64_text import MOST_RUN
 from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.weight import SHEET
 from proxy.types.guard import Finding, GuardResult, GuardRule
+from tests.for_each import for_each
 from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
 from tests.guardrails.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
@@ -345,7 +346,7 @@ def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
     assert stream(closed, [half, half]) == ("", "words could_not_check")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keys", "passes"),
     [
         ({}, False),

@@ -28,6 +28,7 @@ from proxy.guardrails.stream.window import Window
 from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.guardrails.text.normalize import variants
 from proxy.types.guard import Action, GuardRule, Question, is_contextual
+from tests.for_each import for_each
 from tests.guardrails.doubles import pieces, tallies
 from tests.guardrails.identifiers import VALUES
 from tests.guardrails.kinds.test_secrets import RULES, jwt, pem
@@ -183,7 +184,7 @@ def test_any_cut_is_masked_as_the_whole_text_is(
     assert streamed(pieces(text, at_spaces(text)), rules) == expected
 
 
-@pytest.mark.parametrize("kind", sorted(RULES))
+@for_each("kind", sorted(RULES))
 def test_each_kind_of_secret_is_masked_in_prose_wherever_it_is_cut(kind: str) -> None:
     text = f"{PROSE}For {drawn(kind)} and so on. {PROSE}"
     rules = [GUARDS["secrets"], GUARDS["pii"]]
@@ -193,7 +194,7 @@ def test_each_kind_of_secret_is_masked_in_prose_wherever_it_is_cut(kind: str) ->
         assert streamed(parts, rules) == expected
 
 
-@pytest.mark.parametrize("value", IDENTIFIERS)
+@for_each("value", IDENTIFIERS)
 def test_each_identifier_is_masked_in_prose_wherever_it_is_cut(value: str) -> None:
     rules = [GUARDS["every entity"]]
     for text in (f"{PROSE}My phone is {value}, call it. {PROSE}", f"{PROSE}{value} {value}"):
@@ -239,7 +240,7 @@ def lags(names: Sequence[str], text: str, least: int = 400) -> list[int]:
     return [*out, *(len(ends) - at for at in waiting)]
 
 
-@pytest.mark.parametrize("names", SETS, ids=" ".join)
+@for_each("names", SETS, ids=" ".join)
 def test_prose_waits_for_a_few_pieces_only(names: tuple[str, ...]) -> None:
     held = lags(names, PROSE * 4)
 
@@ -248,7 +249,7 @@ def test_prose_waits_for_a_few_pieces_only(names: tuple[str, ...]) -> None:
     assert max(held) <= 16
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "text", "most"),
     [
         ("every entity", "Write to ada@mill.example before noon. ", 20),
@@ -271,8 +272,8 @@ def test_a_finding_delays_what_is_beside_it_alone(name: str, text: str, most: in
     assert max(held[before + beside + most :]) <= 16
 
 
-@pytest.mark.parametrize("size", [1, 5, 24, 400])
-@pytest.mark.parametrize("name", GUARDS)
+@for_each("size", [1, 5, 24, 400])
+@for_each("name", GUARDS)
 def test_no_more_is_kept_of_a_long_text_than_rules_look_back(name: str, size: int) -> None:
     window = Window(tallies(GUARDS[name]))
     text = PROSE * 60
@@ -282,7 +283,7 @@ def test_no_more_is_kept_of_a_long_text_than_rules_look_back(name: str, size: in
         assert len(window._text) <= 2 * window.reach + 2500
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "text"),
     [
         ("code", "```python\n" + "x = 1 \n" * 4000),

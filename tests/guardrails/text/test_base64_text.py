@@ -8,6 +8,7 @@ import pytest
 
 from proxy.guardrails.text import base64_text
 from proxy.guardrails.text.normalize import beginning
+from tests.for_each import for_each
 from tests.guardrails.text.test_normalize import spots
 
 
@@ -22,7 +23,7 @@ def test_base64_is_decoded_once_and_found_as_a_whole(text: str) -> None:
     assert base64_text.plain(base64.b64encode(run.encode()).decode()) == run
 
 
-@pytest.mark.parametrize("around", ["{}", "é {} é", "%20{}", "say:{}."])
+@for_each("around", ["{}", "é {} é", "%20{}", "say:{}."])
 def test_runs_are_found_in_any_text(around: str) -> None:
     run = base64.b64encode(b"a secret, it is").decode()
 
@@ -31,8 +32,8 @@ def test_runs_are_found_in_any_text(around: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("codec", ["utf-16", "utf-16le", "utf-16be"])
-@pytest.mark.parametrize("text", ["a secret, it is", "Geheïmnis: secret"])
+@for_each("codec", ["utf-16", "utf-16le", "utf-16be"])
+@for_each("text", ["a secret, it is", "Geheïmnis: secret"])
 def test_text_of_two_bytes_a_letter_is_text(codec: str, text: str) -> None:
     run = base64.b64encode(text.encode(codec)).decode()
 
@@ -42,8 +43,8 @@ def test_text_of_two_bytes_a_letter_is_text(codec: str, text: str) -> None:
         assert base64_text.plain(run[:size]) is not None
 
 
-@pytest.mark.parametrize("head", ["data:text/plain;base64,", "DATA:;BASE64,", "b&#97;se64,"])
-@pytest.mark.parametrize("word", ["secret", "a secret", "secrets are secret"])
+@for_each("head", ["data:text/plain;base64,", "DATA:;BASE64,", "b&#97;se64,"])
+@for_each("word", ["secret", "a secret", "secrets are secret"])
 def test_what_is_called_base64_is_decoded_however_short_it_is(head: str, word: str) -> None:
     run = base64.b64encode(word.encode()).decode()
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from unicodedata import normalize
 
-import pytest
-
 from proxy.guardrails.text.clusters import MOST, clusters, open_cluster, singles
 from proxy.guardrails.text.normalize import variants
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
 
@@ -20,7 +19,7 @@ def composed(text: str, *, bare: bool = False) -> str:
     return "".join((*parts, text[past:]))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@for_each("shape", SHAPES)
 def test_a_text_is_read_in_linear_time(shape: str) -> None:
     made = SHAPES[shape]
 
@@ -32,7 +31,7 @@ def test_every_character_is_composed_as_unicode_does() -> None:
         assert composed(each) == normalize("NFKC", each)
 
 
-@pytest.mark.parametrize("marks", [0, 1, MOST, MOST + 1, 3 * MOST])
+@for_each("marks", [0, 1, MOST, MOST + 1, 3 * MOST])
 def test_so_many_marks_are_composed_and_the_rest_stays(marks: int) -> None:
     text = "e" + "\u0315\u0316" * marks
 

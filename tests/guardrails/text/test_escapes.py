@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.text.escapes import IN_JSON, pending_escape, unescaped
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "made"),
     [
         ("&#65;&#x42;&amp;", ["A", "B", "&"]),
@@ -27,7 +26,7 @@ def test_in_json_only_its_own_escapes_are_undone() -> None:
     assert [each for _, _, each in unescaped(r"\n\/\u0041\x41&#65;", IN_JSON)] == ["\n", "/", "A"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "tail"),
     [
         ("see &", "&"), ("see &#1", "&#1"), ("see &#x4", "&#x4"), ("see &am", "&am"), ("&#65x", ""),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.guardrails.text.frame import SILENT_ANSWER, is_silent, name_in_chat
+from tests.for_each import for_each
 
 FILTER = "content_filter_results"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("level", "name", "value", "silent"),
     [
         ((), "id", "chatcmpl-1", True),
@@ -50,7 +49,7 @@ def test_each_has_its_reason() -> None:
     assert all(reason for names in SILENT_ANSWER.values() for _, reason in names.values())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "item", "path", "expected"),
     [
         ("content", {"type": "reasoning"}, ("input", 0), "reasoning"),

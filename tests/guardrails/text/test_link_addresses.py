@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.text.link_addresses import Addresses, EscapedAddresses
+from tests.for_each import for_each
 from tests.guardrails.doubles import pieces
 from tests.guardrails.growth import lines
 
@@ -88,24 +88,22 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "within"), [(t, True) for t in WITHIN] + [(t, False) for t in OUTSIDE]
-)
+@for_each(("text", "within"), [(t, True) for t in WITHIN] + [(t, False) for t in OUTSIDE])
 def test_an_address_is_told_from_text(text: str, within: bool) -> None:
     assert _read([text]).within is within
     assert _read([*text]).within is within
 
 
-@pytest.mark.parametrize("text", HIDDEN)
-@pytest.mark.parametrize("before", ["", *PROSE, "<b>", "[a](b) "])
+@for_each("text", HIDDEN)
+@for_each("before", ["", *PROSE, "<b>", "[a](b) "])
 def test_what_is_not_surely_ended_is_an_address_in_any_cut(before: str, text: str) -> None:
     text = before + text
     for size in (1, 2, 5, len(text)):
         assert _read([text[at : at + size] for at in range(0, len(text), size)]).within
 
 
-@pytest.mark.parametrize("text", [*HIDDEN, *WITHIN])
-@pytest.mark.parametrize("ascii_", [False, True])
+@for_each("text", [*HIDDEN, *WITHIN])
+@for_each("ascii_", [False, True])
 def test_within_a_json_string_it_is_one_too(text: str, ascii_: bool) -> None:
     escaped = json.dumps(text)[1:-1]
     if ascii_:
@@ -117,7 +115,7 @@ def test_within_a_json_string_it_is_one_too(text: str, ascii_: bool) -> None:
         assert addresses.within
 
 
-@pytest.mark.parametrize("text", PROSE)
+@for_each("text", PROSE)
 def test_prose_is_no_address(text: str) -> None:
     assert not _read([text]).within
     assert not _read([*text]).within
@@ -126,7 +124,7 @@ def test_prose_is_no_address(text: str) -> None:
     assert not escaped.within
 
 
-@pytest.mark.parametrize("escapes", ["\\" * 99, "\\uzzzz" * 9, "\\u00", "\\ud83d\\ude00"])
+@for_each("escapes", ["\\" * 99, "\\uzzzz" * 9, "\\u00", "\\ud83d\\ude00"])
 def test_an_odd_escape_is_kept_no_longer_than_it_may_be_cut(escapes: str) -> None:
     addresses = EscapedAddresses()
     for letter in escapes:
@@ -137,7 +135,7 @@ def test_an_odd_escape_is_kept_no_longer_than_it_may_be_cut(escapes: str) -> Non
     assert addresses.host == "good.test"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "host"),
     [
         ("see https://Good.test/a?b=", "good.test"),
@@ -199,9 +197,7 @@ def test_a_text_is_read_in_linear_time() -> None:
     assert read(400) < 3 * read(200)
 
 
-@pytest.mark.parametrize(
-    "part", ["](", "]:<", "<a ", '<a b="', "\\", "http://a", '"http:a ', "\\u"]
-)
+@for_each("part", ["](", "]:<", "<a ", '<a b="', "\\", "http://a", '"http:a ', "\\u"])
 def test_what_hides_much_is_read_in_linear_time(part: str) -> None:
     def work(size: int) -> None:
         EscapedAddresses().feed(part * size)

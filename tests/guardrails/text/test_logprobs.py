@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.guardrails.text.logprobs import beside
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("logprobs", "shown", "others"),
     [
         (None, "a", set()),

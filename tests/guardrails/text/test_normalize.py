@@ -24,6 +24,7 @@ from proxy.guardrails.text.normalize import (
     folded,
     variants,
 )
+from tests.for_each import for_each
 
 MANY = "\u0336\u0315" * 40
 ODD = st.text(
@@ -46,7 +47,7 @@ def spots(text: str, word: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("disguised", "place"),
     [
         ("a secret", "secret"),
@@ -106,7 +107,7 @@ def test_long_words_that_are_no_base64_have_one_reading(text: str) -> None:
     assert len(variants(text)) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "", "plain words, 100% of AT&T", "Straße, año, naïve", "C:\\new", "日本語", "U.S. is a b",
@@ -208,7 +209,7 @@ def _closest(text: str) -> tuple[View, View, View]:
     return _close(bare), joined[0], joined[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "encode",
     [
         lambda text: text.encode().hex(),
@@ -263,14 +264,14 @@ def test_a_run_of_base64_is_settled_once_it_has_ended(text: str, more: str) -> N
     assert all(end <= upto or start >= open_run for start, end in filter(None, ended))
 
 
-@pytest.mark.parametrize("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
+@for_each("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
 def test_a_number_has_no_other_reading(number: str) -> None:
     assert [view.cased for view in variants(number)] == [number]
     assert View.of(number).cased == number
     assert len(number) < RUN
 
 
-@pytest.mark.parametrize("sign", ["", "，", "“", "ผู", "。", "（"])
+@for_each("sign", ["", "，", "“", "ผู", "。", "（"])
 def test_three_letters_stand_apart_behind_a_sign_of_any_script(sign: str) -> None:
     """However many come after them: a text that goes on is read as it will be."""
     assert any("the" in view.cased for view in variants(f"{sign}t h e"))

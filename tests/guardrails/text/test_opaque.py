@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.guardrails.text.opaque import is_data, is_opaque, kind_of
 from proxy.types import Json
+from tests.for_each import for_each
 
 PICTURE = {"media_type": "image/png", "data": "AA"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value", "item"),
     [
         ("image_url", "https://example.com/a.png", {}),
@@ -28,7 +27,7 @@ def test_content_that_is_no_text_is_opaque(name: str, value: Any, item: Json) ->
     assert is_opaque(name, value, item)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value", "item"),
     [
         ("source", {"title": "an article"}, {"type": "text"}),

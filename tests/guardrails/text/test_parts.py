@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guardrails.text.parts import parts_of
 from proxy.guardrails.text.walk import Path
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "steps"),
     [
         (("messages", 0, "content"), 3),

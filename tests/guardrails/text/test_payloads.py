@@ -11,11 +11,12 @@ from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.payloads import CHARSETS, Payload, data_of
 from proxy.guardrails.text.walk import request_texts
 from proxy.types import Json
+from tests.for_each import for_each
 
 ENCODED = base64.b64encode(b"a text").decode()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "bare", "text"),
     [
         (f"data:text/plain;base64,{ENCODED}", False, "a text"),
@@ -35,7 +36,7 @@ def test_data_is_told_with_its_text(source: str, bare: bool, text: str | None) -
     assert data.text == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "bare"),
     [
         (ENCODED, False),
@@ -70,7 +71,7 @@ def read(source: str) -> str | None:
     return data.text
 
 
-@pytest.mark.parametrize("charset", sorted(CHARSETS))
+@for_each("charset", sorted(CHARSETS))
 def test_a_charset_of_the_set_is_read_however_it_is_written(charset: str) -> None:
     raw = "a text".encode(charset)
 
@@ -78,7 +79,7 @@ def test_a_charset_of_the_set_is_read_however_it_is_written(charset: str) -> Non
     assert read(url(raw, "application/json", charset.upper())) == "a text"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "charset",
     ["idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf-7", "utf_8", "rot13", "hex",
      "cp037", "no-such"],
@@ -110,8 +111,8 @@ PLACES: Mapping[str, Callable[[str], Json]] = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(
+@for_each("place", PLACES)
+@for_each(
     "head",
     ["text/plain", "text/plain;charset=iso-8859-1", "text/html;charset=utf-16le", "text/odd"],
 )
@@ -121,9 +122,9 @@ def test_what_is_read_as_data_is_read_as_it_is_written_too(place: str, head: str
     assert source in {text.text for text in request_texts(PLACES[place](source)).texts}
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("head", ["image/a-bomb", "text/plain;charset=a-bomb", "text/a-bomb"])
-@pytest.mark.parametrize("payload", [ENCODED, "iVBORw0KGgoAAA=="])
+@for_each("place", PLACES)
+@for_each("head", ["image/a-bomb", "text/plain;charset=a-bomb", "text/a-bomb"])
+@for_each("payload", [ENCODED, "iVBORw0KGgoAAA=="])
 def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload: str) -> None:
     source = f"data:{head};base64,{payload}"
     texts = [each.text for each in request_texts(PLACES[place](source)).texts if not each.placed]
@@ -131,7 +132,7 @@ def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload:
     assert [text for text in texts if f"data:{head};base64," in text]
 
 
-@pytest.mark.parametrize("name", ["filename", "detail", "caption", "odd"])
+@for_each("name", ["filename", "detail", "caption", "odd"])
 def test_beside_data_nothing_is_data(name: str) -> None:
     picture = "data:image/png;base64,iVBORw0KGgoAAA=="
     body: Json = {"messages": [{"content": [{"file": {name: picture, "file_data": "AAAA"}}]}]}
@@ -188,9 +189,9 @@ PARTS: Mapping[str, Callable[[Json], Json]] = {
 }
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("source", SAYS_TEXT | SAYS_NOTHING)
-@pytest.mark.parametrize(("size", "blank"), [(200, "/"), (756, "-")])
+@for_each("part", PARTS)
+@for_each("source", SAYS_TEXT | SAYS_NOTHING)
+@for_each(("size", "blank"), [(200, "/"), (756, "-")])
 def test_letters_of_base64_that_may_be_a_text_are_judged_as_written(
     part: str, source: str, size: int, blank: str
 ) -> None:
@@ -200,8 +201,8 @@ def test_letters_of_base64_that_may_be_a_text_are_judged_as_written(
     assert [each.text for each in read if each.text == text and not each.placed] == [text]
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("source", SAYS_TEXT)
+@for_each("part", PARTS)
+@for_each("source", SAYS_TEXT)
 def test_what_says_that_it_is_text_is_decoded_too(part: str, source: str) -> None:
     text = "all about the hippopotamus " * 20
     encoded = base64.b64encode(text.encode()).decode()
@@ -211,7 +212,7 @@ def test_what_says_that_it_is_text_is_decoded_too(part: str, source: str) -> Non
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "part",
     [
         {"type": "file", "file": {"file_data": "JVBERi0xLjcK" + "/8A5" * 200}},
@@ -237,9 +238,9 @@ def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() ->
     assert (written.text, written.decoded, written.placed) == (source, True, False)
 
 
-@pytest.mark.parametrize("media", ["application/json", "image/svg+xml", "text/plain"])
-@pytest.mark.parametrize("charset", ["", ";charset=us-ascii", ";charset=utf-16", ";charset=odd"])
-@pytest.mark.parametrize("codec", ["utf-8", "utf-16", "utf-16le"])
+@for_each("media", ["application/json", "image/svg+xml", "text/plain"])
+@for_each("charset", ["", ";charset=us-ascii", ";charset=utf-16", ";charset=odd"])
+@for_each("codec", ["utf-8", "utf-16", "utf-16le"])
 def test_a_text_is_read_whatever_its_charset_is_called(
     media: str, charset: str, codec: str
 ) -> None:
@@ -250,7 +251,7 @@ def test_a_text_is_read_whatever_its_charset_is_called(
     assert [text for text in read if "héron" in text]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "raw", "again"),
     [
         ("iso-8859-1", b"h\xe9ron", b"th\xe9"),

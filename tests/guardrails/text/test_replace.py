@@ -8,13 +8,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import MemberName, answer_texts, request_texts
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, rule
 from tests.guardrails.growth import lines
 
@@ -122,8 +122,8 @@ PLACES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(
+@for_each("place", PLACES)
+@for_each(
     ("source", "masked"),
     [
         (

@@ -15,6 +15,7 @@ from proxy.guardrails.text.usual import MOST, usual_answer, usual_request
 from proxy.guardrails.text.walk import KNOWN, REQUEST, Text, Texts, answer_texts, request_texts
 from proxy.guardrails.whole.joined_parts import joined_parts
 from proxy.types import Json
+from tests.for_each import for_each
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 CHOICE = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
@@ -182,7 +183,7 @@ def test_the_text_of_a_usual_chunk_is_known_without_a_walk(data: Json, text: str
     assert [each.text for each in found.texts] == ([] if text is None else [text])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         {**HEAD, "choices": [CHOICE, CHOICE]},

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.dialects.fields import Field
 from proxy.errors import BadField
@@ -30,6 +28,7 @@ from proxy.guardrails.text.walk import (
     request_texts,
     request_walk,
 )
+from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, TIMES, grown, lines
 
 MARK = "forbidden"
@@ -105,7 +104,7 @@ def seen(body: dict[str, Any]) -> bool:
     return any(MARK in text.text for text in request_texts(body).texts)
 
 
-@pytest.mark.parametrize(("dialect", "endpoint", "name"), [each[:3] for each in fields()])
+@for_each(("dialect", "endpoint", "name"), [each[:3] for each in fields()])
 def test_every_field_that_may_carry_text_is_looked_at(
     dialect: str, endpoint: str, name: str
 ) -> None:
@@ -135,7 +134,7 @@ def test_every_field_of_a_dialect_is_covered_or_has_a_reason() -> None:
     assert untold == set()
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@for_each("shape", SHAPES, ids=str)
 def test_a_field_that_no_table_knows_is_looked_at(shape: Any) -> None:
     assert seen({"model": "m", "unknown_to_all": shape})
     assert seen({"model": "m", "outer": {"inner": [shape]}})
@@ -179,7 +178,7 @@ def test_every_kind_is_of_the_closed_set() -> None:
     assert {*REQUEST.values(), *NESTED.values()} <= KINDS
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "opaque"),
     [
         ({"prompt": [1, 2]}, Opaque(("prompt",), "tokens")),
@@ -226,7 +225,7 @@ def test_what_cannot_be_read_is_reported(body: dict[str, Any], opaque: Opaque) -
     assert opaque in request_texts(body).opaque
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         {"stop_token_ids": [1, 2]},
@@ -263,8 +262,8 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("source", [*NOT_DATA, *TEXTS])
-@pytest.mark.parametrize(
+@for_each("source", [*NOT_DATA, *TEXTS])
+@for_each(
     "place",
     [
         lambda source: {"messages": [{"role": "user", "content": source}]},
@@ -283,8 +282,8 @@ def test_only_what_is_data_to_its_end_and_no_text_is_not_read(
     assert seen(place(source))
 
 
-@pytest.mark.parametrize("source", [*NOT_DATA, url("image/png", PICTURE + MARK.encode())])
-@pytest.mark.parametrize(
+@for_each("source", [*NOT_DATA, url("image/png", PICTURE + MARK.encode())])
+@for_each(
     "message",
     [
         lambda source: {"content": source},
@@ -300,7 +299,7 @@ def test_of_an_answer_nothing_is_skipped(
     assert source in {text.text for text in texts}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         {"choices": [{"message": {"tool_calls": [{"function": {"arguments": {"id": MARK}}}]}}]},
@@ -403,7 +402,7 @@ ANSWERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("answer", ANSWERS, ids=str)
+@for_each("answer", ANSWERS, ids=str)
 def test_every_text_of_an_answer_is_looked_at(answer: dict[str, Any]) -> None:
     texts = answer_texts({"id": "1", "model": "m", "usage": {"total_tokens": 3}, **answer}).texts
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.text.one_reading import has_one_reading
 from proxy.guardrails.text.within_words import line_ends, open_within, within_words
+from tests.for_each import for_each
 
 ODD = st.lists(
     st.sampled_from(
@@ -31,7 +31,7 @@ def dropped(text: str) -> list[str]:
     return [text[start:end] for start, end, _ in within_words(text)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "within"),
     [
         ("a**b**c", ["**", "**"]),
@@ -57,7 +57,7 @@ def test_of_a_hyphen_the_end_of_the_line_alone_is_dropped_too() -> None:
     assert [*line_ends("a**b-\nc")] == [(1, 3, ""), (5, 6, "")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "tail"),
     [
         ("word", ""), ("word ", ""), ("word*", "*"), ("word**.", "**."), ("word <b", ""),

@@ -27,6 +27,7 @@ from proxy.types.guard import (
     GuardRule,
     StageRules,
 )
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks
 
 PATTERNS = [r"^rhino$", r"\Ahippo\z", r"(?-m)^emu", r"zebra(?:[^a-z]|$)", r"(?s)a.\z", r"\Qa.b\E$"]
@@ -114,7 +115,7 @@ def test_a_rule_that_may_find_nothing_in_lines_finds_nothing_in_a_text(texts: li
             assert all(not finds(rule, text) for text in shown)
 
 
-@pytest.mark.parametrize("edge", [*PIECES, "ab"])
+@for_each("edge", [*PIECES, "ab"])
 def test_the_edges_of_a_text_are_seen_between_others(edge: str) -> None:
     results = glance(RULES, read("Hi", edge, "there"), ABOVE, Ticks())
 
@@ -158,7 +159,7 @@ def test_what_is_long_or_cannot_be_written_is_looked_at(text: str) -> None:
     assert glance(RULES[:1], read(text), ABOVE, Ticks()) == [None]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "\u201cQuoted\u201d \u2013 it\u2019s \u20ac5, in Z\u00fcrich\u2026",
@@ -175,7 +176,7 @@ def test_what_reads_in_several_ways_passes_where_none_of_them_says_anything(text
     assert (result.verdict, result.bytes, result.fields) == ("passed", len(text.encode()), 1)
 
 
-@pytest.mark.parametrize("text", ["g\u200bnu", "\uff47nu", "%67nu", "g n u", "&#103;nu"])
+@for_each("text", ["g\u200bnu", "\uff47nu", "%67nu", "g n u", "&#103;nu"])
 def test_a_rule_looks_where_one_of_the_readings_may_hit(text: str) -> None:
     assert glance(RULES[:1], read(f"\u201c{text}\u201d"), ABOVE, Ticks()) == [None]
 

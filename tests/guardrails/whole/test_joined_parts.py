@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from proxy.guardrails.text.walk import request_texts
 from proxy.guardrails.whole.joined_parts import MOST, joined_parts
 from proxy.guardrails.whole.sheets import RuleLook, sheets
 from proxy.types.guard import Finding, GuardRule
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, pieces, rule
 from tests.guardrails.growth import lines
 from tests.guardrails.stream.test_window import CUTS, RULES, TEXT
@@ -54,7 +54,7 @@ async def test_a_word_that_is_cut_across_parts_is_found_once() -> None:
     assert [result.findings for result in looked.results] == [{"word": 1}, {"word": 1}]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "put",
     [
         lambda parts: {"system": parts},
@@ -90,7 +90,7 @@ async def test_what_is_in_one_part_is_not_counted_again() -> None:
     assert looked.results[0].fields == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parts", "masked"),
     [
         (("see the ", "secret"), ("see the ", "[WORD]")),
@@ -168,7 +168,7 @@ def test_parts_show_what_they_show_together_and_what_each_does(
         assert shown == {at for _, at in together} | {starts[number] + at for number, at in alone}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "asked",
     [
         {"prompt": ["the se", "cret"]},

@@ -25,6 +25,7 @@ from proxy.guardrails.whole.seams import BETWEEN, WINDOW, seams
 from proxy.guardrails.whole.sheets import RuleLook, sheets
 from proxy.types.cuttable import is_cuttable
 from proxy.types.guard import Finding, GuardRule
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, pieces, rule
 from tests.guardrails.growth import LINEAR, grown, lines
 from tests.guardrails.stream.test_window import CUTS, RULES, TEXT
@@ -58,7 +59,7 @@ async def shown(asked: dict[str, Any], *rules: GuardRule) -> list[Any]:
     return [message["content"] for message in replaced(asked, looked.changes)["messages"]]
 
 
-@pytest.mark.parametrize("at", range(1, len(KEY)))
+@for_each("at", range(1, len(KEY)))
 async def test_a_key_is_found_wherever_it_is_cut_and_masked_in_both(at: int) -> None:
     asked = body(f"the key is {KEY[:at]}", f"{KEY[at:]} as I said")
 
@@ -69,8 +70,8 @@ async def test_a_key_is_found_wherever_it_is_cut_and_masked_in_both(at: int) -> 
     assert not any(KEY[i : i + 4] in first + second for i in range(len(KEY) - 4))
 
 
-@pytest.mark.parametrize("role", ["user", "assistant", "tool", "system"])
-@pytest.mark.parametrize("messages", [("4111 1111", "1111 1111"), ("4111 1111 11", "11 1111")])
+@for_each("role", ["user", "assistant", "tool", "system"])
+@for_each("messages", [("4111 1111", "1111 1111"), ("4111 1111 11", "11 1111")])
 async def test_a_card_is_found_with_and_without_a_space_at_the_seam(
     messages: tuple[str, str], role: str
 ) -> None:
@@ -108,7 +109,7 @@ async def test_parts_of_messages_are_cut_as_well() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "asked",
     [
         {
@@ -177,7 +178,7 @@ async def test_a_finding_goes_on_where_a_digit_does(
     assert tuple(await shown(body(*messages), words)) == masked
 
 
-@pytest.mark.parametrize(
+@for_each(
     "messages",
     [
         ("Order 12", "ada@example.com is hers"),
@@ -195,7 +196,7 @@ async def test_two_values_beside_each_other_stay_two(messages: tuple[str, str]) 
     assert await shown(body(*messages), everybody) == alone
 
 
-@pytest.mark.parametrize("at", range(1, len("+49 30 901820")))
+@for_each("at", range(1, len("+49 30 901820")))
 async def test_a_phone_is_found_wherever_it_is_cut(at: int) -> None:
     phone = "+49 30 901820"
     everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
@@ -310,7 +311,7 @@ def test_a_long_talk_is_read_again_at_its_seams_alone() -> None:
     assert again == 9 * 2 * WINDOW  # what ends in white space is read once
 
 
-@pytest.mark.parametrize("size", [1, 300, 511, 600])
+@for_each("size", [1, 300, 511, 600])
 def test_each_character_is_read_again_twice_at_most(size: int) -> None:
     talk = request_texts(body(*["x" * size] * 700)).texts
     rows = [*seams(talk)]

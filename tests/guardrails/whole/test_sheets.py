@@ -20,6 +20,7 @@ from proxy.guardrails.text.weight import SHEET
 from proxy.guardrails.whole.sheets import RuleLook, TextViews, sheets
 from proxy.types.guard import GuardRule
 from tests.adversary.shapes import SHAPES, text
+from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, rule
 from tests.guardrails.stream.test_window import RULES, RUN, TEXT
 from tools.hidden import credentials, detector
@@ -80,8 +81,8 @@ def test_pieces_show_what_the_whole_shows(
             assert look.tally.bytes == len(written.encode("utf-8", "surrogatepass"))
 
 
-@pytest.mark.parametrize("one", OWN, ids=lambda one: one.name)
-@pytest.mark.parametrize("shift", range(0, 400, 37))
+@for_each("one", OWN, ids=lambda one: one.name)
+@for_each("shift", range(0, 400, 37))
 def test_every_guard_finds_the_same_across_the_edges_of_pieces(one: GuardRule, shift: int) -> None:
     written = "-" * shift + (SAYS + "and so on, as one says. " * 30) * 8
 

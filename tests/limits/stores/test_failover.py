@@ -23,6 +23,7 @@ from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.windows import Calendar
+from tests.for_each import for_each
 from tests.limits.conftest import shared
 from tests.limits.world import MONTH, PLACES, REQUESTS, claims
 from tests.servers import Cluster, Server, eventually
@@ -395,7 +396,7 @@ class Flaky:
         return ask
 
 
-@pytest.mark.parametrize("what", ["bill_once", "charge", "read", "renew"])
+@for_each("what", ["bill_once", "charge", "read", "renew"])
 async def test_whatever_it_answers_it_is_there(what: str) -> None:
     told: list[str] = []
     alone = LocalFallback(time.monotonic, time.time, 1)

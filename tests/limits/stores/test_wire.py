@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
-
 from proxy.limits.stores import wire
 from proxy.limits.stores.wire import Wire
+from tests.for_each import for_each
 from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims
 
 
-@pytest.mark.parametrize("scope", ["key:support-widget", "", "user:}", "user:{x}", "user:{}"])
+@for_each("scope", ["key:support-widget", "", "user:}", "user:{x}", "user:{}"])
 def test_all_keys_have_one_hash_tag(scope: str) -> None:
     asked = claims((REQUESTS, 1), (PLACES, 1), scope=scope)
 

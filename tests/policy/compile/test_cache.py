@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from proxy.policy.compile.cache import kept
 from proxy.policy.decide import decide
@@ -16,6 +15,7 @@ from proxy.policy.store import read_folder
 from proxy.types import CacheRule, Semantic
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
 POLICIES = """\
@@ -31,7 +31,7 @@ deployments:
 """.replace("AAAA", "0" * 64)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "rule"),
     [
         ({}, None),

@@ -14,6 +14,7 @@ from proxy.policy.decide.routes import Candidates
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead, Secret, Target, Upstream
+from tests.for_each import for_each
 from tests.policy.deciding import decide
 
 UP = Upstream("openai", "openai", "http://127.0.0.1:9")
@@ -41,7 +42,7 @@ def test_without_weights_the_first_is_tried_alone() -> None:
     assert Candidates((A, B)).fixed == (A,)
 
 
-@pytest.mark.parametrize(("drawn", "order"), [(0, (A, B)), (8, (A, B)), (9, (B, A)), (10, (A, B))])
+@for_each(("drawn", "order"), [(0, (A, B)), (8, (A, B)), (9, (B, A)), (10, (A, B))])
 def test_a_draw_decides_by_weight_and_the_others_follow(
     drawn: int, order: tuple[Target, ...]
 ) -> None:

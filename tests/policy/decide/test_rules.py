@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from proxy.dialects.bounds import BOUNDS
 from proxy.dialects.parameters import apply_parameters
 from proxy.policy.decide.conditions import (
@@ -32,6 +30,7 @@ from proxy.policy.decide.rules import (
     evaluate,
 )
 from proxy.types import Changes, Endpoint, Refusal, Target, Upstream
+from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 HERE, THERE = (
@@ -76,7 +75,7 @@ def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
     assert effects.changes.set == {"temperature": 0.1, "n": 1}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "values",
     [
         [{"max_tokens": 5}, {"max_completion_tokens": 9}, {"max_tokens": 7}],
@@ -84,7 +83,7 @@ def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
         [{"n": 2}, {"max_tokens": 5}, {"max_completion_tokens": 9}, {"n": 1, "max_tokens": 3}],
     ],
 )
-@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+@for_each("endpoint", ["chat", "completions"])
 def test_of_all_names_of_a_bound_the_earliest_that_is_set_wins(
     values: list[dict[str, int]], endpoint: Endpoint
 ) -> None:
@@ -95,7 +94,7 @@ def test_of_all_names_of_a_bound_the_earliest_that_is_set_wins(
     assert {body[name] for name in BOUNDS if name in body} == {5}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "fallback", "by"),
     [
         ([{"routes": HERE}, {"fallback": SPARE}], None, None),
@@ -188,7 +187,7 @@ BETA = OfTag("beta", OneOf(frozenset({"true"})))
 NOBODYS = OfTag("env", OneOf(frozenset({"prod"})))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("condition", "fixed"),
     [
         (ALWAYS, True),

@@ -34,6 +34,7 @@ from proxy.policy.store import read_folder
 from proxy.policy.watch import Look, look_at_secrets, renewing
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
+from tests.for_each import for_each
 from tests.servers import eventually
 
 AZURE = "azure:https://cognitiveservices.azure.com/.default"
@@ -200,7 +201,7 @@ def test_what_nobody_refers_to_any_more_is_forgotten() -> None:
     assert cloud.given == 1
 
 
-@pytest.mark.parametrize("ref", ["${KEY}", "file:/run/key", "azure:", "oidc:x"])
+@for_each("ref", ["${KEY}", "file:/run/key", "azure:", "oidc:x"])
 def test_other_references_are_none_of_a_token(ref: str) -> None:
     assert not is_token(ref)
 

@@ -19,6 +19,7 @@ from proxy.policy.review.editor import json_schema, schema_of
 from proxy.policy.schema import Section
 from proxy.policytest.cases import Suite
 from tests.conftest import world
+from tests.for_each import for_each
 
 TOP = Path(__file__).parents[3]
 SHIPPED = sorted((TOP / "policies").rglob("*.yaml"))
@@ -61,7 +62,7 @@ def test_the_committed_schema_is_what_the_command_prints() -> None:
     assert json.loads((TOP / "policies" / "schema.json").read_text()) == json_schema()
 
 
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
+@for_each("file", SHIPPED, ids=lambda file: file.name)
 def test_shipped_files_fit_and_name_their_schema(file: Path) -> None:
     of_tests = file.parent.name == "tests"
     (OF_TESTS if of_tests else SCHEMA).validate(plain(file))
@@ -79,7 +80,7 @@ def test_what_loads_fits(text: str, tmp_path: Path) -> None:
     (OF_TESTS if of_tests else SCHEMA).validate(plain(tmp_path / "p.yaml"))
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@for_each("name", SHAPES)
 def test_a_wrong_shape_does_not_fit(name: str) -> None:
     assert not SCHEMA.is_valid(plain(Path(__file__).parents[1].joinpath("wrong") / f"{name}.yaml"))
 

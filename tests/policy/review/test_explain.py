@@ -17,6 +17,7 @@ from proxy.policy.review.explain import explain
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.policy.review.sample_call import example, path_of, suppose
 from proxy.policy.store import read_folder
+from tests.for_each import for_each
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 POLICIES = """\
@@ -466,7 +467,7 @@ def test_a_call_that_nothing_is_said_of_is_not_guessed(folder: Path) -> None:
     assert "say REQUEST_FILE or --deployment; widget may use " in text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "path"),
     [
         ({"prompt": "Hi"}, "/v1/completions"),

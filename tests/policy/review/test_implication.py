@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from proxy.policy.decide.conditions import ALWAYS, Condition, Facts
 from proxy.policy.review.implication import covers
 from proxy.policy.schema import When
 from proxy.policytest.cases import A_MONDAY
+from tests.for_each import for_each
 from tests.policy.test_properties import WHEN
 
 
@@ -58,7 +58,7 @@ def condition(said: dict[str, Any]) -> Condition:
     return RuleCompiler(Around()).condition((), When.model_validate(said))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wide", "narrow", "proven"),
     [
         ({"key": "a"}, {"key": "a"}, True),

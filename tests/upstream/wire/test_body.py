@@ -7,6 +7,7 @@ import pytest
 from proxy.errors import UpstreamInvalid
 from proxy.upstream.wire.body import Chunked, FixedLength, UntilClose
 from proxy.upstream.wire.head import MAX_LINE_BYTES
+from tests.for_each import for_each
 
 WRONG = {
     "no number": b"zz\r\n",
@@ -32,7 +33,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", [pytest.param(v, id=k) for k, v in WRONG.items()])
+@for_each("wrong", [pytest.param(v, id=k) for k, v in WRONG.items()])
 def test_a_wrong_chunk_ends_the_body_but_not_what_came_before_it(wrong: bytes) -> None:
     body, pieces = Chunked(), list[bytes]()
 

@@ -20,6 +20,7 @@ from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, Trust, trusted
 from proxy.upstream.wire.names import Names
 from tests.doubles import TRUST, ScriptedUpstream, answer
+from tests.for_each import for_each
 from tests.upstream.wire.test_names import Book
 
 TIMEOUTS = Timeouts(connect=2, first_byte=2, idle=2, total=5)
@@ -87,7 +88,7 @@ def black_hole(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
                 each.close()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("timeouts", "phase"),
     [(Timeouts(connect=0.1), "connect"), (Timeouts(connect=5, total=0.1), "total")],
     ids=["connect", "total"],

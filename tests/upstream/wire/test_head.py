@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.errors import UpstreamInvalid
 from proxy.upstream.wire.head import MAX_FIELDS, MAX_LINE_BYTES, read_fields, read_head
+from tests.for_each import for_each
 
 
 def written(*fields: str, line: str = "HTTP/1.1 200 OK") -> bytes:
@@ -58,7 +59,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("raw", [pytest.param(v, id=k) for k, v in WRONG.items()])
+@for_each("raw", [pytest.param(v, id=k) for k, v in WRONG.items()])
 def test_what_could_be_read_in_two_ways_is_refused(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
         read_head(raw)
@@ -89,7 +90,7 @@ FRAMINGS = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "line", "length", "chunked", "keeps"),
     [pytest.param(*v, id=k) for k, v in FRAMINGS.items()],
 )

@@ -17,6 +17,7 @@ from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.names import MAX_LOOKUPS, NAMES_KEPT_S, Found, Names, Resolver
 from tests.doubles import TRUST, ScriptedUpstream, answer
+from tests.for_each import for_each
 
 AWAY = socket.gaierror(socket.EAI_AGAIN, "no answer")
 UNKNOWN = socket.gaierror(socket.EAI_NONAME, "no such name")
@@ -84,7 +85,7 @@ async def test_who_comes_just_when_a_lookup_has_failed_is_told_so() -> None:
             await asked
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@for_each("host", ["127.0.0.1", "::1"])
 async def test_an_address_is_not_looked_up(host: str) -> None:
     book = Book()
 

@@ -17,6 +17,7 @@ from proxy.upstream.wire.dialing import Dialer, Origin, Trust
 from proxy.upstream.wire.names import Names, Resolver
 from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, NoPlace, Pool
 from tests.doubles import TRUST, Asked, ScriptedUpstream, Wire, hang, piece, scripted_upstream
+from tests.for_each import for_each
 from tests.upstream.test_client import stall
 from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask, sends
 
@@ -144,7 +145,7 @@ async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUps
     pool.close()
 
 
-@pytest.mark.parametrize("late", [OK, b""], ids=["an answer to nothing", "the end"])
+@for_each("late", [OK, b""], ids=["an answer to nothing", "the end"])
 async def test_what_the_loop_has_not_read_yet_ends_a_connection_at_rest_too(late: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         pool = pool_of(5)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from proxy.errors import UpstreamInvalid
 from proxy.upstream.wire.head import MAX_HEAD_BYTES
 from proxy.upstream.wire.response import MAX_INTERIM, Response
+from tests.for_each import for_each
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
@@ -103,7 +104,7 @@ def test_a_response_that_is_broken_off_is_not_whole(raw: bytes, at: int) -> None
     assert read([raw[:kept]]).whole is (until_the_end and kept >= end)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "raw",
     [
         b"\x16\x03\x01",

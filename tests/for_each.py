@@ -1,0 +1,119 @@
+"""Runs a test for every case of a table within one pytest item, and names each case that failed.
+
+pytest takes about 3 ms of CPU to collect, schedule and report an item, more than most cases run.
+Use ``for_each`` for cases that need no fixture of their own. Use ``pytest.mark.parametrize`` where
+each case starts servers: workers share such cases, and each has its own timeout.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from itertools import repeat
+from typing import Any
+
+import pytest
+
+Test = Callable[..., Any]
+Ids = Iterable[object] | Callable[[Any], object] | None
+FAILURES = (Exception, pytest.fail.Exception, pytest.skip.Exception)
+"""What ends one case. A skipped case counts as failed: nobody would see that it never runs."""
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    arguments: dict[str, Any]
+    name: object
+
+    def __str__(self) -> str:
+        if self.name is not None and not callable(self.name):
+            return str(self.name)
+        write = self.name or _short.repr
+        return "-".join(str(write(value)) for value in self.arguments.values())
+
+
+class _Failures:
+    def __init__(self) -> None:
+        self._errors: list[BaseException] = []
+        self._names: list[str] = []
+
+    @contextmanager
+    def of(self, case: _Case) -> Iterator[None]:
+        """Collect what ``case`` raises."""
+        try:
+            yield
+        except FAILURES as error:
+            error.add_note(f"case: {case}")
+            self._errors.append(error)
+            self._names.append(str(case))
+
+    def report(self, count: int) -> None:
+        """Raise all collected errors as a group, with the names of their cases."""
+        if self._errors:
+            message = f"{len(self._errors)} of {count} cases failed: {', '.join(self._names)}"
+            raise BaseExceptionGroup(message, self._errors)
+
+
+def for_each(
+    names: str | Sequence[str], cases: Iterable[Any], ids: Ids = None
+) -> Callable[[Test], Test]:
+    """Run the test once per case, with the arguments of ``pytest.mark.parametrize``.
+
+    Fixtures are shared by all cases. All cases run, even if one fails.
+    """
+    arguments = re.findall(r"\w+", names) if isinstance(names, str) else names
+    table = list(_cases(arguments, cases, ids))
+    if not table:
+        raise ValueError(f"no case for {names}")
+
+    def decorate(test: Test) -> Test:
+        run = _async_run(test, table) if inspect.iscoroutinefunction(test) else _run(test, table)
+        signature = inspect.signature(test)
+        fixtures = [each for each in signature.parameters.values() if each.name not in arguments]
+        run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _cases(names: Sequence[str], cases: Iterable[Any], ids: Ids) -> Iterator[_Case]:
+    given = repeat(ids) if callable(ids) or ids is None else ids
+    for case, default in zip(cases, given, strict=given is ids):
+        name, values = default, (case,) if len(names) == 1 else case
+        if isinstance(case, pytest.ParameterSet):
+            if case.marks:
+                raise ValueError(f"a case has no marks of its own: {case}")
+            name, values = case.id or default, case.values
+        yield _Case(dict(zip(names, values, strict=True)), name)
+
+
+def _run(test: Test, table: Sequence[_Case]) -> Test:
+    @wraps(test)
+    def run(**fixtures: Any) -> None:
+        failures = _Failures()
+        for case in table:
+            with failures.of(case):
+                test(**fixtures, **case.arguments)
+        failures.report(len(table))
+
+    return run
+
+
+def _async_run(test: Test, table: Sequence[_Case]) -> Test:
+    @wraps(test)
+    async def run(**fixtures: Any) -> None:
+        failures = _Failures()
+        for case in table:
+            with failures.of(case):
+                await test(**fixtures, **case.arguments)
+        failures.report(len(table))
+
+    return run
