@@ -40,6 +40,11 @@ def ascii_word(text: str, most: int = MAX_WORD) -> Word:
     return Word("".join(c if c.isascii() else "?" for c in word(text, most)))
 
 
+def quoted(text: str) -> str:
+    """Return a name in double quotes, as it stands in a message."""
+    return f'"{word(text, MAX_NAME)}"'
+
+
 def word_of(value: object, most: int = MAX_WORD) -> Word | None:
     """Return what should be a name as a word; None where it is no text, or an empty one."""
     if not isinstance(value, str) or not value:

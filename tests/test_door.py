@@ -62,7 +62,7 @@ def test_readme_policy_is_short_and_has_no_warnings(readme_folder: Path) -> None
     assert len((readme_folder / "policies.yaml").read_text().splitlines()) <= 20
     output = headrace("check", str(readme_folder), "--strict")
 
-    assert "good, revision" in output
+    assert ": valid" in output
     assert "warning" not in output
 
 
@@ -97,7 +97,7 @@ def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
 
     assert NEXT.format(folder="my-policies") in FIRST
     assert unpriced.splitlines()[0] in FIRST
-    assert "good, revision" in good
+    assert ": valid" in good
     assert failed in FIRST
     assert "2 passed, 0 failed" in headrace("test", str(folder))
 
@@ -106,7 +106,7 @@ def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
         '{"model": "support-chat", "max_tokens": 20, "messages": [{"role": "user"}]}'
     )
     explained = headrace("explain", "--policies", str(folder), "--key", "widget", str(request))
-    lines = FIRST.partition("under revision ")[2].partition("\n├─ limits")[0].splitlines()[1:]
+    lines = FIRST.partition("policy revision ")[2].partition("\n├─ limits")[0].splitlines()[1:]
     assert "\n".join(lines) in explained
 
 
@@ -121,7 +121,7 @@ def test_every_recipe_loads_and_its_cases_pass(title: str, tmp_path: Path) -> No
     checked = headrace("check", str(tmp_path), "--strict")
     tested = headrace("test", str(tmp_path)) if cases else ", 0 failed"
 
-    assert "good, revision" in checked
+    assert ": valid" in checked
     assert "warning" not in checked
     assert ", 0 failed" in tested, tested
 

@@ -45,7 +45,7 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise click.ClickException(f"{folder} is not empty: name a new folder")
+            raise click.ClickException(f"{folder} is not empty; choose a new or empty folder")
         for name, content in {**draft.files(), "keys.yaml": f"{lines}\n"}.items():
             (folder / name).write_text(content)
     except OSError as error:

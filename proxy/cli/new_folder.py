@@ -1,4 +1,4 @@
-"""``headrace init``: a small commented folder of policies to begin with, and a key for it."""
+"""``headrace init``: write a commented starter folder of policies and a key for it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from proxy.policy.review import new_key
 STARTER = Path(__file__).parent / "starter"
 DEPLOYMENT = "support-chat"
 NEXT = """\
-{folder} is written; the key above is shown this once. Next:
+Created {folder}. Save the key above: it is not shown again. Next steps:
 
-  export OPENAI_API_KEY=...          # or name another upstream in {folder}/upstreams.yaml
+  export OPENAI_API_KEY=...          # or configure another upstream in {folder}/upstreams.yaml
   headrace check {folder}
   headrace test {folder}
   headrace serve --policies {folder}"""
@@ -23,9 +23,10 @@ NEXT = """\
 @click.command("init")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 def init_command(folder: Path) -> None:
-    """Write a small commented folder of policies into DIR, which must be new or empty.
+    """Create a starter folder of policies in DIR, which must be new or empty.
 
-    The secret of its key goes to standard error, once; the folder has the digest alone.
+    The files are commented and include tests. The virtual key is printed to standard error
+    once; the folder stores only its digest.
     """
     try:
         text = write_starter(folder)
@@ -36,13 +37,13 @@ def init_command(folder: Path) -> None:
 
 
 def write_starter(folder: Path) -> str:
-    """Write the files of the starter, and return the text of the key that they let in.
+    """Write the starter files and return the secret of their virtual key.
 
-    Raise ``click.ClickException`` where the folder has anything in it, even a hidden file.
+    Raise ``click.ClickException`` if the folder is not empty. Hidden files count.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise click.ClickException(f"{folder} is not empty: name a new folder")
+        raise click.ClickException(f"{folder} is not empty; choose a new or empty folder")
     text, lines = new_key.draw("widget", [DEPLOYMENT], [DEPLOYMENT])
     for source in sorted(STARTER.rglob("*.yaml")):
         target = folder / source.relative_to(STARTER)

@@ -1,4 +1,4 @@
-"""What operators ask about policies, and keys for them."""
+"""Commands that check, explain, test and compare policies, and create keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proxy.dialects import strict
 from proxy.emit import declared
 from proxy.errors import ProxyError
 from proxy.policy.compile.compiler import compile_policies
-from proxy.policy.files.load import read
+from proxy.policy.files.load import no_such, read
 from proxy.policy.files.source import PolicyError
 from proxy.policy.label_catalog import roster
 from proxy.policy.review import check_report, diff, editor, new_key
@@ -24,15 +24,16 @@ from proxy.policy.review.sample_call import CHAT, example, path_of, suppose
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
+from proxy.words import quoted
 
 HERE = Path("policies")
 
 
 @click.command()
 @click.argument("folder", type=FOLDER)
-@click.option("--strict", is_flag=True, help="Let warnings fail too.")
+@click.option("--strict", is_flag=True, help="Exit 1 on warnings too.")
 @click.option(
-    "--no-secrets", is_flag=True, help="Read no variables and files of secrets, as in CI."
+    "--no-secrets", is_flag=True, help="Do not read variables and files of secrets (for CI)."
 )
 @click.option(
     "--format",
@@ -42,10 +43,12 @@ HERE = Path("policies")
     show_default=True,
 )
 def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
-    """List everything that is wrong or doubtful in a folder of policy files.
+    """Check a folder of policy files and list all errors and warnings.
 
-    Items of lists are counted from 0, as yq and jq do: rules.2 is the third rule. Exits 1 if
-    anything is wrong, or with --strict if anything is doubtful.
+    Each line has the form FILE:LINE:COLUMN: PATH: MESSAGE. List items in PATH are numbered from
+    0, as in jq: rules[2] is the third rule.
+
+    Exits 1 if there are errors, or with --strict if there are warnings.
     """
     found = check_report.check(folder, None if no_secrets else settings.environment())
     click.echo(check_report.FORMS[form](found))
@@ -55,12 +58,14 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 
 @click.command("explain")
 @click.option("--policies", type=FOLDER, default="policies", show_default=True)
-@click.option("--key", "name", required=True, help="The name of a virtual key.")
-@click.option("--deployment", help="The deployment that the call names.")
-@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="May be repeated.")
-@click.option("--path", help="The route; by the body where it is left out.")
+@click.option("--key", "name", required=True, help="Name of the virtual key that makes the call.")
+@click.option("--deployment", help="Deployment that the call names in a header.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Request header. Repeatable."
+)
+@click.option("--path", help="Request path.  [default: derived from the body]")
 @click.option("--method", default="POST", show_default=True, metavar="METHOD")
-@click.option("--at", type=click.DateTime(MOMENTS), help="When it comes, in UTC; now.")
+@click.option("--at", type=click.DateTime(MOMENTS), help="Time in UTC.  [default: now]")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
 @click.argument("request_file", type=click.File("rb"), required=False)
 def explain_command(
@@ -70,12 +75,13 @@ def explain_command(
     request_file: IO[bytes] | None,
     **options: Any,
 ) -> None:
-    """Show what would become of a call, and why: which rules apply, and why others do not.
+    """Explain a call before it is made: its deployment, tags, rules, targets, guards and limits.
 
-    REQUEST_FILE holds the body, - for standard input; a greeting where it is left out, or nothing
-    where --path is another one than a chat's. Guards are listed, and not played.
+    REQUEST_FILE holds the JSON body; - reads standard input. Without a file, the body is a short
+    chat, or empty if --path is not the chat path. Guards are listed, not evaluated.
 
-    Exits 0 for a call that a rule refuses, too, and 1 where there is nothing to explain.
+    Exits 0 for every call that can be explained, including one that a rule rejects. Exits 1 if
+    the policies, the key or the request are invalid.
     """
     headers = dict(_header(each) for each in options["headers"])
     if deployment is not None:
@@ -85,17 +91,21 @@ def explain_command(
         snapshot = read_folder(policies, None)
         key = snapshot.key_named(name)
         if key is None:
-            raise click.ClickException(f"there is no key {name!r}")
+            raise click.ClickException(no_such("key", name, snapshot.keys))
         path = options["path"]
         if request_file is None and deployment is None and path is None:
             served = ", ".join(sorted(key.deployments))
-            raise click.UsageError(f"say REQUEST_FILE or --deployment; {name} may use {served}")
+            raise click.UsageError(
+                f"give REQUEST_FILE or --deployment; key {quoted(name)} may use: {served}"
+            )
         unsaid = example(deployment or "") if path in (None, CHAT) else {}
         body = strict.read_json(request_file.read()) if request_file else unsaid
         way = {"method": options["method"].upper(), "passed": snapshot.passthrough}
         call = suppose(body, headers, at, path, **way)
         if request_file is not None and path is None:
-            click.echo(f"taken for a call of {path_of(body)}; --path says another", err=True)
+            click.echo(
+                f"note: explaining a call to {path_of(body)}; use --path for another path", err=True
+            )
         explanation = explain_of_key(snapshot, key, call)
     except (PolicyError, ProxyError) as error:
         raise click.ClickException(str(error)) from None
@@ -106,20 +116,20 @@ def explain_command(
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
-        raise click.BadParameter("must be NAME:VALUE", param_hint="--header")
+        raise click.BadParameter("must have the form NAME:VALUE", param_hint="--header")
     return name.strip(), value.strip()
 
 
 @click.command("test")
 @click.argument("folder", type=FOLDER)
-@click.option("--fail-under", type=int, default=0, help="Percent of the policies to be covered.")
+@click.option("--fail-under", type=int, default=0, help="Exit 1 below this coverage, in percent.")
 @click.option(
     "--format", "form", type=click.Choice(sorted(report.FORMS)), default="text", show_default=True
 )
 def test_command(folder: Path, fail_under: int, form: str) -> None:
-    """Play the tests under FOLDER/tests against the policies of FOLDER, offline.
+    """Run the tests in FOLDER/tests against the policies in FOLDER, offline.
 
-    Exits 1 if any fails, or if they cover less of the rules and deployments than asked for.
+    Exits 1 if a test fails, or if the tests cover fewer rules and deployments than --fail-under.
     """
     try:
         found = run_cases(folder)
@@ -134,9 +144,12 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
 @click.command("diff")
 @click.argument("old", type=FOLDER)
 @click.argument("new", type=FOLDER)
-@click.option("--calls", type=click.File("rb"), help="Recorded calls: lines of the call log.")
+@click.option("--calls", type=click.File("rb"), help="Call log with recorded calls, as JSON lines.")
 def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
-    """List what changes from the policies of OLD to those of NEW, and for recorded calls."""
+    """List the changes from the policies in OLD to those in NEW.
+
+    With --calls, also list which recorded calls NEW would decide differently.
+    """
     wrong, loaded = [], (read(old), read(new))
     snapshots = []
     for folder, each in zip((old, new), loaded, strict=True):
@@ -149,18 +162,20 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
         raise SystemExit(1)
     before, after = snapshots
     changes = list(diff.changes(loaded[0].policies, loaded[1].policies))
-    click.echo("\n".join(changes) or "nothing changes")
+    click.echo("\n".join(changes) or "no changes")
     if calls is not None:
         replayed = diff.replay(before, after, calls)
         click.echo("\n".join(replayed.lines()))
         if not replayed.calls + replayed.unknown + replayed.unasked:
-            raise click.ClickException(f"{calls.name} has no line that is a call")
+            raise click.ClickException(
+                f"{calls.name} contains no calls; it must be a call log in JSON lines"
+            )
 
 
 @click.command("schema")
-@click.option("--tests", is_flag=True, help="Of the files under tests/ instead.")
+@click.option("--tests", is_flag=True, help="Print the schema of policy tests instead.")
 def schema_command(tests: bool) -> None:
-    """Print the JSON Schema of the policy files, for editors."""
+    """Print the JSON Schema of policy files, for completion and checks in editors."""
     document = editor.schema_of(Suite, "Headrace policy tests") if tests else editor.json_schema()
     click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
@@ -168,7 +183,7 @@ def schema_command(tests: bool) -> None:
 @click.command("metrics")
 @click.argument("folder", type=FOLDER, default="policies")
 def metrics_command(folder: Path) -> None:
-    """List every metric, with the most series that it can have under the policies of FOLDER."""
+    """List all metrics, with the maximum number of series under the policies in FOLDER."""
     try:
         known = roster(read_folder(folder, None))
     except PolicyError as error:
@@ -183,18 +198,20 @@ def metrics_command(folder: Path) -> None:
     "deployments",
     type=PolicyName(),
     multiple=True,
-    help="It may call; may be repeated.",
+    help="Deployment that the key may call. Repeatable.  [default: all]",
 )
-@click.option("--policies", type=FOLDER, help="Folder of policy files; policies, if it is there.")
+@click.option(
+    "--policies", type=FOLDER, help="Folder of policy files.  [default: ./policies if it exists]"
+)
 def key(name: str, deployments: tuple[str, ...], policies: Path | None) -> None:
-    """Draw a virtual key: the secret to hand out, and the lines for keys.yaml.
+    """Create a virtual key called NAME.
 
-    Where no --deployment is given, they name all deployments of the policies.
+    Prints the secret to standard error, and the lines for keys.yaml to standard output.
     """
     if policies is None and HERE.is_dir():
         policies = HERE
     if policies is None and not deployments:
-        raise click.UsageError(f"there is no folder {HERE}: say --deployment or --policies")
+        raise click.UsageError(f"folder {HERE} does not exist; use --deployment or --policies")
     try:
         known = read_folder(policies, None).deployments if policies else deployments
         text, lines = new_key.draw(name, deployments, known)

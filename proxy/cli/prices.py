@@ -1,4 +1,4 @@
-"""``headrace prices``: show, check and refresh."""
+"""``headrace prices``: show, check and refresh token prices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.policy.review import check_report
 from proxy.prices import checking, listing, renewal
 
-UNREADABLE = 2  # as of a folder that is not there
+UNREADABLE = 2  # same code as for a missing folder
 folder_option = click.option(
     "--policies",
     "folder",
@@ -24,7 +24,7 @@ folder_option = click.option(
     help="Folder of policy files.",
 )
 at_option = click.option(
-    "--at", type=click.DateTime(["%Y-%m-%d"]), help="On which day, in UTC; today."
+    "--at", type=click.DateTime(["%Y-%m-%d"]), help="Day in UTC.  [default: today]"
 )
 
 
@@ -40,12 +40,15 @@ def prices_group() -> None:
 @prices_group.command("show")
 @folder_option
 @at_option
-@click.option("--model", help="Of these alone, such as gpt-4o*, and what the table knows of them.")
+@click.option("--model", help="Only models of this name or pattern, such as gpt-4o*.")
 @click.option(
     "--format", "form", type=click.Choice(sorted(listing.FORMS)), default="table", show_default=True
 )
 def show(folder: Path, at: datetime | None, model: str | None, form: str) -> None:
-    """Show the price that is in force for each target."""
+    """Show the current price of each target.
+
+    With --model, also show the matching rows of the price table.
+    """
     try:
         loaded = read(folder)
         snapshot = compile_policies(loaded, None)
@@ -58,7 +61,9 @@ def show(folder: Path, at: datetime | None, model: str | None, form: str) -> Non
 @prices_group.command("check")
 @folder_option
 @at_option
-@click.option("--older-than", "days", type=click.IntRange(1), metavar="DAYS", help="What is old.")
+@click.option(
+    "--older-than", "days", type=click.IntRange(1), metavar="DAYS", help="Report older prices."
+)
 @click.option(
     "--format",
     "form",
@@ -67,9 +72,9 @@ def show(folder: Path, at: datetime | None, model: str | None, form: str) -> Non
     show_default=True,
 )
 def check(folder: Path, at: datetime | None, days: int | None, form: str) -> None:
-    """List targets without a price, and prices that are old, clash or cannot be.
+    """List targets without a price, and prices that are old, contradictory or implausible.
 
-    Exits 1 if there is any.
+    Exits 1 if there are any.
     """
     found = checking.check(folder, _day(at), days)
     click.echo(check_report.FORMS[form](found))
@@ -79,14 +84,16 @@ def check(folder: Path, at: datetime | None, days: int | None, form: str) -> Non
 
 @prices_group.command("refresh")
 @folder_option
-@click.option("--check", "only", is_flag=True, help="Write nothing; exit 1 if it would be.")
+@click.option(
+    "--check", "only", is_flag=True, help="Write nothing; exit 1 if prices.yaml would change."
+)
 def refresh(folder: Path, only: bool) -> None:
-    """Renew prices.yaml from the installed package genai-prices, without the network.
+    """Update prices.yaml from the installed package genai-prices, without network access.
 
-    A price that changes gets a row of its own from today on; those before it stay.
+    A changed price gets a new row that starts today. Older rows stay.
 
-    Exits 0 if it is done, or with --check if nothing would change; 1 with --check if something
-    would; 2 if that cannot be said: the package is missing, or prices.yaml cannot be read.
+    Exits 1 with --check if prices.yaml would change, and 2 if the package is missing or
+    prices.yaml cannot be read.
     """
     try:
         renewed = renewal.renewal(folder, _day(None))
@@ -97,15 +104,14 @@ def refresh(folder: Path, only: bool) -> None:
         click.echo(str(error), err=True)
         raise SystemExit(UNREADABLE) from None
     changes = renewed.changes
-    for word, names in (("is new", changes.added), ("costs otherwise", changes.changed)):
+    for change, names in (("added", changes.added), ("changed", changes.changed)):
         for name in names:
-            click.echo(f"{name} {word}")
+            click.echo(f"{change} {name}")
     if changes.gone:
-        one = "name that the package does not have stays as it is"
-        several = "names that the package does not have stay as they are"
-        click.echo(counted(len(changes.gone), one, several))
+        models = counted(len(changes.gone), "model")
+        click.echo(f"kept {models} that the package does not contain")
     if renewed.fresh:
-        click.echo("nothing changes")
+        click.echo("no changes")
     elif only:
         raise SystemExit(1)
     else:

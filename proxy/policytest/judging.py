@@ -79,7 +79,7 @@ def _no_limit(played: Played) -> str:
 
 def _missing(names: Iterable[str]) -> str:
     known = ", ".join(sorted(set(names)))
-    return f"{MISSING}: there are {known}" if known else MISSING
+    return f"{MISSING} (available: {known})" if known else MISSING
 
 
 def _of_the_texts(expect: Expect, played: Played) -> Iterator[Difference]:

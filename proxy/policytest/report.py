@@ -1,4 +1,4 @@
-"""What a run of policy tests found, for people and for machines."""
+"""Report of a run of policy tests, as text or JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proxy.frozen import frozen
 
 @frozen
 class CaseResult:
-    """One test: its name, its place, and what was otherwise than expected."""
+    """Result of one test: its name, its place, and each difference from what it expects."""
 
     name: str
     at: str
@@ -20,7 +20,7 @@ class CaseResult:
 
 @frozen
 class CoveredPart:
-    """A rule or a deployment, and whether any test came by it."""
+    """A rule or a deployment, and whether any test used it."""
 
     kind: str
     name: str
@@ -30,7 +30,7 @@ class CoveredPart:
 
 @frozen
 class Report:
-    """All results, and what of the policies they cover."""
+    """Results of all tests, and which parts of the policies they cover."""
 
     results: tuple[CaseResult, ...]
     parts: tuple[CoveredPart, ...]
@@ -41,7 +41,7 @@ class Report:
 
     @property
     def coverage(self) -> int:
-        """Whole percent of the rules and deployments that a test came by; 100 where there are
+        """Percentage of rules and deployments that a test used, rounded down; 100 if there are
         none."""
         return 100 * sum(part.covered for part in self.parts) // max(1, len(self.parts))
 
@@ -53,7 +53,7 @@ class Report:
         missed = [part for part in self.parts if not part.covered]
         yield from (f"not covered: {part.kind} {part.name} ({part.at})" for part in missed)
         covered = len(self.parts) - len(missed)
-        yield f"{covered} of {len(self.parts)} rules and deployments covered ({self.coverage} %)"
+        yield f"{covered} of {len(self.parts)} rules and deployments covered ({self.coverage}%)"
         yield f"{len(self.results) - self.failed} passed, {self.failed} failed"
 
 
@@ -62,7 +62,7 @@ def as_text(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """One object: ``tests`` with their differences, ``parts`` with their coverage."""
+    """Return an object: ``tests`` with their differences, ``parts`` with their coverage."""
     tests = [
         {"name": each.name, "at": each.at, "differences": list(each.differences)}
         for each in report.results

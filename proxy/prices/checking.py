@@ -1,6 +1,6 @@
-"""What is doubtful about the prices of a folder: targets without one, old ones, impossible rows.
+"""Checks the prices of a folder: targets without a price, old prices and implausible rows.
 
-All rows are looked at, those of models that nobody uses too.
+Rows of models that no target uses are checked too.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded, note, read
 from proxy.policy.files.source import Finding, Path_, PolicyError, Problem
-from proxy.policy.review.check_report import CheckReport, refused
+from proxy.policy.review.check_report import CheckReport, invalid
 from proxy.types import Target
 from proxy.usage import in_force
+from proxy.words import quoted
 
 ABSURD_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 
 
 def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
-    """Return all that is doubtful as errors. Prices are old after ``oldest_days``; None: never.
+    """Return all findings as errors. Prices are old after ``oldest_days``; None means never.
 
-    Of a folder that cannot be compiled it is what ``headrace check`` finds.
+    A folder that does not compile gives the errors of ``headrace check``.
     """
     loaded = read(folder)
     try:
         snapshot = compile_policies(loaded, None)
     except PolicyError as error:
-        return refused(folder, error)
+        return invalid(folder, error)
     found = [*_unpriced(snapshot, at), *_table(loaded)]
     if oldest_days is not None:
         found += _old(loaded, snapshot, at, oldest_days)
@@ -44,8 +45,8 @@ def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
         loaded.document.complain(path, message)
     problems: Sequence[Problem] = sorted(set(loaded.document.problems))
     names = sum(len(names) for names in loaded.priced.prices.values())
-    state = f"{len(problems)} doubtful" if problems else "good"
-    summary = f"{state}, names with a price: {names}"
+    state = f"invalid prices, {counted(len(problems), 'error')}" if problems else "valid prices"
+    summary = f"{state} ({counted(names, 'model')} in the price table)"
     return CheckReport(folder=folder, summary=summary, errors=tuple(problems))
 
 
@@ -58,18 +59,22 @@ def _unpriced(snapshot: Snapshot, at: date) -> Iterator[Finding]:
     for path, target in _targets(snapshot):
         lack = target.lack_of_price(at)
         if lack is not None:
-            yield path, f"{target.model} has {lack}"
+            message = f'model {quoted(target.model)} has {lack}. Add "price:" to this target.'
+            yield path, message
 
 
 def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Finding]:
     """Return an old table, and old prices that targets have of their own with a date."""
     as_of = loaded.priced.price_table.as_of
     if loaded.priced.prices and as_of is None:
-        yield ("prices",), "nobody knows how old they are: say price_table: {as_of: DAY}"
+        message = 'the age of these prices is unknown. Add "price_table: {as_of: YYYY-MM-DD}".'
+        yield ("prices",), message
     elif as_of is not None and (at - as_of).days > days:
         age = counted((at - as_of).days, "day")
-        whose = "" if loaded.brings_prices else " that come with Headrace"
-        yield ("price_table", "as_of"), f"the prices{whose} were taken {age} ago"
+        whose, todo = "", "Run `headrace prices refresh`"
+        if not loaded.brings_prices:
+            whose, todo = " of this Headrace release", f"{todo} or update Headrace"
+        yield ("price_table", "as_of"), f"the prices{whose} are {age} old. {todo}."
     for path, target in _targets(snapshot):
         price = in_force(target.prices, at)
         own = loaded.document.written((*path, "price")) == (*path, "price")
@@ -77,7 +82,8 @@ def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Fi
             old = (at - price.since).days
             if old > days:
                 age = counted(old, "day")
-                yield (*path, "price"), f"the price of {target.model} is {age} old"
+                message = f"the price of model {quoted(target.model)} is {age} old. Check it."
+                yield (*path, "price"), message
 
 
 def _table(loaded: Loaded) -> Iterator[Finding]:
@@ -101,12 +107,12 @@ def _row(loaded: Loaded, path: Path_, row: Any) -> schema.PriceConfig | None:
 
 
 def _clashing(path: Path_, rows: list[tuple[int, schema.PriceConfig]]) -> Iterator[Finding]:
-    """Return rows that begin on the same day: which of them counts is chance."""
+    """Yield rows that start on the same day, so that it is undefined which one applies."""
     for (_, one), (index, other) in combinations(rows, 2):
         if one.since == other.since:
-            day = "before all others" if one.since is None else f"on {one.since}"
-            what = "overlaps" if one == other else "contradicts"
-            yield (*path, index), f"{what} another row, which begins {day} too"
+            day = "also has no start day" if one.since is None else f"also starts on {one.since}"
+            what = "repeats" if one == other else "contradicts"
+            yield (*path, index), f"{what} another row, which {day}. Remove one of them."
 
 
 def _absurd(row: schema.PriceConfig) -> Iterator[str]:
@@ -114,9 +120,9 @@ def _absurd(row: schema.PriceConfig) -> Iterator[str]:
     for part in parts:
         for name, usd in part:
             if isinstance(usd, Decimal) and usd > ABSURD_USD:
-                yield f"{name} is absurd: {usd:f} USD per million tokens"
+                yield f"{name} is implausible: {usd:f} USD per million tokens. Check the unit."
     if row.input is not None and row.cached_input is not None and row.cached_input > row.input:
-        yield "cached input is dearer than input"
+        yield "cached_input costs more than input. Check both prices."
     above = [tier.above for tier in row.tiers]
     if len(set(above)) < len(above):
-        yield "two tiers begin above the same number of tokens"
+        yield "two tiers start above the same number of tokens. Remove one of them."

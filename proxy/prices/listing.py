@@ -20,7 +20,7 @@ from proxy.prices.rows import TYPES
 from proxy.types import Target
 from proxy.usage import Price, in_force, listed
 
-OWN = "its own"
+OWN = "target"
 
 
 @frozen
@@ -98,15 +98,20 @@ def dated(rows: Any) -> tuple[Price, ...]:
 
 def as_table(found: Listing) -> str:
     """Columns as wide as needed; what is not known is a dash."""
-    heads = ["upstream", "provider", "model", "by", "from", *(n.replace("_", " ") for n in TYPES)]
+    heads = [
+        "upstream",
+        "provider",
+        "model",
+        "source",
+        "from",
+        *(n.replace("_", " ") for n in TYPES),
+    ]
     rows = [heads, *(_cells(line) for line in found.lines)]
     used = [n for n in range(len(heads)) if n < 5 or any(row[n] != "-" for row in rows[1:])]
     widths = {n: max(len(row[n]) for row in rows) for n in used}
     lines = ("  ".join(row[n].ljust(widths[n]) for n in used).rstrip() for row in rows)
-    known = found.as_of or "a day that is not known"
-    return "\n".join(
-        [f"USD per million tokens on {found.at}; the table was taken on {known}", *lines]
-    )
+    known = f"of {found.as_of}" if found.as_of else "of unknown age"
+    return "\n".join([f"USD per million tokens on {found.at}; price table {known}", *lines])
 
 
 def _cells(line: PriceLine) -> list[str]:

@@ -18,7 +18,7 @@ from proxy.policy.files.yaml_reader import read_file
 from proxy.prices.rows import Rows, Table, TableChanges, merged, row_of, written
 
 FILE, LICENCE = "prices.yaml", "prices.LICENSE"
-HINT = "this needs the package with prices: pip install 'headrace[prices]'"
+HINT = "the package genai-prices is not installed. Run: pip install 'headrace[prices]'"
 HEADER = """\
 # yaml-language-server: $schema=schema.json
 # Prices in USD per million tokens, by provider (an upstream's `provider:`) and model.
@@ -83,7 +83,11 @@ def _read(file: Path) -> tuple[Table, date | None]:
     read_file(file, file.name, document)
     for name in document.data:
         if name not in ("prices", "price_table"):
-            document.complain((name,), "does not belong here: this file is written anew as a whole")
+            document.complain(
+                (name,),
+                "does not belong in this file, because `headrace prices refresh` overwrites it. "
+                "Move it to another file.",
+            )
     table = {
         provider: {
             name: _rows(document, ("prices", provider, name), rows) for name, rows in names.items()
@@ -99,7 +103,7 @@ def _read(file: Path) -> tuple[Table, date | None]:
 def _mappings(document: Document) -> Mapping[str, Mapping[str, Any]]:
     found = document.data.get("prices")
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        document.complain(("prices",), "must be mappings of providers and models")
+        document.complain(("prices",), "must be a mapping of providers to models and their prices")
         return {}
     return found
 

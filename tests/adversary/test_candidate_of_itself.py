@@ -109,17 +109,17 @@ async def test_it_decides_the_same_and_what_is_explained_happened(
     assert candidate["decisions"] == []
     if record.call is None:  # no policy has decided it
         return
-    assert by["candidate"]["decided"] == "decides the same"
-    happened = [each for each in by["happened"].get("parts", ()) if each["about"] == "attempt"]
+    assert by["candidate"]["decided"] == "same decision"
+    happened = [each for each in by["outcome"].get("parts", ()) if each["about"] == "attempt"]
     if not happened:
-        assert by["refused"]["decided"].startswith(f"{record.status} ")
+        assert by["result"]["decided"].startswith(f"rejected with {record.status} ")
         return
     [attempt] = happened
-    asked = attempt["decided"].partition(":")[0]
-    assert by["decided"]["decided"] == f"goes to {asked}"
+    asked = attempt["decided"].partition(" ")[0]
+    assert by["result"]["decided"] == f"route to {asked}"
     if record.call.pin is not None:
         tried = [each["decided"] for each in by["targets"]["parts"]]
-        assert all(each.endswith("left out") for each in tried if not each.startswith(asked))
+        assert all(each.endswith("excluded") for each in tried if not each.startswith(asked))
 
 
 async def _explained(there: House, request_id: str) -> list[Any]:

@@ -398,8 +398,10 @@ def test_what_compares_and_explains_sees_the_rule_under_every_name(way: str) -> 
         assert found >= {"parameters", "guards"}
     assert ("limits" in found) is not said.later
     assert applied.why is not None
-    assert ("limit added-limit (no: another model is asked first)" in applied.why) is said.later
-    assert ("cap max_tokens 7 (for a target that is asked later)" in applied.why) is said.later
+    assert (
+        "limit added-limit (no effect: another model is tried first)" in applied.why
+    ) is said.later
+    assert ("cap max_tokens 7 (for a later target only)" in applied.why) is said.later
 
 
 def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
@@ -409,8 +411,8 @@ def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
         call, snapshot = call_of(said), snapshot_of(written(said, rule))
         told = explain(snapshot, key_in(snapshot), call)
         parts = [part for reason in told.reasons for part in reason.parts]
-        [left] = [part for part in parts if part.decided == "local/large left out"]
-        assert left.why == "shared/away does not let it be asked"
+        [left] = [part for part in parts if part.decided == "local/large excluded"]
+        assert left.why == "by rule shared/away"
 
         before = snapshot_of(written(said, IDLE))
         plans = (decided(each, key_in(each), call) for each in (before, snapshot))

@@ -90,10 +90,10 @@ async def test_check_says_good_or_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("upstream: {}\n")
     bad, complaint = await headrace("check", str(tmp_path))
 
-    assert (good, "good, revision" in said) == (0, True)
+    assert (good, ": valid" in said) == (0, True)
     assert bad == 1
-    assert complaint.startswith("x.yaml:1:1: upstream: is not known, did you mean upstreams?\n")
-    assert complaint.endswith(": refused, problems: 1\n")
+    assert complaint.startswith('x.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?\n')
+    assert complaint.endswith(": invalid, 1 error\n")
 
 
 async def test_check_reads_no_secrets_where_there_are_none(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ async def test_check_reads_no_secrets_where_there_are_none(tmp_path: Path) -> No
     code, said = await headrace("check", str(tmp_path), "--no-secrets")
 
     assert code == 0, said
-    assert "good, revision" in said
+    assert ": valid" in said
 
 
 async def test_a_misspelt_variable_does_not_start(tmp_path: Path) -> None:
@@ -151,16 +151,20 @@ def test_the_lines_of_a_drawn_key_pass_a_check(chosen: tuple[str, ...], tmp_path
 
     assert drawn.exit_code == 0
     assert found.errors == ()
-    assert found.summary.endswith("keys: 1")
+    assert found.summary.endswith("1 key)")
     assert all(name in drawn.stdout for name in chosen)
 
 
 @pytest.mark.parametrize(
     ("policies", "flags", "why"),
     [
-        ("tags: {}\n", [], "no deployment yet"),
-        (world("https://x.test"), ["--deployment", "nowhere"], "no deployment 'nowhere'"),
-        ("upstream: {}\n", [], "did you mean upstreams?"),
+        ("tags: {}\n", [], "no deployment that a key could call"),
+        (
+            world("https://x.test"),
+            ["--deployment", "nowhere"],
+            'deployment "nowhere" does not exist',
+        ),
+        ("upstream: {}\n", [], '. Did you mean "upstreams"?'),
     ],
 )
 def test_no_key_is_drawn_whose_lines_a_check_refuses(
@@ -238,7 +242,7 @@ async def test_a_broken_policy_does_not_start(tmp_path: Path) -> None:
     code, said = await headrace("serve", "--policies", str(tmp_path))
 
     assert code == 1
-    assert "x.yaml:1:8: keys.demo: deployments is missing" in said
+    assert 'x.yaml:1:8: keys.demo: required key "deployments" is missing' in said
 
 
 async def test_the_published_key_is_not_served_beyond_this_machine() -> None:

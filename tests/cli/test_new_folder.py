@@ -54,7 +54,7 @@ def test_a_folder_with_anything_in_it_is_left_alone(name: str, tmp_path: Path) -
     done = headrace("init", str(tmp_path))
 
     assert done.exit_code == 1
-    assert "is not empty: name a new folder" in done.stderr
+    assert "is not empty; choose a new or empty folder" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 

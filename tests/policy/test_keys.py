@@ -64,7 +64,7 @@ def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: P
     ]
     assert [who(snapshot, text, AFTER) for text in ("old", "new")] == [None, "widget"]
     assert sorted(snapshot.keys) == ["box", "widget"]
-    assert check(tmp_path, {}).summary.endswith("deployments: 1, keys: 2")
+    assert check(tmp_path, {}).summary.endswith("1 deployment, 2 keys)")
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_diff_says_which_texts_and_revocations_are_new(tmp_path: Path) -> None:
 
     said = list(changes(before, after))
 
-    assert "revoked.box: box is new" in said
-    assert any(f"sha256.{NEW}" in line and line.endswith("is new") for line in said)
+    assert "revoked.box: box (added)" in said
+    assert any(f"sha256.{NEW}" in line and line.endswith("(added)") for line in said)
 
 
 async def test_a_revoked_key_is_unauthorized_at_once_and_metrics_tell_of_its_last_use(
@@ -287,9 +287,13 @@ def test_a_key_whose_every_digest_is_revoked_is_revoked_and_one_text_is_asked_fo
 @pytest.mark.parametrize(
     ("name", "at", "said"),
     [
-        ("old", "2026-07-05", "refused: 401 invalid_api_key (the key old expired at 2026-07-01"),
-        ("new", "2026-06-01", "refused: 401 invalid_api_key (the key new is revoked)"),
-        ("old", "2026-06-01", "decided: goes to up/m"),
+        (
+            "old",
+            "2026-07-05",
+            "result: rejected with 401 invalid_api_key (key old expired at 2026-07-01",
+        ),
+        ("new", "2026-06-01", "result: rejected with 401 invalid_api_key (key new is revoked)"),
+        ("old", "2026-06-01", "result: route to up/m"),
     ],
 )
 def test_explain_refuses_a_key_as_the_server_does(
@@ -302,7 +306,7 @@ def test_explain_refuses_a_key_as_the_server_does(
 
     assert told.exit_code == 0
     assert said in told.output
-    assert ("decided: goes to" in told.output) == (said == "decided: goes to up/m")
+    assert ("result: route to" in told.output) == (said == "result: route to up/m")
 
 
 def test_recorded_calls_of_a_key_that_is_revoked_or_ends_are_decided_otherwise(

@@ -232,7 +232,7 @@ async def test_a_broken_change_is_logged_and_the_last_good_stays(stored: Stored)
     event, fields = stored.log.said[-1]
     assert event == "policy.rejected"
     assert fields["problems"] == [
-        "policies.yaml:1:1: upstream: is not known, did you mean upstreams?"
+        'policies.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?'
     ]
 
 

@@ -226,7 +226,7 @@ async def test_a_live_process_walks_through_its_revisions(
 
         file.write_text("upstream: {}\n")  # 2. broken: the last good stays
         rejected = await served.line("policy.rejected")
-        assert "did you mean upstreams?" in rejected["problems"][0]
+        assert '. Did you mean "upstreams"?' in rejected["problems"][0]
         assert await asked_model(url, upstream) == "model-2"
 
         (folder / "new").write_text(revision(3))  # 3. mended by a rename over it

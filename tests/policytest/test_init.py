@@ -171,7 +171,7 @@ def test_a_test_that_is_written_wrongly_is_told_with_its_place(tmp_path: Path) -
 
     assert str(refused.value).splitlines() == [
         "tests/t.yaml:3:5: tests.it works.expect: must expect something",
-        "tests/t.yaml:5:7: tests.it works.given.answer: is not known, did you mean answers?",
+        'tests/t.yaml:5:7: tests.it works.given.answer: unknown key. Did you mean "answers"?',
     ]
 
 

@@ -42,53 +42,60 @@ def test_good_prices_are_good(tmp_path: Path) -> None:
         (
             "model: gpt-4o-mini",
             "model: smol",
-            "6:9: deployments.support-chat.targets.0: smol has no price in force on 2026-06-01",
+            '6:9: deployments.support-chat.targets[0]: model "smol" has no price in force on '
+            '2026-06-01. Add "price:" to this target.',
         ),
         (
             "from: 2026-05-01",
             "from: 2026-06-02",
-            "8:9: deployments.support-chat.fallback.0: own has no price in force on 2026-06-01",
+            '8:9: deployments.support-chat.fallback[0]: model "own" has no price in force on '
+            '2026-06-01. Add "price:" to this target.',
         ),
         (
             "as_of: 2026-05-20",
             "as_of: 2026-03-01",
-            "9:15: price_table.as_of: the prices were taken 92 days ago",
+            "9:15: price_table.as_of: the prices are 92 days old. Run `headrace prices refresh`.",
         ),
         (
             "price_table: {as_of: 2026-05-20}\n",
             "",
-            "9:1: prices: nobody knows how old they are: say price_table: {as_of: DAY}",
+            '9:1: prices: the age of these prices is unknown. Add "price_table: {as_of: '
+            'YYYY-MM-DD}".',
         ),
         (
             "from: 2026-05-01",
             "from: 2026-03-01",
-            "8:40: deployments.support-chat.fallback.0.price: the price of own is 92 days old",
+            '8:40: deployments.support-chat.fallback[0].price: the price of model "own" is 92 '
+            "days old. Check it.",
         ),
         (
             "unused: {input: 1, output: 2}",
             "unused: [{input: 1, output: 2}, {input: 1, output: 3}]",
-            "13:37: prices.openai.unused.1: contradicts another row, which begins before all "
-            "others too",
+            "13:37: prices.openai.unused[1]: contradicts another row, which also has no "
+            "start day. Remove one of them.",
         ),
         (
             "unused: {input: 1, output: 2}",
             "unused: [{from: 2026-01-01, input: 1}, {from: 2026-01-01, input: 1}]",
-            "13:44: prices.openai.unused.1: overlaps another row, which begins on 2026-01-01 too",
+            "13:44: prices.openai.unused[1]: repeats another row, which also starts on "
+            "2026-01-01. Remove one of them.",
         ),
         (
             "unused: {input: 1, output: 2}",
             "unused: {input: 1, output: 2000}",
-            "13:5: prices.openai.unused: output is absurd: 2000 USD per million tokens",
+            "13:5: prices.openai.unused: output is implausible: 2000 USD per million tokens. "
+            "Check the unit.",
         ),
         (
             "unused: {input: 1, output: 2}",
             "unused: {input: 1, output: 2, cached_input: 3}",
-            "13:5: prices.openai.unused: cached input is dearer than input",
+            "13:5: prices.openai.unused: cached_input costs more than input. Check both prices.",
         ),
         (
             "unused: {input: 1, output: 2}",
             "unused: {input: 1, tiers: [{above: 9, input: 2}, {above: 9, input: 3}]}",
-            "13:5: prices.openai.unused: two tiers begin above the same number of tokens",
+            "13:5: prices.openai.unused: two tiers start above the same number of tokens. Remove "
+            "one of them.",
         ),
         (
             "unused: {input: 1, output: 2}",
@@ -108,7 +115,7 @@ def test_age_is_told_only_where_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_folder_that_is_wrong_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(GOOD.replace("upstream: openai", "upstream: opnai"))
 
-    assert "refused" in check(tmp_path, DAY, None).summary
+    assert "invalid" in check(tmp_path, DAY, None).summary
 
 
 def test_the_shipped_prices_are_good() -> None:

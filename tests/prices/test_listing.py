@@ -55,7 +55,7 @@ def test_each_target_has_the_price_of_the_day(
 ) -> None:
     assert inputs(told(tmp_path, day)) == [
         ("gpt-4o-mini-2026", "gpt-4o-mini*", mini),
-        ("gpt-4o", "its own", own),
+        ("gpt-4o", "target", own),
         ("smol", None, "-"),
     ]
 
@@ -63,7 +63,7 @@ def test_each_target_has_the_price_of_the_day(
 def test_a_name_shows_what_the_table_knows_of_it_too(tmp_path: Path) -> None:
     assert inputs(told(tmp_path, "2026-06-01", "gpt-4o*")) == [
         ("gpt-4o-mini-2026", "gpt-4o-mini*", "0.1"),
-        ("gpt-4o", "its own", "1.5"),
+        ("gpt-4o", "target", "1.5"),
         ("gpt-4o", "gpt-4o", "5"),
         ("gpt-4o-mini*", "gpt-4o-mini*", "0.1"),
         ("gpt-4o-audio", "gpt-4o-audio", "-"),
@@ -74,11 +74,11 @@ def test_the_table_is_for_people(tmp_path: Path) -> None:
     lines = as_table(told(tmp_path, "2026-06-01")).splitlines()
 
     assert lines == [
-        "USD per million tokens on 2026-06-01; the table was taken on 2026-03-01",
-        "upstream  provider  model             by            from        input                 "
+        "USD per million tokens on 2026-06-01; price table of 2026-03-01",
+        "upstream  provider  model             source        from        input                 "
         "output",
         "openai    openai    gpt-4o-mini-2026  gpt-4o-mini*  2026-06-01  0.1 (0.2 above 1000)  0.5",
-        "openai    openai    gpt-4o            its own       2026-02-01  1.5                   2",
+        "openai    openai    gpt-4o            target        2026-02-01  1.5                   2",
         "local     none      smol              -             -           -                     -",
     ]
 

@@ -38,10 +38,10 @@ def test_a_kind_of_limit_is_one_file_and_one_line(tmp_path: Path) -> None:
     copy.run("tools.docs")
     copy.test("tests/recipes/added/check_limit_kind.py")
 
-    assert "good, revision" in checked
-    assert "written: 100 written tokens per minute, burst 50 per key" in explained
-    assert "the call claims 1024" in explained
-    assert "refused with 429 by written" in explained
+    assert ": valid" in checked
+    assert "written: 100 written tokens per minute, burst 50, per key" in explained
+    assert "this call reserves 1024" in explained
+    assert "rejected with 429 by limit written" in explained
     limit = schema["$defs"]["LimitConfig"]
     assert limit["properties"]["acme"]["description"] == "Tokens per time, of answers alone."
     assert {"required": ["acme"], "properties": {"acme": {"not": {"type": "null"}}}} in (

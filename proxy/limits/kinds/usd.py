@@ -34,7 +34,7 @@ class UsdBudget(LimitKind):
         return self.figure(amount)
 
     def allowance(self, limit: Limit) -> str:
-        return f"{self.figure(limit.amount)} each {limit.calendar.unit}"
+        return f"{self.figure(limit.amount)} per {limit.calendar.unit}"
 
     def error(self, refusal: LimitRefusal, at_ms: int) -> BudgetExceeded:
         budget, left, limit = f"budget {refusal.named}", refusal.remaining, refusal.limit

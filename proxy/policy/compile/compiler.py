@@ -34,7 +34,7 @@ from proxy.policy.decide.snapshot import (
     VirtualKey,
 )
 from proxy.policy.files.cloud_tokens import CloudTokens, is_token
-from proxy.policy.files.load import Loaded, maybe, note, secret
+from proxy.policy.files.load import Loaded, maybe, no_such, note, secret
 from proxy.policy.files.source import Path_, PolicyError
 from proxy.policy.schema import patterns
 from proxy.policy.schema.plugged import AnyGuard
@@ -338,7 +338,7 @@ class _Compiler:
         """Complain of a name that is defined nowhere, but not of one whose own part is wrong."""
         known = self.document.data.get(section, {})
         if name not in known and not self.document.may_name(section, name):
-            self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
+            self.document.complain(path, no_such(kind, name, known))
 
 
 def _all_paths(deployments: Iterable[Deployment]) -> PassedPaths | None:

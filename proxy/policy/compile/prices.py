@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from proxy.policy.decide.snapshot import Deployment
 from proxy.policy.files.source import Finding, Path_
 from proxy.types import ScopedLimit, Target
+from proxy.words import quoted
 
 Placed = Mapping[Path_, Target]
 """Every target of a folder, by where it is written."""
@@ -55,6 +56,6 @@ def _findings(
         if lack is not None:
             yield (
                 path,
-                f"{target.model} has {lack}, but the limit {limit} is of money: "
-                "say a price here, or unpriced: allow at the limit",
+                f"model {quoted(target.model)} has {lack}, but limit {quoted(limit)} is in USD. "
+                'Add "price:" to this target, or set "unpriced: allow" on the limit.',
             )

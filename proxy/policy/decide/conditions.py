@@ -105,7 +105,7 @@ class Like:
 
     @property
     def says(self) -> str:
-        return f"like {self.pattern.text}"
+        return self.pattern.text
 
     def allow(self) -> Callable[[str], bool]:
         return self.pattern.fits
@@ -141,7 +141,7 @@ class Of:
         return self.values.allow()(known.key) if FIELDS[self.index] == "key" else None
 
     def why_not(self, facts: Facts) -> str:
-        return f"{FIELDS[self.index]} is {facts[self.index]}, not {self.values.says}"
+        return f"{FIELDS[self.index]} is {facts[self.index]}, expected {self.values.says}"
 
 
 @frozen
@@ -158,7 +158,7 @@ class OfModel:
         return None
 
     def why_not(self, facts: Facts) -> str:
-        return f"model is {', '.join(sorted(facts.names))}, not {self.values.says}"
+        return f"model is {' or '.join(sorted(facts.names))}, expected {self.values.says}"
 
 
 @frozen
@@ -180,7 +180,7 @@ class OfTag:
     def why_not(self, facts: Facts) -> str:
         if self.name not in facts.tags:
             return f"tag {self.name} is not set"
-        return f"tag {self.name} is {facts.tags[self.name]}, not {self.values.says}"
+        return f"tag {self.name} is {facts.tags[self.name]}, expected {self.values.says}"
 
 
 @frozen
@@ -200,7 +200,7 @@ class OfHeader:
     def why_not(self, facts: Facts) -> str:
         if self.name not in facts.headers:
             return f"header {self.name} is not set"
-        return f"header {self.name} is not {self.values.says}"
+        return f"header {self.name} has another value, expected {self.values.says}"
 
 
 @frozen
@@ -217,7 +217,7 @@ class Streamed:
         return None
 
     def why_not(self, facts: Facts) -> str:
-        return "the answer is streamed" if facts.stream else "the answer is not streamed"
+        return "the call is streamed" if facts.stream else "the call is not streamed"
 
 
 @frozen
@@ -251,7 +251,7 @@ class Between:
 
     def why_not(self, facts: Facts) -> str:
         local = facts.at.astimezone(self.zone)
-        return f"it came at {local:%a %H:%M}, not {self.says}"
+        return f"the call arrived at {local:%a %H:%M}, expected {self.says}"
 
 
 @frozen
@@ -294,7 +294,7 @@ class AtLeastOne:
         return None if None in found else False
 
     def why_not(self, facts: Facts) -> str:
-        return f"none of these holds: {'; '.join(part.why_not(facts) for part in self.parts)}"
+        return f"no alternative matches: {'; '.join(part.why_not(facts) for part in self.parts)}"
 
 
 @frozen
@@ -313,7 +313,7 @@ class Not:
         return None if found is None else not found
 
     def why_not(self, facts: Facts) -> str:
-        return f"what it excludes holds: {self.says}"
+        return f"an excluded condition matches: {self.says}"
 
 
 @frozen

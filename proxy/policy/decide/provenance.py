@@ -62,24 +62,24 @@ class DecidedPlan(Plan):
     def origin_of_deployment(self) -> Provenance:
         name, call = self.basis.reach.deployment.name, self.basis.call
         if call.head.deployment is not None:
-            why = "a header names it"
+            why = "named in a request header"
         elif call.deployment is not None:
-            why = "the model's name has it as its last part"
+            why = "named at the end of the model name"
         elif call.models == (name,):
-            why = "the model asked for is its name"
+            why = "requested by its name as the model"
         else:
-            why = "of the key's deployments only this one serves what is asked for"
+            why = "the only deployment of this key that serves the request"
         return Provenance(why, self.basis.snapshot.at("deployments", name))
 
     def origin_of_tag(self, tag: str) -> Provenance:
         snapshot, key = self.basis.snapshot, self.basis.key
         deployment = self.basis.reach.deployment
         if tag in key.tags:
-            return Provenance("the key says so", snapshot.at("keys", key.name, "tags", tag))
+            return Provenance("set by the key", snapshot.at("keys", key.name, "tags", tag))
         if tag in deployment.tags:
             at = snapshot.at("deployments", deployment.name, "tags", tag)
-            return Provenance("the deployment says so", at)
-        return Provenance("the caller may say so", snapshot.at("tags", tag))
+            return Provenance("set by the deployment", at)
+        return Provenance("set by the client", snapshot.at("tags", tag))
 
     def place_of_limit(self, name: str) -> str | None:
         return self.basis.snapshot.at(*self.basis.snapshot.limits.get(name, ()))
@@ -96,7 +96,7 @@ class DecidedPlan(Plan):
             for rule in section.rules:
                 why = None
                 if rule.name not in holding:
-                    why = missed(rule.when, facts) or f"{held} came first"
+                    why = missed(rule.when, facts) or f"{held} matched first"
                 yield RuleOutcome(rule, self.basis.snapshot.at(*rule.path), why)
 
     def overruled(self, index: int, rule: Rule, effect: str) -> str | None:
@@ -109,15 +109,15 @@ class DecidedPlan(Plan):
         if kind == "cap":
             changes = (ruled.model_call.changes, *ruled.model_call.others.values())
             caps = [each.cap.get(name) for each in changes]
-            return None if rule.changes.cap[name] in caps else "a lower one counts"
+            return None if rule.changes.cap[name] in caps else "a lower cap applies"
         if effect not in by:
-            return f"no: {by['targets']} picked the targets"
+            return f"no effect: {by['targets']} chooses the targets"
         if by[effect] != rule.name:
-            return f"no: {by[effect]} came first"
+            return f"no effect: {by[effect]} takes precedence"
         left = {f"no limit {bound.limit.name}" for bound in self.bounds}
         left |= {f"no guard {each.name}" for each in (*self.guards.input, *self.guards.output)}
         left |= {f"no guard {each.name}" for each in self.guards.ceilings}
-        return "it counts: another model of the list is not let off" if effect in left else None
+        return "no effect: other models of this call keep it" if effect in left else None
 
     def origins_of_targets(self, index: int) -> Iterator[tuple[Target, Provenance]]:
         """Yield the targets of a model in the order in which they are tried."""
@@ -132,25 +132,27 @@ class DecidedPlan(Plan):
             rule = model_call.by.get(kind)
             path = paths[rule] if rule else ("deployments", deployment.name, kind)
             if model_call in self.unpriced:
-                why = "not asked"
+                why = "not tried"
             elif number >= first:
                 why = "fallback"
             elif model_call.pool > 1:
-                why = "balanced: of the equals the least loaded goes first"
+                why = "balanced: the least loaded target is tried first"
             elif number:
-                why = "next, as it was not drawn"
+                why = "next: not chosen by weight"
             else:
-                drawn = "drawn by weight" if ruled.chosen > 1 else "the only one to draw from"
-                why = drawn if weighed else "the first that serves the model"
+                drawn = "chosen by weight" if ruled.chosen > 1 else "the only target to choose from"
+                why = drawn if weighed else "the first target for this model"
             yield target, Provenance(why, snapshot.at(*path))
 
     def left_out(self, index: int) -> Iterator[tuple[Target, str]]:
         """Yield the targets of a model that are not asked, each with the reason."""
         kept, ruled = self.model_calls[index].targets, self.basis.ruled[index]
         is_pinned = self.basis.call.pin is not None
-        why = "another keeps what the call leans on" if is_pinned else "its price is not known"
+        why = (
+            "another target stores the state of this call" if is_pinned else "its price is unknown"
+        )
         yield from ((target, why) for target in ruled.model_call.targets if target not in kept)
-        yield from ((target, f"{rule} does not let it be asked") for target, rule in ruled.left_out)
+        yield from ((target, f"by rule {rule}") for target, rule in ruled.left_out)
 
 
 def _elsewhere(rule: Rule, effect: str, ruled: RuledModelCall) -> str | None:
@@ -159,4 +161,4 @@ def _elsewhere(rule: Rule, effect: str, ruled: RuledModelCall) -> str | None:
     if effect.startswith(EVERY) or any(rule.name in effects.rules for effects in effects_list):
         return None
     later = effect.startswith(CHANGES)
-    return "for a target that is asked later" if later else "no: another model is asked first"
+    return "for a later target only" if later else "no effect: another model is tried first"

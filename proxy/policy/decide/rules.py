@@ -80,7 +80,7 @@ class Rule:
     def effects(self) -> Iterator[tuple[str, str]]:
         """Yield what it does: the effect, as ``origins`` names it, and that in words."""
         if self.refusal is not None:
-            yield "refusal", f"refuses with {self.refusal.status}: {self.refusal.message}"
+            yield "refusal", f"reject with {self.refusal.status}: {self.refusal.message}"
         if self.routes is not None:
             yield "targets", f"targets {titles(self.routes.candidates.targets)}"
         if self.fallback is not None:

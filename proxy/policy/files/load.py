@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -19,12 +19,14 @@ from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.files import price_table
 from proxy.policy.files.salvage import salvaged, unmet
-from proxy.policy.files.source import Document, Path_, SourceLocation, unexpected
+from proxy.policy.files.source import Document, Path_, SourceLocation, path_text, unexpected
 from proxy.policy.files.texts import read_texts
 from proxy.policy.files.yaml_reader import read_file, read_limited
 from proxy.policy.schema.plugged import installed
+from proxy.words import listed, quoted
 
 MAX_ENTRIES = 1000
+FEW = 2
 MAX_SECRET_BYTES = 16 * 1024
 REVISION_LENGTH = 12
 OTHER_MONEY = frozenset(
@@ -48,6 +50,7 @@ MESSAGES = {
     "dict_type": "must be a mapping",
     "int_type": "must be a whole number",
     "list_type": "must be a list",
+    "model_attributes_type": "must be a mapping",
     "model_type": "must be a mapping",
     "string_type": "must be text",
     "too_short": "must have at least one item",
@@ -173,26 +176,27 @@ def note(
         inside = tuple(part for part in detail["loc"] if part != "[key]")
         path, message = _problem(inside, detail, kind)
         path = document.written((*base, *path))
-        if ".".join(map(str, path)) not in unread:
+        if path_text(path) not in unread:
             document.complain(path, message)
 
 
 def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[Path_, str]:
     """Return what pydantic found, in our words, and the path at which to show it."""
     if detail["type"] == "extra_forbidden":
-        return path, "is not known" + _instead(str(path[-1]), known_keys(path[:-1], kind))
+        return path, "unknown key" + _instead(str(path[-1]), known_keys(path[:-1], kind))
     if detail["type"] == "missing":
-        return path[:-1], f"{path[-1]} is missing"
+        return path[:-1], f"required key {quoted(str(path[-1]))} is missing"
     if "[key]" in detail["loc"] and detail["type"] != "value_error":
-        return path, "is not a name: use a-z, 0-9, dot, dash and underscore, at most 64"
+        return path, _name_rule(detail)
     if detail["type"] == "union_tag_not_found":
-        return path, f"{detail['ctx']['discriminator'].strip(chr(39))} is missing"
+        discriminator = detail["ctx"]["discriminator"].strip("'")
+        return path, f"required key {quoted(discriminator)} is missing"
     if detail["type"] == "union_tag_invalid":
         words = re.findall(r"'(.*?)'", detail["ctx"]["expected_tags"])
         tag = str(detail["ctx"]["tag"])
         words = sorted({*words, *installed()})
-        near = maybe(tag, words) or f"; there are {', '.join(words)}"
-        return path, f"there is no guard {tag!r}{near}"
+        near = maybe(tag, words) or f". Available: {', '.join(words)}"
+        return path, f"guard {quoted(tag)} does not exist{near}"
     if detail["type"] in MESSAGES:
         huge = detail["type"] == "int_type" and _is_huge(detail["input"])
         return path, "is too large" if huge else MESSAGES[detail["type"]]
@@ -200,18 +204,27 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
         words = re.findall(r"\b[\w-]+\b", detail["msg"].removeprefix("Input should be "))
         words = [word for word in words if word != "or"]
         near = maybe(str(detail["input"]), words) if len(words) > 1 else ""
-        return path, f"must be {' or '.join(words)}{near}"
+        return path, f"must be {one_of(words)}{near}"
     message = detail["msg"].removeprefix("Value error, ")
     return path, message.replace("Input should be", "must be")
+
+
+def _name_rule(detail: ErrorDetails) -> str:
+    """Return how to write a name. Tag names allow fewer characters than other names."""
+    is_tag = "-" not in str(detail.get("ctx", {}).get("pattern", ""))
+    marks, start = ("underscore", "a letter")
+    if not is_tag:
+        marks, start = "dot, dash and underscore", "a letter or digit"
+    return f"is not a valid name. Use at most 64 of a-z, 0-9, {marks}, starting with {start}"
 
 
 def _instead(word: str, known: list[str]) -> str:
     """Return what else could have been meant by a key that is not known, or all that there are."""
     if "usd" in known and word.lower() in OTHER_MONEY:
-        return ": money is counted in US dollars, say usd"
+        return '. Money is in US dollars: use "usd"'
     if "cached_input" in known and word in OF_PRICES:
-        return f", did you mean {OF_PRICES[word]}?"
-    return maybe(word, known) or (f"; there are {', '.join(known)}" if known else "")
+        return f". Did you mean {quoted(OF_PRICES[word])}?"
+    return maybe(word, known) or (f". Available: {', '.join(known)}" if known else "")
 
 
 def _is_huge(value: Any) -> bool:
@@ -219,10 +232,22 @@ def _is_huge(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[1-9]\d{18,}", value) is not None
 
 
+def one_of(words: Sequence[str]) -> str:
+    """Return ``a``, ``a or b``, or ``one of a, b, c``."""
+    return " or ".join(words) if len(words) <= FEW else f"one of {', '.join(words)}"
+
+
 def maybe(word: str, known: Iterable[str]) -> str:
-    """Return ``, did you mean …?`` with the nearest known word, or an empty text."""
+    """Return ``. Did you mean "…"?`` with the nearest known word, or an empty text."""
     near = difflib.get_close_matches(word, list(known), n=1)
-    return f", did you mean {near[0]}?" if near else ""
+    return f". Did you mean {quoted(near[0])}?" if near else ""
+
+
+def no_such(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that does not exist, with the nearest or the first others."""
+    names = sorted(known)
+    others = maybe(name, names) or (f". Available: {listed(names)}" if names else "")
+    return f"{kind} {quoted(name)} does not exist{others}"
 
 
 def known_keys(path: Path_, kind: Any = schema.PoliciesConfig) -> list[str]:

@@ -198,10 +198,19 @@ class Document:
         self.refuse(at, path, message)
 
     def refuse(self, at: SourceLocation, path: Path_, message: str) -> None:
-        joined_path = ".".join(map(str, path))
-        self.problems.append(
-            Problem(file=at.file, line=at.line, column=at.column, path=joined_path, message=message)
-        )
+        self.problems.append(problem_at(at, path, message))
+
+
+def problem_at(at: SourceLocation, path: Path_, message: str) -> Problem:
+    return Problem(
+        file=at.file, line=at.line, column=at.column, path=path_text(path), message=message
+    )
+
+
+def path_text(path: Path_) -> str:
+    """Return a path such as ``deployments.chat.targets[0]``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
 
 
 def _texts_in(value: Any) -> Iterator[str]:

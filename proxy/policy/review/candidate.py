@@ -82,7 +82,7 @@ class Candidate:
         reasons = [
             Reason(
                 kind,
-                f"{counted(self._counts[kind, rule], 'call')} would be decided otherwise",
+                f"{counted(self._counts[kind, rule], 'call')} would be decided differently",
                 f"by {rule}" if rule else None,
                 parts=tuple(reversed(examples)),
             )

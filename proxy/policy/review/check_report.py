@@ -1,4 +1,4 @@
-"""What ``headrace check`` says of a folder, and the forms in which people and machines read it."""
+"""Report of ``headrace check``, as text, JSON or GitHub annotations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 
 from proxy.frozen import frozen
+from proxy.plural import counted
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read, shown_as
 from proxy.policy.files.source import PolicyError, Problem
@@ -19,7 +20,7 @@ from proxy.policy.review.stream_hold import held
 
 @frozen
 class CheckReport:
-    """All that was found. Warnings are looked for only where there are no errors."""
+    """Errors and warnings of a folder. A folder with errors is not searched for warnings."""
 
     folder: Path
     summary: str
@@ -35,46 +36,49 @@ class CheckReport:
 def check(
     folder: Path, environ: Mapping[str, str] | None, at: datetime | None = None
 ) -> CheckReport:
-    """Read a folder as ``serve`` would, and weigh what it says, now or at another moment."""
+    """Check a folder as ``serve`` reads it, now or at another moment."""
     loaded = read(folder)
     try:
         snapshot = compile_policies(loaded, environ)
     except PolicyError as error:
-        return refused(folder, error)
-    counts = f"deployments: {len(snapshot.deployments)}, keys: {len(snapshot.keys)}"
-    summary = f"good, revision {snapshot.revision}, {counts}"
-    doubtful = tuple(warnings(loaded, snapshot, at or datetime.now(UTC)))
-    return CheckReport(
-        folder=folder, summary=summary, warnings=doubtful, held=tuple(held(snapshot))
-    )
+        return invalid(folder, error)
+    found = tuple(warnings(loaded, snapshot, at or datetime.now(UTC)))
+    counts = [
+        f"revision {snapshot.revision}",
+        counted(len(snapshot.deployments), "deployment"),
+        counted(len(snapshot.keys), "key"),
+    ]
+    total = f", {counted(len(found), 'warning')}" if found else ""
+    summary = f"valid{total} ({', '.join(counts)})"
+    return CheckReport(folder=folder, summary=summary, warnings=found, held=tuple(held(snapshot)))
 
 
-def refused(folder: Path, error: PolicyError) -> CheckReport:
-    """Return the report of a folder that cannot come into force."""
-    summary = f"refused, problems: {len(error.problems)}"
+def invalid(folder: Path, error: PolicyError) -> CheckReport:
+    """Return the report of a folder with errors."""
+    summary = f"invalid, {counted(len(error.problems), 'error')}"
     return CheckReport(folder=folder, summary=summary, errors=error.problems)
 
 
 def as_text(found: CheckReport) -> str:
-    lines = [str(p) if kind == "error" else _doubtful(p) for kind, p in found]
+    lines = [str(p) if kind == "error" else _warning(p) for kind, p in found]
     return "\n".join([*lines, *found.held, f"{found.folder}: {found.summary}"])
 
 
-def _doubtful(problem: Problem) -> str:
+def _warning(problem: Problem) -> str:
     place = f"{problem.file}:{problem.line}:{problem.column}"
     return f"{place}: warning: {problem.path}: {problem.message}"
 
 
 def as_json(found: CheckReport) -> str:
-    """One object: ``problems`` with severity, file, line, column, path and message, and ``held``,
-    what guards of answers hold back."""
+    """Return an object: ``problems`` with severity, file, line, column, path and message, and
+    ``held`` with the streaming delays of output guards."""
     problems = [{"severity": kind, **asdict(problem)} for kind, problem in found]
     report = {"good": not found.errors, "summary": found.summary, "problems": problems}
     return orjson.dumps({**report, "held": found.held}, option=orjson.OPT_INDENT_2).decode()
 
 
 def as_github(found: CheckReport) -> str:
-    """Workflow commands, which GitHub shows beside the lines of a change."""
+    """Return workflow commands, which GitHub shows as annotations of a change."""
     lines = [
         f"::{kind} file={_file(found.folder, p)},line={p.line},col={p.column}::"
         f"{_escaped(f'{p.path}: {p.message}')}"
@@ -84,7 +88,7 @@ def as_github(found: CheckReport) -> str:
 
 
 def _file(folder: Path, problem: Problem) -> Path:
-    """Return the file of a problem with its folder, or the folder alone where no file has it."""
+    """Return the path of the file with the problem, or the folder if it is in no file."""
     return folder if problem.file == shown_as(folder) else folder / problem.file
 
 

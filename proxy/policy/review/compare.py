@@ -166,7 +166,7 @@ def _behind(was: Origins, now: Origins, *effects: str) -> str:
 def _refused(outcome: Outcome) -> str:
     if isinstance(outcome, ProxyError):
         return f"{outcome.status} {outcome.code}"
-    return f"{outcome.refusal.status} by a rule" if outcome.refusal else "allowed"
+    return f"{outcome.refusal.status} by rule" if outcome.refusal else "allowed"
 
 
 def _refuser(was: Outcome, now: Outcome) -> str:
@@ -189,7 +189,7 @@ def _parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str
         return f"no {name}"
     sets = (changes.set for changes in (model_call.changes, *model_call.others.values()))
     ours = isinstance(value, (bool, int, float)) or any(name in each for each in sets)
-    return f"{name} {value}" if ours else f"{name} as asked"
+    return f"{name} {value}" if ours else f"{name} as requested"
 
 
 def _limits(plan: Plan) -> dict[str, str]:
@@ -203,8 +203,8 @@ def _cache(plan: Plan) -> str:
     text = f"{rule.ttl:g} s in {rule.store}"
     if rule.semantic is None:
         return text
-    how = "noted" if rule.semantic.shadow else "taken"
-    return f"{text}, other wordings {how}"
+    use = "recorded only" if rule.semantic.shadow else "used"
+    return f"{text}, semantic matches {use}"
 
 
 def _guards(plan: Plan) -> dict[str, str]:
@@ -220,6 +220,6 @@ def _guards(plan: Plan) -> dict[str, str]:
 
 
 def _routing(plan: Plan) -> str:
-    retries = f"{plan.retry.times} retries" if plan.retry else "no retry"
+    retries = f"{plan.retry.times} retries" if plan.retry else "no retries"
     hedge = f"hedge after {plan.hedge_after:g} s" if plan.hedge_after else "no hedge"
     return f"{retries}, {hedge}"

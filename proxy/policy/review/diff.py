@@ -1,4 +1,4 @@
-"""What changes from one folder of policies to another: in words, and for recorded calls."""
+"""Differences between two folders of policies, in words and for recorded calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_SHOWN = 80
 
 
 def changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
-    """Yield what is written otherwise, in words: a line for each part, then its details."""
+    """Yield the changes in words: a line for each part, then its details."""
     before, after = _plain(old), _plain(new)
     touched = {
         (section, name)
@@ -59,11 +59,11 @@ def _details(
     section: str, before: Mapping[str, Any], after: Mapping[str, Any], name: str
 ) -> Iterator[str]:
     if name not in before:
-        yield "is new"
-        if section == "prices":  # what a new model costs is what somebody has to read
+        yield "added"
+        if section == "prices":  # a reviewer must see the prices of a new model
             yield from _walk("", {}, after[name])
     elif name not in after:
-        yield "is gone"
+        yield "removed"
     else:
         yield from _walk("", before[name], after[name])
 
@@ -71,18 +71,16 @@ def _details(
 def _through(
     after: Mapping[str, Any], deployment: Mapping[str, Any], touched: set[tuple[str, str]]
 ) -> Iterator[str]:
-    """Name what else changes for a deployment: the policies that it follows, and the upstreams
-    that it or one of their rules may send it to."""
+    """Yield the other changes for a deployment: of its policies, and of the upstreams that it or
+    a rule of its policies uses."""
     policies = _followed(after["policies"], deployment.get("policy") or "default")
     for number, name in enumerate(policies):
         if ("policies", name) in touched:
-            yield (
-                f"its policy {name} changes" if not number else f"it extends {name}, which changes"
-            )
+            yield f"inherited policy {name} changed" if number else f"policy {name} changed"
     parts = [deployment, *(after["policies"].get(name, {}) for name in policies)]
     for upstream in sorted(set(_upstreams(parts))):
         if ("upstreams", upstream) in touched:
-            yield f"its upstream {upstream} changes"
+            yield f"upstream {upstream} changed"
 
 
 def _followed(policies: Mapping[str, Any], name: str) -> list[str]:
@@ -115,19 +113,19 @@ def _walk(path: str, before: Any, after: Any) -> Iterator[str]:
         return
     was, now = _named(before), _named(after)
     if was is None or now is None:
-        yield f"{path}: {_shown(after)}, was {_shown(before)}"
+        yield f"{path}: {_shown(after)} (was {_shown(before)})"
         return
     for name in dict.fromkeys([*was, *now]):
         inside = f"{path}.{name}" if path else str(name)
         if name not in was:
-            yield f"{inside}: {_shown(now[name])} is new"
+            yield f"{inside}: {_shown(now[name])} (added)"
         elif name not in now:
-            yield f"{inside}: {_shown(was[name])} is gone"
+            yield f"{inside}: {_shown(was[name])} (removed)"
         else:
             yield from _walk(inside, was[name], now[name])
     stayed = [[name for name in order if name in was and name in now] for order in (was, now)]
     if isinstance(before, list) and stayed[0] != stayed[1]:
-        yield f"{path}: their order is {', '.join(map(str, now))}"
+        yield f"{path}: new order {', '.join(map(str, now))}"
 
 
 def _named(value: Any) -> dict[str, Any] | None:
@@ -176,22 +174,23 @@ class Replayed:
     examples: dict[Way, list[str]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
-        yield f"{self.otherwise} of {counted(self.calls, 'call')} would be decided otherwise"
+        yield f"{self.otherwise} of {counted(self.calls, 'call')} would be decided differently"
         for (kind, rule), count in self.ways.most_common():
             by = f" by {rule}" if rule else ""
             calls, some = counted(count, "call"), "; ".join(self.examples[kind, rule])
-            yield f"    {kind}{by}: {calls}, such as {some}"
+            yield f"    {kind}{by}: {calls}, for example {some}"
         if self.unsized:
-            lines = counted(self.unsized, "line tells", "lines tell")
-            yield f"{lines} no parameters: what is set or capped is not compared"
+            lines = counted(self.unsized, "line has", "lines have")
+            yield f"{lines} no parameters, so changes by set and cap are not compared"
         if self.unread:
-            yield counted(self.unread, "line is no call", "lines are no calls")
+            yield counted(self.unread, "line is not a call", "lines are not calls")
         if self.unasked:
-            calls = counted(self.unasked, "call is", "calls are")
-            why = "refused before a model was read, or of another endpoint"
-            yield f"{calls} not decided again: {why} than {', '.join(ENDPOINTS)}"
+            calls = counted(self.unasked, "call was", "calls were")
+            why = "no model was read, or the endpoint is not one of"
+            yield f"{calls} skipped: {why} {', '.join(ENDPOINTS)}"
         if self.unknown:
-            yield f"{counted(self.unknown, 'call')} of keys that the old policies do not let in"
+            calls = counted(self.unknown, "call was", "calls were")
+            yield f"{calls} skipped: OLD does not accept the key"
 
 
 def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:

@@ -27,7 +27,8 @@ from proxy.words import MAX_LISTED
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath
 
-UNPLAYED = "unless a guard finds something: they are listed, not played"
+NOT_EVALUATED = "guards are listed, not evaluated"
+OPAQUE = "guards cannot inspect them; `opaque: allow` accepts them"
 
 
 def explain(
@@ -45,9 +46,8 @@ def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExpla
         return explain(snapshot, key, call, is_over=False)
     error = Unauthorized()
     text = lapse if lapse.startswith("expired") else f"is {lapse}"
-    why = f"the key {key.name} {text}"
-    refused = Reason("refused", f"{error.status} {error.code}", why)
-    return CallExplanation(snapshot.revision, (_identity(snapshot, key), refused))
+    rejected = _rejected(error, f"key {key.name} {text}")
+    return CallExplanation(snapshot.revision, (_identity(snapshot, key), rejected))
 
 
 def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> Iterator[Reason]:
@@ -55,7 +55,7 @@ def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> 
     try:
         plan = decide(snapshot, key, call)
     except ProxyError as error:
-        yield Reason("refused", f"{error.status} {error.code}", error.message)
+        yield _rejected(error, error.message)
         return
     if isinstance(plan, DecidedPlan):
         origin = plan.origin_of_deployment()
@@ -64,17 +64,21 @@ def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> 
         if plan.passed is not None and call.head.passed is not None:
             method = call.head.method
             text = f"{method} {plan.passed.route}"
-            yield Reason("passed on", text, _once_only(plan.passed, method))
+            yield Reason("passthrough", text, _retry_text(plan.passed, method))
         for index in range(len(plan.model_calls[:MAX_LISTED])):
             yield from _model_call(plan, index, call)
         if left := plan.model_calls[MAX_LISTED:]:
-            yield Reason("models", f"{len(left)} more, which are not explained here")
+            yield Reason("models", f"{len(left)} more, not shown")
         yield from (_guarded(plan, call), _limits(plan, call), _cached(plan), *_captured(plan))
     yield _outcome(plan, call, is_over)
 
 
 def _identity(snapshot: Snapshot, key: VirtualKey) -> Reason:
-    return Reason("identity", f"key {key.name}", at=snapshot.at("keys", key.name))
+    return Reason("key", key.name, at=snapshot.at("keys", key.name))
+
+
+def _rejected(error: ProxyError, why: str) -> Reason:
+    return Reason("result", f"rejected with {error.status} {error.code}", why)
 
 
 def _tags(plan: DecidedPlan) -> Reason:
@@ -86,16 +90,16 @@ def _tags(plan: DecidedPlan) -> Reason:
         Reason("tag", f"{tag[:64]!a} dropped", _why_dropped(plan, tag))
         for tag in plan.basis.dropped
     ]
-    return Reason("tags", f"{len(plan.tags)} set", parts=tuple(parts))
+    return Reason("tags", str(len(plan.tags)), parts=tuple(parts))
 
 
 def _why_dropped(plan: DecidedPlan, tag: str) -> str:
     rule = plan.basis.snapshot.tags.get(tag)
     if rule is None:
-        return "no tag is called so"
+        return "the policies do not declare this tag"
     if not rule.caller:
-        return "callers may not say it: the tag has no `caller: true`"
-    return "callers may not say this value, or the key or the deployment says another one"
+        return "clients may not set this tag; to allow it, add `caller: true` to the tag"
+    return "clients may not set this value, or the key or deployment sets another one"
 
 
 def _limits(plan: DecidedPlan, call: Call) -> Reason:
@@ -105,22 +109,23 @@ def _limits(plan: DecidedPlan, call: Call) -> Reason:
         limit = bound.limit
         amounts = [each.amount for each in claims if each.limit is limit]
         at = plan.place_of_limit(limit.name)
-        why = f"the call claims {limit.kind.figure(sum(amounts))}" if amounts else None
+        why = f"this call reserves {limit.kind.figure(sum(amounts))}" if amounts else None
         parts.append(Reason(about="limit", decided=bound_text(bound), why=why, at=at))
-    return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
+    return Reason("limits", str(len(parts)), parts=tuple(parts))
 
 
 def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
     model_call = plan.model_calls[index]
     text = f"{model_call.model[:64]!a}: " if len(plan.model_calls) > 1 else ""
     rules = tuple(_rule(plan, index, outcome) for outcome in plan.outcomes_of_rules(index))
-    applied = f"{text}{len(model_call.rules)} of {len(rules)} apply"
-    yield Reason("rules", applied, parts=rules)
+    applied = len(model_call.rules)
+    verb = "applies" if applied == 1 else "apply"
+    yield Reason("rules", f"{text}{applied} of {len(rules)} {verb}", parts=rules)
     changed = tuple(_parameters(plan, index, call))
     if changed:
         yield Reason("parameters", f"{text}{len(changed)} changed", parts=changed)
     targets = tuple(_targets(plan, index, call))
-    yield Reason("targets", f"{text}{model_call.targets[0].title} first", parts=targets)
+    yield Reason("targets", f"{text}{len(model_call.targets)}", parts=targets)
 
 
 def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Reason:
@@ -128,7 +133,7 @@ def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Reason:
     verb = "does not apply"
     if why is None and rule.shadow:
         verb = "would apply"
-        why = f"in shadow: {'; '.join(text for _, text in rule.effects())}"
+        why = f"shadow mode: {'; '.join(text for _, text in rule.effects())}"
     elif why is None:
         verb = "applies"
         effects = ((text, plan.overruled(index, rule, effect)) for effect, text in rule.effects())
@@ -143,8 +148,8 @@ def _parameters(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
     for name in sorted({*before, *after} - {"user"}):
         old, new = before.get(name), after.get(name)
         if old != new:
-            was = "not said" if old is None else f"asked for: {old}"
-            yield Reason("parameter", f"{name}: {'left out' if new is None else new}", was)
+            was = "not set in the request" if old is None else f"request: {old}"
+            yield Reason("parameter", f"{name}: {'removed' if new is None else new}", was)
 
 
 def _targets(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
@@ -152,18 +157,18 @@ def _targets(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
         price = _priced(in_force(target.prices, call.head.at.date()))
         yield Reason(about="target", decided=target.title, why=f"{why}; {price}", at=at)
     for target, reason in plan.left_out(index):
-        yield Reason("target", f"{target.title} left out", reason)
+        yield Reason("target", f"{target.title} excluded", reason)
 
 
-def _once_only(path: PassedPath, method: str) -> str:
+def _retry_text(path: PassedPath, method: str) -> str:
     if path.may_repeat(method):
-        return "it may be sent again after a failure"
-    return "it is sent once: another try follows only where nothing was taken"
+        return "retried after a failure"
+    return "retried only if the upstream did not receive the request"
 
 
-def _left_out(rule: GuardRule) -> str | None:
-    left_out = sorted(rule.roles_left_out)
-    return f"not {', '.join(left_out)}" if left_out else None
+def _excluded_roles(rule: GuardRule) -> str | None:
+    excluded = sorted(rule.roles_left_out)
+    return f"except {', '.join(excluded)}" if excluded else None
 
 
 def _guarded(plan: Plan, call: Call) -> Reason:
@@ -171,19 +176,19 @@ def _guarded(plan: Plan, call: Call) -> Reason:
     for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
         for rule in rules:
             to = f" to {titles(rule.to)}" if rule.to else ""
-            does = f"{rule.action}{to}{', in shadow' if rule.shadow else ''}"
+            does = f"{rule.action}{to}{', shadow mode' if rule.shadow else ''}"
             where = sorted(rule.roles or ()) + sorted(rule.fields or ())
-            narrowed = f"only {', '.join(where)}" if where else _left_out(rule)
+            narrowed = f"only {', '.join(where)}" if where else _excluded_roles(rule)
             parts.append(Reason("guard", f"{stage} {rule.name}: {does}", narrowed))
     for each in plan.guards.ceilings:
-        shadow = ", in shadow" if each.shadow else ""
+        shadow = ", shadow mode" if each.shadow else ""
         text = f"input {each.name}: {each.action} above {usd_text(each.most)} USD{shadow}"
         parts.append(Reason("guard", text, _foreseen(plan, call)))
     if not plan.guards.opaque and any(rule.enforces for rule in plan.guards.input):
-        parts.append(Reason("guard", "content that no guard can read is refused"))
+        parts.append(Reason("guard", "images, audio and files: rejected", OPAQUE))
     guards = plan.guards
-    look = len(guards.input) + len(guards.output) + len(guards.ceilings)
-    return Reason("guards", f"{look} look", parts=tuple(parts))
+    count = len(guards.input) + len(guards.output) + len(guards.ceilings)
+    return Reason("guards", str(count), parts=tuple(parts))
 
 
 def _has_texts(call: Call) -> bool:
@@ -205,20 +210,20 @@ def _foreseen(plan: Plan, call: Call) -> str | None:
         return None
     cost = predicted(plan, call)
     if cost is None:
-        return "what the call may cost is unknown"
-    return f"the call may cost {usd_text(cost)} USD"
+        return "the maximum cost of this call is unknown"
+    return f"this call may cost up to {usd_text(cost)} USD"
 
 
 def _cached(plan: Plan) -> Reason:
     rule = plan.cache
     if rule is None:
         return Reason("cache", "off")
-    text = f"answers are kept for {rule.ttl:g} s in {rule.store}"
+    text = f"responses are cached for {rule.ttl:g} s in {rule.store}"
     if len(plan.model_calls) > 1:
-        return Reason("cache", "passed by", "a list of models is not looked up")
+        return Reason("cache", "skipped", "calls with several models are not cached")
     if rule.semantic is not None:
-        does = "are noted" if rule.semantic.shadow else "count as the same question"
-        text += f"; other wordings {does}"
+        use = "recorded only" if rule.semantic.shadow else "used"
+        text += f"; semantic matches are {use}"
     return Reason("cache", text, f"namespace {rule.namespace}" if rule.namespace else None)
 
 
@@ -226,15 +231,15 @@ def _captured(plan: Plan) -> list[Reason]:
     capture = plan.guards.capture
     if capture is None:
         return []
-    share = f"{capture.share:.0%} of traces show texts"
-    return [Reason("capture", share, f"{capture.max_chars} characters a side, redacted")]
+    share = f"{capture.share:.0%} of traces include the text of prompt and response"
+    return [Reason("capture", share, f"up to {capture.max_chars} characters each, redacted")]
 
 
 def bound_text(bound: ScopedLimit) -> str:
     """Return the name of a limit, what it allows, and whose it is."""
     limit = bound.limit
-    per = f" per {' and '.join(bound.per)}" if bound.per else " for all together"
-    shadow = ", in shadow" if limit.shadow else ""
+    per = f", per {' and '.join(bound.per)}" if bound.per else ", across all keys"
+    shadow = ", shadow mode" if limit.shadow else ""
     return f"{limit.name}: {limit.kind.allowance(limit)}{per}{shadow}"
 
 
@@ -250,21 +255,21 @@ def _outcome(plan: Plan, call: Call, is_over: bool) -> Reason:
     """Return where the call goes, or that a limit would refuse it if nothing else was used."""
     if plan.listing is not None:
         names = counted(len(plan.listing), "name")
-        return Reason("decided", "the models of the key are listed", names)
+        return Reason("result", "list the models of the key", names)
     if plan.refusal is not None:
-        text = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
-        return Reason("decided", text, plan.refusal.message)
+        text = f"rejected with {plan.refusal.status} by rule {plan.refusal.rule}"
+        return Reason("result", text, plan.refusal.message)
     claims = _known_claims(plan, call)
     over = [each.limit for each in claims if each.amount > each.limit.capacity]
     refusing = next((limit.name for limit in over if not limit.shadow), None)
     if refusing is not None:
-        why = "the call claims more than that ever allows"
+        why = "this call exceeds the whole limit"
         if plan.cache is not None:
-            why += ", but for a kept answer"
-        return Reason("decided", f"refused with 429 by {refusing}", why)
+            why += "; a cached response is still served"
+        return Reason("result", f"rejected with 429 by limit {refusing}", why)
     first = " and ".join(leg.targets[0].title for leg in plan.model_calls[:MAX_LISTED])
     if left := plan.model_calls[MAX_LISTED:]:
         first += f" and {len(left)} more"
     acts = not is_over and any(rule.enforces for rule in plan.guards.input)
-    unplayed = [UNPLAYED] if acts else []
-    return Reason("decided", f"goes to {first}", "; ".join([*plan.warnings, *unplayed]) or None)
+    notes = [*plan.warnings, *([NOT_EVALUATED] if acts else [])]
+    return Reason("result", f"route to {first}", "; ".join(notes) or None)

@@ -7,8 +7,6 @@ from typing import Any
 
 from proxy.frozen import frozen
 
-PARTS = frozenset({"rule", "tag", "target", "parameter", "limit", "guard"})
-
 
 @frozen
 class Reason:
@@ -30,12 +28,9 @@ class Reason:
             data["parts"] = [part.data() for part in self.parts]
         return data
 
-    def line(self) -> str:
-        about = (
-            ""
-            if self.about in ("rule", "tag", "target", "parameter", "limit")
-            else f"{self.about}: "
-        )
+    def line(self, heading: str = "") -> str:
+        """Return one line of text. Below a heading such as ``rules``, ``rule:`` is left out."""
+        about = "" if f"{self.about}s" == heading else f"{self.about}: "
         why = f" ({self.why})" if self.why else ""
         at = f"  [{self.at}]" if self.at else ""
         return f"{about}{self.decided}{why}{at}"
@@ -55,11 +50,11 @@ class CallExplanation:
         }
 
     def text(self) -> str:
-        return "\n".join([f"under revision {self.revision}", *_tree(self.reasons, "")])
+        return "\n".join([f"policy revision {self.revision}", *_tree(self.reasons, "")])
 
 
-def _tree(reasons: Sequence[Reason], indent: str) -> Iterator[str]:
+def _tree(reasons: Sequence[Reason], indent: str, heading: str = "") -> Iterator[str]:
     for number, reason in enumerate(reasons, start=1):
         last = number == len(reasons)
-        yield f"{indent}{'└─' if last else '├─'} {reason.line()}"
-        yield from _tree(reason.parts, f"{indent}{'  ' if last else '│ '} ")
+        yield f"{indent}{'└─' if last else '├─'} {reason.line(heading)}"
+        yield from _tree(reason.parts, f"{indent}{'  ' if last else '│ '} ", reason.about)

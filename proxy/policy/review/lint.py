@@ -13,7 +13,7 @@ from proxy.policy import schema
 from proxy.policy.compile.limits import written
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.policy.files.load import Loaded
-from proxy.policy.files.source import Finding, Path_, Problem
+from proxy.policy.files.source import Finding, Path_, Problem, problem_at
 from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_passed, lint_rules
 
 ROUTES = sorted(
@@ -36,19 +36,8 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
     followed = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
     found += lint_rules.findings(snapshot, followed, _with_rules(loaded.policies))
     document = loaded.document
-    problems = []
-    for path, message in found:
-        at = document.place(path)
-        problems.append(
-            Problem(
-                file=at.file,
-                line=at.line,
-                column=at.column,
-                path=".".join(map(str, path)),
-                message=message,
-            )
-        )
-    return sorted(set(problems))
+    problems = {problem_at(document.place(path), path, message) for path, message in found}
+    return sorted(problems)
 
 
 def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import maybe
 from proxy.policy.files.source import Finding, Path_
+from proxy.words import quoted
 
 REFUSED = "every call is refused"
 NOT_WANTED = (
@@ -33,7 +34,10 @@ def findings(
     for index, name in enumerate(policies.revoked):
         near = "" if name in policies.keys else maybe(name, policies.keys)
         if near:
-            yield ("revoked", index), f"there is no key {name!r}, so it revokes nothing{near}"
+            yield (
+                ("revoked", index),
+                f"key {quoted(name)} does not exist. This entry has no effect{near}",
+            )
     for name, key in policies.keys.items():
         lapse = snapshot.lapse_of(name, at)
         if lapse is None:

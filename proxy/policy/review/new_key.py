@@ -1,4 +1,4 @@
-"""A new virtual key: the text to hand out, and the lines of YAML by which it is known."""
+"""Creates virtual keys: a secret for the client, and YAML lines with its digest."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import hashlib
 import secrets
 from collections.abc import Collection, Sequence
 
+from proxy.policy.files.load import no_such
+
 
 def draw(name: str, chosen: Sequence[str], known: Collection[str]) -> tuple[str, str]:
-    """Return the text of a new key, and lines that a check lets pass: with the deployments that
-    are chosen, or all that are known. Raise ``ValueError`` where there are none of them."""
+    """Return the secret of a new key, and YAML lines with the chosen deployments, or all.
+
+    Raise ``ValueError`` if a chosen deployment does not exist or there is none to choose.
+    """
     for deployment in chosen:
         if deployment not in known:
-            raise ValueError(f"there is no deployment {deployment!r}")
+            raise ValueError(no_such("deployment", deployment, known))
     if not known:
-        raise ValueError("there is no deployment yet that a key could call")
+        raise ValueError("the policies have no deployment that a key could call. Add a deployment.")
     text = f"hr-{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(text.encode()).hexdigest()
     deployments = ", ".join(dict.fromkeys(chosen or known))

@@ -204,16 +204,14 @@ class CallHistory:
         snapshot = self._find(kept.revision or "")
         key = snapshot.key_named(kept.key) if snapshot else None
         if snapshot is None:
-            unknown = Reason(
-                "decided", "unknown", "the revision it was decided by is no longer kept"
-            )
+            unknown = Reason("result", "unknown", "the policy revision is no longer in memory")
             explanation = CallExplanation(kept.revision or "none", (unknown,))
         elif kept.too_large:
-            unknown = Reason("decided", "unknown", "what the client wrote takes more than is kept")
+            unknown = Reason("result", "unknown", "the request is too large to be kept")
             explanation = CallExplanation(snapshot.revision, (unknown,))
         elif key is None or kept.asked is None:
-            text = f"key {kept.key}" if key else "no known key"
-            explanation = CallExplanation(snapshot.revision, (Reason("identity", text),))
+            name = str(kept.key) if key else "unknown"
+            explanation = CallExplanation(snapshot.revision, (Reason("key", name),))
         else:
             call = kept.asked.call()
             explanation = explain(snapshot, key, call)
@@ -238,14 +236,16 @@ class CallHistory:
             Reason(each.kind, f"{each.was} -> {each.now}", f"by {each.rule}" if each.rule else None)
             for each in few(found)
         )
-        text = "decides otherwise" if parts else "decides the same"
+        text = "different decision" if parts else "same decision"
         yield Reason("candidate", text, f"revision {candidate.revision}", parts=parts)
 
 
 def _pinned(asked: AskedFacts) -> Iterator[Reason]:
     """Yield why none of the other targets is asked of a call that leans on what one keeps."""
     if asked.pin is not None:
-        yield Reason("pinned", asked.pin.target, "it keeps what the call leans on, or is about")
+        yield Reason(
+            "pinned to", asked.pin.target, "this target stores the state that the call uses"
+        )
 
 
 def _error_text(error: ProxyError) -> str:
@@ -356,44 +356,44 @@ def _found(verdicts: Verdicts) -> Iterator[GuardFound]:
         if result.verdict == "passed":
             continue
         counts = ", ".join(f"{kind}: {count}" for kind, count in few(result.findings.items()))
-        verdict = f"{result.verdict}, in shadow" if result.shadow else result.verdict
+        verdict = f"{result.verdict} (shadow mode)" if result.shadow else result.verdict
         yield GuardFound(f"{stage} {result.guard}", verdict, result.error or counts or None)
 
 
 def _happened(kept: PastCall) -> Reason:
-    guards = (
-        Reason("guard", f"{name}: {verdict}", detail) for name, verdict, detail in kept.guards
-    )
+    guards = (Reason("guard", f"{name} {verdict}", detail) for name, verdict, detail in kept.guards)
     parts = (*_limits(_counted(kept)), *guards, *_attempts(kept.attempts), *_skips(kept.skips))
     cost = None if kept.cost is None else f"{usd_text(kept.cost)} USD"
     why = ", ".join(text for text in (kept.error, cost) if text) or None
-    return Reason("happened", f"{kept.outcome}, status {kept.status}", why, parts=parts)
+    return Reason("outcome", f"{kept.outcome}, status {kept.status}", why, parts=parts)
 
 
 def _limits(limits: Sequence[CountedLimit]) -> Iterator[Reason]:
     """Yield of each limit what the call claimed, and where its counter stood then."""
     fits = (
-        "fits"
+        "not exceeded"
         if any(refuses and not limit.shadow for limit, _, _, refuses in limits)
         else "admitted"
     )
     for limit, claimed, amount, refuses in limits:
-        refused = "would refuse, in shadow" if limit.shadow else "refused"
+        refused = "would reject (shadow mode)" if limit.shadow else "rejected the call"
         text = refused if refuses else fits
         figure = limit.kind.figure
         used = f"{figure(amount)} of {figure(limit.capacity)} used"
-        why = f"the call claimed {figure(claimed)}, {used}"
-        yield Reason("limit", f"{limit.name}: {text}", why)
+        yield Reason(
+            "limit", f"{limit.name} {text}", f"this call reserved {figure(claimed)}; {used}"
+        )
 
 
 def _attempts(attempts: Sequence[Tried]) -> Iterator[Reason]:
     for target, why, status, error, cause, system_text, seconds, is_lost in attempts:
-        lost = ", lost to a faster one" if is_lost else ""
-        ended = (error or f"status {status}") + (f" ({cause})" if cause else "")
+        lost = ", another attempt was faster" if is_lost else ""
+        ended = f"failed with {error}" if error else f"returned status {status}"
+        ended += f" ({cause})" if cause else ""
         detail = f"{why}, {seconds * 1000:.0f} ms" + (f", {system_text}" if system_text else "")
-        yield Reason("attempt", f"{target}: {ended}{lost}", detail)
+        yield Reason("attempt", f"{target} {ended}{lost}", detail)
 
 
 def _skips(skips: Sequence[Skipped]) -> Iterator[Reason]:
     for skip in skips:
-        yield Reason("attempt", f"{skip.target}: not asked", skip.reason)
+        yield Reason("attempt", f"{skip.target} skipped", skip.reason)

@@ -119,10 +119,10 @@ def test_check_follows(copy: Path) -> None:
     assert run(copy, "-m", "proxy", "check", "policies")[0] == 0
     code, out = run(copy, "-m", "proxy", "check", "wrong")
     assert code != 0
-    assert "policies.default.input.0.capitals: must be less than or equal to 1" in out
-    assert "policies.default.input.0.volume: is not known" in out
+    assert "policies.default.input[0].capitals: must be less than or equal to 1" in out
+    assert "policies.default.input[0].volume: unknown key" in out
     near = run(copy, "-m", "proxy", "check", "near")[1]
-    assert "there is no guard 'shoutin', did you mean shouting?" in near
+    assert 'guard "shoutin" does not exist. Did you mean "shouting"?' in near
 
 
 def test_explain_follows(copy: Path) -> None:

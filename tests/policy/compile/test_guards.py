@@ -126,12 +126,12 @@ def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ("{guard: keywords}", "p.yaml:8:13: policies.public.input.0: "),
-        ("{guard: keywords, patterns: ['(?=x)']}", "policies.public.input.0: "),
+        ("{guard: keywords}", "p.yaml:8:13: policies.public.input[0]: "),
+        ("{guard: keywords, patterns: ['(?=x)']}", "policies.public.input[0]: "),
         ("{guard: pii, entities: [emial]}", "'emial' is no entity"),
-        ("{guard: urls, allow: ['http://x']}", "policies.public.input.0: "),
-        ("{guard: length}", "policies.public.input.0: "),
-        ("{guard: json_schema, schema: {type: nothing}}", "policies.public.input.0: "),
+        ("{guard: urls, allow: ['http://x']}", "policies.public.input[0]: "),
+        ("{guard: length}", "policies.public.input[0]: "),
+        ("{guard: json_schema, schema: {type: nothing}}", "policies.public.input[0]: "),
         ("{guard: language, allowed: [eng]}", "'eng' is no language"),
         ("{guard: copyright}", "needs texts to look for"),
         ("{guard: copyright, texts_from: [none.txt]}", "none.txt cannot be read: No such file"),
@@ -139,10 +139,10 @@ def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
         ("{guard: keywords, words_from: none.txt}", "none.txt cannot be read"),
         ("{guard: grounded}", "grounded judges answers: it belongs under output"),
         ("{guard: system_prompt}", "system_prompt judges answers: it belongs under output"),
-        ("{guard: pie}", "policies.public.input.0"),
-        ("{words: [x]}", "policies.public.input.0"),
-        ("{guard: code, words: [x]}", "policies.public.input.0.words: is not known"),
-        ("{guard: code, action: drop}", "must be block or mask or flag"),
+        ("{guard: pie}", "policies.public.input[0]"),
+        ("{words: [x]}", "policies.public.input[0]"),
+        ("{guard: code, words: [x]}", "policies.public.input[0].words: unknown key"),
+        ("{guard: code, action: drop}", "must be one of block, mask, flag"),
     ],
 )
 def test_a_guard_that_is_written_wrongly_is_told(said: str, problem: str, tmp_path: Path) -> None:

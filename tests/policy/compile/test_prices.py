@@ -24,7 +24,10 @@ deployments:
     targets: [{{upstream: up, model: m, price: {{input: 1, output: 2}}}}]
 prices: {{}}
 """
-SAY = "but the limit month is of money: say a price here, or unpriced: allow at the limit"
+SAY = (
+    'but limit "month" is in USD. Add "price:" to this target, or set "unpriced: allow" '
+    "on the limit."
+)
 
 
 def judged(folder: Path, *changes: tuple[str, str]) -> CheckReport:
@@ -43,32 +46,35 @@ RULE = "rules: [{name: r, RULE}]"
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ([(PRICE, "")], f"9:15: deployments.chat.targets.0: m has no known price, {SAY}"),
+        (
+            [(PRICE, "")],
+            f'9:15: deployments.chat.targets[0]: model "m" has no known price, {SAY}',
+        ),
         (
             [(", output: 2", "")],
-            f"9:15: deployments.chat.targets.0: m has no price for output, {SAY}",
+            f"9:15: deployments.chat.targets[0]: model \"m\" has no price for output, {SAY}",
         ),
         (
             [("{input: 1, output: 2}", "{output: 2}")],
-            f"9:15: deployments.chat.targets.0: m has no price for input, {SAY}",
+            f"9:15: deployments.chat.targets[0]: model \"m\" has no price for input, {SAY}",
         ),
         (
             [("}]\nprices", "}]\n    fallback: [{upstream: up, model: spare}]\nprices")],
-            f"10:16: deployments.chat.fallback.0: spare has no known price, {SAY}",
+            f"10:16: deployments.chat.fallback[0]: model \"spare\" has no known price, {SAY}",
         ),
         (
             [("rules: []", RULE), ("RULE", "targets: [{upstream: up, model: x}]")],
-            f"6:33: policies.default.rules.0.targets.0: x has no known price, {SAY}",
+            f"6:33: policies.default.rules[0].targets[0]: model \"x\" has no known price, {SAY}",
         ),
         (
             [("rules: []", RULE), ("RULE", "targets: [{upstream: up, model: x}]"), ("limits: ["
               "{name: month, usd: 5 per month}]", "limits: []"),
              ("model: x}]", "model: x}], limits: [{name: month, usd: 5 per month}]")],
-            f"6:33: policies.default.rules.0.targets.0: x has no known price, {SAY}",
+            f"6:33: policies.default.rules[0].targets[0]: model \"x\" has no known price, {SAY}",
         ),
         (
             [("per month}]", "per month, mode: shadow}]"), (PRICE, "")],
-            f"9:15: deployments.chat.targets.0: m has no known price, {SAY}",
+            f"9:15: deployments.chat.targets[0]: model \"m\" has no known price, {SAY}",
         ),
     ],
 )  # fmt: skip

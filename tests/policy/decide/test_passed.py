@@ -143,6 +143,6 @@ def test_it_is_explained(snapshot: Snapshot) -> None:
 
     reasons = {each.about: each for each in explain(snapshot, key, call("/v1/moderations")).reasons}
 
-    assert reasons["passed on"].decided == "POST /v1/moderations"
-    assert "sent once" in str(reasons["passed on"].why)
-    assert reasons["decided"].decided == "goes to openai/rerank-1"
+    assert reasons["passthrough"].decided == "POST /v1/moderations"
+    assert "retried only if" in str(reasons["passthrough"].why)
+    assert reasons["result"].decided == "route to openai/rerank-1"

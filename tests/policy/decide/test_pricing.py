@@ -148,9 +148,9 @@ def test_explain_says_what_is_left_out_and_what_is_refused(snapshot: Snapshot) -
     )
 
     assert "openai/spare (fallback; USD per million tokens: input 1, output 2)" in spared
-    assert "openai/smol left out (its price is not known)" in spared
-    assert "openai/smol (not asked; price unknown)" in never
-    assert "refused with 403 by unpriced" in never
+    assert "openai/smol excluded (its price is unknown)" in spared
+    assert "openai/smol (not tried; price unknown)" in never
+    assert "rejected with 403 by rule unpriced" in never
 
 
 def test_check_warns_of_a_deployment_that_refuses_every_call(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_check_warns_of_a_deployment_that_refuses_every_call(tmp_path: Path) -> 
 
     refused = [path for path, said in told if said.startswith("refuses every call")]
     assert refused == ["deployments.never.unpriced"]
-    assert ("deployments.spared.targets.0", "smol has no known price: it is never asked") in told
+    assert ("deployments.spared.targets[0]", "smol has no known price: it is never asked") in told
 
 
 def test_a_policy_test_can_expect_it(tmp_path: Path) -> None:

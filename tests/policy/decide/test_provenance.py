@@ -61,11 +61,11 @@ def decided(folder: Path, model: str = "chat", **headers: Any) -> DecidedPlan:
 def test_a_deployment_and_tags_say_who_says_so(folder: Path) -> None:
     plan = decided(folder, x_headrace_tags="feature=x,team=other")
 
-    assert plan.origin_of_deployment() == ("the model asked for is its name", "p.yaml:15")
+    assert plan.origin_of_deployment() == ("requested by its name as the model", "p.yaml:15")
     assert {tag: plan.origin_of_tag(tag) for tag in plan.tags} == {
-        "env": ("the deployment says so", "p.yaml:17"),
-        "feature": ("the caller may say so", "p.yaml:2"),
-        "team": ("the key says so", "p.yaml:4"),
+        "env": ("set by the deployment", "p.yaml:17"),
+        "feature": ("set by the client", "p.yaml:2"),
+        "team": ("set by the key", "p.yaml:4"),
     }
     assert plan.basis.dropped == ("team",)
     assert plan.place_of_limit("few") == "p.yaml:9"
@@ -74,8 +74,8 @@ def test_a_deployment_and_tags_say_who_says_so(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "headers", "why"),
     [
-        ("m", {"x_headrace_deployment": "chat"}, "a header names it"),
-        ("m", {}, "of the key's deployments only this one serves what is asked for"),
+        ("m", {"x_headrace_deployment": "chat"}, "named in a request header"),
+        ("m", {}, "the only deployment of this key that serves the request"),
     ],
 )
 def test_a_deployment_that_is_not_asked_for_by_name_says_how_it_was_found(
@@ -106,13 +106,13 @@ def test_an_effect_says_whose_word_counts_instead(folder: Path) -> None:
     }
 
     assert overruled == {
-        ("public/small", "cap max_tokens"): "a lower one counts",
+        ("public/small", "cap max_tokens"): "a lower cap applies",
         ("public/small", "limit few"): None,
         ("public/smaller", "set seed"): None,
         ("public/smaller", "cap max_tokens"): None,
         ("public/eu", "targets"): None,
-        ("public/seeded", "fallback"): "no: public/eu picked the targets",
-        ("public/seeded", "set seed"): "no: public/smaller came first",
+        ("public/seeded", "fallback"): "no effect: public/eu chooses the targets",
+        ("public/seeded", "set seed"): "no effect: public/smaller takes precedence",
     }
 
 
@@ -121,24 +121,24 @@ def test_targets_say_why_they_are_where_they_are(folder: Path) -> None:
     picked = [origin for _, origin in decided(folder, x_region="eu").origins_of_targets(0)]
 
     assert drawn == [
-        ("drawn by weight", "p.yaml:18"),
-        ("next, as it was not drawn", "p.yaml:18"),
+        ("chosen by weight", "p.yaml:18"),
+        ("next: not chosen by weight", "p.yaml:18"),
         ("fallback", "p.yaml:12"),
     ]
-    assert picked == [("the first that serves the model", "p.yaml:11")]
+    assert picked == [("the first target for this model", "p.yaml:11")]
 
 
 def test_one_target_that_serves_a_model_alone_is_not_said_to_be_drawn(folder: Path) -> None:
     ((_, origin), *_) = decided(folder, "m").origins_of_targets(0)
 
-    assert origin == ("the only one to draw from", "p.yaml:18")
+    assert origin == ("the only target to choose from", "p.yaml:18")
 
 
 def test_what_is_left_out_says_why(folder: Path) -> None:
     plan = decided(folder, "strict")
 
     assert [(each.model, why) for each, why in plan.left_out(0)] == [
-        ("free", "its price is not known")
+        ("free", "its price is unknown")
     ]
     assert [origin for _, origin in plan.origins_of_targets(0)] == [("fallback", "p.yaml:25")]
 

@@ -140,7 +140,7 @@ def test_a_secret_file_holds_one_secret(content: str, tmp_path: Path) -> None:
 
 
 def test_near_words_are_suggested() -> None:
-    assert maybe("supprt", ["support", "search"]) == ", did you mean support?"
+    assert maybe("supprt", ["support", "search"]) == '. Did you mean "support"?'
     assert maybe("x", ["support"]) == ""
 
 

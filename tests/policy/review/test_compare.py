@@ -57,13 +57,13 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
             "  - {name: short",
             "  - {name: no, refuse: Not today.}\n      - {name: short",
             {},
-            Divergence("refusal", "allowed", "403 by a rule", "public/no"),
+            Divergence("refusal", "allowed", "403 by rule", "public/no"),
         ),
         (
             "name: spare, when: {stream: true}, targets: [{upstream: one, model: spare}]",
             "name: no, when: {stream: true}, refuse: Not today.",
             {"stream": True},
-            Divergence("refusal", "allowed", "403 by a rule", "public/no"),
+            Divergence("refusal", "allowed", "403 by rule", "public/no"),
         ),
         (
             "deployments: [chat]",
@@ -89,7 +89,7 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
             "policy: public",
             "retry: {times: 2}",
             {},
-            Divergence("routing", "no retry, no hedge", "2 retries, no hedge"),
+            Divergence("routing", "no retries, no hedge", "2 retries, no hedge"),
         ),
         (
             "max_tokens: 9",
@@ -107,14 +107,14 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
             "    match: all\n",
             "    match: all\n    limits: [{name: each, requests: 5 per minute}]\n",
             {},
-            Divergence("limits", "none", "each: 5 requests per minute for all together"),
+            Divergence("limits", "none", "each: 5 requests per minute, across all keys"),
         ),
         (
             "{name: short,",
             "{name: short, limits: [{name: each, requests: 5 per minute}],",
             {},
             Divergence(
-                "limits", "none", "each: 5 requests per minute for all together", "public/short"
+                "limits", "none", "each: 5 requests per minute, across all keys", "public/short"
             ),
         ),
     ],
@@ -128,10 +128,10 @@ def test_a_change_is_told_by_its_kind_and_its_rule(
 @pytest.mark.parametrize(
     ("now", "told"),
     [
-        ("usd: 4 per month, per: key", "4 USD each month per key"),
-        ("usd: 5 per day, per: key", "5 USD each day per key"),
-        ("usd: 5 per month", "5 USD each month for all together"),
-        ("usd: 5 per month, per: key, mode: shadow", "5 USD each month per key, in shadow"),
+        ("usd: 4 per month, per: key", "4 USD per month, per key"),
+        ("usd: 5 per day, per: key", "5 USD per day, per key"),
+        ("usd: 5 per month", "5 USD per month, across all keys"),
+        ("usd: 5 per month, per: key, mode: shadow", "5 USD per month, per key, shadow mode"),
     ],
 )
 def test_a_limit_is_told_with_its_unit_its_window_and_whose_it_is(
@@ -148,7 +148,7 @@ def test_a_limit_is_told_with_its_unit_its_window_and_whose_it_is(
 
     [found] = divergences(call, *plans)
 
-    assert (found.kind, found.was) == ("limits", "money: 5 USD each month per key")
+    assert (found.kind, found.was) == ("limits", "money: 5 USD per month, per key")
     assert found.now == f"money: {told}"
 
 
@@ -177,4 +177,4 @@ def test_a_clients_own_text_is_in_no_comparison(tmp_path: Path) -> None:
 
     [found] = compared(tmp_path, "{name: short,", rule, reasoning_effort="a secret")
 
-    assert (found.was, found.now) == ("reasoning_effort as asked", "reasoning_effort high")
+    assert (found.was, found.now) == ("reasoning_effort as requested", "reasoning_effort high")

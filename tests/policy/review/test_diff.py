@@ -43,9 +43,9 @@ deployments:
             "max_tokens: 8",
             [
                 "deployment chat",
-                "    its policy public changes",
+                "    policy public changed",
                 "policy public",
-                "    rules.short.cap.max_tokens: 8, was 9",
+                "    rules.short.cap.max_tokens: 8 (was 9)",
             ],
         ),
         (
@@ -53,36 +53,36 @@ deployments:
             "connect: 3s",
             [
                 "deployment chat",
-                "    its upstream one changes",
+                "    upstream one changed",
                 "deployment spare",
-                "    its upstream one changes",
+                "    upstream one changed",
                 "upstream one",
-                "    timeouts.connect: 3.0, was 2.0",
+                "    timeouts.connect: 3.0 (was 2.0)",
             ],
         ),
         (
             "[{upstream: one, model: m}, {upstream: one, model: n}]",
             "[{upstream: one, model: n}, {upstream: one, model: m}]",
-            ["deployment chat", "    targets: their order is one/n, one/m"],
+            ["deployment chat", "    targets: new order one/n, one/m"],
         ),
         (
             "  spare: {targets: [{upstream: one, model: s}]}\n",
             "",
-            ["deployment spare", "    is gone"],
+            ["deployment spare", "    removed"],
         ),
         (
             "tags: {team: support}",
             "may: [refresh]",
             [
                 "key widget",
-                '    tags: {"team":"support"} is gone',
-                '    may: ["refresh"] is new',
+                '    tags: {"team":"support"} (removed)',
+                '    may: ["refresh"] (added)',
             ],
         ),
         (
             "tags: {team: [support]}",
             "tags: {team: [support, search]}",
-            ["tag team", "    values.search: search is new"],
+            ["tag team", "    values.search: search (added)"],
         ),
         (
             "    match: all\n",
@@ -90,16 +90,16 @@ deployments:
             "      - {name: b, tokens: 2k per 10 minutes}\n",
             [
                 "deployment chat",
-                "    its policy public changes",
+                "    policy public changed",
                 "policy public",
                 '    limits: [{"name":"a","usd":"40 per month"},'
-                '{"name":"b","tokens":"2000 per 10 minutes"}] is new',
+                '{"name":"b","tokens":"2000 per 10 minutes"}] (added)',
             ],
         ),
         (
             "keys:",
             "caller_tags: {otherwise: refuse}\nkeys:",
-            ["otherwise: refuse is new"],
+            ["otherwise: refuse (added)"],
         ),
     ],
 )
@@ -145,7 +145,7 @@ policies:
     assert (same.calls, same.otherwise) == (3, 0)
     assert (found.calls, found.otherwise, found.unread) == (3, 2, 2)
     assert dict(found.ways) == {("refusal", "default/help"): 1, ("parameters", "default/short"): 1}
-    assert "2 of 3 calls would be decided otherwise" in list(found.lines())
+    assert "2 of 3 calls would be decided differently" in list(found.lines())
 
 
 def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ def test_a_guard_is_matched_by_its_name_or_its_kind(tmp_path: Path) -> None:
 
     assert differences(tmp_path, old, new) == [
         "policy guarded",
-        "    input.secrets.mode: shadow is gone",
-        "    input.code.action: flag is new",
+        "    input.secrets.mode: shadow (removed)",
+        "    input.code.action: flag (added)",
     ]
 
 
@@ -197,7 +197,7 @@ def test_of_a_new_deployment_it_is_not_told_that_its_parts_change(tmp_path: Path
 
     told = differences(tmp_path, POLICIES, new + deployment)
 
-    assert told[told.index("deployment other") + 1] == "    is new"
+    assert told[told.index("deployment other") + 1] == "    added"
     assert told[told.index("deployment other") + 2] == "deployment spare"
 
 
@@ -218,8 +218,8 @@ def test_a_deployment_is_told_of_what_its_policy_extends(tmp_path: Path) -> None
     (tmp_path / "other").mkdir()
     upstream = differences(tmp_path / "other", old, old.replace("two.ex", "three.ex"))
 
-    assert rule[:2] == ["deployment chat", "    it extends public, which changes"]
-    assert upstream[:2] == ["deployment chat", "    its upstream two changes"]
+    assert rule[:2] == ["deployment chat", "    inherited policy public changed"]
+    assert upstream[:2] == ["deployment chat", "    upstream two changed"]
 
 
 def test_what_new_models_cost_is_told_in_full(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_what_new_models_cost_is_told_in_full(tmp_path: Path) -> None:
     of_model = differences(tmp_path, before, POLICIES + table)
 
     [line] = [line for line in of_model if " m: " in line]
-    assert "is new" in line
+    assert "(added)" in line
     assert '"output":10.0' in line
     assert '"output":15}' in line
 
@@ -257,7 +257,7 @@ def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Pa
 
     assert (found.calls, found.otherwise, found.unsized) == (4, 1, 1)
     assert dict(found.ways) == {("parameters", "public/short"): 1}
-    assert "1 line tells no parameters" in "\n".join(found.lines())
+    assert "1 line has no parameters" in "\n".join(found.lines())
 
 
 async def test_calls_that_were_refused_for_their_key_are_told_as_calls_not_decided_again(
@@ -273,9 +273,9 @@ async def test_calls_that_were_refused_for_their_key_are_told_as_calls_not_decid
 
     assert told.exit_code == 0
     assert told.output.splitlines() == [
-        "nothing changes",
-        "0 of 0 calls would be decided otherwise",
-        "1 call is not decided again: refused before a model was read, or of another endpoint than "
+        "no changes",
+        "0 of 0 calls would be decided differently",
+        "1 call was skipped: no model was read, or the endpoint is not one of "
         "chat, completions, responses, embeddings",
     ]
 
@@ -289,7 +289,7 @@ def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     assert "a/p.yaml:1:8: tags.team: must be" in result.output
-    assert "there is no deployment 'chats'" in result.output
+    assert 'deployment "chats" does not exist' in result.output
 
 
 def test_the_command_tells_both(tmp_path: Path) -> None:
@@ -302,13 +302,13 @@ def test_the_command_tells_both(tmp_path: Path) -> None:
     same = CliRunner().invoke(main, ["diff", folders[0], folders[0]])
     other = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
 
-    assert same.output == "nothing changes\n"
+    assert same.output == "no changes\n"
     assert other.output.splitlines() == [
         "deployment spare",
-        '    targets.one/s: {"upstream":"one","model":"s"} is gone',
-        '    targets.one/t: {"upstream":"one","model":"t"} is new',
-        "0 of 0 calls would be decided otherwise",
-        "1 line is no call",
-        f"Error: {tmp_path / 'calls.jsonl'} has no line that is a call",
+        '    targets.one/s: {"upstream":"one","model":"s"} (removed)',
+        '    targets.one/t: {"upstream":"one","model":"t"} (added)',
+        "0 of 0 calls would be decided differently",
+        "1 line is not a call",
+        f"Error: {tmp_path / 'calls.jsonl'} contains no calls; it must be a call log in JSON lines",
     ]
     assert (same.exit_code, other.exit_code) == (0, 1)

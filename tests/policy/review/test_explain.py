@@ -92,42 +92,43 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
     ).text()
 
     assert text.splitlines()[1:] == [
-        "├─ identity: key widget  [p.yaml:9]",
-        "├─ deployment: support-chat (the model asked for is its name)  [p.yaml:29]",
-        "├─ tags: 3 set",
-        "│  ├─ env=prod (the deployment says so)  [p.yaml:30]",
-        "│  ├─ feature=help (the caller may say so)  [p.yaml:7]",
-        "│  ├─ team=support (the key says so)  [p.yaml:9]",
-        "│  └─ 'env' dropped (callers may not say it: the tag has no `caller: true`)",
+        "├─ key: widget  [p.yaml:9]",
+        "├─ deployment: support-chat (requested by its name as the model)  [p.yaml:29]",
+        "├─ tags: 3",
+        "│  ├─ env=prod (set by the deployment)  [p.yaml:30]",
+        "│  ├─ feature=help (set by the client)  [p.yaml:7]",
+        "│  ├─ team=support (set by the key)  [p.yaml:9]",
+        "│  └─ 'env' dropped (clients may not set this tag; to allow it, add `caller: true` to "
+        "the tag)",
         "├─ rules: 3 of 7 apply",
         "│  ├─ public/europe does not apply (header x-region is not set)  [p.yaml:14]",
-        "│  ├─ public/never does not apply (the answer is not streamed)  [p.yaml:18]",
+        "│  ├─ public/never does not apply (the call is not streamed)  [p.yaml:18]",
         "│  ├─ public/short applies (cap n 1)  [p.yaml:19]",
-        "│  ├─ public/later does not apply (public/short came first)  [p.yaml:20]",
+        "│  ├─ public/later does not apply (public/short matched first)  [p.yaml:20]",
         "│  ├─ house/calm applies (set temperature 0.0)  [p.yaml:25]",
-        "│  ├─ house/calmer applies (set temperature 0.1 (no: house/calm came first); "
+        "│  ├─ house/calmer applies (set temperature 0.1 (no effect: house/calm takes precedence); "
         "cap max_tokens 200)  [p.yaml:26]",
-        "│  └─ house/would would apply (in shadow: refuses with 403: not you)  [p.yaml:27]",
+        "│  └─ house/would would apply (shadow mode: reject with 403: not you)  [p.yaml:27]",
         "├─ parameters: 2 changed",
-        "│  ├─ max_tokens: 200 (asked for: 500)",
-        "│  └─ temperature: 0.0 (not said)",
-        "├─ targets: openai/m first",
-        "│  ├─ openai/m (the first that serves the model; USD per million tokens: "
+        "│  ├─ max_tokens: 200 (request: 500)",
+        "│  └─ temperature: 0.0 (not set in the request)",
+        "├─ targets: 2",
+        "│  ├─ openai/m (the first target for this model; USD per million tokens: "
         "input 1, output 2)  [p.yaml:32]",
         "│  └─ eu/spare (fallback; price unknown)  [p.yaml:33]",
-        "├─ guards: 0 look",
-        "├─ limits: 0 count",
+        "├─ guards: 0",
+        "├─ limits: 0",
         "├─ cache: off",
-        "└─ decided: goes to openai/m (tag env dropped)",
+        "└─ result: route to openai/m (tag env dropped)",
     ]
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("nowhere=1", "no tag is called so"),
-        ("env=prod", "callers may not say it: the tag has no `caller: true`"),
-        ("feature=HELP", "callers may not say this value, or the key or the deployment"),
+        ("nowhere=1", "the policies do not declare this tag"),
+        ("env=prod", "clients may not set this tag; to allow it, add `caller: true`"),
+        ("feature=HELP", "clients may not set this value, or the key or deployment sets"),
     ],
 )
 def test_a_tag_that_is_dropped_is_told_with_what_policy_lacks(
@@ -153,12 +154,20 @@ def test_targets_that_a_rule_picks_are_told_with_the_place_of_the_rule(snapshot:
 @pytest.mark.parametrize(
     ("limit", "more", "decided"),
     [
-        ("usd: 0.0001 per month", "", "refused with 429 by l (the call claims more than that ever"),
-        ("tokens: 100 per day", "", "refused with 429 by l (the call claims more than that ever"),
-        ("usd: 0.0001 per month", "cache: {ttl: 1h}, ", "but for a kept answer"),
-        ("usd: 0.0001 per month, mode: shadow", "", "goes to openai/m"),
-        ("usd: 1 per month", "", "goes to openai/m"),
-        ("tokens: 100 per day", "rules: [{name: n, refuse: No.}], ", "403 by own/n"),
+        (
+            "usd: 0.0001 per month",
+            "",
+            "rejected with 429 by limit l (this call exceeds the whole limit",
+        ),
+        (
+            "tokens: 100 per day",
+            "",
+            "rejected with 429 by limit l (this call exceeds the whole limit",
+        ),
+        ("usd: 0.0001 per month", "cache: {ttl: 1h}, ", "; a cached response is still served"),
+        ("usd: 0.0001 per month, mode: shadow", "", "route to openai/m"),
+        ("usd: 1 per month", "", "route to openai/m"),
+        ("tokens: 100 per day", "rules: [{name: n, refuse: No.}], ", "403 by rule own/n"),
     ],
 )
 def test_a_call_that_a_limit_never_allows_goes_nowhere(
@@ -178,7 +187,7 @@ def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> Non
 
     assert rules.parts[0].why == "targets eu/m; cap max_tokens 100"
     assert rules.parts[5].why is not None
-    assert "cap max_tokens 200 (a lower one counts)" in rules.parts[5].why
+    assert "cap max_tokens 200 (a lower cap applies)" in rules.parts[5].why
 
 
 @pytest.mark.parametrize(("mode", "refused"), [("shadow", 0), ("enforce", 1)])
@@ -192,7 +201,7 @@ def test_what_no_guard_can_read_is_refused_only_where_one_is_in_force(
     guards = about(told(read_folder(tmp_path, {})), "guards")
 
     said = [part.decided for part in guards.parts]
-    assert said.count("content that no guard can read is refused") == refused
+    assert said.count("images, audio and files: rejected") == refused
 
 
 def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_path: Path) -> None:
@@ -202,7 +211,9 @@ def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_pa
 
     explained = told(read_folder(tmp_path, {}), headers={"x-region": "eu"})
 
-    assert "fallback openai/spare (no: public/europe picked the targets)" in explained.text()
+    assert (
+        "fallback openai/spare (no effect: public/europe chooses the targets)" in explained.text()
+    )
     assert [part.decided for part in about(explained, "targets").parts] == ["eu/m"]
 
 
@@ -226,22 +237,25 @@ def test_a_reason_does_not_depend_on_the_order_in_which_a_condition_is_written(
 
 
 def test_a_refusal_by_rule_names_the_rule(snapshot: Snapshot) -> None:
-    decided = about(told(snapshot, stream=True), "decided")
+    decided = about(told(snapshot, stream=True), "result")
 
-    assert (decided.decided, decided.why) == ("refused with 403 by public/never", "no streams")
+    assert (decided.decided, decided.why) == (
+        "rejected with 403 by rule public/never",
+        "no streams",
+    )
 
 
 def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Snapshot) -> None:
-    refused = about(told(snapshot, "nowhere"), "refused")
+    refused = about(told(snapshot, "nowhere"), "result")
 
-    assert refused.decided == "404 model_not_found"
+    assert refused.decided == "rejected with 404 model_not_found"
 
 
 @pytest.mark.parametrize(
     ("deployment", "whys"),
     [
-        ("even", ["balanced: of the equals the least loaded goes first"] * 2),
-        ("drawn", ["drawn by weight", "next, as it was not drawn"]),
+        ("even", ["balanced: the least loaded target is tried first"] * 2),
+        ("drawn", ["chosen by weight", "next: not chosen by weight"]),
     ],
 )
 def test_targets_say_how_they_came_to_their_place(
@@ -265,8 +279,8 @@ def test_the_command_tells_the_same_in_both_forms(folder: Path) -> None:
 
     assert code == 0
     decided = orjson.loads(data)["decisions"][-1]
-    assert decided == {"about": "decided", "decided": "goes to openai/m"}
-    assert text.rstrip().endswith("goes to openai/m")
+    assert decided == {"about": "result", "decided": "route to openai/m"}
+    assert text.rstrip().endswith("route to openai/m")
 
 
 def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
@@ -275,22 +289,26 @@ def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
     code, text = run(folder, "--header", "X-Region: eu", "-", body=body)
 
     assert code == 0
-    assert "goes to eu/m" in text
-    assert "max_tokens: 100 (asked for: 999)" in text
+    assert "route to eu/m" in text
+    assert "max_tokens: 100 (request: 999)" in text
 
 
 def test_a_call_that_a_rule_refuses_is_explained_and_so_no_failure(folder: Path) -> None:
     code, text = run(folder, "-", body=b'{"model": "support-chat", "prompt": "Hi", "stream": true}')
 
     assert code == 0
-    assert "refused with 403 by public/never" in text
+    assert "rejected with 403 by rule public/never" in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "decided", "why"),
     [
-        (("--path", "/v1/rerank"), "POST /v1/rerank", "it is sent once"),
-        (("--path", "/v1/files/a", "--method", "GET"), "GET /v1/files/{id}", "it may be sent"),
+        (("--path", "/v1/rerank"), "POST /v1/rerank", "retried only if the upstream"),
+        (
+            ("--path", "/v1/files/a", "--method", "GET"),
+            "GET /v1/files/{id}",
+            "retried after a failure",
+        ),
     ],
 )
 def test_a_path_that_is_passed_on_is_explained(
@@ -299,7 +317,7 @@ def test_a_path_that_is_passed_on_is_explained(
     code, text = run(folder, "--deployment", "support-chat", *arguments)
 
     assert code == 0, text
-    assert f"passed on: {decided} ({why}" in text
+    assert f"passthrough: {decided} ({why}" in text
 
 
 @pytest.mark.parametrize(
@@ -339,8 +357,8 @@ def test_a_path_that_is_passed_on_is_explained(
         (("-",), b'{"model": "support-chat", "prompt": "Hi", "n": "5"}', "n: must be an integer"),
         (("-",), b"{", "JSON"),
         (("--path", "/nowhere", "--deployment", "c"), None, "Unknown path."),
-        (("--header", "x-region"), None, "must be NAME:VALUE"),
-        (("--key", "nobody"), None, "there is no key 'nobody'"),
+        (("--header", "x-region"), None, "must have the form NAME:VALUE"),
+        (("--key", "nobody"), None, 'key "nobody" does not exist. Available: widget'),
     ],
 )
 def test_the_command_says_what_is_wrong_with_the_question(
@@ -372,22 +390,22 @@ policies:
 @pytest.mark.parametrize(
     ("arguments", "body", "words"),
     [
-        (("--path", "/v1/images/generations"), None, "passed on: POST /v1/images/generations"),
+        (("--path", "/v1/images/generations"), None, "passthrough: POST /v1/images/generations"),
         (("--path", "/v1/images/generations", "--deployment", "pictures"), None, "openai/dall-e-3"),
-        (("--path", "/v1/images/generations", "-"), b'{"prompt": "secret"}', "not played"),
-        (("--path", "/v1/rerank", "-"), b'{"query": "a"}', "decided: goes to openai/files"),
+        (("--path", "/v1/images/generations", "-"), b'{"prompt": "secret"}', "not evaluated"),
+        (("--path", "/v1/rerank", "-"), b'{"query": "a"}', "result: route to openai/files"),
         (("--path", "/v1/rerank", "-"), b'{"model": "b"}', "404 model_not_found"),
         (("--path", "/v1/rerank", "--deployment", "pictures"), None, "404 not_found"),
         (
             ("--path", "/v1/files/a", "--method", "get"),
             None,
-            "passed on: GET /v1/files/{id}",
+            "passthrough: GET /v1/files/{id}",
         ),
-        (("--path", "/v1/models", "--method", "GET"), None, "the models of the key are listed"),
+        (("--path", "/v1/models", "--method", "GET"), None, "list the models of the key"),
         (
             ("--path", "/v1/conversations", "--deployment", "files"),
             None,
-            "decided: goes to openai/files",
+            "result: route to openai/files",
         ),
     ],
 )
@@ -401,7 +419,9 @@ def test_a_path_that_is_passed_on_needs_no_deployment_to_be_explained(
     assert (code, words in text) == (0, True), text
 
 
-@pytest.mark.parametrize(("most", "decided"), [(2, "refused with 429 by day"), (1, "goes to")])
+@pytest.mark.parametrize(
+    ("most", "decided"), [(2, "rejected with 429 by limit day"), (1, "route to")]
+)
 def test_what_a_path_may_cost_is_told_and_held_to_its_limit(
     most: int, decided: str, tmp_path: Path
 ) -> None:
@@ -413,8 +433,8 @@ def test_what_a_path_may_cost_is_told_and_held_to_its_limit(
 
     told = run(tmp_path, "--path", "/v1/images/generations")[1]
 
-    assert f"decided: {decided}" in told
-    assert f"the call claims {most} USD" in told
+    assert f"result: {decided}" in told
+    assert f"this call reserves {most} USD" in told
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/files/a/b"])
@@ -433,9 +453,9 @@ def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
 
     guarded = run(tmp_path, "--deployment", "pictures")[1]
 
-    played = "(unless a guard finds something: they are listed, not played)"
-    assert guarded.rstrip().endswith(f"decided: goes to openai/dall-e-3 {played}")
-    assert "not played" not in unguarded
+    note = "(guards are listed, not evaluated)"
+    assert guarded.rstrip().endswith(f"result: route to openai/dall-e-3 {note}")
+    assert "not evaluated" not in unguarded
 
 
 async def test_a_call_of_the_past_is_explained_on_the_admin_port(
@@ -453,9 +473,9 @@ async def test_a_call_of_the_past_is_explained_on_the_admin_port(
     async with client.get(f"{proxy.admin}/explain/call-7", headers=as_json) as response:
         data = await response.json()
 
-    assert "├─ identity: key support-widget" in text
-    assert "└─ attempt: openai/gpt-4o-mini: status 200 (first, " in text
-    assert [each["about"] for each in data["decisions"]][-2:] == ["decided", "happened"]
+    assert "├─ key: support-widget" in text
+    assert "└─ attempt: openai/gpt-4o-mini returned status 200 (first, " in text
+    assert [each["about"] for each in data["decisions"]][-2:] == ["result", "outcome"]
     assert "secret" not in text + str(data)
     assert "someone" not in text + str(data)
 
@@ -464,7 +484,7 @@ def test_a_call_that_nothing_is_said_of_is_not_guessed(folder: Path) -> None:
     code, text = run(folder)
 
     assert code == 2
-    assert "say REQUEST_FILE or --deployment; widget may use " in text
+    assert 'give REQUEST_FILE or --deployment; key "widget" may use: ' in text
 
 
 @for_each(
@@ -493,5 +513,5 @@ def test_the_command_says_what_it_took_a_body_for(folder: Path) -> None:
     code, text = run(folder, "-", body=body)
 
     assert code == 0, text
-    assert "taken for a call of /v1/responses; --path says another" in text
-    assert "taken for" not in run(folder, "--path", "/v1/responses", "-", body=body)[1]
+    assert "note: explaining a call to /v1/responses; use --path for another path" in text
+    assert "explaining a call" not in run(folder, "--path", "/v1/responses", "-", body=body)[1]

@@ -34,7 +34,7 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
     found = judged(tmp_path, GOOD)
 
     assert (found.errors, found.warnings) == ((), ())
-    assert found.summary.endswith("deployments: 1, keys: 1")
+    assert found.summary.endswith("1 deployment, 1 key)")
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
         (
             ", price: {input: 1, output: 2}",
             "",
-            "13:9: deployments.support-chat.targets.0: m has no known price: "
+            "13:9: deployments.support-chat.targets[0]: m has no known price: "
             "what its calls cost is unknown",
         ),
         (
             "output: 2}}\n",
             "output: 2}}\n      - {upstream: openai, model: m, price: {input: 1, output: 2}}\n",
-            "14:9: deployments.support-chat.targets.1: is never used: an earlier target serves m",
+            "14:9: deployments.support-chat.targets[1]: is never used: an earlier target serves m",
         ),
         (
             "  team: [support]",
@@ -107,7 +107,7 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
             "  team: [support]\n",
             "  team: {values: [support], caller: true}\npolicies: {default: {limits: "
             "[{name: l, requests: 9 per day, per: tag.team}]}}\n",
-            "5:62: policies.default.limits.0.per: each key has a counter of its own, as callers "
+            "5:62: policies.default.limits[0].per: each key has a counter of its own, as callers "
             "may set tag.team too: say across: keys for one of all keys, or take caller: true "
             "from the tag",
         ),
@@ -140,7 +140,7 @@ def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
     [told] = judged(tmp_path, text).warnings
     good = judged(tmp_path, text + recipe)
 
-    assert told.path == "deployments.support-chat.targets.1"
+    assert told.path == "deployments.support-chat.targets[1]"
     assert "gets no call that names another model than larger" in told.message
     assert (good.errors, good.warnings) == ((), ())
 
@@ -153,7 +153,7 @@ def test_of_two_models_of_one_weight_the_second_is_told_of(tmp_path: Path) -> No
     [told] = judged(tmp_path, text).warnings
 
     assert halves != CANARY
-    assert told.path == "deployments.support-chat.targets.1"
+    assert told.path == "deployments.support-chat.targets[1]"
     assert "gets no call that names another model than larger" in told.message
 
 
@@ -163,7 +163,7 @@ def test_a_target_is_told_of_where_it_is_written_whatever_its_weight(tmp_path: P
 
     [told] = judged(tmp_path, text).warnings
 
-    assert told.path == "deployments.support-chat.targets.0"
+    assert told.path == "deployments.support-chat.targets[0]"
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def test_a_judge_that_would_be_judged_by_itself_is_told(tmp_path: Path) -> None:
     told = found(tmp_path, ("policy: judging", "policy: public"))
 
     assert [each.partition(": policies")[2] for each in told if "judging" not in each] == [
-        f".public.input.0.deployment: judge-smol {AGAIN}",
-        f".public.output.0.deployment: judge-smol {AGAIN}",
+        f".public.input[0].deployment: judge-smol {AGAIN}",
+        f".public.output[0].deployment: judge-smol {AGAIN}",
     ]
 
 
@@ -59,14 +59,14 @@ def test_judges_that_would_judge_each_other_are_told(tmp_path: Path) -> None:
     told = found(tmp_path, ("[{guard: secrets}]", f"[{{guard: secrets}}, {bias}]"))
 
     assert len(told) == 3
-    assert f"policies.judging.input.1.deployment: support-chat {AGAIN}" in told[0]
+    assert f"policies.judging.input[1].deployment: support-chat {AGAIN}" in told[0]
 
 
 def test_guards_that_rules_bring_count_too(tmp_path: Path) -> None:
     rule = "{name: r, input: [{guard: bias, deployment: judge-smol}]}"
     told = found(tmp_path, ("{input: [{guard: secrets}]}", f"{{match: all, rules: [{rule}]}}"))
 
-    assert f"policies.judging.rules.0.input.0.deployment: judge-smol {AGAIN}" in told[0]
+    assert f"policies.judging.rules[0].input[0].deployment: judge-smol {AGAIN}" in told[0]
 
 
 @pytest.mark.parametrize("kind", ["webhook", "presidio"])
@@ -82,7 +82,7 @@ def test_a_model_that_errs_much_and_enforces_is_told(tmp_path: Path) -> None:
         return found(tmp_path, ("{guard: secrets}", f"{{guard: injection, {guard}}}"))
 
     assert [each.partition(": policies")[2] for each in told("by_model: true, action: block")] == [
-        ".judging.input.0.by_model: the model errs on more than 1 of 100 texts of some kinds at "
+        ".judging.input[0].by_model: the model errs on more than 1 of 100 texts of some kinds at "
         "this threshold: flag by it"
     ]
     assert told("by_model: true") == []  # which flags

@@ -84,7 +84,7 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
         (
             f"sha256: {ONE}",
             "revoked: [ol]",
-            ["revoked.0: there is no key 'ol', so it revokes nothing, did you mean old?"],
+            ['revoked[0]: key "ol" does not exist. This entry has no effect. Did you mean "old"?'],
         ),
         (f"sha256: {ONE}", "revoked: [of-another-time]", []),
         (f"sha256: {ONE}", f"revoked: [{'1' * 63}e]", []),

@@ -11,7 +11,7 @@ from tests.policy.review.test_lint_rules import found
 TOKENS = "limits: [{name: few, tokens: 800 per minute}]"
 MONEY = "limits: [{name: few, usd: 0.001 per month}]"
 WARNED = (
-    "policies.public.rules.{}.limits.0.{}: is smaller than one call of chat that bounds nothing: "
+    "policies.public.rules[{}].limits[0].{}: is smaller than one call of chat that bounds nothing: "
 )
 
 

@@ -55,39 +55,39 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
         (
             "first",
             ("when: {key: [widget, other]}, cap: {n: 1}", "when: {key: widget}, refuse: No."),
-            "policies.public.rules.1: is never reached: public/r0 holds for all of its calls",
+            "policies.public.rules[1]: is never reached: public/r0 holds for all of its calls",
         ),
         (
             "first",
             ("cap: {n: 1}", "when: {stream: true}, refuse: No."),
-            "policies.public.rules.1: is never reached: public/r0 holds for all of its calls",
+            "policies.public.rules[1]: is never reached: public/r0 holds for all of its calls",
         ),
         (
             "all",
             ("when: {stream: true}, refuse: No.", "when: {stream: true, key: widget}, cap: {n: 1}"),
-            "policies.public.rules.1: is without effect: public/r0 refuses all of its calls",
+            "policies.public.rules[1]: is without effect: public/r0 refuses all of its calls",
         ),
         (
             "all",
             (f"when: {{stream: true}}, {TARGET}", f"when: {{stream: true}}, {TARGET}"),
-            "policies.public.rules.1: its targets are never used: "
+            "policies.public.rules[1]: its targets are never used: "
             "public/r0 picks those of all of its calls",
         ),
         (
             "all",
             ("model: m", "when: {stream: true}, model: m"),
-            "policies.public.rules.1: its model never counts: "
+            "policies.public.rules[1]: its model never counts: "
             "public/r0 names that of all of its calls",
         ),
         (
             "all",
             ("when: {tag: {team: search}}, cap: {n: 1}",),
-            "policies.public.rules.0: never holds: no key and tags that reach it are as it says",
+            "policies.public.rules[0]: never holds: no key and tags that reach it are as it says",
         ),
         (
             "all",
             ("model: large",),
-            "policies.public.rules.0.model: no deployment that follows it serves large",
+            "policies.public.rules[0].model: no deployment that follows it serves large",
         ),
         (
             "all",
@@ -97,7 +97,7 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
         (
             "all",
             ("when: {stream: true}, targets: [{upstream: one, model: n}]",),
-            "policies.public.rules.0.targets.0: n has no known price: "
+            "policies.public.rules[0].targets[0]: n has no known price: "
             "what its calls cost is unknown",
         ),
     ],
@@ -112,7 +112,7 @@ def test_a_limit_that_one_call_may_be_too_large_for_is_told(tmp_path: Path) -> N
     rules = ("limits: [{name: few, tokens: 500 per minute}]",)
 
     assert found(tmp_path, *rules) == [
-        "policies.public.rules.0.limits.0.tokens: is smaller than one call of chat that bounds "
+        "policies.public.rules[0].limits[0].tokens: is smaller than one call of chat that bounds "
         "nothing: 1033 tokens are claimed"
     ]
 

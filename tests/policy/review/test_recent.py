@@ -86,9 +86,9 @@ def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Sna
 
     assert told is not None
     assert [(part.decided, part.why) for part in told.reasons[-1].parts] == [
-        ("input pii: masked", "email: 2, iban: 1"),
-        ("input secrets: blocked, in shadow", "pem: 1"),
-        ("output judge: failed", "timeout"),
+        ("input pii masked", "email: 2, iban: 1"),
+        ("input secrets blocked (shadow mode)", "pem: 1"),
+        ("output judge failed", "timeout"),
     ]
 
 
@@ -117,8 +117,8 @@ def test_what_is_kept_keeps_no_target_of_its_revision(snapshot: Snapshot) -> Non
     assert sys.getrefcount(target) == held
     assert told is not None
     assert [part.decided for part in told.reasons[-1].parts] == [
-        "openai/primary: status None",
-        "openai/primary: not asked",
+        "openai/primary returned status None",
+        "openai/primary skipped",
     ]
 
 
@@ -154,7 +154,7 @@ def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapsh
     told = past.explain("r")
 
     assert told is not None
-    assert told.reasons[0].why == "what the client wrote takes more than is kept"
+    assert told.reasons[0].why == "the request is too large to be kept"
     assert told.reasons[-1].decided == "success, status 200"
 
 
@@ -206,7 +206,7 @@ def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> Non
 
     assert told is not None
     assert told.revision == snapshot.revision
-    assert told.reasons[0].why == "the revision it was decided by is no longer kept"
+    assert told.reasons[0].why == "the policy revision is no longer in memory"
 
 
 def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
@@ -217,7 +217,7 @@ def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
     told = past.explain("r")
 
     assert told is not None
-    assert told.reasons[0].decided == "no known key"
+    assert told.reasons[0].decided == "unknown"
     assert told.reasons[-1].why == "The virtual key is missing or invalid."
 
 
@@ -238,17 +238,17 @@ def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot
 
     assert told is not None
     assert [part.why for part in told.reasons[-1].parts] == [
-        "the call claimed 0.00000135 USD, 1234.56789135 USD of 500 USD used",
-        "the call claimed 90, 0 of 9000 used",
+        "this call reserved 0.00000135 USD; 1234.56789135 USD of 500 USD used",
+        "this call reserved 90; 0 of 9000 used",
     ]
 
 
 @pytest.mark.parametrize(
     ("waits", "shadow", "words"),
     [
-        ((0, 0), False, ["calls: admitted", "tokens: admitted"]),
-        ((9, 0), False, ["calls: refused", "tokens: fits"]),
-        ((9, 0), True, ["calls: would refuse, in shadow", "tokens: admitted"]),
+        ((0, 0), False, ["calls admitted", "tokens admitted"]),
+        ((9, 0), False, ["calls rejected the call", "tokens not exceeded"]),
+        ((9, 0), True, ["calls would reject (shadow mode)", "tokens admitted"]),
     ],
 )
 def test_each_limit_is_told_as_what_became_of_the_call(

@@ -110,14 +110,17 @@ async def test_it_may_ask_servers_by_aiohttp_which_verifies_them(site: Path) -> 
 
 
 WRONG = {
-    "input: [{guard: zoo, aminal: hippo}]": ("aminal: is not known", "animal is missing"),
+    "input: [{guard: zoo, aminal: hippo}]": (
+        "aminal: unknown key",
+        'required key "animal" is missing',
+    ),
     "input: [{guard: zoo, animal: x}]": ("animal: ", "at least 2 characters"),
-    "input: [{guard: zoo, animal: emu, action: shoot}]": ("action: must be block or mask",),
+    "input: [{guard: zoo, animal: emu, action: shoot}]": ("action: must be one of block, mask",),
     "input: [{guard: zoo, animal: dodo}]": ("there are no dodos",),
     "input: [{guard: zoo, animal: bug}]": ("zoo cannot be made: KeyError",),
     "input: [{guard: broken}]": ("broken cannot be loaded: AttributeError",),
-    "input: [{guard: zou}]": ("there is no guard 'zou', did you mean zoo?",),
-    "input: [{guard: qqqqqq}]": ("there is no guard 'qqqqqq'; there are ", ", pii, ", ", zoo"),
+    "input: [{guard: zou}]": ('guard "zou" does not exist. Did you mean "zoo"?',),
+    "input: [{guard: qqqqqq}]": ('guard "qqqqqq" does not exist. Available: ', ", pii, ", ", zoo"),
 }
 
 
@@ -127,6 +130,6 @@ async def test_what_is_wrong_is_told_with_its_place(said: str, site: Path) -> No
 
     assert code != 0
     assert "policies.yaml:" in out
-    assert "policies.default.input.0" in out
+    assert "policies.default.input[0]" in out
     for words in WRONG[said]:
         assert words in out
