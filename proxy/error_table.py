@@ -47,6 +47,7 @@ ERROR_TABLE = (
     ErrorRow(errors.NotFound, alike=(errors.PathNotFound,)),
     ErrorRow(errors.ModelNotFound),
     ErrorRow(wire_errors.MethodNotAllowed),
+    ErrorRow(wire_errors.WebSocketNotSupported),
     ErrorRow(errors.RequestTimeout),
     ErrorRow(errors.LimitExceeded),
     ErrorRow(errors.BudgetExceeded, types=("`insufficient_quota`",)),

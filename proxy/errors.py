@@ -41,6 +41,7 @@ class ProxyError(Exception):
     type: str = "server_error"
     final: bool = False  # no other target can serve the call
     should_retry: bool | None = None
+    headers: tuple[tuple[str, str], ...] = ()
     upstream_code: str | None = None
     upstream_type: str | None = None
     cause: Cause | None = None

@@ -45,7 +45,16 @@ class MethodNotAllowed(Refused):
 
     def __init__(self, allowed: str) -> None:
         super().__init__(f"This path supports only {allowed}.")
-        self.allowed = allowed
+        self.headers = (("allow", allowed),)
+
+
+class WebSocketNotSupported(Refused):
+    """The request asks for a WebSocket connection, on a path that is served."""
+
+    status = 426
+    code = "websocket_not_supported"
+    summary = "WebSocket is not supported. Send HTTP requests instead"
+    headers = (("upgrade", "HTTP/1.1"),)
 
 
 class LoopDetected(Refused):

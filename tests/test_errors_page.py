@@ -91,7 +91,7 @@ ELSEWHERE = {
     *("upstream_circuit_open", "upstream_busy", "guard_unavailable", "loop_detected"),
     *("request_timeout", "request_too_large", "expectation_failed", "http_version_not_supported"),
     *("upstream_connect_timeout", "upstream_first_byte_timeout", "upstream_idle_timeout"),
-    *("overloaded", "transfer_encoding_not_supported"),
+    *("overloaded", "transfer_encoding_not_supported", "websocket_not_supported"),
 }
 """Codes whose own tests provoke them, as it takes a fault, a wait or a line of raw HTTP."""
 

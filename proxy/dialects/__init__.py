@@ -227,7 +227,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         parameters += query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
     dialect, names = received.spoken or spoken_by(path, headers)
     client = dialect.client
-    credential = client.credential(headers)
+    credential = request_headers.read_key(client.credential, endpoint, headers)
     head = RequestHead(
         dialect=dialect.name,
         endpoint=endpoint,
@@ -273,19 +273,19 @@ def _found(
             allowed |= {verb for verb, known in ROUTES if known == route}
     if "GET" in allowed:
         allowed.add("HEAD")
-    if allowed:
-        raise MethodNotAllowed(", ".join(sorted(allowed)))
-    return _passed_on(asked, path, passed()), "passthrough", ()
+    return _passed_on(asked, path, passed(), allowed), "passthrough", ()
 
 
-def _passed_on(method: str, path: str, listed: PassedPaths | None) -> str:
-    """Return the listed path of a request. Raise ``PathNotFound`` or ``MethodNotAllowed``."""
+def _passed_on(method: str, path: str, listed: PassedPaths | None, allowed: set[str]) -> str:
+    """Return the listed path of a request, whose path the product serves for the ``allowed``
+    methods. Raise ``PathNotFound`` or ``MethodNotAllowed``."""
     if listed is not None:
         found = listed.find(method, path)
         if found is not None:
             return found.route
-        if allowed := listed.methods(path):
-            raise MethodNotAllowed(", ".join(allowed))
+        allowed = allowed.union(listed.methods(path))
+    if allowed:
+        raise MethodNotAllowed(", ".join(sorted(allowed)))
     raise PathNotFound(not_served(path, {known for _, known in PLAIN_ROUTES}), plain_path(path))
 
 

@@ -10,6 +10,9 @@ import re
 from collections.abc import Collection, Mapping
 from urllib.parse import parse_qsl
 
+from proxy.dialects.request_headers import GEMINI_KEY
+
+PASSTHROUGH = "The operator can make it available under passthrough."
 MOST_PATH, MOST_PARTS = 1024, 8
 _PLAIN = re.compile("[a-z_]{0,32}|v[0-9](?:beta)?")
 OPENAIS = "Configure the client for an OpenAI-compatible server whose base URL ends in /v1."
@@ -19,7 +22,7 @@ ELSEWHERES = (
 )
 """How the paths of APIs begin that clients take for another one's, and what to do about it."""
 
-KEY_HEADERS = ("x-api-key", "api-key", "apikey", "x-portkey-api-key", "x-goog-api-key")
+KEY_HEADERS = ("x-api-key", "api-key", "apikey", "x-portkey-api-key", GEMINI_KEY)
 """Headers in which clients of one API or another send their key."""
 KEY_QUERIES = frozenset({"access_token", "api-key", "api_key", "apikey", "key", "token"})
 """Under which names they send it in a query."""
@@ -43,10 +46,7 @@ def not_served(path: str, known: Collection[str]) -> str:
     """Return what to say of a path that is none of those that are ``known``."""
     hint = _hint(path, known)
     served = ", ".join(sorted(each for each in known if each.startswith("/v1/")))
-    return (
-        f"Unknown path.{hint and ' '}{hint} Available paths include {served}. "
-        "The operator can make others available under passthrough."
-    )
+    return f"Unknown path. {hint} Available paths include {served}."
 
 
 def plain_path(path: str) -> str:
@@ -65,7 +65,7 @@ def _hint(path: str, known: Collection[str]) -> str:
         return "Remove the slash at the end of the path."
     if path.lower() in known:
         return "Write the path in lower case."
-    return _about_base(path, end, known) if end else ""
+    return _about_base(path, end, known) if end else PASSTHROUGH
 
 
 def _about_base(path: str, end: str, known: Collection[str]) -> str:
@@ -77,4 +77,6 @@ def _about_base(path: str, end: str, known: Collection[str]) -> str:
         return "Remove /v1 from the client's base URL, because the client adds it."
     if before in known:
         return "End the client's base URL with /v1, because the client adds the rest of the path."
+    if before.startswith("/v1/"):  # perhaps a path of another API
+        return PASSTHROUGH
     return f"{end} is available. Remove what precedes it from the client's base URL."

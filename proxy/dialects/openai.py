@@ -42,7 +42,6 @@ from proxy.dialects.responses.words import ENDS
 from proxy.errors import BadField, GuardBlocked, ProxyError
 from proxy.field_problems import NEEDS_LOGPROBS
 from proxy.types import Call, Endpoint, Json, Secret
-from proxy.wire_errors import MethodNotAllowed
 
 START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
 
@@ -169,8 +168,8 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
 
 def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
     """What an SDK looks at before it tries again. Clients retry 5xx by themselves."""
-    if isinstance(error, MethodNotAllowed):
-        return (("allow", error.allowed),)
+    if error.headers:
+        return error.headers
     should = () if error.should_retry is None else (("x-should-retry", _flag(error.should_retry)),)
     if error.retry_after_s is None:
         return should

@@ -7,14 +7,15 @@ what happens is refused; one that only informs is ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from proxy.dialects.base import Headers
 from proxy.errors import BadRequest
-from proxy.types import Parent, RequestHead, Secret
+from proxy.types import Endpoint, Parent, RequestHead, Secret
 from proxy.words import MAX_NAME, MAX_WORDS
 
+GEMINI_KEY = "x-goog-api-key"
 MAX_TIMEOUT_S = 86_400
 REFRESH_IGNORED = "cache refresh ignored: this key may not refresh the cache"
 Tag = tuple[str, str | None]
@@ -49,6 +50,14 @@ def plain(name: str, headers: Headers) -> Secret | None:
     """Read a header whose whole value is the credential."""
     token = headers.get(name, "").strip()
     return Secret(token) if token else None
+
+
+def read_key(
+    read: Callable[[Headers], Secret | None], endpoint: Endpoint, headers: Headers
+) -> Secret | None:
+    """Return the credential that ``read`` finds. At a listed path a Gemini client's counts, too."""
+    found = read(headers)
+    return plain(GEMINI_KEY, headers) if found is None and endpoint == "passthrough" else found
 
 
 def flag(name: str, headers: Headers) -> bool:

@@ -24,7 +24,7 @@ from proxy.errors import ClientGone, ProxyError, Unauthorized
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, RequestHead
-from proxy.wire_errors import LoopDetected
+from proxy.wire_errors import LoopDetected, MethodNotAllowed
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
@@ -118,7 +118,13 @@ class HttpExchange:
             spoken=self._spoken,
             passed=self.passed,
         )
-        head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
+        try:
+            head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
+        except MethodNotAllowed:
+            incoming.check_upgrade()
+            raise
+        if "upgrade" in incoming.headers:
+            incoming.check_upgrade()
         self._client = self._client.endpoints.get(head.endpoint, self._client)
         if self._via in head.via or len(head.via) > MAX_HOPS:
             raise LoopDetected

@@ -12,7 +12,7 @@ from multidict import CIMultiDictProxy
 
 from proxy.dialects import HEADER_PREFIXES, PATHS
 from proxy.dialects.other_gateways import MEANINGS
-from proxy.dialects.request_headers import bad_header
+from proxy.dialects.request_headers import GEMINI_KEY, bad_header
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
 from proxy.edge.plain import PlainRequest, Request, Unframed
@@ -25,6 +25,7 @@ from proxy.wire_errors import (
     ExpectationFailed,
     UnsupportedMedia,
     VersionNotSupported,
+    WebSocketNotSupported,
 )
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
@@ -40,7 +41,7 @@ ONCE = frozenset(
         "host",
         "traceparent",
     }
-    | {"x-api-key", "x-request-id"}
+    | {"x-api-key", GEMINI_KEY, "x-request-id"}
     | MEANINGS.keys()
 )
 ONCE_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
@@ -129,6 +130,11 @@ class Incoming:
             raise bad_header("host", "must be a host name")
         if "transfer-encoding" in headers:
             self._check_coding(headers["transfer-encoding"])
+
+    def check_upgrade(self) -> None:
+        """Refuse a WebSocket. Clients that fall back to HTTP do so at once on this status."""
+        if "websocket" in map(str.strip, self.headers.get("upgrade", "").lower().split(",")):
+            raise WebSocketNotSupported
 
     def _check_coding(self, coding: str) -> None:
         """Refuse what could be read as another body than ours by somebody on the way."""

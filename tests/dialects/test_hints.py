@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from proxy.dialects import PLAIN_ROUTES, Received, parse_head
-from proxy.dialects.hints import MOST_PARTS, not_served, plain_path
+from proxy.dialects.hints import MOST_PARTS, PASSTHROUGH, not_served, plain_path
 from proxy.errors import NotFound
 from tests.conftest import KEY
 from tests.for_each import for_each
@@ -43,7 +43,9 @@ def test_a_common_mistake_is_told(path: str, hint: str) -> None:
 def test_any_other_path_is_told_what_is_served_and_nothing_of_itself(path: str) -> None:
     message = not_served(path, KNOWN)
 
-    assert message.startswith("Unknown path. Available paths include /v1/chat/completions, ")
+    assert message.startswith(
+        f"Unknown path. {PASSTHROUGH} Available paths include /v1/chat/completions, "
+    )
     assert "/v1/messages" in message
     assert "sk-" not in message
 
@@ -64,10 +66,13 @@ def test_a_path_is_logged_without_what_may_be_a_secret(path: str, shown: str) ->
     assert plain_path(path) == shown
 
 
-def test_who_may_list_a_path_is_told() -> None:
-    assert "The operator can make others available under passthrough" in not_served(
-        "/v1/rerank", KNOWN
-    )
+@pytest.mark.parametrize(
+    "path", ["/v1/rerank", "/v1/fim/completions", "/v1/beta/chat/completions", "/v1/x/embeddings"]
+)
+def test_a_path_below_v1_may_be_passed_through(path: str) -> None:
+    message = "Unknown path. The operator can make it available under passthrough. Available paths"
+
+    assert not_served(path, KNOWN).startswith(message)
 
 
 BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "p"}], "max_tokens": 9}

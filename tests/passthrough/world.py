@@ -54,6 +54,7 @@ deployments:
       - {{path: /v1/rerank, idempotent: true}}
       - {{path: /v1/moderations, methods: [POST]}}
       - {{path: /rank, to: /v2/rank}}
+      - '/v1/models/{{model}}'
   support-files:
     policy: here
     targets: [{{upstream: openai, model: files, price: {{input: 0, output: 0}}}}]

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.conftest import Proxy
+from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer, cut_before_head
 from tests.passthrough.world import BEARER, RANKED, RERANK, SEARCH_KEY, running
 
@@ -48,6 +48,35 @@ async def test_a_listed_path_is_passed_on_with_our_credential_and_the_targets_mo
     assert record.head.endpoint == "passthrough"
     assert record.billing.tokens.input == 7
     assert record.billing.cost == 21_000
+
+
+GEMINI = "/v1/models/gemini-2.5-flash:generateContent"
+
+
+async def test_gemini_clients_send_their_key_in_their_own_header(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(answer({"candidates": [], "usageMetadata": {"promptTokenCount": 7}}))
+    asked = {"contents": [{"parts": [{"text": "capital of France"}]}]}
+
+    async with client.post(GEMINI, headers={"x-goog-api-key": KEY}, json=asked) as response:
+        assert response.status == 200
+    async with client.get(GEMINI, headers=BEARER) as response:
+        assert response.status == 404  # a model of this name, which the proxy itself looks up
+
+    [sent] = upstream.requests
+    assert (sent.path, sent.json) == (GEMINI, asked)
+    assert sent.headers["authorization"] == "Bearer sk-upstream-secret"
+    assert "x-goog-api-key" not in sent.headers
+    record, _ = await proxy.sink.wait(2)
+    assert (record.key, record.billing.tokens.input) == ("support-widget", 7)
+
+
+async def test_a_key_in_the_header_of_gemini_is_read_at_listed_paths_only(
+    client: aiohttp.ClientSession, proxy: Proxy
+) -> None:
+    async with client.get("/v1/models", headers={"x-goog-api-key": KEY}) as response:
+        assert response.status == 401
 
 
 @pytest.mark.parametrize(

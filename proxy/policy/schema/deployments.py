@@ -6,7 +6,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    model_validator,
+)
 
 from proxy.config.scalars import (
     CREDENTIAL,
@@ -32,11 +39,11 @@ from proxy.config.shapes import (
     one,
     some,
 )
-from proxy.dialects import PATTERNS, PLAIN_ROUTES
+from proxy.dialects import PATTERNS, ROUTES
 from proxy.policy.schema.cache import CacheConfig
 from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.prices import PriceConfig
-from proxy.types.way import TargetEndpoint
+from proxy.types.way import ABOUT_STATE, TargetEndpoint
 from proxy.words import MAX_MODELS
 
 if TYPE_CHECKING:
@@ -165,29 +172,46 @@ OWN_PATHS = ("/health",)
 USUAL_QUERIES = ("after", "before", "include[]", "limit", "order", "purpose")
 
 
-def _is_served(path: PassedPath) -> bool:
-    """True if the product itself serves a path of this form, whatever the method."""
-    if any(path.fits(known) for known in (*OWN_PATHS, *(known for _, known in PLAIN_ROUTES))):
-        return True
-    return any(pattern.fullmatch(path.sample) for pattern in PATTERNS.values())
+def _is_served(method: str, path: PassedPath) -> bool:
+    """Return True if the proxy serves the method on a path of this form.
+
+    Paths of stored state are served whatever the method: their ids are sealed.
+    """
+    routes = [
+        route
+        for (verb, route), (_, endpoint) in ROUTES.items()
+        if verb == method or endpoint in ABOUT_STATE
+    ]
+    return any(path.fits(route) for route in (*OWN_PATHS, *routes)) or any(
+        PATTERNS[route].fullmatch(path.sample) for route in routes if route in PATTERNS
+    )
 
 
-def _not_served(route: str) -> str:
+def _names_once(route: str) -> str:
     if len(set(re.findall(_NAME, route))) < len(re.findall(_NAME, route)):
         raise ValueError("must say each name in braces once")
+    return route
+
+
+def _not_served(methods: list[Method], info: ValidationInfo) -> list[Method]:
     from proxy.types.passthrough import PassedPath  # noqa: PLC0415  # for who lists some
 
-    if _is_served(PassedPath(route)):
-        raise ValueError("is served by the proxy itself, with all that it knows of such a call")
-    return route
+    route = info.data.get("path")  # none if it is wrong itself
+    path = None if route is None else PassedPath(route)
+    for method in methods:
+        if path is not None and _is_served(method, path):
+            raise ValueError(f"{method} is served by the proxy itself on this path")
+    return methods
 
 
 class PassedPathConfig(Section):
     """A path that calls may take to the upstream of the deployment as they are."""
 
-    path: Annotated[Route, AfterValidator(_not_served)]
+    path: Annotated[Route, AfterValidator(_names_once)]
     """The path as clients ask for it; `{id}` stands for one part that a client names."""
-    methods: Annotated[list[Method], Field(min_length=1)] = Field(default=["POST"])
+    methods: Annotated[list[Method], Field(min_length=1), AfterValidator(_not_served)] = Field(
+        default=["POST"], validate_default=True
+    )
     """The methods that may be asked with; POST when it is not said."""
     to: Route | None = None
     """The path at the upstream's host, with the same names in braces; else the path that clients

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from proxy.dialects import ROUTES, Received, parse_head
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
+from proxy.policy.schema.deployments import Method
+from proxy.types import ABOUT_STATE, Endpoint
+from proxy.types.passthrough import sample_request
 
 POLICIES = """
 upstreams:
@@ -61,17 +68,46 @@ def test_only_a_plain_path_is_listed(path: str, tmp_path: Path) -> None:
     assert "must be a path of plain words" in problem
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/v1/chat/completions", "/v1/messages", "/v1/models", "/v1/models/{id}", "/health"),
-        *("/v1/{name}", "/v1/chat/{name}", "/v1/responses", "/v1/{a}/{b}"),
-    ],
-)
-def test_what_the_proxy_serves_itself_is_not_listed(path: str, tmp_path: Path) -> None:
-    [problem] = compiled(tmp_path, f"'{path}'")
+ENDPOINTS: dict[str, set[Endpoint]] = {
+    route: {endpoint for (_, path), (_, endpoint) in ROUTES.items() if path == route}
+    for _, route in ROUTES
+}
+LISTED = [(method, route) for method in get_args(Method) for route in ENDPOINTS]
 
-    assert "is served by the proxy itself" in problem
+
+def is_own(method: str, route: str) -> bool:
+    return (method, route) in ROUTES or bool(ENDPOINTS[route] & ABOUT_STATE)
+
+
+def batches(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Yield as many as one deployment can list."""
+    left = iter(pairs)
+    while batch := list(islice(left, 100)):
+        yield batch
+
+
+def lines(pairs: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{{path: '{route}', methods: [{method}]}}" for method, route in pairs)
+
+
+def test_what_the_proxy_serves_itself_is_not_listed(tmp_path: Path) -> None:
+    more = [("GET", "/health"), ("POST", "/v1/{name}"), ("POST", "/v1/{a}/{b}")]
+    for batch in batches([*(pair for pair in LISTED if is_own(*pair)), *more]):
+        problems = compiled(tmp_path, lines(batch))
+
+        assert [each for each in problems if "served by the proxy itself" not in each] == []
+        assert len(problems) == len(batch)
+
+
+def test_another_method_of_a_served_path_is_passed_on(tmp_path: Path) -> None:
+    for batch in batches(pair for pair in LISTED if not is_own(*pair)):
+        (tmp_path / "policies.yaml").write_text(POLICIES % lines(batch))
+        paths = compile_policies(read(tmp_path), None).passthrough
+
+        for method, route in batch:
+            path = sample_request(route).path
+            received = Received("req_1", passed=lambda: paths)  # noqa: B023  # used at once
+            assert parse_head(method, path, {}, received).endpoint == "passthrough", (method, path)
 
 
 @pytest.mark.parametrize(
