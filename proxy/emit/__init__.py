@@ -39,8 +39,19 @@ class BeginSink(Sink, Protocol):
     def begin(self, record: Record) -> None: ...
 
 
+class EndCounter(Sink, Protocol):
+    """A sink whose count of ended calls survives a kill: ``count_end`` is called as each call ends,
+    up to ``EMIT_EVERY_S`` before ``end``."""
+
+    def count_end(self, record: Record) -> None: ...
+
+
 def _is_begin_sink(sink: Sink) -> TypeGuard[BeginSink]:
     return hasattr(sink, "begin")
+
+
+def _is_end_counter(sink: Sink) -> TypeGuard[EndCounter]:
+    return hasattr(sink, "count_end")
 
 
 Step = Callable[[], None]
@@ -70,9 +81,11 @@ class Emitters:
     _ended: list[Record] = field(default_factory=list)
     _under_way: int = 0
     _begin_sinks: list[BeginSink] = field(init=False)
+    _end_counters: list[EndCounter] = field(init=False)
 
     def __post_init__(self) -> None:
         self._begin_sinks = [sink for sink in self.sinks if _is_begin_sink(sink)]
+        self._end_counters = [sink for sink in self.sinks if _is_end_counter(sink)]
 
     def observing(self, record: Record) -> Observation:
         return Observation(self, record)
@@ -89,6 +102,11 @@ class Emitters:
         if self.unauthenticated is not None and record.key is None and not record.bug:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0
+        for counter in self._end_counters:
+            try:
+                counter.count_end(record)
+            except Exception as error:  # noqa: BLE001  # telemetry must not break a call
+                self.failed(counter, error)
         self._under_way -= 1
         is_first = not self._ended
         self._ended += (record,)

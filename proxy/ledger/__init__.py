@@ -43,6 +43,7 @@ class Ledger:
     def __init__(self, writer: Writer, counters: CallCounters) -> None:
         self._writer = writer
         self._counters = counters
+        self._seq = 0
 
     @property
     def waiting(self) -> int:
@@ -52,11 +53,16 @@ class Ledger:
     def begin(self, record: Record) -> None:
         self._counters.begin()
 
-    def end(self, record: Record) -> None:
+    def count_end(self, record: Record) -> None:
         if record.reported:
-            self._writer.put(noted(self._counters.end(), record))
+            self._counters.end()
         else:
             self._counters.forget()
+
+    def end(self, record: Record) -> None:
+        if record.reported:
+            self._seq += 1
+            self._writer.put(noted(self._seq, record))
 
     def close(self) -> None:
         """Write what is waiting, for at most ``CLOSE_S``. Blocks."""
@@ -79,7 +85,7 @@ def opened(
     """
 
     def crashed(crash: Crash) -> None:
-        dropped("crash", crash.lost)
+        dropped("crash", crash.missing)
         log.warning(
             "ledger.crashed",
             run=crash.run,

@@ -1,8 +1,8 @@
 """Whether a ledger can be believed: each check is one query that finds what must not be there.
 
 It is read in one moment, so a proxy may be writing meanwhile: what its calls that had ended before
-are not in yet is waited for. Calls that ended and are in no row are a violation, however well they
-are counted, unless whoever asks knows of so many.
+are not in yet is waited for. Calls that are in no row are a violation, however well they are
+counted, unless whoever asks knows of so many: those that ended, and those under way at a kill.
 """
 
 from __future__ import annotations
@@ -104,12 +104,11 @@ class Audit:
         rows = counted(self.calls, "call"), counted(self.attempts, "attempt")
         yield ", ".join((*rows, counted(self.runs, "run")))
         for crash in self.crashes:
-            least = "" if crash.exact else "at least "
+            least = "exactly" if crash.exact else "at least"
             where = "" if crash.exact else ", or is at work where its counts cannot be seen"
-            lost = counted(crash.lost, "call that ended is", "calls that ended are")
-            running = counted(crash.running, "was", "were")
-            missing = f"{least}{lost} in no row, {least}{running} under way"
-            yield f"run {crash.run} crashed{where}: {missing}"
+            missing = counted(crash.missing, "call is", "calls are")
+            counts = f"{crash.lost} had ended and {crash.running} were under way"
+            yield f"run {crash.run} crashed{where}: {least} {missing} in no row; {counts}"
         if self.pruned.calls:
             cost = render.usd(self.pruned.nano_usd)
             calls = counted(self.pruned.calls, "call was", "calls were")
@@ -152,11 +151,11 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         pruned = _pruned(file)
     refused = aside_of(path) if aside_of(path).exists() else None
     behind = _behind(path, due)
-    lost = sum(crash.lost for crash in (*marked, *dead) if crash in marked or crash.exact)
+    lost = sum(crash.missing for crash in (*marked, *dead) if crash in marked or crash.exact)
     missing = dropped + lost + behind
     if missing > known_missing:
         known = f", of which {counted(known_missing, 'is', 'are')} known" if known_missing else ""
-        lacking = counted(missing, "call that ended is", "calls that ended are")
+        lacking = counted(missing, "call is", "calls are")
         violations = (*violations, f"{lacking} in no row{known}")
     found = (*marked, *dead)
     return Audit(

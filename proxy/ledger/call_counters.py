@@ -68,10 +68,9 @@ class CallCounters:
     def begin(self) -> None:
         self._counts[0] += 1
 
-    def end(self) -> int:
-        """Count a call that has ended; give its number."""
-        self._counts[1] = number = self._counts[1] + 1
-        return number
+    def end(self) -> None:
+        """Count a call that has ended."""
+        self._counts[1] += 1
 
     def forget(self) -> None:
         """Count a call as never begun: it has ended, and is to be in no row."""

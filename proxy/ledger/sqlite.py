@@ -46,15 +46,22 @@ REFUSING = {
 
 @frozen
 class Crash:
-    """A run that did not close: ``lost`` calls ended and are in no row, ``running`` never ended.
+    """A run that did not close: by its last counts ``lost`` calls had ended and are in no row, and
+    ``running`` were under way.
 
-    Unless ``exact``, its last counts are lost too and both are the least that it can be.
+    ``exact`` says that their sum is known: the last of those under way may have ended before it was
+    counted. Otherwise the last counts are lost too, and both are the least that it can be.
     """
 
     run: int
     lost: int
     running: int
     exact: bool
+
+    @property
+    def missing(self) -> int:
+        """The number of calls that are in no row."""
+        return self.lost + self.running
 
 
 @frozen

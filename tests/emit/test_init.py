@@ -41,6 +41,22 @@ class Sink:
             raise RuntimeError("broken")
 
 
+class EndCounter:
+    name: ClassVar[str] = "ledger"
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.broken = broken
+        self.seen: list[str] = []
+
+    def count_end(self, record: Record) -> None:
+        self.seen.append("count_end")
+        if self.broken:
+            raise RuntimeError("broken")
+
+    def end(self, record: Record) -> None:
+        self.seen.append("end")
+
+
 @for_each("error", [None, BadRequest("x"), KeyError("x"), asyncio.CancelledError()])
 async def test_a_record_is_emitted_once_on_every_way_out(error: Any) -> None:
     sink, record = Sink(), new_record()
@@ -86,6 +102,21 @@ async def test_records_are_told_together_and_each_once() -> None:
     with emitters.observing(new_record()):
         pass
     assert len(steps) == 1
+
+
+async def test_an_end_is_counted_before_it_is_told() -> None:
+    broken, good = EndCounter(broken=True), EndCounter()
+    failures: list[object] = []
+    steps: list[Any] = []
+    emitters = Emitters((broken, good), lambda sink, error: failures.append(sink), steps.append)
+
+    with emitters.observing(new_record()):
+        pass
+    assert good.seen == ["count_end"]
+    steps.pop()()
+
+    assert good.seen == ["count_end", "end"]
+    assert failures == [broken]
 
 
 async def test_only_so_many_records_wait_and_a_large_one_not_at_all() -> None:

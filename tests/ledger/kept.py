@@ -82,6 +82,14 @@ def ledger_at(path: Path, told: Told, keep_days: int | None = None) -> Ledger:
     return ledger.opened(at, "1", told.dropped, told.failed, told.replaced, cast(Any, told))
 
 
+def book(keeping: Ledger, *records: Record) -> None:
+    """Count and write calls as the emitters do."""
+    for record in records:
+        keeping.begin(record)
+        keeping.count_end(record)
+        keeping.end(record)
+
+
 def as_version(path: Path, version: int) -> None:
     """Make a ledger the file that an earlier version of Headrace would have made of its rows."""
     tables = {name: kept(path, name) for name in ("runs", "calls", "attempts")}

@@ -12,7 +12,7 @@ from proxy.billing import BudgetCharge
 from proxy.ledger.audit import CHECKS, LOOKS, audit
 from proxy.ledger.store import Unusable
 from tests.cli.test_init import headrace
-from tests.ledger.kept import PRICED, UNPRICED, Told, finished, ledger_at
+from tests.ledger.kept import PRICED, UNPRICED, Told, book, finished, ledger_at
 from tests.ledger.test_spending import written
 
 MEDDLED = {
@@ -112,12 +112,11 @@ def test_calls_of_a_proxy_at_work_that_are_never_written_are_found_out(tmp_path:
     slept: list[float] = []
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        keeping.begin(finished())
-        keeping.end(finished())
+        book(keeping, finished())
         behind = audit(path, sleep=slept.append)
     keeping.close()
 
-    assert behind.violations == ("1 call that ended is in no row",)
+    assert behind.violations == ("1 call is in no row",)
     assert behind.text().startswith("0 calls, 0 attempts, 1 run\n")
     assert behind.text().endswith("once you know why: verify-ledger --known-missing 1")
     assert len(slept) == LOOKS

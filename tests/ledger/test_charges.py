@@ -156,6 +156,7 @@ class House:
                 record.serving.clear()
                 refused += 1
             assert len(record.attempts) in (0, len(attempts))
+            self.ledger.count_end(record)
             self.ledger.end(record)
         self.ledger.close()
         return refused

@@ -367,8 +367,42 @@ async def test_a_kill_loses_the_last_batch_and_the_next_start_says_how_many(
     assert known == 0
     for code, said in (unmended, mended):
         assert code == 1
-        assert "violation: 7 calls that ended are in no row" in said
-        assert "run 1 crashed: 7 calls that ended are in no row, 0 were under way" in said
+        assert "violation: 7 calls are in no row" in said
+        counts = "7 had ended and 0 were under way"
+        assert f"run 1 crashed: exactly 7 calls are in no row; {counts}" in said
+
+
+@pytest.mark.parametrize(("answered", "under_way"), [(6, 0), (0, 3), (6, 3)])
+async def test_a_kill_right_after_an_answer_misses_no_call(
+    answered: int, under_way: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """The process dies before it has told the ledger of the calls that ended last."""
+    path = tmp_path / "ledger"
+    environ = {"HEADRACE_LEDGER": f"sqlite:{path}"}
+    async with (
+        serving(tmp_path / "p", world(upstream.url), **environ) as (served, url),
+        aiohttp.ClientSession(base_url=url) as client,
+    ):
+        with closing(sqlite3.connect(path, isolation_level=None)) as lock:
+            lock.execute("BEGIN IMMEDIATE")  # no row is written
+            upstream.by_model = {"primary": hang()}
+            waiting = [
+                asyncio.ensure_future(call(client, model="resilient")) for _ in range(under_way)
+            ]
+            await until(lambda: len(upstream.requests) == under_way)
+            await asyncio.gather(*(call(client) for _ in range(answered)))
+            served.process.kill()
+            await served.process.wait()
+            await asyncio.wait(waiting) if waiting else None
+
+    code, said = await headrace("verify-ledger", str(path))
+    known, _ = await headrace(
+        "verify-ledger", str(path), "--known-missing", str(answered + under_way)
+    )
+    assert (code, known) == (1, 0)
+    assert f"crashed: exactly {answered + under_way} calls are in no row; " in said
+    ended = int(said.partition(" in no row; ")[2].split()[0])
+    assert answered - 1 <= ended <= answered  # the last may be killed before it is counted
 
 
 async def test_a_kill_under_load_leaves_no_call_uncounted(

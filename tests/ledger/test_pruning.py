@@ -22,7 +22,7 @@ from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore, pruned
 from proxy.ledger.store import Counts, Unusable
 from tests.cli.test_init import headrace
 from tests.ledger.conftest import Dying
-from tests.ledger.kept import PRICED, Told, as_version, finished, kept, ledger_at, until
+from tests.ledger.kept import PRICED, Told, as_version, book, finished, kept, ledger_at, until
 from tests.ledger.test_spending import written
 
 DAY_MS = 86_400_000
@@ -157,8 +157,7 @@ async def test_the_writer_prunes_by_itself(path: Path) -> None:
     written(path, aged(200, datetime.now(UTC)), finished())
     told = Told()
     opened = ledger_at(path, told, 90)
-    opened.begin(finished())
-    opened.end(finished())
+    book(opened, finished())
     try:
         await until(lambda: [row["run"] for row in kept(path)] == [1, 2])
     finally:

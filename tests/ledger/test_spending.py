@@ -12,7 +12,7 @@ import pytest
 from proxy.ledger.spending import SpendingLine, Spent, spent
 from proxy.ledger.store import Unusable
 from proxy.record import Record
-from tests.ledger.kept import PRICED, UNPRICED, Told, finished, ledger_at
+from tests.ledger.kept import PRICED, UNPRICED, Told, book, finished, ledger_at
 
 NOW = datetime.now(UTC)
 
@@ -21,9 +21,7 @@ def written(path: Path, *records: Record) -> Path:
     """A ledger of these calls."""
     told = Told()
     opened = ledger_at(path, told)
-    for record in records:
-        opened.begin(record)
-        opened.end(record)
+    book(opened, *records)
     opened.close()
     return path
 

@@ -18,7 +18,7 @@ from proxy.ledger.rows import Row, Rows, noted
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.writer import FEW, MAX_CALLS, SLICE, Writer
 from tests.doubles import ScriptedUpstream
-from tests.ledger.kept import PRICED, Told, finished, kept, ledger_at, ledgered, until
+from tests.ledger.kept import PRICED, Told, book, finished, kept, ledger_at, ledgered, until
 from tests.test_pipeline import BEARER
 from tests.upstream.test_retries import scraped
 
@@ -63,7 +63,8 @@ def writing(store: Any, told: Told, folder: Path = NOWHERE) -> tuple[Writer, Cal
 def put(writer: Writer, tally: CallCounters, count: int) -> None:
     for _ in range(count):
         tally.begin()
-        writer.put(noted(tally.end(), finished()))
+        tally.end()
+        writer.put(noted(tally.ended, finished()))
 
 
 def test_a_stop_writes_all_that_waits() -> None:
@@ -117,8 +118,7 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
         lock.execute("BEGIN IMMEDIATE")
         for _ in range(4):
             record = finished(PRICED)
-            keeping.begin(record)
-            keeping.end(record)
+            book(keeping, record)
         keeping._writer.close(0.1)
         keeping._writer._spool._thread.join(5)  # it may still be waiting for the lock, and get it
 
@@ -127,7 +127,7 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
     assert told.drops == {"shutdown": 4}
     assert again.drops == {"crash": 4}
     assert again.events == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
-    missing = ("4 calls that ended are in no row",)
+    missing = ("4 calls are in no row",)
     assert (kept(path), audit(path).violations) == ([], missing)
 
 
@@ -170,7 +170,8 @@ def test_a_call_that_makes_no_row_is_counted_and_hurts_no_other() -> None:
     store, told = Memory(), Told()
     writer, tally = writing(store, told)
     tally.begin()
-    writer.put(noted(tally.end(), finished())._replace(facts=cast(Any, None)))
+    tally.end()
+    writer.put(noted(1, finished())._replace(facts=cast(Any, None)))
     put(writer, tally, 2)
     writer.close(5)
 
@@ -265,14 +266,13 @@ def test_a_number_that_the_file_cannot_hold_hurts_no_other_call(tmp_path: Path) 
     for status in (200, 2**70, 200):
         record = finished(PRICED)
         record.status = status
-        keeping.begin(record)
-        keeping.end(record)
+        book(keeping, record)
     keeping.close()
 
     found = audit(path)
     assert [row["seq"] for row in kept(path)] == [1, 3]
     assert json.loads(aside_of(path).read_text())["call"]["status"] == 2**70
-    assert found.violations == ("1 call that ended is in no row",)
+    assert found.violations == ("1 call is in no row",)
     assert str(aside_of(path)) in found.text()
     assert audit(path, known_missing=1).violations == ()
 
