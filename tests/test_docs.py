@@ -140,6 +140,8 @@ def test_changelog_starts_with_unreleased_and_versions() -> None:
     changelog = (TOP / "CHANGELOG.md").read_text()
 
     assert re.findall(r"^## (.*)", changelog, re.MULTILINE)[:2] == ["Unreleased", __version__]
+    released = changelog.partition(f"## {__version__}\n")[2]
+    assert len(released.split()) <= 1200, "a merge may have restored old entries"
 
 
 def test_changelog_entries_are_whole_and_unique() -> None:
