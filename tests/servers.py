@@ -58,13 +58,13 @@ def free_port() -> int:
         return port
 
 
-def program() -> str:
-    """Give the server's program. Where everything must be tested, a missing one is a failure."""
-    found = shutil.which("redis-server")
-    if found is None:
-        assert not os.environ.get("CI"), "redis-server is missing: make debian"
-        pytest.skip("redis-server is not installed")
-    return found
+def program(name: str) -> str:
+    """Return the path of a program of the system. Skip the test without it, or fail it on CI."""
+    path = shutil.which(name)
+    if path is None:
+        assert not os.environ.get("CI"), f"{name} is missing: make debian"
+        pytest.skip(f"{name} is not installed")
+    return path
 
 
 @dataclass
@@ -90,8 +90,8 @@ class Server:
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [program(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        command += ["--dir", str(self.folder), "--appendonly", "no", *self.options]
+        command = [program("redis-server"), "--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--save", "", "--dir", str(self.folder), "--appendonly", "no", *self.options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         wait_until(self.answers, "redis-server starts")
 

@@ -40,13 +40,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A folder with a certificate for this machine, that nobody else knows."""
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    command = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
     names = ("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
-    subprocess.run(
-        [*command.split(), *names, "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
-        check=True,
-        capture_output=True,
-    )
+    files = ("-keyout", f"{tmp_path}/key.pem", "-out", f"{tmp_path}/cert.pem")
+    openssl = [servers.program("openssl"), *command.split(), *names, *files]
+    subprocess.run(openssl, check=True, capture_output=True)
     return tmp_path
 
 

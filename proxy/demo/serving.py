@@ -84,5 +84,5 @@ async def running_upstream(
         async with running_beside(serve_always()):
             await is_ready.wait()
             yield
-    except* OSError as group:
+    except ExceptionGroup as group:
         raise group.exceptions[0] from None

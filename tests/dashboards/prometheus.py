@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import time
 import urllib.error
@@ -16,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.dashboards.expressions import RULES
-from tests.servers import free_port
+from tests.servers import free_port, program
 
 PATIENCE_S = 20.0
 
@@ -59,15 +55,6 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
     while not holds():
         assert time.monotonic() < until, what
         time.sleep(0.05)
-
-
-def program(name: str) -> str:
-    """Find a program of Debian's package. Where everything must be tested, it must be there."""
-    found = shutil.which(name)
-    if found is None:
-        assert not os.environ.get("CI"), f"{name} is missing: make debian"
-        pytest.skip(f"{name} is not installed")
-    return found
 
 
 @contextmanager

@@ -19,9 +19,10 @@ from proxy.settings import LedgerAt
 from tests.conftest import running_proxy
 from tests.dashboards import expressions
 from tests.dashboards.expressions import Said, board
-from tests.dashboards.prometheus import Prometheus, eventually, program, prometheus
+from tests.dashboards.prometheus import Prometheus, eventually, prometheus
 from tests.dashboards.traffic import Models, drive, policies
 from tests.doubles import scripted_upstream
+from tests.servers import program
 
 WAVES = 4
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from tests.dashboards.expressions import BOARDS, RULES, TOP, panels, rules
-from tests.dashboards.prometheus import program
 from tests.for_each import for_each
+from tests.servers import program
 
 PLAYS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
 HEADINGS = ("Meaning", "Impact", "First checks", "Causes and fixes", "Metrics")

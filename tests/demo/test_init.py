@@ -22,7 +22,7 @@ from proxy.settings import Address
 from tests.conftest import KEY
 from tests.demo.test_model import installed_model
 from tests.sdks.conftest import PYTHON
-from tests.servers import free_port
+from tests.servers import free_port, program
 from tests.test_pipeline import AZURES, ROUTES, texts
 
 TOP = Path(__file__).parents[2]
@@ -84,6 +84,7 @@ async def shell(command: str) -> str:
 
 
 async def test_the_printed_examples_are_answered_by_the_real_model(printed: str) -> None:
+    program("curl")
     whole, chat, messages, responses, sdk, models, metrics = commands(printed)
 
     completed = json.loads(await shell(whole))

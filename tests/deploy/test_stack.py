@@ -17,8 +17,8 @@ from proxy.cli import COMMANDS, main
 from proxy.policy.store import read_folder
 from proxy.settings import address
 from tests.dashboards.expressions import BOARDS, RULES
-from tests.dashboards.prometheus import program
 from tests.for_each import for_each
+from tests.servers import program
 
 TOP = Path(__file__).parents[2]
 DEPLOY = TOP / "deploy"

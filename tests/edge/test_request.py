@@ -20,6 +20,7 @@ from proxy.ledger.rows import CALL, call_row, noted
 from proxy.summary import facts_of
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
+from tests.servers import program
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -124,7 +125,7 @@ async def test_curl_sends_more_than_a_megabyte_and_reads_compressed_or_not(
     headers = ("-H", AUTH.strip(), "-H", JSON.strip(), "-H", "Expect: 100-continue")
 
     process = await asyncio.create_subprocess_exec(
-        "curl",
+        program("curl"),
         *("-s", "-v", "--compressed", "-d", f"@{tmp_path / 'body.json'}", *headers),
         proxy.url + ROUTE.path,
         stdout=PIPE,

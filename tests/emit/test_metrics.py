@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import os
 import re
-import shutil
 import time
 from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
@@ -24,6 +22,7 @@ from proxy.policy.label_catalog import roster
 from proxy.policy.store import read_folder
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage
+from tests.servers import program
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -290,10 +289,7 @@ async def exposition(proxy: Proxy, **headers: str) -> tuple[str, bytes, Any]:
 async def test_the_plain_form_is_good_for_promtool(
     proxy: Proxy, client: aiohttp.ClientSession
 ) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        assert not os.environ.get("CI"), "promtool is missing"
-        pytest.skip("promtool is missing")
+    promtool = program("promtool")
     await call(client)
     await call(client, stream=True)
     media_type, text, _ = await exposition(proxy)

@@ -39,7 +39,7 @@ from tests.doubles import (
     scripted_upstream,
 )
 from tests.emit.collector import Collector, said
-from tests.servers import free_port
+from tests.servers import free_port, program
 from tests.test_pipeline import BEARER
 from tests.upstream.wire.test_dialing import black_hole
 
@@ -166,7 +166,7 @@ basicConstraints = critical, CA:TRUE
         f"{key} -keyout {at}/key -out {at}/request",
         f"{sign} -keyfile {at}/key -in {at}/request -notext -out {at}/cert",
     ):
-        subprocess.run(["openssl", *command.split()], check=True, capture_output=True)
+        subprocess.run([program("openssl"), *command.split()], check=True, capture_output=True)
     joined = at / "both.pem"
     joined.write_text((at / "cert").read_text() + (at / "key").read_text())
     return joined

@@ -21,6 +21,7 @@ from proxy.upstream.wire.dialing import Dialer, Origin, Trust, trusted
 from proxy.upstream.wire.names import Names
 from tests.doubles import TRUST, ScriptedUpstream, answer
 from tests.for_each import for_each
+from tests.servers import program
 from tests.upstream.wire.test_names import Book
 
 TIMEOUTS = Timeouts(connect=2, first_byte=2, idle=2, total=5)
@@ -117,7 +118,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     made, key = folder / "cert.pem", folder / "key.pem"
     asked = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test \
         -addext subjectAltName=DNS:localhost -keyout {key} -out {made}"
-    subprocess.run(["openssl", *asked.split()], check=True, capture_output=True)
+    subprocess.run([program("openssl"), *asked.split()], check=True, capture_output=True)
     return made, key
 
 
