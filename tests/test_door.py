@@ -9,6 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from proxy import __version__
 from proxy.cli import main
 from proxy.cli.new_folder import NEXT, write_starter
 
@@ -70,6 +71,10 @@ def test_readme_shows_the_output_of_explain(readme_folder: Path) -> None:
     call = ("--key", "widget", "--deployment", "support-chat")
 
     assert headrace("explain", "--policies", str(readme_folder), *call) in README
+
+
+def test_version_is_that_of_the_package() -> None:
+    assert headrace("--version").strip().endswith(__version__)
 
 
 def test_readme_snippet_compiles() -> None:
