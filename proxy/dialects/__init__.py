@@ -28,11 +28,14 @@ from proxy.dialects.fields import Fields, check_body
 from proxy.dialects.hints import not_served, plain_path
 from proxy.dialects.paths import (
     Parameters,
+    azure_deployment,
     compile_route,
     dropped_parameters,
     is_pattern,
+    openai_path,
     path_parameters,
     query_parameters,
+    with_model_of_path,
 )
 from proxy.dialects.request_headers import joined_names
 from proxy.dialects.translation import ALIKE
@@ -243,7 +246,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
     if endpoint == "passthrough":
         from proxy.types.passthrough import PassedRequest  # noqa: PLC0415  # few calls are such
 
-        head = replace(head, passed=PassedRequest(path, received.query))
+        head = replace(head, passed=PassedRequest(openai_path(path, parameters), received.query))
     elif received.query:
         dropped = dropped_parameters(received.query, QUERIES.get(endpoint, frozenset()))
         head = replace(head, warnings=dropped)
@@ -273,17 +276,23 @@ def _found(
             allowed |= {verb for verb, known in ROUTES if known == route}
     if "GET" in allowed:
         allowed.add("HEAD")
-    return _passed_on(asked, path, passed(), allowed), "passthrough", ()
+    found, parameters = _passed_on(asked, path, passed(), allowed)
+    return found, "passthrough", parameters
 
 
-def _passed_on(method: str, path: str, listed: PassedPaths | None, allowed: set[str]) -> str:
+def _passed_on(
+    method: str, path: str, listed: PassedPaths | None, allowed: set[str]
+) -> tuple[str, Parameters]:
     """Return the listed path of a request, whose path the product serves for the ``allowed``
-    methods. Raise ``PathNotFound`` or ``MethodNotAllowed``."""
+    methods, and the deployment in a path of Azure's clients. Raise ``PathNotFound`` or
+    ``MethodNotAllowed``."""
     if listed is not None:
-        found = listed.find(method, path)
-        if found is not None:
-            return found.route
-        allowed = allowed.union(listed.methods(path))
+        for parameters in ((), azure_deployment(path)):
+            known = openai_path(path, parameters)
+            found = listed.find(method, known)
+            if found is not None:
+                return found.route, parameters
+            allowed = allowed.union(listed.methods(known))
     if allowed:
         raise MethodNotAllowed(", ".join(sorted(allowed)))
     raise PathNotFound(not_served(path, {known for _, known in PLAIN_ROUTES}), plain_path(path))
@@ -309,8 +318,9 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     body is estimated here, as its estimate is asked for more than once and takes long.
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
+    warnings: tuple[str, ...] = ()
     if head.parameters:
-        head, body = _named_by_path(head, body)
+        body, warnings = with_model_of_path(head, body)
     check_body(CHECKED_FIELDS[head.dialect][endpoint], body, SPELLINGS)
     if not client.ruled.isdisjoint(body):
         for rule in client.rules.get(endpoint, ()):
@@ -337,25 +347,13 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED,
         wants_usage=client.always_usage or ("stream_options" in body and _includes_usage(body)),
         timeout_s=_timeout_s(head, hub_body) if "inference_timeout" in hub_body else head.timeout_s,
-        warnings=() if hub_body is body else _left_out(client, body, hub_body),
+        warnings=warnings if hub_body is body else warnings + _left_out(client, body, hub_body),
         size=size,
         quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
         names=ALIKE.intersection(body),
         caller=caller,
         background=endpoint == "responses" and body.get("background") is True,
     )
-
-
-def _named_by_path(head: RequestHead, body: Json) -> tuple[RequestHead, Json]:
-    """Return the body with the model that the path names, which counts as it does at Azure, and the
-    head with a warning where the body names another one."""
-    name = head.parameter("deployment")
-    if name is None:
-        return head, body
-    model = body.get("model")
-    if model is not None and model != name:
-        head = replace(head, warnings=(*head.warnings, "model dropped: the path names the model"))
-    return head, {**body, "model": name}
 
 
 def _includes_usage(body: Json) -> bool:

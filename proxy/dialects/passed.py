@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from proxy.dialects.base import Dialect
 from proxy.dialects.fields import check_spelling
 from proxy.dialects.passed_form import FormUpload, is_form
+from proxy.dialects.paths import REDUNDANT, with_model_of_path
 from proxy.dialects.permitted import permitted
 from proxy.dialects.pieces import dump
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest
@@ -55,24 +56,39 @@ def read_passed(head: RequestHead, body: Json, size: int = 0, caller: str = "") 
     for name in body:
         if name not in MODEL_FIELD:
             check_spelling(MODEL_FIELD, MODEL_FIELD, name)
-    model, user = body.get("model"), body.get("user")
-    for name, value in (("model", model), ("user", user), ("deployment", head.deployment)):
-        if value is not None and not (type(value) is str and len(value) <= MAX_NAME):
-            raise BadField(name, BAD_NAME)
+    body, warnings = with_model_of_path(head, body)
+    model = body.get("model")
+    _check_names(model=model, user=body.get("user"), deployment=head.deployment)
     return Call(
         head=head,
         body=body,
         models=() if model is None else (model,),
         timeout_s=head.timeout_s,
+        warnings=warnings,
         size=size,
         quarters=field_quarters(body) if size > LARGE_BYTES else {},
         caller=caller,
     )
 
 
+def _check_names(**names: object) -> None:
+    for param, name in names.items():
+        if name is not None and not (type(name) is str and len(name) <= MAX_NAME):
+            raise BadField(param, BAD_NAME)
+
+
 def unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
     """Return the call whose body nobody reads here."""
-    return Call(head=head, body={}, timeout_s=head.timeout_s, caller=caller, upload=upload)
+    model = head.parameter("deployment")
+    _check_names(model=model, deployment=head.deployment)
+    return Call(
+        head=head,
+        body={},
+        models=() if model is None else (model,),
+        timeout_s=head.timeout_s,
+        caller=caller,
+        upload=upload,
+    )
 
 
 def media_type_of(given: str) -> str:
@@ -151,7 +167,8 @@ def _query(query: str, path: PassedPath) -> tuple[str, bool]:
         if name in path.queries and len(value) > MOST_VALUE:
             raise BadField(name, f"must have at most {MOST_VALUE} characters")
     kept = [(name, value) for name, value in pairs if name in path.queries]
-    return urlencode(kept), len(kept) < len(pairs)
+    known = path.queries | REDUNDANT
+    return urlencode(kept), any(name not in known for name, _ in pairs)
 
 
 def _place(

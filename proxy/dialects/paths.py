@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote
 
+from proxy.types import Json, RequestHead
 from proxy.words import listed
 
 Parameters = tuple[tuple[str, str], ...]
@@ -23,6 +24,7 @@ PARTS: Mapping[str, str] = {
 REDUNDANT = frozenset({"api-version", "beta"})
 """What Azure's and Anthropic's clients say in each query: a path or a header says it as well."""
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}(?:\[\])?")
+_AZURE = re.compile("/openai/deployments/([^/]+)(/.+)")
 _NAMED = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -62,3 +64,25 @@ def dropped_parameters(query: str, known: frozenset[str]) -> tuple[str, ...]:
         if name not in known and name not in REDUNDANT
     ]
     return (f"query parameters dropped: {listed([*dict.fromkeys(names)])}",) if names else ()
+
+
+def azure_deployment(path: str) -> Parameters:
+    """Return the deployment that a path of Azure's clients names; nothing for another path."""
+    match = _AZURE.fullmatch(path)
+    return () if match is None else (("deployment", unquote(match[1])),)
+
+
+def openai_path(path: str, parameters: Parameters) -> str:
+    """Return OpenAI's path for one of Azure's whose deployment was read; another as it is."""
+    return _AZURE.sub(r"/v1\2", path) if parameters else path
+
+
+def with_model_of_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str, ...]]:
+    """Return the body with the model that the path names, as Azure's clients do. Warn if the body
+    names another one."""
+    name = head.parameter("deployment")
+    if name is None:
+        return body, ()
+    is_other = body.get("model") not in (None, name)
+    warnings = ("model dropped: the path names the model",) if is_other else ()
+    return {**body, "model": name}, warnings

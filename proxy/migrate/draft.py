@@ -85,11 +85,9 @@ class Draft:
     def also_called(self, deployment: dict[str, Any], name: str) -> bool:
         """Let calls say a deployment by another name. False where another one is called so."""
         for own, each in self.deployments.items():
-            if each is not deployment and name in (own, *each.get("also_known_as", ())):
-                return False
-        names = deployment.setdefault("also_known_as", [])
-        if name not in names:
-            names.append(name)
+            if name in (own, *each.get("also_known_as", ())):
+                return each is deployment
+        deployment.setdefault("also_known_as", []).append(name)
         return True
 
     def files(self) -> dict[str, str]:

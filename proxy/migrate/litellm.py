@@ -26,7 +26,6 @@ from proxy.words import MAX_NAME
 
 A_MILLION = 1_000_000
 MOST_FAILURES, MOST_WEIGHT = 10_000, 1_000_000  # as policies have them
-CANARY = "see docs/policies.md, a canary of another model"
 PRICES = {
     "input": "input_cost_per_token",
     "cached_input": "cache_read_input_token_cost",
@@ -310,14 +309,10 @@ def _share_out(found: dict[str, Any]) -> None:
 
 
 def _ask_somebody_first(draft: Draft) -> None:
-    """Ask the first fallback of a deployment all of whose targets come after others; and tell
-    where a name is that of a deployment and of a model of one of its targets, which gets it."""
-    for name, deployment in draft.deployments.items():
+    """Ask the first fallback of a deployment all of whose targets come after others."""
+    for deployment in draft.deployments.values():
         if not deployment["targets"]:
             deployment["targets"].append(deployment["fallback"].pop(0))
-        models = {target["model"] for target in deployment["targets"]}
-        if name in models and len(models) > 1:
-            draft.note(name, f"a call for {name} gets a target of that model: {CANARY}")
 
 
 def _add_fallbacks(draft: Draft, part: ConfigPart) -> None:

@@ -29,7 +29,7 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     parts = top.parts("targets") or [top]
     targets = [made for part in parts if (made := _target(draft, part)) is not None]
     if mode == "loadbalance" and targets:
-        deployment["targets"] = targets
+        deployment["targets"] = [{"weight": THOUSANDTHS, **target} for target in targets]
     else:
         if mode not in {"single", "fallback"}:
             draft.note(strategy.at("mode"), f"{mode} is not there: the first target is asked")

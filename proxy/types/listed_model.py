@@ -9,10 +9,10 @@ from proxy.frozen import frozen
 
 @frozen
 class ListedModel:
-    """One name by which a key may ask for a model. With ``is_main`` it is the one that stands for
-    the model; others are listed for who asks for all. ``created`` is None where nobody knows."""
+    """One name that a key may call. ``is_main`` is true of deployments, and of one name for each
+    model; a list of all names has the others too."""
 
     id: str
     owner: str
-    created: date | None = None
+    created: date
     is_main: bool = False

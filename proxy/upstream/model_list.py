@@ -36,5 +36,5 @@ class ModelList:
 
 def _model_object(model: ListedModel) -> Json:
     """Return what a list says of a model; ``created`` is the second in which its day began."""
-    created = 0 if model.created is None else timegm(model.created.timetuple())
+    created = timegm(model.created.timetuple())
     return {"id": model.id, "object": "model", "created": created, "owned_by": model.owner}

@@ -68,7 +68,6 @@ def test_all_that_does_not_come_over_is_noted_with_its_place(tmp_path: Path) -> 
         "model_list.3.litellm_params.api_key",
         "model_list.4",
         "model_list.5.litellm_params.model",
-        "gpt-4o",
         "litellm_settings.cache_params.host",
         "litellm_settings.cache_params.type",
         "litellm_settings.callbacks",

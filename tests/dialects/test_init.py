@@ -131,7 +131,7 @@ def test_what_a_path_names_counts_before_the_model_of_a_body(model: Any) -> None
     call = read_call(head, body)
 
     assert (call.models, call.body["model"]) == (("gpt",), "gpt")
-    assert bool(call.head.warnings) == (model not in (None, "gpt"))
+    assert bool(call.warnings) == (model not in (None, "gpt"))
 
 
 @pytest.mark.parametrize(

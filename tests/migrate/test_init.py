@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.migrate import FORMATS
+from proxy.policy.review.check_report import check
 
 
 @pytest.mark.parametrize("word", FORMATS)
@@ -15,3 +20,69 @@ def test_a_gateway_has_a_reader_and_stands_on_the_page(word: str) -> None:
 
     assert FORMATS[word]({}, "name", {}).deployments == {}
     assert f"headrace migrate {word} " in page.read_text()
+
+
+NAMES = st.sampled_from(["gpt-4o", "GPT 4o", "gpt-4o-eu", "chat"])
+MODELS = st.sampled_from(["gpt-4o", "openai/gpt-4o", "azure/gpt-4o-eu", "groq/gpt-4o", "gpt-4o-eu"])
+LITELLM_ITEM = st.fixed_dictionaries(
+    {
+        "model_name": NAMES,
+        "litellm_params": st.fixed_dictionaries(
+            {"model": MODELS, "api_base": st.sampled_from(["https://a.test", "https://b.test"])},
+            optional={
+                "weight": st.sampled_from([0, 0.5, 1, 3]),
+                "order": st.sampled_from([1, 2]),
+                "api_key": st.just("os.environ/KEY"),
+            },
+        ),
+    }
+)
+LITELLM = st.fixed_dictionaries(
+    {"model_list": st.lists(LITELLM_ITEM, min_size=1, max_size=5)},
+    optional={
+        "router_settings": st.fixed_dictionaries(
+            {"routing_strategy": st.sampled_from(["simple-shuffle", "least-busy", "latency"])},
+            optional={
+                "model_group_alias": st.dictionaries(NAMES, NAMES, max_size=2),
+                "fallbacks": st.lists(
+                    st.dictionaries(NAMES, st.lists(NAMES, max_size=2)), max_size=2
+                ),
+            },
+        )
+    },
+)
+PORTKEY_TARGET = st.fixed_dictionaries(
+    {
+        "provider": st.sampled_from(["openai", "groq"]),
+        "override_params": st.fixed_dictionaries({"model": NAMES}),
+    },
+    optional={"weight": st.sampled_from([0, 0.5, 1])},
+)
+PORTKEY = st.fixed_dictionaries(
+    {
+        "strategy": st.fixed_dictionaries({"mode": st.sampled_from(["loadbalance", "fallback"])}),
+        "targets": st.lists(PORTKEY_TARGET, min_size=1, max_size=4),
+    }
+)
+CONFIGS = st.one_of(LITELLM.map(lambda c: ("litellm", c)), PORTKEY.map(lambda c: ("portkey", c)))
+
+
+@given(CONFIGS)
+@settings(max_examples=80, deadline=None)
+def test_migrated_folder_has_no_target_that_its_names_do_not_reach(
+    config: tuple[str, dict[str, Any]],
+) -> None:
+    gateway, content = config
+    draft = FORMATS[gateway](content, "gpt-4o", {})
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, text in draft.files().items():
+            (folder / file).write_text(text)
+        report = check(folder, None)
+
+    assert report.errors == (), content
+    paths = [each.path for each in report.warnings if "used only by calls" in each.message]
+    assert paths == [], content
+    for deployment in draft.deployments.values():
+        targets = deployment["targets"]
+        assert len(targets) == 1 or "balance" in deployment or all(t["weight"] for t in targets)

@@ -66,8 +66,9 @@ async def test_a_stranger_learns_of_no_model(proxy: Proxy, client: aiohttp.Clien
 
 
 FIRST = {"Authorization": "Bearer hr-test-key"}
-OTHER_NAMES = {"support-chat", "openai/gpt-4o-mini", "via-scale"}
-SHOWN = {"compare", "first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
+OTHER_NAMES = {"openai/gpt-4o-mini", "scale/scale-model"}
+DEPLOYMENTS = ["compare", "legacy-only", "resilient", "responses-only", "search-answers"]
+SHOWN = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
 
 
 async def test_a_list_has_one_name_for_each_model_and_all_for_who_asks(
@@ -79,6 +80,7 @@ async def test_a_list_has_one_name_for_each_model_and_all_for_who_asks(
             listed[query] = await response.json()
 
     names = {query: [model["id"] for model in listed[query].get("data", ())] for query in listed}
+    assert names[""][: len(DEPLOYMENTS)] == DEPLOYMENTS
     assert {*names[""]} > SHOWN
     assert OTHER_NAMES.isdisjoint(names[""])
     assert {*names["?names=all"]} > {*names[""]} | OTHER_NAMES
@@ -97,7 +99,7 @@ async def test_every_name_of_a_list_is_one_that_a_call_may_say(
         body = {"model": name, "prompt": "Hi"}
         async with client.post("/v1/completions", headers=FIRST, json=body) as response:
             assert response.headers.get("x-headrace-deployment"), (name, await response.text())
-    assert {asked.json["model"] for asked in upstream.requests} >= SHOWN - {"compare"}
+    assert {asked.json["model"] for asked in upstream.requests} >= SHOWN
 
 
 ANTHROPICS = [
@@ -112,7 +114,7 @@ async def test_a_client_of_anthropics_reads_a_page_in_its_own_form(
     headers: dict[str, str], client: aiohttp.ClientSession
 ) -> None:
     pages = []
-    for query in ("", "?limit=2", "?limit=2&after_id=compare", "?limit=2&before_id=gpt-4o-mini"):
+    for query in ("", "?limit=2", "?limit=2&after_id=legacy-only", "?limit=2&before_id=first"):
         async with client.get(f"/v1/models{query}", headers=headers) as response:
             pages.append(await response.json())
             assert response.headers["request-id"] == response.headers["x-request-id"]
@@ -120,14 +122,13 @@ async def test_a_client_of_anthropics_reads_a_page_in_its_own_form(
     whole, first, after, before = pages
     assert whole["has_more"] is False
     assert {"anthropic-model", *SHOWN} < {model["id"] for model in whole["data"]}
-    assert [model["id"] for model in first["data"]] == ["anthropic-model", "compare"]
+    assert [model["id"] for model in first["data"]] == DEPLOYMENTS[:2]
     assert (first["has_more"], first["first_id"], first["last_id"]) == (
         True,
-        "anthropic-model",
-        "compare",
+        *DEPLOYMENTS[:2],
     )
-    assert [model["id"] for model in after["data"]] == ["enkrypt-model", "fireworks-model"][:2]
-    assert [model["id"] for model in before["data"]] == ["fireworks-model", "first"]
+    assert [model["id"] for model in after["data"]] == DEPLOYMENTS[2:4]
+    assert [model["id"] for model in before["data"]] == ["enkrypt-model", "fireworks-model"]
 
 
 async def test_a_page_of_no_size_is_refused_in_the_same_form(

@@ -25,13 +25,19 @@ def _number(limit: str | None) -> int:
 
 def models_answer(head: RequestHead, data: Json) -> Json:
     """Return a list or a model of OpenAI's form as Anthropic's. A page begins behind ``after_id``,
-    or ends before ``before_id``, whether there is such a model or was: names are in order."""
+    or ends before ``before_id``. For an unknown id, for example of a model that a reload has
+    removed, it has the models whose ids sort behind or before it."""
     if data.get("object") != "list":
         return _model_info(data)
     models, most = data["data"], _number(head.parameter("limit"))
     after, before = head.parameter("after_id"), head.parameter("before_id")
-    if after is not None:
+    positions = {each["id"]: position for position, each in enumerate(models)}
+    if after in positions:
+        models = models[positions[after] + 1 :]
+    elif after is not None:
         models = [each for each in models if each["id"] > after]
+    elif before in positions:
+        models = models[: positions[before]]
     elif before is not None:
         models = [each for each in models if each["id"] < before]
     page = models[-most:] if after is None and before is not None else models[:most]

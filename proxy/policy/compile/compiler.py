@@ -20,7 +20,7 @@ from proxy.policy.compile.guards import GuardCompiler
 from proxy.policy.compile.limits import LimitCompiler
 from proxy.policy.compile.listed_models import listed_models, names_of
 from proxy.policy.compile.prices import uncovered
-from proxy.policy.compile.routes import WeightedTarget, compile_routes
+from proxy.policy.compile.routes import WeightedTarget, compile_routes, unreachable
 from proxy.policy.compile.rules import RuleCompiler
 from proxy.policy.compile.upstreams import compile_upstream
 from proxy.policy.decide.routes import Routes, Sticky
@@ -33,6 +33,7 @@ from proxy.policy.decide.snapshot import (
     TagRule,
     VirtualKey,
 )
+from proxy.policy.files import price_table
 from proxy.policy.files.cloud_tokens import CloudTokens, is_token
 from proxy.policy.files.load import Loaded, maybe, no_such, note, secret
 from proxy.policy.files.source import Path_, PolicyError
@@ -98,6 +99,8 @@ class _Compiler:
         if self.knows_prices():
             for path, message in uncovered(deployments, self.placed):
                 self.complain(path, message)
+        for path, message in unreachable(deployments.values(), self.placed):
+            self.complain(path, message)
         self.aliases()
         keys = self.parts("keys", lambda name, each: self.key(name, each, deployments))
         credentials = list(self.credentials(keys))
@@ -183,6 +186,7 @@ class _Compiler:
             aliases=tuple(config.also_known_as),
             passthrough=self.passed_paths((*path, "passthrough"), config.passthrough),
             only_passthrough=config.only_passthrough,
+            is_default=config.default,
         )
 
     def passed_paths(
@@ -292,7 +296,7 @@ class _Compiler:
             deployments=MappingProxyType(reached),
             named=MappingProxyType(named),
             named_at_paths=MappingProxyType(names_of(reached)),
-            listing=listed_models(asked, named, self.as_of()),
+            listing=listed_models(asked, named, self.as_of() or price_table.as_of()),
             tags=_sorted(config.tags),
             may_refresh=may_refresh,
             may_trace=may_trace,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from types import MappingProxyType
 
-from proxy.policy.decide.snapshot import Reach
+from proxy.policy.decide.snapshot import Reach, VirtualKey
 from proxy.types import Target
 from proxy.types.listed_model import ListedModel
 
@@ -32,10 +32,10 @@ def names_of(reached: Mapping[str, Reach]) -> dict[str, tuple[Reach, ...]]:
 
 
 def listed_models(
-    reached: Mapping[str, Reach], named: Named, as_of: date | None
+    reached: Mapping[str, Reach], named: Named, as_of: date
 ) -> Mapping[str, ListedModel]:
-    """Return all names of a key with what a list says of each, in their order. ``as_of`` is the
-    day of the table of prices: a model whose name has no day in it is as old as that."""
+    """Return all names that a key may call: deployments, then models, each in alphabetical order.
+    ``as_of`` is the date of a model whose name contains none."""
     main = {name for reach in reached.values() for name in _main_names(reach, named)}
     return MappingProxyType(
         {
@@ -45,38 +45,27 @@ def listed_models(
                 created=_day_in(targets[0].model) or as_of,
                 is_main=name in main,
             )
-            for name in sorted(named)
-            if (targets := _targets(name, named[name][0]))
+            for name in sorted(named, key=lambda name: (name not in reached, name))
+            if (targets := named[name][0].deployment.candidates(name).active)
         }
     )
 
 
 def _main_names(reach: Reach, named: Named) -> Iterator[str]:
-    """Yield one name for each model of a deployment that leads there and nowhere else. The
-    deployment's own stands for several models, and for one that no other name leads to."""
-    deployment = reach.deployment
-    targets = {target.model: target for target in deployment.routes.candidates.active}
-    found = [_name_of(target, reach, named) for target in targets.values()]
-    yield from (name for name in found if name is not None)
-    if len(found) != 1 or None in found:
-        yield deployment.name
+    """Yield the name of a deployment, and one name for each of its models that leads to that model
+    alone."""
+    yield reach.deployment.name
+    for target in {each.model: each for each in reach.deployment.routes.candidates.active}.values():
+        prefixes = filter(None, (target.upstream.provider, target.upstream.name))
+        names = (target.model, *(f"{prefix}/{target.model}" for prefix in prefixes))
+        yield from [name for name in names if _leads_to(target.model, name, reach, named)][:1]
 
 
-def _name_of(target: Target, reach: Reach, named: Named) -> str | None:
-    """Return the first name of a target that no other deployment of the key has as well."""
-    prefixes = filter(None, (target.upstream.provider, target.upstream.name))
-    names = (target.model, *(f"{prefix}/{target.model}" for prefix in prefixes))
-    return next((name for name in names if _leads_to(reach, named[name])), None)
-
-
-def _leads_to(reach: Reach, candidates: tuple[Reach, ...]) -> bool:
-    return len(candidates) == 1 and candidates[0] is reach
-
-
-def _targets(name: str, reach: Reach) -> tuple[Target, ...]:
-    """Return the targets that a name means at a deployment: all of them, unless it is a model's."""
-    routes = reach.deployment.routes
-    return routes.serving(name).active
+def _leads_to(model: str, name: str, reach: Reach, named: Named) -> bool:
+    candidates = reach.deployment.candidates(name).active
+    return VirtualKey.default_of(named[name]) is reach and {each.model for each in candidates} == {
+        model
+    }
 
 
 def _owner(targets: tuple[Target, ...]) -> str:

@@ -256,7 +256,8 @@ def _together(reach: Reach, effects_list: Sequence[Effects]) -> Effects:
 
 
 def _find(key: VirtualKey, call: Call) -> Reach:
-    """The one that the call names, else the only one of the key that serves all its models."""
+    """Return the deployment that the call names, else the only one, or the only default one, of
+    those of the key that serve all its models."""
     asked = call.head.deployment or call.deployment
     if asked is not None:
         found = key.deployments.get(asked) or key.known_as(asked)
@@ -270,12 +271,10 @@ def _find(key: VirtualKey, call: Call) -> Reach:
         from proxy.policy.decide.pins import find_keeper  # noqa: PLC0415  # few calls are such
 
         return find_keeper(key)
-    candidates = key.named.get(call.models[0], ())
-    for model in call.models[1:]:
-        others = key.named.get(model, ())
-        candidates = tuple(each for each in candidates if each in others)
-    if len(candidates) == 1:
-        return candidates[0]
+    candidates = key.serving(call.models)
+    reach = key.default_of(candidates)
+    if reach is not None:
+        return reach
     if not candidates:
         raise ModelNotFound(no_model(call.models), param="model")
     names = [each.deployment.name for each in candidates]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from proxy.policy.decide.conditions import Facts
+from proxy.policy.decide.conditions import NAMELESS, Facts
 from proxy.policy.decide.parts import guards_of
 from proxy.policy.decide.routes import Routes, draw
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, Rule, RuleChain, evaluate, unlike
@@ -84,7 +84,7 @@ def ordered(
 ) -> tuple[Targets, int]:
     """Return the targets for a name, in the order in which they are tried, and how many of them
     are as good as the first."""
-    candidates = routes.serving(model)
+    candidates = deployment.candidates(model, routes)
     if candidates.fixed is not None:
         return candidates.fixed, candidates.pool
     return candidates.order(draw(deployment.name, deployment.sticky, key, call)), candidates.pool
@@ -188,8 +188,8 @@ class _ByTarget:
         """True if the rules for a target that serves what is asked for do not pick others."""
         if effects.routes is None and effects.model is None:
             return True
-        routes = effects.routes or self._deployment.routes
-        if target in routes.serving(effects.model or self._model).targets:
+        candidates = self._deployment.candidates(effects.model or self._model, effects.routes)
+        if target in candidates.targets:
             return True
         return not self._leave_out(target, effects.by.get("targets") or effects.by["model"])
 
@@ -202,6 +202,8 @@ class _ByTarget:
             return not self._leave_out(target, effects.by["targets"])
         if effects.model is None or effects.model in target.names:
             return True
+        if effects.model in self._deployment.names:
+            return True
         if effects.model not in (effects.routes or self._deployment.routes).serves:
             return True  # a name that nobody serves picks none
         return not self._leave_out(target, effects.by["model"])
@@ -211,8 +213,8 @@ class _ByTarget:
         return True
 
     def _names(self, target: Target) -> Names:
-        """Return the names of a target; that of the deployment, where the client asks by it."""
-        return target.names | ({self._model} & {self._deployment.name})
+        """Return the names of a target; with those of the call, if it is for the deployment."""
+        return target.names | (self._meant if self._model in self._deployment.names else NAMELESS)
 
     def _effects_for(self, names: Names) -> Effects:
         found = self._known_effects.get(names)

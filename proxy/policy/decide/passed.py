@@ -20,8 +20,8 @@ class Passage(NamedTuple):
 
 
 def find_passage(key: VirtualKey, call: Call, passed: PassedRequest) -> Passage:
-    """Return the deployment that the call names, else the only one of the key that lists its path
-    and serves its model, if it says one. Raise ``Refused``."""
+    """Return the deployment that the call names, else the only one, or the only default one, of
+    those of the key that list its path and serve its model, if it has one. Raise ``Refused``."""
     found = _listing(key, call.head.method, passed)
     asked = call.head.deployment
     if asked is not None:
@@ -33,9 +33,10 @@ def find_passage(key: VirtualKey, call: Call, passed: PassedRequest) -> Passage:
     if not found:
         raise NotFound("No deployment of this key lists this path under passthrough.")
     fitting = _serving(key, call, found)
-    if len(fitting) > 1:
+    reach = key.default_of([passage.reach for passage in fitting.values()])
+    if reach is None:
         raise BadField("deployment", ambiguous("this path", fitting))
-    return _checked(next(iter(fitting.values())), call, passed)
+    return _checked(fitting[reach.deployment.name], call, passed)
 
 
 def _listing(key: VirtualKey, method: str, passed: PassedRequest) -> dict[str, Passage]:

@@ -37,14 +37,15 @@ def check_pin(key: VirtualKey, call: Call, pin: Pin) -> None:
 
 
 def find_keeper(key: VirtualKey) -> Reach:
-    """Return the only deployment of a key that may keep a conversation: a target of it speaks
-    Responses. Raise ``NotFound``, and ``BadField`` where there are several."""
+    """Return the deployment of a key that keeps conversations: a target of it speaks Responses.
+    Raise ``NotFound``, and ``BadField`` if there are several and no default."""
     found = {name: reach for name, reach in key.deployments.items() if _keeps(reach)}
     if not found:
         raise NotFound("No deployment of this key supports conversations.")
-    if len(found) > 1:
+    reach = key.default_of(list(found.values()))
+    if reach is None:
         raise BadField("deployment", ambiguous("this path", found))
-    return next(iter(found.values()))
+    return reach
 
 
 def _keeps(reach: Reach) -> bool:

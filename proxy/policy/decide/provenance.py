@@ -60,16 +60,18 @@ class DecidedPlan(Plan):
         return Plan(**{name: getattr(self, name) for name in PLAN_FIELDS})
 
     def origin_of_deployment(self) -> Provenance:
-        name, call = self.basis.reach.deployment.name, self.basis.call
+        deployment, call = self.basis.reach.deployment, self.basis.call
         if call.head.deployment is not None:
             why = "named in a request header"
         elif call.deployment is not None:
             why = "named at the end of the model name"
-        elif call.models == (name,):
+        elif call.models and deployment.names.issuperset(call.models):
             why = "requested by its name as the model"
+        elif deployment.is_default and len(self.basis.key.serving(call.models)) > 1:
+            why = "the default of this key's deployments that serve the request"
         else:
             why = "the only deployment of this key that serves the request"
-        return Provenance(why, self.basis.snapshot.at("deployments", name))
+        return Provenance(why, self.basis.snapshot.at("deployments", deployment.name))
 
     def origin_of_tag(self, tag: str) -> Provenance:
         snapshot, key = self.basis.snapshot, self.basis.key

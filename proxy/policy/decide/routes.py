@@ -73,10 +73,6 @@ class Routes:
         every = (self.candidates, *self.serves.values())
         object.__setattr__(self, "drawn", any(each.drawn for each in every))
 
-    def serving(self, model: str) -> Candidates:
-        """Return the candidates for a name; all candidates for an unknown one."""
-        return self.serves.get(model, self.candidates)
-
 
 @frozen
 class Sticky:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from datetime import UTC, date, datetime
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from proxy.frozen import frozen, memo
 from proxy.policy.decide.conditions import KnownFacts, reads_key
-from proxy.policy.decide.routes import Routes, Sticky
+from proxy.policy.decide.routes import Candidates, Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import Path_, SourceLocation
 from proxy.policy.schema.patterns import TagPattern
@@ -41,8 +41,8 @@ class TagRule:
 
 @frozen
 class Deployment:
-    """A deployment, with the sections of rules that it follows, in order. ``aliases`` are names by
-    which calls may say it beside its own."""
+    """A deployment, with the sections of rules that it follows, in order. ``aliases`` are other
+    names of it, ``names`` are all. A ``is_default`` one takes calls that several could take."""
 
     name: str
     tags: Mapping[str, str]
@@ -60,6 +60,19 @@ class Deployment:
     aliases: tuple[str, ...] = ()
     passthrough: PassedPaths | None = None
     only_passthrough: bool | None = None
+    is_default: bool = False
+    names: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset({self.name, *self.aliases}))
+
+    def candidates(self, model: str, routes: Routes | None = None) -> Candidates:
+        """Return the targets for a requested model, among its own or those that a rule picks: those
+        that serve it, or all for a name of the deployment and for an unknown one."""
+        routes = routes or self.routes
+        if model in self.names:
+            return routes.candidates
+        return routes.serves.get(model, routes.candidates)
 
     @property
     def rules(self) -> Iterator[Rule]:
@@ -117,6 +130,21 @@ class VirtualKey:
     may_refresh: bool
     may_trace: bool = False
     named_at_paths: Mapping[str, tuple[Reach, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def default_of(reaches: Sequence[Reach]) -> Reach | None:
+        """Return the only deployment, or the only default; None if a call must name one of them."""
+        if len(reaches) != 1:
+            reaches = [each for each in reaches if each.deployment.is_default]
+        return reaches[0] if len(reaches) == 1 else None
+
+    def serving(self, models: Sequence[str]) -> tuple[Reach, ...]:
+        """Return the deployments that serve all requested models; all if none is requested."""
+        found = self.named.get(models[0], ()) if models else tuple(self.deployments.values())
+        for model in models[1:]:
+            others = self.named.get(model, ())
+            found = tuple([each for each in found if each in others])
+        return found
 
     def known_as(self, alias: str) -> Reach | None:
         """Return the deployment that has this name beside its own; None where none of the key's

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from datetime import date
 from functools import cache
 from pathlib import Path
 
@@ -33,7 +35,18 @@ def completed(policies: schema.PoliciesConfig) -> schema.PoliciesConfig:
 @cache
 def digest() -> bytes:
     """Return what tells the table from that of another version, without reading what it says."""
-    return hashlib.sha256((FOLDER / FILE).read_bytes()).digest()
+    return hashlib.sha256(_content()).digest()
+
+
+def _content() -> bytes:
+    return (FOLDER / FILE).read_bytes()
+
+
+@cache
+def as_of() -> date:
+    """Return the date of the table, without reading the rest of it."""
+    [line] = re.findall(rb"^price_table: \{as_of: (.+)\}$", _content(), re.MULTILINE)
+    return date.fromisoformat(line.decode())
 
 
 @cache

@@ -11,6 +11,7 @@ from datetime import datetime
 from proxy.dialects import DIALECTS
 from proxy.policy import schema
 from proxy.policy.compile.limits import written
+from proxy.policy.compile.routes import REMEDY, named_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import Finding, Path_, Problem, problem_at
@@ -131,27 +132,25 @@ def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
 
 
 def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    if deployment.routes.candidates.weights or deployment.routes.candidates.balanced:
-        return
-    for index, target in enumerate(deployment.routes.targets):
-        if any(each.model == target.model for each in deployment.routes.targets[:index]):
-            message = f"is never used: an earlier target serves {target.model}"
-            yield (*path, index), message
+    for target, names in named_targets(deployment.routes, deployment.names):
+        if target.model not in names:
+            others, index = " or ".join(sorted(names)), deployment.routes.targets.index(target)
+            why = f"as calls for {target.model} go to an earlier target"
+            yield (*path, index), f"is used only by calls for {others}, {why}: {REMEDY}"
 
 
 def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
     """Yield the weights that do not divide calls: each model has one target, and a call for one
     never reaches another."""
     routes = deployment.routes
-    models = {target.model for target in routes.targets}
+    heaviest, *others = routes.candidates.active
+    models = {heaviest.model, *(target.model for target in others)}
     named = {rule.model for rule in deployment.rules}
-    if not routes.candidates.drawn or deployment.name in named:
+    if not routes.candidates.drawn or not deployment.names.isdisjoint(named | models):
         return
-    heaviest = routes.candidates.weights.index(max(routes.candidates.weights))
-    most = routes.candidates.targets[heaviest]  # the first of them: the others divide its calls
     for index, target in enumerate(routes.targets):
-        weights = routes.serving(target.model).weights
-        if len(models) > 1 and len(weights) == 1 and target is not most:
+        weights = deployment.candidates(target.model).weights
+        if len(models) > 1 and len(weights) == 1 and target in others:
             yield (
                 (*path, index),
                 f"gets no call that names another model than {target.model}: its weight counts "
@@ -185,7 +184,7 @@ def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
 def _names(key: VirtualKey) -> Iterator[Finding]:
     """Yield the models for which a call with this key must name a deployment."""
     for name, reached in key.named.items():
-        if len(reached) > 1 and "/" not in name:
+        if key.default_of(reached) is None and "/" not in name:
             which = ", ".join(sorted(each.deployment.name for each in reached))
             message = f"{name} is served by {which}: a call for it must name one of them"
             yield ("keys", key.name, "deployments"), message

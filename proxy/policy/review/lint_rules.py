@@ -63,7 +63,7 @@ def _hidden_in(section: PolicyRules, rule: Rule) -> Iterator[str]:
 
 def _serves(deployment: Deployment, model: str) -> bool:
     """True if a target is found by the name. That of the deployment leaves it to the weights."""
-    if model == deployment.name:
+    if model in deployment.names:
         return True
     picked = (rule.routes for rule in deployment.rules if rule.routes is not None)
     return any(model in routes.serves for routes in (deployment.routes, *picked))

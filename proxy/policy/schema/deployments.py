@@ -288,5 +288,7 @@ class DeploymentConfig(Section):
     only_passthrough: bool | None = None
     """Whether it takes no calls but those of the paths under `passthrough`, and is in no list of
     models; it takes chats and the like, too, where that is not said."""
+    default: bool = False
+    """Whether it takes calls that name no deployment, where several of a key could take them."""
     policy: Name | None = None
     """The policy whose rules it follows; the one named `default` where none is said."""

@@ -9,7 +9,7 @@ from proxy.errors import BadField
 from proxy.types import Json, RequestHead
 from tests.for_each import for_each
 
-NAMES = list("abcdefg")
+NAMES = list("fgabcde")  # deployments come before models
 LIST: Json = {"object": "list", "data": [{"id": name, "created": 0} for name in NAMES]}
 
 
@@ -43,14 +43,20 @@ def test_behind_the_last_there_is_an_empty_page() -> None:
     }
 
 
-def test_a_model_whose_day_nobody_knows_is_as_old_as_time_itself() -> None:
-    model = models_answer(asked(), {"id": "a/b", "object": "model", "created": 0})
+def test_page_behind_an_unknown_model_has_the_later_names() -> None:
+    page = models_answer(asked(after_id="bb"), LIST)
+
+    assert [model["id"] for model in page["data"]] == ["f", "g", "c", "d", "e"]
+
+
+def test_model_says_when_it_was_created() -> None:
+    model = models_answer(asked(), {"id": "a/b", "object": "model", "created": 86_400})
 
     assert model == {
         "type": "model",
         "id": "a/b",
         "display_name": "a/b",
-        "created_at": "1970-01-01T00:00:00Z",
+        "created_at": "1970-01-02T00:00:00Z",
         "lifecycle": "active",
     }
 

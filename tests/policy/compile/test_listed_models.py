@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.decide.snapshot import VirtualKey
+from proxy.policy.files import price_table
 from proxy.policy.store import read_folder
 
 POLICIES = f"""
@@ -29,6 +30,9 @@ deployments:
       - {{upstream: openai, model: claude-20259999, weight: 1}}
       - {{upstream: local, model: claude-20259999, weight: 1}}
       - {{upstream: other, model: never, weight: 0}}
+  default: {{default: true, targets: [{{upstream: openai, model: gpt-4o-mini-2024-07-18}}]}}
+  one: {{targets: [{{upstream: openai, model: one}}]}}
+  two: {{targets: [{{upstream: openai, model: one}}, {{upstream: openai, model: two}}]}}
   several:
     targets: [{{upstream: openai, model: one}}, {{upstream: other, model: two}}]
 """
@@ -42,18 +46,26 @@ def key(folder: Path, *deployments: str) -> VirtualKey:
 @pytest.mark.parametrize(
     ("deployments", "names"),
     [
-        (["chat"], ["gpt-4o-mini-2024-07-18"]),
+        (["chat"], ["chat", "gpt-4o-mini-2024-07-18"]),
         (
             ["chat", "local-chat"],
-            ["nobody/gpt-4o-mini-2024-07-18", "openai/gpt-4o-mini-2024-07-18"],
+            [
+                "chat",
+                "local-chat",
+                "nobody/gpt-4o-mini-2024-07-18",
+                "openai/gpt-4o-mini-2024-07-18",
+            ],
         ),
         (["chat", "chat-too"], ["chat", "chat-too"]),
-        (["shared"], ["claude-20259999"]),
-        (["several"], ["one", "several", "two"]),
+        (["chat", "default"], ["chat", "default", "gpt-4o-mini-2024-07-18"]),
+        (["shared"], ["shared", "claude-20259999"]),
+        (["several"], ["several", "one", "two"]),
+        (["one"], ["one"]),
+        (["two"], ["two", "one", "openai/two"]),
     ],
     ids="+".join,
 )
-def test_one_name_stands_for_a_model(
+def test_deployments_come_first_and_one_name_stands_for_each_model(
     deployments: list[str], names: list[str], tmp_path: Path
 ) -> None:
     listing = key(tmp_path, *deployments).listing
@@ -64,7 +76,25 @@ def test_one_name_stands_for_a_model(
 def test_every_name_of_a_key_is_in_its_list(tmp_path: Path) -> None:
     found = key(tmp_path, "chat", "shared", "several")
 
-    assert list(found.listing) == sorted(found.named)
+    assert set(found.listing) == set(found.named)
+    assert list(found.listing)[:3] == ["chat", "several", "shared"]
+    assert list(found.listing)[3:] == sorted(list(found.listing)[3:])
+
+
+def test_without_a_table_of_its_own_a_folder_has_the_date_of_the_packaged_one(
+    tmp_path: Path,
+) -> None:
+    packaged = price_table.packaged().sections.price_table.as_of
+    (tmp_path / "p.yaml").write_text(
+        f"""
+upstreams: {{local: {{dialect: scale, base_url: 'https://scale.example.test'}}}}
+keys: {{widget: {{sha256: {"0" * 64}, deployments: [chat]}}}}
+deployments: {{chat: {{targets: [{{upstream: local, model: smol}}]}}}}
+"""
+    )
+    listing = read_folder(tmp_path, None).keys["widget"].listing
+
+    assert {model.created for model in listing.values()} == {packaged}
 
 
 def test_a_model_is_as_old_as_its_name_says_else_as_the_table_of_prices(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A target of weight 0 takes no calls, and leaves the rest of its folder usable."""
+"""Which targets take calls: those of weight 0 take none, and `check` names those that cannot."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import BadField
+from proxy.policy.compile.routes import compile_routes
 from proxy.policy.decide import decide
-from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.review.check_report import check
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.store import read_folder
-from proxy.types import Json
+from proxy.types import Json, Target, Upstream
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 UPSTREAMS: Json = {
     "a": {"dialect": "openai", "base_url": "https://a.test"},
-    "b": {"dialect": "openai", "base_url": "https://b.test", "provider": "azure"},
+    "b": {"dialect": "openai", "base_url": "https://b.test", "provider": "a"},
 }
 NAMES = ("chat", "batch", "m")  # the last one is also the name of a model
 TARGET = st.builds(
@@ -81,3 +82,38 @@ def test_drained_target_leaves_folder_usable(folder: Json) -> None:
         }
         others = [each for each in changed["deployments"][name]["targets"] if each["weight"]]
         assert used <= {f"{each['upstream']}/{each['model']}" for each in others}, changed
+
+
+@given(DEPLOYMENT, st.sampled_from(NAMES), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_check_names_exactly_the_targets_that_no_call_reaches(
+    deployment: Json, name: str, weighted: bool
+) -> None:
+    targets = [dict(target) for target in deployment["targets"]]
+    for target in targets if not weighted else ():
+        del target["weight"]
+    folder = {"upstreams": UPSTREAMS, "deployments": {name: {"targets": targets}}}
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "p.yaml").write_text(json.dumps(folder))
+        errors = check(Path(directory), None).errors
+        placed = {error.path for error in errors}
+
+    models = {name, "unknown", *(word for each in targets for word in target_of(each).names)}
+    routes = compile_routes([(target_of(each), each.get("weight")) for each in targets], False)
+    named = Deployment(name=name, tags={}, routes=routes, fallback=())
+    reached = {
+        id(target)
+        for model in models
+        for target in named.candidates(model).fixed or named.candidates(model).active
+    }
+    assert placed == {
+        f"deployments.{name}.targets[{index}]"
+        for index, target in enumerate(routes.targets)
+        if id(target) not in reached
+    }
+
+
+def target_of(config: Json) -> Target:
+    upstream = UPSTREAMS[config["upstream"]]
+    provider = upstream.get("provider", "openai")
+    return Target(Upstream(config["upstream"], "openai", "", provider=provider), config["model"])

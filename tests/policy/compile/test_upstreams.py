@@ -149,7 +149,7 @@ async def test_a_deployment_is_called_by_any_of_its_names(
 
     assert {asked.json["model"] for asked in upstream.requests} == {"w"}
     assert [record.plan.deployment for record in (await running.sink.wait(4))[:2]] == ["wider"] * 2
-    assert listed == ["fireworks/c", "m", "o", "w"]
+    assert listed == ["closed", "compatible", "openai", "wider", "fireworks/c", "m", "o", "w"]
 
 
 async def test_a_name_of_a_deployment_goes_before_a_model_of_another(
@@ -196,7 +196,7 @@ deployments: {{one: {{targets: [{{upstream: mine, model: my/gpt}}]}}}}
             assert (await ask(caller, "one", temperature=1))[0] == 200
         status, reply = await ask(caller, "one", stop=["a"] * 5)
         async with caller.get("/v1/models") as response:
-            [model] = (await response.json())["data"]
+            [_, model] = (await response.json())["data"]
 
     assert (status, reply["error"]["param"]) == (400, "stop")  # its ranges are OpenAI's own
     assert model["owned_by"] == "azure"

@@ -184,8 +184,8 @@ def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> No
 @pytest.mark.parametrize(
     ("parameters", "names"),
     [
-        ((), ["smol"]),
-        ((("names", "all"),), ["openai/smol", "search-answers", "smol"]),
+        ((), ["search-answers", "smol"]),
+        ((("names", "all"),), ["search-answers", "openai/smol", "smol"]),
         ((("model", "openai/smol"),), ["openai/smol"]),
     ],
 )

@@ -89,8 +89,11 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
         ),
         (
             "output: 2}}\n",
-            "output: 2}}\n      - {upstream: openai, model: m, price: {input: 1, output: 2}}\n",
-            "14:9: deployments.support-chat.targets[1]: is never used: an earlier target serves m",
+            "output: 2}}\n      - {upstream: openai, model: support-chat, price: "
+            "{input: 1, output: 2}}\n",
+            "14:9: deployments.support-chat.targets[1]: is used only by calls for "
+            "openai/support-chat, as calls for support-chat go to an earlier target: give all "
+            "targets a weight, set balance, or move this one to fallback",
         ),
         (
             "  team: [support]",
@@ -200,3 +203,35 @@ def test_the_shipped_policies_have_no_findings() -> None:
     found = check(Path(__file__).parents[3] / "policies", {})
 
     assert (found.errors, found.warnings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("deployment", "told"),
+    [
+        ("also_known_as: [m], targets: [{M, weight: 9}, {LARGER, weight: 1}]", False),
+        ("targets: [{M, weight: 9}, {NAMED, weight: 1}]", False),
+        ("targets: [{M, weight: 9}, {LARGER, weight: 0}, {M, weight: 1}]", False),
+        ("targets: [{M, weight: 9}, {LARGER, weight: 1}]", True),
+    ],
+)
+def test_weights_count_where_the_deployment_has_the_name_of_a_model(
+    deployment: str, told: bool, tmp_path: Path
+) -> None:
+    for name, model in (("M", "m"), ("LARGER", "larger"), ("NAMED", "support-chat")):
+        target = f"upstream: openai, model: {model}, price: {{input: 1, output: 2}}"
+        deployment = deployment.replace(f"{{{name}", f"{{{target}")
+
+    found = judged(
+        tmp_path, GOOD[: GOOD.index("support-chat:\n")] + f"support-chat: {{{deployment}}}\n"
+    )
+
+    assert found.errors == ()
+    assert bool(found.warnings) is told, found.warnings
+
+
+def test_default_deployment_takes_calls_that_several_could_serve(tmp_path: Path) -> None:
+    text = GOOD.replace("deployments: [support-chat]", "deployments: [support-chat, other]")
+    target = "{upstream: openai, model: m, price: {input: 1, output: 2}}"
+    other = f"  other: {{default: true, targets: [{target}]}}\n"
+
+    assert judged(tmp_path, text + other).warnings == ()

@@ -1,0 +1,245 @@
+"""The name of a deployment means all its targets, also where a target's model has that name.
+
+One table of the ways to ask, for what is decided, what is explained, and what is served while one
+of the two targets fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.policy.decide import decide
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.explain import explain
+from proxy.policy.review.sample_call import suppose
+from proxy.policy.store import read_folder
+from proxy.policytest import clock
+from proxy.policytest.cases import Given
+from proxy.policytest.harness import play
+from proxy.types import Call, Json
+from tests.conftest import KEY, running_proxy
+from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, chat, legacy, response
+from tests.passthrough.world import digest
+
+EU, US, SUPPORT = "eu/gpt-4o-eu", "us/gpt-4o", "local/gpt-4o"
+BOTH = {EU, US}
+NAME = "gpt-4o"
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+MESSAGES: Json = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+BEARER = {"authorization": f"Bearer {KEY}"}
+CHAT = "/v1/chat/completions"
+FORM = {"content-type": "multipart/form-data; boundary=x"}
+
+
+def world(upstream: str) -> str:
+    price = "price: {input: 1, output: 2}"
+    return f"""
+upstreams:
+  eu: {{dialect: openai, base_url: '{upstream}/eu/v1', breaker: off, provider: azure}}
+  us: {{dialect: openai, base_url: '{upstream}/us/v1', breaker: off}}
+  local: {{dialect: openai, base_url: '{upstream}/local/v1', breaker: off, provider: nobody}}
+deployments:
+  gpt-4o:
+    also_known_as: [gpt-4o-latest, our/chat]
+    targets:
+      - {{upstream: eu, model: gpt-4o-eu, weight: 1, {price}}}
+      - {{upstream: us, model: gpt-4o, weight: 1, {price}}}
+    passthrough:
+      - {{path: /v1/rerank, idempotent: true}}
+      - {{path: /v1/images/generations, idempotent: true}}
+  support:
+    targets: [{{upstream: local, model: gpt-4o, {price}}}]
+keys:
+  widget: {{sha256: {digest(KEY)}, deployments: [gpt-4o, support]}}
+"""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One way to ask, and the targets that it reaches, model by model."""
+
+    path: str
+    model: object
+    body: Json
+    targets: list[set[str]]
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def content(self) -> Json:
+        return self.body if self.model is None else {"model": self.model, **self.body}
+
+
+def by_chat(model: str, *targets: str, **headers: str) -> Ask:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Ask(CHAT, model, MESSAGES, [set(targets) or BOTH], names)
+
+
+TO_DEPLOYMENT = {"x_headrace_deployment": NAME}
+ASKS = {
+    # The name of the deployment, its other names, and names of its models.
+    "name": by_chat(NAME),
+    "alias": by_chat("gpt-4o-latest"),
+    "alias with a slash": by_chat("our/chat"),
+    "model": by_chat("gpt-4o-eu", EU),
+    "provider and model": by_chat("openai/gpt-4o", US),
+    "upstream and model": by_chat("us/gpt-4o", US),
+    # A header beside each of them.
+    "header and name": by_chat(NAME, **TO_DEPLOYMENT),
+    "header and alias": by_chat("gpt-4o-latest", **TO_DEPLOYMENT),
+    "header and model": by_chat("gpt-4o-eu", EU, **TO_DEPLOYMENT),
+    "header and prefixed model": by_chat("openai/gpt-4o", US, **TO_DEPLOYMENT),
+    "header and unknown model": by_chat("whatever", **TO_DEPLOYMENT),
+    "alias in the header": by_chat("x", x_headrace_deployment="our/chat"),
+    "header of another deployment": by_chat(NAME, SUPPORT, x_headrace_deployment="support"),
+    # Endpoints and dialects, each with its own place for a deployment.
+    "legacy": Ask("/v1/completions", NAME, {"prompt": "Hi"}, [BOTH]),
+    "embeddings": Ask("/v1/embeddings", NAME, {"input": "Hi"}, [BOTH]),
+    "responses": Ask("/v1/responses", NAME, {"input": "Hi"}, [BOTH]),
+    "responses by model": Ask("/v1/responses", "gpt-4o-eu", {"input": "Hi"}, [{EU}]),
+    "messages": Ask("/v1/messages", NAME, MESSAGES, [BOTH]),
+    "messages by model": Ask("/v1/messages", "openai/gpt-4o", MESSAGES, [{US}]),
+    "azure path": Ask("/openai/deployments/gpt-4o/chat/completions", None, MESSAGES, [BOTH]),
+    "azure path, model": Ask(
+        "/openai/deployments/gpt-4o-eu/embeddings", NAME, {"input": "Hi"}, [{EU}]
+    ),
+    "fireworks": Ask("/inference/v1/chat/completions", NAME, MESSAGES, [BOTH]),
+    "scale": Ask("/v5/chat/completions", NAME, MESSAGES, [BOTH]),
+    "scale, three parts": Ask("/v5/chat/completions", "openai/gpt-4o/gpt-4o", MESSAGES, [{US}]),
+    "scale, other deployment": Ask(
+        "/v5/chat/completions", "x/gpt-4o/support", MESSAGES, [{SUPPORT}]
+    ),
+    "enkrypt": Ask(
+        "/ai-proxy/chat/completions", NAME, MESSAGES, [BOTH], {"x-enkrypt-deployment": NAME}
+    ),
+    "portkey": Ask(CHAT, NAME, MESSAGES, [BOTH], {"x-portkey-virtual-key": NAME}),
+    "portkey, model": Ask(CHAT, "gpt-4o-eu", MESSAGES, [{EU}], {"x-portkey-config": NAME}),
+    "multimodel": Ask("/v1/completion", NAME, {"prompt": "Hi"}, [BOTH]),
+    "multimodel, list": Ask("/v1/completion", [NAME, "gpt-4o-eu"], {"prompt": "Hi"}, [BOTH, {EU}]),
+    # Paths that are passed through.
+    "passthrough": Ask("/v1/rerank", NAME, {"query": "Hi"}, [BOTH]),
+    "passthrough by model": Ask("/v1/rerank", "gpt-4o-eu", {"query": "Hi"}, [{EU}]),
+    "passthrough without model": Ask("/v1/rerank", None, {"query": "Hi"}, [BOTH]),
+    "azure picture": Ask(
+        "/openai/deployments/gpt-4o/images/generations", None, {"prompt": "Hi"}, [BOTH]
+    ),
+    "azure picture by model": Ask(
+        "/openai/deployments/gpt-4o-eu/images/generations", NAME, {"prompt": "Hi"}, [{EU}]
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    return read_world(tmp_path_factory.mktemp("policies"))
+
+
+def read_world(folder: Path, policies: str = "") -> Snapshot:
+    (folder / "p.yaml").write_text(world("http://127.0.0.1:9") + policies)
+    return read_folder(folder, None)
+
+
+def call_of(snapshot: Snapshot, ask: Ask, nonce: str = "1") -> Call:
+    call = suppose(ask.content, ask.headers, NOW, ask.path, passed=snapshot.passthrough)
+    return replace(call, head=replace(call.head, nonce=nonce))
+
+
+def first_targets(snapshot: Snapshot, ask: Ask, calls: int = 60) -> list[Counter[str]]:
+    """Return how often each target is asked first, model by model."""
+    found: list[Counter[str]] = [Counter() for _ in ask.targets]
+    for number in range(calls):
+        plan = decide(snapshot, snapshot.keys["widget"], call_of(snapshot, ask, str(number)))
+        for index, model_call in enumerate(plan.model_calls):
+            found[index][model_call.targets[0].title] += 1
+    return found
+
+
+def test_name_reaches_all_targets_by_weight(snapshot: Snapshot) -> None:
+    for name, ask in ASKS.items():
+        found = first_targets(snapshot, ask)
+        assert [set(counter) for counter in found] == ask.targets, name
+        assert all(n >= 15 for counter in found for n in counter.values()), name
+
+
+def test_explanation_and_policy_test_agree(snapshot: Snapshot) -> None:
+    for name, ask in ASKS.items():
+        told = explain(snapshot, snapshot.keys["widget"], call_of(snapshot, ask))
+        targets = [reason.parts for reason in told.reasons if reason.about == "targets"]
+        assert [{part.decided for part in parts} for parts in targets] == ask.targets, name
+
+        given = Given(key="widget", path=ask.path, headers=ask.headers, body=ask.content)
+        plan = clock.run(play(snapshot, given)).record.plan
+        assert plan is not None, name
+        played = [{target.title for target in each.targets} for each in plan.model_calls]
+        assert played == ask.targets, name
+
+
+@pytest.mark.parametrize(
+    ("rule", "asks"),
+    [
+        ("targets: [{upstream: us, model: gpt-4o, weight: 1, PRICE}, EU1]", {NAME: BOTH}),
+        ("when: {model: gpt-4o-eu}, model: gpt-4o", {"gpt-4o-eu": BOTH, "us/gpt-4o": {US}}),
+        ("when: {model: gpt-4o-eu}, model: our/chat", {"gpt-4o-eu": BOTH}),
+        ("model: gpt-4o, fallback: [EU]", {"us/gpt-4o": BOTH}),
+        ("when: {not: {model: gpt-4o}}, refuse: No.", {NAME: BOTH, "our/chat": BOTH}),
+    ],
+)
+def test_rules_take_the_name_for_the_deployment(
+    rule: str, asks: dict[str, set[str]], tmp_path: Path
+) -> None:
+    price = "price: {input: 1, output: 2}"
+    rule = rule.replace("EU1", f"{{upstream: eu, model: gpt-4o-eu, weight: 1, {price}}}")
+    rule = rule.replace("EU", f"{{upstream: eu, model: gpt-4o-eu, {price}}}")
+    rule = rule.replace("PRICE", price)
+    snapshot = read_world(tmp_path, f"policies: {{default: {{rules: [{{name: r, {rule}}}]}}}}\n")
+
+    for model, targets in asks.items():
+        [found] = first_targets(snapshot, by_chat(model))
+        assert set(found) == targets, model
+
+
+DATA = {"embedding": [0.1], "index": 0, "object": "embedding"}
+USAGE = {"prompt_tokens": 1, "total_tokens": 1}
+EMBEDDINGS: Json = {"object": "list", "data": [DATA], "model": "m", "usage": USAGE}
+BY_ENDPOINT = {"/chat/completions": chat(), "/completions": legacy(), "/responses": response()}
+
+
+def without(failing: str) -> Script:
+    """Answer each request, but those to the upstream of the failing target."""
+    upstream, _, _ = failing.partition("/")
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        by_path = {**BY_ENDPOINT, "/embeddings": EMBEDDINGS}
+        body = next((by_path[end] for end in by_path if asked.path.endswith(end)), {})
+        fails = asked.path.startswith(f"/{upstream}/")
+        await answer({} if fails else body, 503 if fails else 200)(asked, wire)
+
+    return script
+
+
+@pytest.mark.parametrize("failing", [EU, US])
+async def test_other_target_answers_while_one_fails(
+    failing: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """Each way to ask is tried often enough that the failing target is asked first by some."""
+    upstream.answer_with(without(failing))
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        for name, ask in ASKS.items():
+            statuses: Counter[int] = Counter()
+            for _ in range(6):
+                headers = {**BEARER, "x-api-key": KEY, "apikey": KEY, **ask.headers}
+                async with client.post(ask.path, headers=headers, json=ask.content) as answered:
+                    await answered.read()
+                    statuses[answered.status] += 1
+            if all(targets - {failing} for targets in ask.targets):
+                assert statuses == {200: 6}, name
+            elif len(ask.targets) == 1:
+                assert 200 not in statuses, name
