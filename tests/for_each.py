@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -40,25 +40,35 @@ class _Case:
         return "-".join(str(write(value)) for value in self.arguments.values())
 
 
-class _Failures:
-    def __init__(self) -> None:
+class _Run:
+    """One run of a test: gives each case its arguments, and collects what it raises."""
+
+    def __init__(self, fixtures: Mapping[str, Any]) -> None:
+        self._fixtures = fixtures
         self._errors: list[BaseException] = []
         self._names: list[str] = []
+        self._count = 0
 
     @contextmanager
-    def of(self, case: _Case) -> Iterator[None]:
-        """Collect what ``case`` raises."""
+    def of(self, case: _Case) -> Iterator[dict[str, Any]]:
+        """Yield the arguments of ``case``, with a folder of its own as ``tmp_path``."""
+        self._count += 1
+        arguments = {**self._fixtures, **case.arguments}
+        if "tmp_path" in self._fixtures:
+            arguments["tmp_path"] = folder = self._fixtures["tmp_path"] / f"case{self._count}"
+            folder.mkdir()
         try:
-            yield
+            yield arguments
         except FAILURES as error:
             error.add_note(f"case: {case}")
             self._errors.append(error)
             self._names.append(str(case))
 
-    def report(self, count: int) -> None:
+    def report(self) -> None:
         """Raise all collected errors as a group, with the names of their cases."""
         if self._errors:
-            message = f"{len(self._errors)} of {count} cases failed: {', '.join(self._names)}"
+            names = ", ".join(self._names)
+            message = f"{len(self._errors)} of {self._count} cases failed: {names}"
             raise BaseExceptionGroup(message, self._errors)
 
 
@@ -67,7 +77,7 @@ def for_each(
 ) -> Callable[[Test], Test]:
     """Run the test once per case, with the arguments of ``pytest.mark.parametrize``.
 
-    Fixtures are shared by all cases. All cases run, even if one fails.
+    All cases run, even if one fails. They share their fixtures, except for ``tmp_path``.
     """
     arguments = re.findall(r"\w+", names) if isinstance(names, str) else names
     table = list(_cases(arguments, cases, ids))
@@ -98,11 +108,11 @@ def _cases(names: Sequence[str], cases: Iterable[Any], ids: Ids) -> Iterator[_Ca
 def _run(test: Test, table: Sequence[_Case]) -> Test:
     @wraps(test)
     def run(**fixtures: Any) -> None:
-        failures = _Failures()
+        running = _Run(fixtures)
         for case in table:
-            with failures.of(case):
-                test(**fixtures, **case.arguments)
-        failures.report(len(table))
+            with running.of(case) as arguments:
+                test(**arguments)
+        running.report()
 
     return run
 
@@ -110,10 +120,10 @@ def _run(test: Test, table: Sequence[_Case]) -> Test:
 def _async_run(test: Test, table: Sequence[_Case]) -> Test:
     @wraps(test)
     async def run(**fixtures: Any) -> None:
-        failures = _Failures()
+        running = _Run(fixtures)
         for case in table:
-            with failures.of(case):
-                await test(**fixtures, **case.arguments)
-        failures.report(len(table))
+            with running.of(case) as arguments:
+                await test(**arguments)
+        running.report()
 
     return run

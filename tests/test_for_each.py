@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,6 +66,11 @@ def test_fixtures_are_shared_by_all_cases() -> None:
     half = for_each("left", [1, 1])(_equal)
     assert list(signature(half).parameters) == ["right"]
     half(right=1)
+
+
+@for_each("name", "aa")
+def test_each_case_has_an_empty_folder(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
 
 
 def test_a_table_without_cases_is_an_error() -> None:

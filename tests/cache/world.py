@@ -88,7 +88,7 @@ class RuledPolicies:
         return RuledCaller(self.in_force.identify(head), self.ruled)
 
 
-@dataclass
+@dataclass(repr=False)  # asyncio writes the result of a fixture, with all policies, at each signal
 class Cached:
     """A running proxy with a cache, and what can be seen and changed of it."""
 
