@@ -6,12 +6,11 @@ import errno
 import socket
 import ssl
 
-import pytest
-
 from proxy.causes import Cause, cause_of
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "cause"),
     [
         (None, "closed"),

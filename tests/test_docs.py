@@ -42,7 +42,7 @@ def test_a_page_without_its_markers_is_told() -> None:
         docs.written("nothing", {"codes": docs.codes})
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
+@for_each("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
 def test_every_policy_example_loads(example: str, tmp_path: Path) -> None:
     (tmp_path / "example.yaml").write_text(example)
 

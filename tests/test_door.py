@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from proxy import __version__
 from proxy.cli import main
 from proxy.cli.new_folder import NEXT, write_starter
+from tests.for_each import for_each
 
 TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text()
@@ -115,7 +116,7 @@ def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
     assert "\n".join(lines) in explained
 
 
-@pytest.mark.parametrize("title", RECIPES)
+@for_each("title", RECIPES)
 def test_every_recipe_loads_and_its_cases_pass(title: str, tmp_path: Path) -> None:
     policies, *cases = blocks(RECIPES[title], "yaml")
     (tmp_path / "policies.yaml").write_text(policies)

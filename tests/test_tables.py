@@ -79,9 +79,7 @@ YAML = [
 PAGE_VARIABLES = {**SECRETS, "GUARD_SECRET": "s" * 32}
 
 
-@pytest.mark.parametrize(
-    ("file", "block"), YAML, ids=[f"{file.name}: {block.split()[0]}" for file, block in YAML]
-)
+@for_each(("file", "block"), YAML, ids=[f"{file.name}: {block.split()[0]}" for file, block in YAML])
 def test_every_policy_of_a_page_passes_check(file: Path, block: str, tmp_path: Path) -> None:
     (tmp_path / "example.yaml").write_text(block)
 
@@ -99,9 +97,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "name", ["calls", "attempts", "runs", "charges", "budgets", "charged_since"]
-)
+@for_each("name", ["calls", "attempts", "runs", "charges", "budgets", "charged_since"])
 def test_the_columns_of_the_ledger_are_those_of_the_page(name: str, ledger: Path) -> None:
     with closing(sqlite3.connect(ledger)) as file:
         there = {row[1] for row in file.execute(f"PRAGMA table_xinfo({name})")}

@@ -30,6 +30,7 @@ from tests.doubles import (
     piece,
     response,
 )
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -170,8 +171,8 @@ def booked(record: Record) -> int:
     return record.billing.tokens.output
 
 
-@pytest.mark.parametrize("error", ENDS)
-@pytest.mark.parametrize("api", APIS.values(), ids=APIS.keys())
+@for_each("error", ENDS)
+@for_each("api", APIS.values(), ids=APIS.keys())
 def test_interrupted_output_is_bounded_by_time_and_by_the_request(api: Api, error: str) -> None:
     for thinking in api.thinking:
         for case in THINKING_STREAM:

@@ -420,7 +420,7 @@ def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
         assert (divergence.kind, divergence.rule) == ("targets", "shared/away")
 
 
-@pytest.mark.parametrize("model", ["large", "acme/large", "answers", "LARGE"])
+@for_each("model", ["large", "acme/large", "answers", "LARGE"])
 def test_policy_tests_see_the_rule_under_every_name(model: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(written(WAYS["its own name"], LARGE_ADDS))
     (tmp_path / "tests").mkdir()

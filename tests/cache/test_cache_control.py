@@ -38,7 +38,7 @@ def test_headers_say_how_a_client_wants_to_be_answered(
 
 
 def test_a_refresh_that_is_neither_true_nor_false_is_refused() -> None:
-    with pytest.raises(BadRequest, match="force-refresh must be true or false"):
+    with pytest.raises(BadRequest, match="force-refresh: must be true or false"):
         read_cache_control({"x-portkey-cache-force-refresh": "perhaps"})
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from proxy.cli import main
 from tests.conftest import running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
+from tests.for_each import for_each
 
 EXAMPLE = Path(__file__).with_name("litellm.yaml")
 
@@ -83,7 +84,7 @@ def test_all_that_does_not_come_over_is_noted_with_its_place(tmp_path: Path) -> 
     assert all(f"# - {line}" in (tmp_path / "p/deployments.yaml").read_text() for line in notes[:5])
 
 
-@pytest.mark.parametrize("text", ["", "[]", "a: [", "\x00", "model_list: []"])
+@for_each("text", ["", "[]", "a: [", "\x00", "model_list: []"])
 def test_a_file_that_says_no_model_writes_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(text)
 

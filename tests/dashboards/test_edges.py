@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.dashboards.expressions import of_boards
 from tests.dashboards.test_rules import promtool
+from tests.for_each import for_each
 
 PANELS = {said.where: said for said in of_boards()}
 COST = 'headrace_cost_usd_total{deployment="reports", instance="a", job="headrace"}'
@@ -95,7 +95,7 @@ PLAYS = (
 )
 
 
-@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.name)
+@for_each("play", PLAYS, ids=lambda play: play.name)
 def test_a_panel_says_what_was_spent_in_its_range(play: Play, tmp_path: Path) -> None:
     shown = PANELS[f"cost: {play.panel} A"].filled(range=f"{play.shown}m")
     series = [{"series": COST, "values": play.cost}, {"series": STARTED, "values": play.started}]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import promql_parser as promql
-import pytest
 import yaml
 
 from tests.dashboards.expressions import BOARDS, RULES, TOP, panels, rules
@@ -81,7 +80,7 @@ def test_a_page_points_at_panels_that_are_there(page: Path) -> None:
         assert any(title.endswith(name) for title in titles), name
 
 
-@pytest.mark.parametrize("page", sorted(PAGES.glob("[a-z]*.md")), ids=lambda page: page.stem)
+@for_each("page", sorted(PAGES.glob("[a-z]*.md")), ids=lambda page: page.stem)
 def test_runbook_has_three_checks_with_valid_queries(page: Path) -> None:
     checks = page.read_text().split("## First checks")[1].split("\n## ")[0]
 

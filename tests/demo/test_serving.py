@@ -24,6 +24,7 @@ from proxy.demo.simulated import TEXT
 from proxy.settings import Address
 from tests.demo.test_model import ENDS, WAIT, killed_by, script
 from tests.demo.test_model_server import RUNTIME
+from tests.for_each import for_each
 from tests.servers import eventually, free_port
 
 TOP = Path(__file__).parents[2]
@@ -160,7 +161,7 @@ TAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("command", "option", "source"), TAKEN)
+@for_each(("command", "option", "source"), TAKEN)
 def test_a_taken_port_is_reported_before_anything_starts(
     command: str, option: str, source: str, tmp_path: Path
 ) -> None:

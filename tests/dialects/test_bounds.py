@@ -57,7 +57,7 @@ def test_the_most_is_the_largest_that_any_server_may_obey(body: dict[str, Any], 
     assert most_tokens(body, KNOWN, UNBOUNDED) == most
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "answers"),
     [
         ({}, 1),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy.emit.chain import FIRST, BadChain, ChainFile, sealed, verify
+from tests.for_each import for_each
 
 
 def written(path: Path, *names: str) -> ChainFile:
@@ -179,7 +180,7 @@ assert chain.append(left) == len(left)
 """
 
 
-@pytest.mark.parametrize("room", [1, 150, 196, 197, 198, 199, 200, 201, 500, 777])
+@for_each("room", [1, 150, 196, 197, 198, 199, 200, 201, 500, 777])
 def test_a_disk_that_was_full_for_a_while_tears_a_line_and_loses_none(
     room: int, tmp_path: Path
 ) -> None:

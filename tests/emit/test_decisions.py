@@ -16,6 +16,7 @@ from proxy.emit.decisions import MAX_ENTRIES, Decisions
 from proxy.settings import LogAs
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
+from tests.for_each import for_each
 from tests.ledger.kept import until
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -132,7 +133,7 @@ def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
     assert log.said[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).head})
 
 
-@pytest.mark.parametrize("content", ['{"my": "notes"}\n', "notes\n", "notes", "\n", "SQLite \0"])
+@for_each("content", ['{"my": "notes"}\n', "notes\n", "notes", "\n", "SQLite \0"])
 def test_a_file_that_is_none_of_ours_is_not_written_to(content: str, tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text(content)

@@ -16,6 +16,7 @@ from proxy.billing import BudgetCharge
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.rows import noted, rows_of
 from proxy.ledger.store import Counts, Unusable, Unwritten
+from tests.for_each import for_each
 from tests.ledger.kept import PRICED, finished
 from tests.ledger.test_sqlite import batch
 
@@ -112,7 +113,7 @@ def test_a_file_that_was_rotated_away_is_made_anew(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("content", [b"notes\n", b"SQLite format 3\0", b'{"my": "notes"}\n', b"\n"])
+@for_each("content", [b"notes\n", b"SQLite format 3\0", b'{"my": "notes"}\n', b"\n"])
 def test_a_file_that_is_none_of_ours_is_not_written_to(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_bytes(content)

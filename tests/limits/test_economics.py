@@ -14,6 +14,7 @@ from proxy.policy.review.check_report import check
 from proxy.policy.store import read_folder
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
+from tests.for_each import for_each
 from tests.limits.test_init import ask, counted, limited
 from tests.test_pipeline import BEARER
 
@@ -143,14 +144,14 @@ async def test_rules_bring_and_take_it_like_any_guard(
 
 WRONG = {
     "output: [{guard: economics, max_cost_usd: 1}]": "economics stands under input",
-    "input: [{guard: economics}]": "max_cost_usd is missing",
+    "input: [{guard: economics}]": '"max_cost_usd" is missing',
     "input: [{guard: economics, max_cost_usd: 0}]": "must be greater than 0",
     "input: [{guard: economics, max_cost_usd: 1, action: mask}]": "must be block or flag",
     "input: [{guard: economics, max_cost_usd: 1, roles: [user]}]": "it reads no text",
 }
 
 
-@pytest.mark.parametrize("said", WRONG)
+@for_each("said", WRONG)
 def test_what_it_cannot_mean_is_refused(said: str, tmp_path: Path) -> None:
     text = f"{world('http://127.0.0.1:9')}policies:\n  default: {{{said}}}\n"
     (tmp_path / "p.yaml").write_text(text)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from proxy.policy.decide import decide
 from proxy.policy.review.sample_call import example, suppose
@@ -14,6 +13,7 @@ from proxy.policy.store import read_folder
 from proxy.types import CacheRule
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
 POLICIES = """\
@@ -28,7 +28,7 @@ HOUSE = CacheRule(3600.0, namespace="house")
 STREAMED = "[{name: r, when: {stream: false}, cache: SAID}]"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("policy", "own", "rules", "rule"),
     [
         ("", "", "[]", HOUSE),

@@ -23,6 +23,7 @@ from proxy.policy.store import PolicyStore, read_folder
 from proxy.types import RequestHead, Secret
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream
+from tests.for_each import for_each
 from tests.policy.test_store import Clock, Events
 
 OLD, NEW, OTHER = (hashlib.sha256(text.encode()).hexdigest() for text in ("old", "new", "other"))
@@ -90,7 +91,7 @@ def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
     assert [who(snapshot, text, AFTER) for text in ("old", "new")] == [None, None]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("revoked", "left"),
     [
         ("[widget]", [None, None, "box"]),
@@ -251,7 +252,7 @@ revoked: [new]
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "at", "why"),
     [
         ("old", BEFORE, None),

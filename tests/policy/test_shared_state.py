@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from proxy.policy.shared_state import sharing_responses
 from proxy.policy.store import read_folder
 from tests.cli.test_init import serving
+from tests.for_each import for_each
 
 ROUTED = "rules: [{name: r, when: {stream: true}, targets: [{upstream: up, model: m}]}]"
 POLICIES = f"""\
@@ -29,7 +28,7 @@ keys:
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other", "shared"),
     [
         ("keeps", "keeps", ["up"]),

@@ -16,6 +16,7 @@ from proxy.policy.review import editor
 from proxy.policytest import run_cases
 from proxy.policytest.cases import Suite, read_cases
 from proxy.policytest.report import Report
+from tests.for_each import for_each
 
 TOP = Path(__file__).parents[2]
 POLICIES = """\
@@ -56,7 +57,7 @@ def chat(**more: Any) -> dict[str, Any]:
     return {"model": "chat", "messages": [{"role": "user", "content": "Hi"}], **more}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "expect"),
     [
         ({"deployment": "chat"}, {"status": 200, "error": "none", "rules": ["public/short"]}),
@@ -127,7 +128,7 @@ def test_what_is_expected_of_the_real_pipeline_comes_true(
     assert [result.differences for result in report.results] == [()]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("expect", "difference"),
     [
         ({"status": 403}, "status: expected 403, got 200"),
@@ -240,7 +241,7 @@ def test_nobody_is_asked_about_a_call_that_is_played(tmp_path: Path) -> None:
     assert [result.differences for result in report.results] == [()]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "status"),
     [("widget", 200), ("gone", 401), ("ended", 401), ("changed", 401), ("nobody", 401)],
 )

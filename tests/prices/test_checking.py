@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-import pytest
-
 from proxy.prices.checking import check
+from tests.for_each import for_each
 
 DAY = date(2026, 6, 1)
 GOOD = """\
@@ -36,7 +35,7 @@ def test_good_prices_are_good(tmp_path: Path) -> None:
     assert told(tmp_path, GOOD) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "finding"),
     [
         (

@@ -18,6 +18,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.prices import renewal
 from proxy.usage import listed
 from tests.cli.test_init import headrace
+from tests.for_each import for_each
 
 TODAY = date(2026, 12, 24)
 SHIPPED = price_table.FOLDER / renewal.FILE
@@ -60,7 +61,7 @@ def test_a_price_that_changes_gets_a_row_from_today_on(tmp_path: Path) -> None:
     assert renewal.renewal(tmp_path, date(2027, 1, 1)).fresh
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "why"),
     [
         ("prices: {openai: {smol: {inptu: 1}}}\n", "inptu: unknown key"),

@@ -21,6 +21,7 @@ from genai_prices import data, types  # only a missing package in CI is a failur
 
 from proxy.prices import renewal, source
 from tests.doubles import PriceBook
+from tests.for_each import for_each
 
 FOLDER = price_table.FOLDER
 TAKEN = date(2026, 11, 21)
@@ -105,7 +106,7 @@ def test_a_model_is_priced_by_its_short_and_its_dated_name(book: PriceBook, mode
     assert price.cost(Tokens(input=200, cached_input=1000, output=300)) == 285_000
 
 
-@pytest.mark.parametrize("provider", source.PROVIDERS)
+@for_each("provider", source.PROVIDERS)
 def test_each_name_costs_what_the_source_charges(book: PriceBook, provider: str) -> None:
     for entry in book.rows[provider]:
         name = entry.removesuffix("*")
@@ -118,7 +119,7 @@ def test_each_name_costs_what_the_source_charges(book: PriceBook, provider: str)
                 assert price.cost(tokens) == charged, (name, day, tokens)
 
 
-@pytest.mark.parametrize("provider", source.PROVIDERS)
+@for_each("provider", source.PROVIDERS)
 def test_no_other_model_falls_to_a_wrong_price(book: PriceBook, provider: str) -> None:
     ids = {model.id for each in data.providers for model in each.models}
     names = ids | {name.rpartition("/")[2] for name in ids}
@@ -130,7 +131,7 @@ def test_no_other_model_falls_to_a_wrong_price(book: PriceBook, provider: str) -
             assert price.cost(tokens) == _charged(provider, name, tokens, TAKEN), name
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("provider", "model"),
     [
         pytest.param("perplexity", "sonar", id="by-the-request"),

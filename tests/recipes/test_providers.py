@@ -21,6 +21,7 @@ from proxy.types import Target
 from proxy.usage import TOKEN_TYPES, in_force
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer
+from tests.for_each import for_each
 from tests.recipes.provider_answers import ANSWERS, MISTRAL_THINKING, THOUGHT, streamed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text()
@@ -68,7 +69,7 @@ def test_each_provider_of_the_page_is_in_this_table(targets: dict[str, Target]) 
     assert targets.keys() == BASES.keys()
 
 
-@pytest.mark.parametrize("name", BASES)
+@for_each("name", BASES)
 def test_a_chat_goes_to_its_address_with_its_credential(
     name: str, targets: dict[str, Target]
 ) -> None:
@@ -81,7 +82,7 @@ def test_a_chat_goes_to_its_address_with_its_credential(
     assert headers.get("authorization") == (None if name in AT_HOME else "Bearer sk-1")
 
 
-@pytest.mark.parametrize("name", BASES)
+@for_each("name", BASES)
 def test_what_its_tokens_cost_is_known(name: str, targets: dict[str, Target]) -> None:
     assert targets[name].lack_of_price() is None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.for_each import for_each
 from tools.pip_install import explain
 
 TOOL = Path(__file__).parents[2] / "tools" / "pip_install.py"
@@ -43,7 +44,7 @@ def test_a_failure_of_pip_is_one_line(arguments: tuple[str, ...], reason: str, c
     assert ran.returncode == code
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("output", "reason"),
     [
         ("ERROR: [Errno 28] No space left on device: '/x'", "the disk is full"),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from proxy.guardrails.kinds.language import HINT, Language, parts
+from tests.for_each import for_each
 from tests.guardrails.growth import growth
 
 ENGLISH = "Please tell me where my parcel is. It was sent on Monday and has not come yet. "
@@ -61,7 +62,7 @@ def test_a_language_does_not_hide_behind_another(guard: Callable[..., Language])
     assert found.end - found.start < 3 * len(FRENCH)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["", "Oui.", "Bonjour!", "4711 0815 " * 30, "{[(<>)]} => == != && || ;; " * 10, "\ud800" * 99],
 )
@@ -79,7 +80,7 @@ def test_a_text_is_cut_into_parts_without_a_gap() -> None:
     assert all(a[1] == b[0] for a, b in itertools.pairwise(cut))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keys", "problem"),
     [
         ({}, "either"),
@@ -112,6 +113,6 @@ except ValueError as error:
     assert "headrace[lang]" in done.stdout
 
 
-@pytest.mark.parametrize("piece", ["x", ". ", "a. ", "好", "Le colis. "])
+@for_each("piece", ["x", ". ", "a. ", "好", "Le colis. "])
 def test_hostile_text_takes_linear_time(piece: str, guard: Callable[..., Language]) -> None:
     assert growth(guard(allowed=["en"]).find, lambda size: (piece * size)[:size], most=24) < 24

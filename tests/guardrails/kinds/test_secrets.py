@@ -58,7 +58,7 @@ def jwt(claims: int) -> str:
     return f"ey{drawn(34)}.ey{drawn(claims)}.{drawn(43)}"
 
 
-@pytest.mark.parametrize("kind", sorted(RULES.keys() - ELSEWHERE.keys()))
+@for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys()))
 def test_samples_of_each_rule_are_found(secrets: Secrets, kind: str) -> None:
     chance = random.Random(5)
     keyword = RULES[kind]["keywords"][0]
@@ -79,7 +79,7 @@ BEFORE = ("", "(", "[", "`", "**", "'", "|", "\\n", "key=", "https://api.example
 AFTER = (*",.)]}<&:|?!/*;\"'`%\n ", "", "...", "**", "\\n", "</b>", " and", "\u3002", "\u2019")
 
 
-@pytest.mark.parametrize("kind", sorted(IN_PROSE))
+@for_each("kind", sorted(IN_PROSE))
 def test_a_key_is_found_where_a_sentence_an_address_or_marks_have_it(
     secrets: Secrets, kind: str
 ) -> None:
@@ -111,7 +111,7 @@ def key_of(secrets: Secrets, kind: str) -> str:
 KNOWN = {"keywords": [""]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "before", "secret", "after"),
     [
         ("github-pat", "my token is ", "gh" + "p_" + drawn(36), ", keep it"),
@@ -153,7 +153,7 @@ def test_a_secret_is_found_at_its_place(
         assert found == [(kind, secret)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "A private key begins with -----BEGIN PRIVATE KEY----- and a certificate does not.",
@@ -192,7 +192,7 @@ ALIKE: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-@pytest.mark.parametrize("alike", ALIKE)
+@for_each("alike", ALIKE)
 def test_what_is_drawn_like_a_key_and_has_no_prefix_is_left_alone(
     secrets: Secrets, alike: str
 ) -> None:
@@ -202,7 +202,7 @@ def test_what_is_drawn_like_a_key_and_has_no_prefix_is_left_alone(
         assert list(secrets.find(f"{before}{ALIKE[alike](chance)}{after} and more")) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     [
         "int kGivenKey = GIVEN_KEY_IP6_MAX42;",
@@ -268,7 +268,7 @@ def test_no_finding_is_longer_than_the_reach(text: str, reach: int) -> None:
     assert [(each.start, each.end - each.start <= reach) for each in found] == [(0, True)]
 
 
-@pytest.mark.parametrize("kind", ["github-pat", "jwt", "generic-api-key", "curl-auth-user"])
+@for_each("kind", ["github-pat", "jwt", "generic-api-key", "curl-auth-user"])
 def test_what_stands_beyond_the_reach_changes_nothing(secrets: Secrets, kind: str) -> None:
     secret = {
         "github-pat": "gh" + "p_" + drawn(36),
@@ -307,7 +307,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
-@pytest.mark.parametrize("shape", HOSTILE)
+@for_each("shape", HOSTILE)
 def test_hostile_text_takes_linear_time(secrets: Secrets, shape: str) -> None:
     assert growth(secrets.find, HOSTILE[shape], most=24) < 24
 

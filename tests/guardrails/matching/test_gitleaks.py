@@ -9,6 +9,7 @@ import pytest
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import SecretRule, entropy, rules
 from proxy.guardrails.matching.re2set import compiling
+from tests.for_each import for_each
 
 ONE_RULE = r"""
 [allowlist]
@@ -74,7 +75,7 @@ def test_a_list_that_asks_for_a_path_never_applies(tmp_path: Path) -> None:
     assert secret_in(rule(tmp_path, "order-[0-9a-z]+", more), "order-17a") == "order-17a"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("target", "allowed", "found"),
     [
         ("match", "my-order", None),

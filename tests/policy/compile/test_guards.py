@@ -12,6 +12,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.types.guard import is_detector
+from tests.for_each import for_each
 from tests.guardrails.networks import classifier
 
 POLICIES = """\
@@ -79,7 +80,7 @@ def read(folder: Path, said: str, *, answers: bool = False) -> Snapshot:
     return read_folder(folder, None)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@for_each("kind", sorted(KINDS))
 def test_every_kind_is_made_as_it_is_written(kind: str, tmp_path: Path) -> None:
     answers = KINDS[kind].answers
     guards = read(tmp_path, WRITTEN[kind], answers=answers).deployments["chat"].guards
@@ -123,7 +124,7 @@ def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
     assert digests[0] == digests[2] != digests[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "problem"),
     [
         ("{guard: keywords}", "p.yaml:8:13: policies.public.input[0]: "),

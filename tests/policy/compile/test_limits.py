@@ -10,6 +10,7 @@ from proxy.policy.store import read_folder
 from proxy.types import ScopedLimit
 from proxy.types.limit import LEASE_S, RENEW_S
 from proxy.types.windows import Calendar
+from tests.for_each import for_each
 
 POLICIES = """\
 upstreams:
@@ -65,7 +66,7 @@ def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
     assert (found["house"].per, found["public"].per) == (("key",), ("key", "tag.team", "user"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("written", "per"),
     [
         ("per: [user, key]", ("key", "user")),

@@ -7,8 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from proxy.dialects import ROUTES, Received, parse_head
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read
@@ -16,6 +14,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.policy.schema.deployments import Method
 from proxy.types import ABOUT_STATE, Endpoint
 from proxy.types.passthrough import sample_request
+from tests.for_each import for_each
 
 POLICIES = """
 upstreams:
@@ -55,7 +54,7 @@ def test_the_most_that_a_call_may_cost_is_never_taken_for_nothing(tmp_path: Path
     assert paths.paths[0].most_cost == 1  # nano-USD
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         *("v1/rerank", "/", "/v1/", "/v1//x", "/v1/../x", "/v1/./x", "/v1/%2e", "/v1/a b"),
@@ -110,7 +109,7 @@ def test_another_method_of_a_served_path_is_passed_on(tmp_path: Path) -> None:
             assert parse_head(method, path, {}, received).endpoint == "passthrough", (method, path)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("listed", "problem"),
     [
         ("/v1/a, {path: /v1/a, methods: [GET, POST]}", "lists POST /v1/a once more"),

@@ -6,11 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from proxy.policy.compile.prices import uncovered
 from proxy.policy.review.check_report import CheckReport, check
 from proxy.types.guard import UNGUARDED
+from tests.for_each import for_each
 
 FOLDER = f"""\
 upstreams: {{up: {{dialect: openai, base_url: 'https://api.example.test', provider: own}}}}
@@ -43,7 +42,7 @@ PRICE = ", price: {input: 1, output: 2}"
 RULE = "rules: [{name: r, RULE}]"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "error"),
     [
         (
@@ -86,7 +85,7 @@ def test_a_limit_of_money_over_a_target_without_a_whole_price_is_an_error(
     assert [str(problem) for problem in found.errors] == [f"p.yaml:{error}"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "changes",
     [
         [],

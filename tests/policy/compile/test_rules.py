@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
+from tests.for_each import for_each
 
 POLICIES = """
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
@@ -39,7 +38,7 @@ def read(folder: Path, named: str) -> Snapshot:
     return read_folder(folder, {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("named", "rules"),
     [
         ("base", ["base/calm"]),

@@ -13,6 +13,7 @@ from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files import load
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import PolicyError
+from tests.for_each import for_each
 
 POLICIES = """\
 upstreams:
@@ -68,7 +69,7 @@ def loaded(folder: Path) -> Loaded:
     return load.load(folder)
 
 
-@pytest.mark.parametrize(("path", "line"), PARTS.items())
+@for_each(("path", "line"), PARTS.items())
 def test_unexpected_error_names_file_and_line(path: str, line: int, tmp_path: Path) -> None:
     read = loaded(tmp_path)
     broken = replace(read, policies=broken_at(read.policies, path.split(".")))

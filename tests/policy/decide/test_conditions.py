@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from proxy.policy.decide.conditions import ALWAYS, Facts, missed
 from proxy.policy.decide.rules import PolicyRules
 from proxy.policy.store import read_folder
+from tests.for_each import for_each
 
 FACTS = Facts(
     key="widget",
@@ -46,7 +46,7 @@ def friday(text: str, zone: str = "UTC", **more: Any) -> dict[str, Any]:
     return {"time": {"between": text, "zone": zone, **more}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "when",
     [
         {"key": "widget"},
@@ -78,7 +78,7 @@ def test_a_condition_holds_for_what_it_describes(when: dict[str, Any], tmp_path:
     assert missed(rule.when, FACTS) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("when", "why"),
     [
         ({"key": "batch"}, "key is widget, expected batch"),

@@ -14,6 +14,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, world
+from tests.for_each import for_each
 from tests.policy.deciding import decide
 
 NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
@@ -33,7 +34,7 @@ def call(*models: str, deployment: str | None = None, **head: Any) -> Call:
     return Call(replace(HEAD, **head), {}, models=models, deployment=deployment)
 
 
-@pytest.mark.parametrize("token", WRONG_KEYS, ids=lambda token: ascii(token[:20]))
+@for_each("token", WRONG_KEYS, ids=lambda token: ascii(token[:20]))
 def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(token: str, snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized):
         identify(snapshot, replace(HEAD, digest=Secret(token).digest))
@@ -48,7 +49,7 @@ def test_no_key_is_told_in_the_same_words(snapshot: Snapshot) -> None:
     assert str(none.value) == str(wrong.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("asked", "deployment", "targets"),
     [
         (call("support-chat"), "support-chat", ["gpt-4o-mini"]),
@@ -141,7 +142,7 @@ def test_a_caller_may_add_allowed_tags_only(snapshot: Snapshot) -> None:
     assert "tag team dropped" in plan.warnings
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     ["x" * 65, "se\u200barch", "a\nb", "", "\udcff"],
     ids=["long", "zero width", "line", "none", "raw"],

@@ -17,6 +17,7 @@ from proxy.policy.files.load import read
 from proxy.policy.review.explain import explain
 from proxy.types import UNCHANGED, Call, Plan, RequestHead
 from proxy.types.passthrough import PassedRequest
+from tests.for_each import for_each
 
 POLICIES = """
 upstreams:
@@ -85,7 +86,7 @@ def test_a_plan_for_it_asks_once_and_keeps_nothing(snapshot: Snapshot) -> None:
     assert plan.rules == ("here/only-here",)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("asked", "deployment"),
     [
         (call("/v1/moderations"), "one"),
@@ -100,7 +101,7 @@ def test_one_deployment_serves_it(asked: Call, deployment: str, snapshot: Snapsh
     assert planned(snapshot, asked).deployment == deployment
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("asked", "error"),
     [
         (call(), BadField),

@@ -12,6 +12,7 @@ from proxy.errors import NotFound, ProxyError
 from proxy.policy.decide import InForce
 from proxy.policy.store import read_folder
 from proxy.types import Call, Pin, Plan, RequestHead, Secret
+from tests.for_each import for_each
 
 KEY = "hr-a"
 POLICY = f"""
@@ -53,7 +54,7 @@ def decided(folder: Path, model: str, pin: Pin, header: str | None = None, *othe
     return InForce(read_folder(folder, {})).identify(head).decide(call)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "deployment", "target"),
     [
         ("first", "support-chat", "openai/first"),
@@ -76,7 +77,7 @@ def test_it_goes_to_its_target_alone(
     assert (model_call.pool, plan.hedge_after) == (1, None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "deployment", "target", "header"),
     [
         ("first", "support-chat", "openai/gone", None),

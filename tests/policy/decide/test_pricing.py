@@ -19,6 +19,7 @@ from proxy.policytest import run_cases
 from proxy.types import Call, Plan
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
+from tests.for_each import for_each
 
 AT = datetime(2026, 6, 1, tzinfo=UTC)
 POLICIES = """\
@@ -116,7 +117,7 @@ deployments:
 """.replace("AAAA", "0" * 64)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("limit", "endpoint", "day", "targets"),
     [
         ("mode: enforce", "/v1/embeddings", 1, ["text-embedding-3-small"]),

@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from proxy.policy.decide import PLANS_KEPT, KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan
+from tests.for_each import for_each
 
 TARGET: Json = {"upstream": "openai", "model": "gpt-4o-mini"}
 TODAY = datetime(2026, 3, 31, 23, tzinfo=UTC)
@@ -53,7 +52,7 @@ def test_calls_that_come_the_same_way_share_a_plan_that_holds_none_of_them(tmp_p
     assert type(second) is Plan
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("deployment", "when", "headers"),
     [
         ({"targets": [{**TARGET, "weight": 1}, {**TARGET, "model": "o3", "weight": 1}]}, None, {}),

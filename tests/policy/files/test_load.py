@@ -10,11 +10,12 @@ import pytest
 from proxy.policy.files.load import known_keys, load, maybe, secret
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
+from tests.for_each import for_each
 
 WRONG = sorted(Path(__file__).parents[1].joinpath("wrong").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
+@for_each("file", WRONG, ids=lambda file: file.stem)
 def test_a_wrong_policy_is_told_in_exactly_these_words(file: Path, tmp_path: Path) -> None:
     shutil.copy(file, tmp_path)
     expected = [line[2:] for line in file.read_text().splitlines() if line.startswith("# ")]

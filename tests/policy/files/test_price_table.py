@@ -6,13 +6,12 @@ import tomllib
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
-
 import proxy
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files import price_table
 from proxy.policy.store import read_folder
 from proxy.usage import Price
+from tests.for_each import for_each
 
 TOP = Path(__file__).parents[3]
 FOLDER = f"""\
@@ -40,7 +39,7 @@ def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> Non
     assert found.prices_as_of == price_table.packaged().sections.price_table.as_of
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("own", "known"),
     [
         ("prices: {openai: {gpt-4o-mini: {input: 1, output: 2}}}", [Price(Decimal(1), Decimal(2))]),

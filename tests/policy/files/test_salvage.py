@@ -14,6 +14,7 @@ import pytest
 from proxy.policy.files.load import read
 from proxy.policy.files.source import Problem, path_text
 from proxy.policy.review.check_report import check
+from tests.for_each import for_each
 from tests.test_docs import EXAMPLES
 
 DIGEST = "0" * 64
@@ -52,7 +53,7 @@ def told_of(folder: Path, text: str) -> list[str]:
     return [f"{each.line} {each.path}" for each in problems(folder)]
 
 
-@pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
+@for_each("file", WRONG, ids=lambda file: file.stem)
 def test_no_file_hides_what_is_wrong_in_another(file: Path, tmp_path: Path) -> None:
     (tmp_path / file.name).write_text(file.read_text())
     alone = told(tmp_path)
@@ -142,7 +143,7 @@ def test_a_policy_is_not_judged_by_what_is_left_of_it(policy: str, tmp_path: Pat
     assert [each for each in told if each.endswith(" policies.public")] == []
 
 
-@pytest.mark.parametrize("digest", ["", "sha256: abc, ", "sha256: [], ", "sha256: [{until: x}], "])
+@for_each("digest", ["", "sha256: abc, ", "sha256: [], ", "sha256: [{until: x}], "])
 def test_a_key_without_a_good_digest_is_looked_at_to_its_end(digest: str, tmp_path: Path) -> None:
     text = f"""
 tags: {{team: [support]}}
@@ -220,7 +221,7 @@ def at(data: Any, path: Path_) -> Any:
     return data
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
+@for_each("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
 def test_a_part_of_a_wrong_type_is_all_that_is_told(example: str, tmp_path: Path) -> None:
     """But for what refers to something that was said there and is no more."""
     file = tmp_path / "a.yaml"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from proxy.config.references import referring_keys
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy.files.texts import MOST_BYTES, NAMES, named, read_texts
+from tests.for_each import for_each
 
 
 def test_files_are_named_by_the_keys_of_guards_that_refer_to_text() -> None:
@@ -28,7 +27,7 @@ def test_what_a_file_says_is_read_by_its_name(tmp_path: Path) -> None:
     assert read_texts(tmp_path, {"words_from": "lists/w.txt"}) == {"lists/w.txt": "größer"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "content", "problem"),
     [
         ("none.txt", None, "cannot be read"),

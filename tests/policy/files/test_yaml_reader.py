@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.policy.files.source import Document
 from proxy.policy.files.yaml_reader import MAX_FILE_BYTES, read_file, read_limited
+from tests.for_each import for_each
 
 WORDS = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=8)
 SCALARS = st.none() | st.booleans() | st.integers(-(10**17), 10**17) | WORDS
@@ -36,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reading")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("written", "meant"),
     [
         ("true", True),
@@ -87,7 +88,7 @@ def test_a_section_without_content_takes_nothing_away(
     assert document.data == {"tags": {"a": ["b"]}}
 
 
-@pytest.mark.parametrize("other", ["[a]", "5", "word", "!x {}", "*a"])
+@for_each("other", ["[a]", "5", "word", "!x {}", "*a"])
 def test_a_section_that_is_no_mapping_keeps_those_of_other_files(other: str, folder: Path) -> None:
     document = read("tags: {a: [b]}", folder, into=read(f"tags: {other}", folder))
 
@@ -95,7 +96,7 @@ def test_a_section_that_is_no_mapping_keeps_those_of_other_files(other: str, fol
     assert document.problems != []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "tags: " + "[" * 100_000,
@@ -114,9 +115,7 @@ def test_a_file_made_to_bring_a_parser_down_is_refused(text: str, folder: Path) 
     assert document.problems != []
 
 
-@pytest.mark.parametrize(
-    "raw", [b"a: \x00", b"a: \xff", "a: {}".encode("utf-16"), b"%YAML 9.9\n--- a"]
-)
+@for_each("raw", [b"a: \x00", b"a: \xff", "a: {}".encode("utf-16"), b"%YAML 9.9\n--- a"])
 def test_bytes_that_are_no_yaml_are_refused(raw: bytes, folder: Path) -> None:
     document = read(raw, folder)
 

@@ -12,6 +12,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import Divergence, decided, divergences
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.store import read_folder
+from tests.for_each import for_each
 
 POLICIES = """\
 upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}
@@ -50,7 +51,7 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
     assert compared(tmp_path, "", "") == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "body", "divergence"),
     [
         (
@@ -125,7 +126,7 @@ def test_a_change_is_told_by_its_kind_and_its_rule(
     assert divergence in compared(tmp_path, old, new, **body)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("now", "told"),
     [
         ("usd: 4 per month, per: key", "4 USD per month, per key"),

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import aiohttp
 import orjson
-import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -15,6 +14,7 @@ from proxy.policy.files.load import load
 from proxy.policy.review.diff import changes, replay
 from proxy.policy.store import read_folder
 from tests.conftest import Proxy, world
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
 POLICIES = """\
@@ -34,7 +34,7 @@ deployments:
 """.replace("AAAA", "0" * 64)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "said"),
     [
         ("", "", []),

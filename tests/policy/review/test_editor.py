@@ -72,7 +72,7 @@ def test_shipped_files_fit_and_name_their_schema(file: Path) -> None:
     assert (file.parent / named[1]).resolve() == home / "schema.json"
 
 
-@pytest.mark.parametrize("text", [*EXAMPLES, world("http://127.0.0.1:9")])
+@for_each("text", [*EXAMPLES, world("http://127.0.0.1:9")])
 def test_what_loads_fits(text: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(text)
 

@@ -151,7 +151,7 @@ def test_targets_that_a_rule_picks_are_told_with_the_place_of_the_rule(snapshot:
     assert [(part.decided, part.at) for part in targets.parts] == [("eu/m", "p.yaml:14")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("limit", "more", "decided"),
     [
         (
@@ -320,7 +320,7 @@ def test_a_path_that_is_passed_on_is_explained(
     assert f"passthrough: {decided} ({why}" in text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "body", "words"),
     [
         (
@@ -387,7 +387,7 @@ policies:
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "body", "words"),
     [
         (("--path", "/v1/images/generations"), None, "passthrough: POST /v1/images/generations"),

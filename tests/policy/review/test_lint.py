@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.review.check_report import CheckReport, check
+from tests.for_each import for_each
 
 GOOD = """\
 upstreams:
@@ -37,7 +38,7 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
     assert found.summary.endswith("1 deployment, 1 key)")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "finding"),
     [
         (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.review.check_report import check
+from tests.for_each import for_each
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 REST = """\
@@ -27,7 +28,7 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
     return [f"{problem.path}: {problem.message}" for problem in found.warnings]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "revoked", "said"),
     [
         (f"sha256: {ONE}", "", []),

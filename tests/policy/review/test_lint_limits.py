@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from tests.for_each import for_each
 from tests.policy.review.test_lint_rules import found
 
 TOKENS = "limits: [{name: few, tokens: 800 per minute}]"
@@ -15,7 +14,7 @@ WARNED = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "told"),
     [
         ((TOKENS,), WARNED.format(0, "tokens") + "1033 tokens are claimed"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from proxy.policy.review.check_report import check
+from tests.for_each import for_each
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 POLICIES = """\
@@ -37,7 +36,7 @@ def warned(folder: Path, one: str, other: str, policy: str = QUIET) -> list[str]
     return [problem.message for problem in found.warnings if "passthrough" in problem.path]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other", "times"),
     [
         (FILES, ITEM, 2),
@@ -76,7 +75,7 @@ BUDGET = "match: all, limits: [{name: day, usd: 5 per day}]"
 UNBOUNDED = "says no most_usd of /v1/rerank: a call there claims what its JSON alone costs"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "policy", "times"),
     [
         (RERANK, BUDGET, 1),

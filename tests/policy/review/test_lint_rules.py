@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from proxy.policy.review.check_report import check
+from tests.for_each import for_each
 
 POLICIES = """\
 upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}
@@ -49,7 +48,7 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("match", "rules", "finding"),
     [
         (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from proxy.policy.review.stream_hold import held
 from proxy.policy.store import read_folder
 from proxy.types.guard import GuardRule, is_detector
 from tests.conftest import world
+from tests.for_each import for_each
 from tests.guardrails.doubles import pieces, tallies
 
 SOON = "a word or two late, and later only what may become a finding"
@@ -64,7 +64,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("guard", CASES)
+@for_each("guard", CASES)
 def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
     policies = f"{world('http://localhost:1')}\npolicies:\n  default: {{output: [{guard}]}}\n"
     (tmp_path / "policies.yaml").write_text(policies)
