@@ -20,7 +20,7 @@ async def upgrade(proxy: Proxy, path: str, protocol: str, key: str = "") -> tupl
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
         f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{key}"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
     )
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()

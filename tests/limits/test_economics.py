@@ -143,11 +143,11 @@ async def test_rules_bring_and_take_it_like_any_guard(
 
 
 WRONG = {
-    "output: [{guard: economics, max_cost_usd: 1}]": "economics stands under input",
+    "output: [{guard: economics, max_cost_usd: 1}]": "economics is allowed under input only",
     "input: [{guard: economics}]": '"max_cost_usd" is missing',
     "input: [{guard: economics, max_cost_usd: 0}]": "must be greater than 0",
     "input: [{guard: economics, max_cost_usd: 1, action: mask}]": "must be block or flag",
-    "input: [{guard: economics, max_cost_usd: 1, roles: [user]}]": "it reads no text",
+    "input: [{guard: economics, max_cost_usd: 1, roles: [user]}]": "it inspects no text",
 }
 
 

@@ -35,12 +35,12 @@ class Copyright:
 
     def __init__(self, texts: Sequence[str], words: int, share: float | None) -> None:
         if not texts:
-            raise ValueError("needs texts to look for")
+            raise ValueError("must have texts to look for")
         if sum(map(len, texts)) > MOST:
-            raise ValueError(f"its texts have more than {MOST} characters")
+            raise ValueError(f"texts must have at most {MOST} characters together")
         for number, text in enumerate(texts, 1):
             if sum(1 for _ in compared_words(text)) < words:
-                raise ValueError(f"text {number} has fewer than {words} words")
+                raise ValueError(f"text {number} must have at least {words} words")
         self._passages = Passages(texts, words)
         self._share = share
         self._alike = Passages(texts if share is not None else (), GRAM)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from proxy.config.scalars import PositiveUsd, Section
 from proxy.config.shapes import Requirement, names, no, some
-from proxy.guardrails.guard_kind import GuardContext, GuardKind, MostCost
+from proxy.guardrails.guard_kind import GuardContext, GuardKind, MostCost, only_under
 from proxy.usage import NANO
 
 
@@ -19,7 +19,7 @@ class EconomicsConfig(Section):
     REQUIREMENTS = (
         Requirement(
             no(some(names("roles"), names("fields"), names("deadline"))),
-            "must not say roles, fields or a deadline: it reads no text",
+            "must not set roles, fields or deadline, because it inspects no text",
         ),
     )
 
@@ -31,7 +31,7 @@ class EconomicsConfig(Section):
 
 def _make(keys: EconomicsConfig, context: GuardContext) -> MostCost:
     if context.stage == "output":
-        raise ValueError("economics stands under input: what a call costs is then not spent yet")
+        raise ValueError(only_under("economics", "input"))
     return MostCost(int(keys.max_cost_usd * NANO))
 
 

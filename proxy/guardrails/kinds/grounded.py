@@ -15,7 +15,7 @@ from pydantic import StringConstraints
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.detections import inverse, none_found
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardContext, GuardKind
+from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardContext, GuardKind
 from proxy.guardrails.kinds.nli import Entailed
 from proxy.guardrails.matching import polarity, word_overlap
 from proxy.guardrails.matching.word_overlap import Sentence
@@ -37,7 +37,7 @@ class Grounded:
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise ValueError("threshold is above 0 and at most 1")
+            raise ValueError(POSITIVE_SHARE)
 
     @property
     def reach(self) -> None:

@@ -13,7 +13,7 @@ from itertools import chain
 
 from proxy.config.scalars import Section, Share
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardKind
+from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
 from proxy.guardrails.matching import injection_model
 from proxy.guardrails.matching.hold import Holds
 from proxy.guardrails.matching.injection_languages import LanguageBook
@@ -46,9 +46,9 @@ class Injection:
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise ValueError("threshold is above 0 and at most 1")
+            raise ValueError(POSITIVE_SHARE)
         if not (self.rules or self.model):
-            raise ValueError("without rules and model nothing is left to look for")
+            raise ValueError("must have rules, a model, or both")
 
     @property
     def reach(self) -> int:

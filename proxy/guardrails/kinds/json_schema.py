@@ -37,7 +37,7 @@ class JsonSchema:
                 pattern_options=jsonschema_rs.RegexOptions(),
             )
         except ValueError as wrong:
-            raise ValueError("not a JSON schema that stands alone") from wrong
+            raise ValueError("must be a valid JSON schema without external references") from wrong
 
     @property
     def reach(self) -> None:
@@ -64,7 +64,7 @@ class JsonSchema:
 
 
 def _refuse(address: str) -> NoReturn:
-    raise LookupError("a schema may refer to nothing outside of itself")
+    raise LookupError("external references are not allowed")
 
 
 class JsonSchemaConfig(Section):

@@ -49,7 +49,7 @@ class Keywords:
         words = list(words)
         listed = dict.fromkeys(_regex(name, word) for word in words)
         if not listed and not regexes:
-            raise ValueError(f"{name}: a list of no words finds nothing")
+            raise ValueError(f"{name}: must have at least one word or regex")
         self._words = Patterns(
             [NamedPattern(name, regex, whole_words=whole_words) for regex in listed], trusted=True
         )
@@ -94,9 +94,9 @@ def _regex(name: str, word: str) -> str:
     """A pattern that matches the word in any case, however its parts are spaced."""
     parts = word.split()
     if not parts:
-        raise ValueError(f"{name}: an empty word")
+        raise ValueError(f"{name}: words must not be empty")
     if len(word) > MAX_WORD:
-        raise ValueError(f"{name}: a word of more than {MAX_WORD} characters")
+        raise ValueError(f"{name}: words must have at most {MAX_WORD} characters")
     # RE2 folds letter by letter; where folding makes two of one, both spellings are written out.
     forms = dict.fromkeys(
         BETWEEN.join(re2.escape(form(part)).replace("ss", "(?:ss|ß)") for part in parts)

@@ -41,11 +41,11 @@ class Language:
 
     def __init__(self, allowed: Collection[str], denied: Collection[str], threshold: float) -> None:
         if bool(allowed) == bool(denied):
-            raise ValueError("must say either allowed or denied")
+            raise ValueError("must have either allowed or denied")
         self._tell, known = _model()
         for code in (*allowed, *denied):
             if code not in known:
-                raise ValueError(f"{code!r} is no language that it knows: it takes codes as en, de")
+                raise ValueError(f"{code!r} is not a supported language code, such as en or de")
         self._allowed = frozenset(allowed)
         self._denied = frozenset(denied)
         self._threshold = threshold

@@ -54,7 +54,7 @@ class LengthConfig(Section):
     REQUIREMENTS = (
         Requirement(
             some(has("characters"), has("lines"), has("tokens")),
-            "must say characters, lines or tokens",
+            "must have characters, lines or tokens",
         ),
     )
 

@@ -38,7 +38,7 @@ class Entailed:
         self.against = _label(self._model.network, CONTRADICTION)
         if self.bears is None and self.against is None:
             raise ValueError(
-                f"no label of the model begins with {ENTAILMENT!r} or {CONTRADICTION!r}"
+                f"the model has no label that begins with {ENTAILMENT!r} or {CONTRADICTION!r}"
             )
         self._threshold = threshold
 

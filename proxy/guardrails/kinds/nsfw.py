@@ -12,7 +12,7 @@ from functools import lru_cache
 from proxy.config.scalars import Section, Share
 from proxy.dialects.detections import share
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardKind
+from proxy.guardrails.guard_kind import SHARE, GuardKind
 from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
@@ -53,7 +53,7 @@ class Nsfw:
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
-            raise ValueError("threshold is from 0 to 1")
+            raise ValueError(SHARE)
 
     @property
     def reach(self) -> int:

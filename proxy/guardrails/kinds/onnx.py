@@ -100,7 +100,7 @@ class Onnx:
         for name in labels:
             if name not in self._model.network.labels:
                 known = ", ".join(self._model.network.labels[:20])
-                raise ValueError(f"{name!r} is no label of the model, which has {known}")
+                raise ValueError(f"the model has no label {name!r}; its labels are {known}")
         self._labels = dict(labels)
 
     async def ask(
@@ -156,14 +156,16 @@ def load(folder: Path) -> Model:
         raise ValueError(HINT)
     for name in (MODEL, TOKENIZER, CONFIG):
         if not (folder / name).is_file():
-            raise ValueError(f"there is no {folder / name}")
+            raise ValueError(f"{folder / name} does not exist")
     files = _identity(folder)
     model = _loaded.get(files)
     if model is None:
         try:
             model = _loaded[files] = Model(_network(folder))
         except Exception as error:  # each of the libraries has its own kinds
-            raise ValueError(f"{folder} holds no such model: {type(error).__name__}") from error
+            raise ValueError(
+                f"the model in {folder} cannot be loaded: {type(error).__name__}"
+            ) from error
     return model
 
 

@@ -88,7 +88,7 @@ class Pii:
         self.threshold = threshold
         unknown = [entity for entity in entities if entity not in ENTITIES]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is no entity: {', '.join(ENTITIES)}")
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ENTITIES)}")
         self._phones = Phones(regions) if "phone" in entities else None
         forms = list(_forms(frozenset(entities), self._phones))
         self._judges = [judge for _, judge in forms]

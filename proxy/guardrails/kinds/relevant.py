@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.detections import inverse, none_found
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardKind
+from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
 from proxy.guardrails.matching import word_overlap
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, Question
@@ -29,7 +29,7 @@ class Relevant:
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise ValueError("threshold is above 0 and at most 1")
+            raise ValueError(POSITIVE_SHARE)
 
     @property
     def reach(self) -> None:

@@ -16,7 +16,7 @@ from pydantic import Field
 from proxy.config.scalars import Name, Section, Share, Words
 from proxy.dialects.detections import none_found
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardKind
+from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
 from proxy.guardrails.matching import word_overlap
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -44,11 +44,11 @@ class Topic:
     def __post_init__(self) -> None:
         topics = {**self.allowed, **self.banned}
         if not topics or not all(topics.values()):
-            raise ValueError("a topic needs examples")
+            raise ValueError("each topic must have examples")
         if self.allowed.keys() & self.banned.keys():
-            raise ValueError("a topic is either allowed or banned")
+            raise ValueError("a topic must not be both allowed and banned")
         if not 0 < self.threshold <= 1:
-            raise ValueError("threshold is above 0 and at most 1")
+            raise ValueError(POSITIVE_SHARE)
         object.__setattr__(self, "_rarity", _rarity(topics))
         vectors = {name: [self._vector(t) for t in texts] for name, texts in topics.items()}
         object.__setattr__(self, "_examples", vectors)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from proxy.config.scalars import Section, Share
 from proxy.dialects.detections import TOXICITY
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardKind
+from proxy.guardrails.guard_kind import SHARE, GuardKind
 from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
@@ -69,9 +69,11 @@ class Toxicity:
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
-            raise ValueError("threshold is from 0 to 1")
+            raise ValueError(SHARE)
         if unknown := set(self.kinds) - set(KINDS):
-            raise ValueError(f"kinds are of {', '.join(KINDS)}; not {', '.join(sorted(unknown))}")
+            raise ValueError(
+                f"kinds must be of {', '.join(KINDS)}, not {', '.join(sorted(unknown))}"
+            )
 
     @property
     def reach(self) -> int:

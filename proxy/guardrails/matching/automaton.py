@@ -219,7 +219,7 @@ def _repeated(piece: list[Place], token: re.Match[str], lazy: bool) -> list[Plac
 
 def _bounded(places: int) -> None:
     if places > MAX_PLACES:
-        raise ValueError(f"has more than {MAX_PLACES:,} places, with its repeats written out")
+        raise ValueError(f"has more than {MAX_PLACES:,} states when its repeats are expanded")
 
 
 def _sort(letter: str) -> str:

@@ -126,9 +126,11 @@ class _Single:
             self.longest = longest(pattern.regex)
         except ValueError as error:
             shown = pattern.regex[:80]
-            raise ValueError(f"{pattern.kind}: {shown} is not a pattern of RE2: {error}") from None
+            raise ValueError(
+                f"{pattern.kind}: {shown} is not a valid RE2 pattern: {error}"
+            ) from None
         if self.longest == 0 or self._regex.search(b"") is not None:
-            raise ValueError(f"{pattern.kind}: {pattern.regex[:80]} matches where there is nothing")
+            raise ValueError(f"{pattern.kind}: {pattern.regex[:80]} matches the empty string")
 
     def find(self, text: str, data: bytes) -> list[Finding]:
         """Return the findings in ``text``; ``data`` is the same text as UTF-8."""
@@ -229,12 +231,12 @@ def _bounded(patterns: Sequence[NamedPattern]) -> None:
             raise ValueError(f"{name} {error}") from None
         if work.steps > MAX_STEPS:
             raise ValueError(
-                f"{name} takes more than {MAX_STEPS} steps for a character of some texts:"
-                " shorten a repeat, or what may follow a match"
+                f"{name} can take more than {MAX_STEPS} steps per character."
+                " Shorten a repeat, or the part after a match"
             )
         together += work.places
     if together > MAX_TOGETHER:
         raise ValueError(
-            f"these patterns together hold {together:,} places, of at most {MAX_TOGETHER:,}:"
-            " shorten their repeats, or share them out between guards"
+            f"the patterns of this guard have {together:,} states, of at most {MAX_TOGETHER:,}."
+            " Shorten their repeats, or split them between guards"
         )

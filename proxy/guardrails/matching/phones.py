@@ -58,7 +58,7 @@ class Phones:
     def __init__(self, regions: Sequence[str]) -> None:
         unknown = [region for region in regions if region not in phonenumbers.SUPPORTED_REGIONS]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is no region of two capital letters with phones")
+            raise ValueError(f"{unknown[0]!r} is not a region code of two capital letters")
         self._regions = tuple(_Region(region) for region in regions)
 
     def load_rest(self) -> Iterator[None]:

@@ -85,7 +85,7 @@ class Pattern:
             try:
                 found = self._found = compiled(self.written)
             except ValueError as wrong:
-                raise ValueError(f"not a pattern of RE2: {self.written[:80]}") from wrong
+                raise ValueError(f"not a valid RE2 pattern: {self.written[:80]}") from wrong
         return found
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> Sequence[Span] | None:
@@ -161,7 +161,7 @@ class PatternSet:
             with giving_way():
                 made.Compile()  # without it, a set matches nothing, silently
         except re2.error:
-            raise ValueError("these patterns together are too large") from None
+            raise ValueError("the patterns of this guard are too large together") from None
         # What the library has in C, without its wrapper that would take text, too.
         self.sieve = Sieve(getattr(made, "_set", made).Match, [self._all])
 
@@ -190,7 +190,7 @@ def _add(made: re2.Set, pattern: str, written: str) -> None:
     try:
         made.Add(pattern)
     except re2.error as wrong:
-        raise ValueError(f"not a pattern of RE2: {written[:80]}") from wrong
+        raise ValueError(f"not a valid RE2 pattern: {written[:80]}") from wrong
 
 
 def _lined(pattern: str) -> str:

@@ -16,7 +16,7 @@ from proxy.config.references import Reference
 from proxy.config.scalars import Duration, Most, Name, Prose, Section, Share
 from proxy.config.shapes import Requirement, equals, has, needs, no
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardContext, GuardKind, WrongKey
+from proxy.guardrails.guard_kind import GuardContext, GuardKind, WrongKey, only_under
 from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.services.wire import (
     SPOKEN_KINDS,
@@ -278,12 +278,12 @@ class JudgeConfig(ByModelConfig):
     REQUIREMENTS = (
         Requirement(
             needs(equals("check", "criteria"), has("criteria")),
-            "must have criteria, or check something else",
+            "must have criteria for check: criteria",
         ),
         *(
             Requirement(
                 needs(equals("check", check), no(has("criteria"))),
-                f"must not have criteria: check {check} has its own",
+                f"must not have criteria for check: {check}",
             )
             for check in ("grounded", "relevant")
         ),
@@ -315,7 +315,7 @@ def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ByQuestion:
     if keys.check == "criteria":
         return judged_by(keys, context, keys.criteria or "", "violation")
     if context.stage == "input":
-        raise WrongKey("check", f"{keys.check} judges answers: it belongs under output")
+        raise WrongKey("check", only_under(keys.check, "output"))
     rule, kind = ANSWER_CHECKS[keys.check]
     return ByQuestion(judged_by(keys, context, rule, kind, keys.check))
 

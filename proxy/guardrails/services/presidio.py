@@ -83,9 +83,9 @@ class Presidio:
 
 Entity = Annotated[
     str,
-    *text("[A-Z][A-Z0-9_]{0,63}", "must be in the analyzer's own words, such as PERSON", "PERSON"),
+    *text("[A-Z][A-Z0-9_]{0,63}", "must be an entity type of Presidio, such as PERSON", "PERSON"),
 ]
-LanguageCode = Annotated[str, *text("[a-z]{2,3}", "must be a language's code, such as en", "en")]
+LanguageCode = Annotated[str, *text("[a-z]{2,3}", "must be a language code, such as en", "en")]
 
 
 class PresidioConfig(Section):

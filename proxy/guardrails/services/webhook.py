@@ -44,7 +44,7 @@ class WebhookFinding(StrictAnswer):
     @model_validator(mode="after")
     def _whole_or_a_part(self) -> Self:
         if (self.start is None) != (self.end is None):
-            raise ValueError("start and end belong together")
+            raise ValueError("start and end must be set together")
         return self
 
 

@@ -81,8 +81,8 @@ def entry_of(entry: str) -> str:
     """Return a host of a policy in the one form that its spellings share. Raises ValueError."""
     below, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     if re.search(r"[\s/\\@?#]|^$", bare):
-        raise ValueError(f"not a host: {entry[:80]!r}")
+        raise ValueError(f"{entry[:80]!r} is not a host name")
     name = _address(bare.strip("[]")) if bare.count(":") > 1 else host(bare)
     if not re.fullmatch(r"[a-z0-9_.:-]+", name):
-        raise ValueError(f"not a host: {entry[:80]!r}")
+        raise ValueError(f"{entry[:80]!r} is not a host name")
     return below + name

@@ -9,7 +9,7 @@ from typing import Any
 
 from proxy.config.references import references, referring_keys
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardContext, GuardKind, MostCost, WrongKey
+from proxy.guardrails.guard_kind import GuardContext, GuardKind, MostCost, WrongKey, only_under
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.clusters import compositions
 from proxy.guardrails.text.hosts import entry_of
@@ -183,7 +183,7 @@ class GuardCompiler:
 
 def _made(kind: GuardKind[Any], config: GuardConfig, context: GuardContext) -> Looking | MostCost:
     if kind.answers and context.stage == "input":
-        raise ValueError(f"{config.guard} judges answers: it belongs under output")
+        raise ValueError(only_under(config.guard, "output"))
     return kind.make(config, context)
 
 
@@ -207,9 +207,9 @@ def _kind(config: GuardConfig) -> GuardKind[Any]:
 def _misplaced(config: GuardConfig) -> Iterator[tuple[str, str]]:
     """Yield the keys of a guard of answers that only guards of questions can have."""
     if config.restore:
-        yield "restore", "restore stands under input: an answer has nowhere to come back from"
+        yield "restore", only_under("restore", "input")
     if config.action == "route":
-        yield "action", "route stands under input: an answer has come from somewhere already"
+        yield "action", only_under("route", "input")
 
 
 def _warm(detector: Looking) -> None:

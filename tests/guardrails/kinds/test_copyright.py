@@ -52,7 +52,7 @@ def test_only_passages_let_a_stream_go_on() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "problem"),
-    [([], "needs texts"), (["too short"], "text 1 has"), (["x " * MOST], "more than")],
+    [([], "must have texts"), (["too short"], "text 1 must"), (["x " * MOST], "at most")],
 )
 def test_texts_that_cannot_be_looked_for_are_told(texts: list[str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):

@@ -84,7 +84,7 @@ def test_a_threshold_is_a_probability(threshold: float) -> None:
 
 
 def test_something_must_look() -> None:
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(ValueError, match="must have rules, a model, or both"):
         Injection(rules=False, model=False)
 
 

@@ -84,7 +84,7 @@ def test_the_place_of_a_problem_is_bounded() -> None:
     ],
 )
 def test_a_schema_that_does_not_stand_alone_is_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="not a JSON schema that stands alone"):
+    with pytest.raises(ValueError, match="must be a valid JSON schema without external references"):
         JsonSchema(schema)
 
 

@@ -74,11 +74,11 @@ def test_reach_is_that_of_the_longest(
 @for_each(
     ("words", "regexes", "message"),
     [
-        ([], [], "rivals: a list of no words"),
-        (["mill", " "], [], "rivals: an empty word"),
-        (["m" * 201], [], "rivals: a word of more than 200"),
+        ([], [], "rivals: must have at least one word"),
+        (["mill", " "], [], "rivals: words must not be empty"),
+        (["m" * 201], [], "rivals: words must have at most 200"),
         ([], ["(a"], "rivals: "),
-        ([], ["a(.*b)?"], r"rivals: .* takes more than"),
+        ([], ["a(.*b)?"], r"rivals: .* can take more than"),
     ],
 )
 def test_what_finds_nothing_or_takes_too_long_is_refused(

@@ -85,8 +85,8 @@ def test_a_text_is_cut_into_parts_without_a_gap() -> None:
     [
         ({}, "either"),
         ({"allowed": ["en"], "denied": ["fr"]}, "either"),
-        ({"allowed": ["eng"]}, "'eng' is no language"),
-        ({"denied": ["English"]}, "'English' is no language"),
+        ({"allowed": ["eng"]}, "'eng' is not a supported language"),
+        ({"denied": ["English"]}, "'English' is not a supported language"),
     ],
 )
 def test_what_cannot_be_meant_is_told(

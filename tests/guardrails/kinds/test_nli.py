@@ -72,7 +72,7 @@ async def test_what_is_too_much_to_judge_cannot_be_told(folder: str) -> None:
 def test_a_model_of_something_else_is_refused(tmp_path: Path, folder: str) -> None:
     other = classifier(tmp_path / "other", {"?": (0.0, 1.0)}, ["fine", "rival"])
 
-    with pytest.raises(ValueError, match="no label of the model begins with 'entail' or 'contra'"):
+    with pytest.raises(ValueError, match="no label that begins with 'entail' or 'contra'"):
         Entailed(other, 0.5)
 
 

@@ -67,7 +67,7 @@ def test_a_finding_is_the_text_with_its_score() -> None:
     [
         ({}, "examples"),
         ({"allowed": {"bicycles": []}}, "examples"),
-        ({"allowed": {"a": ["b"]}, "banned": {"a": ["b"]}}, "either"),
+        ({"allowed": {"a": ["b"]}, "banned": {"a": ["b"]}}, "both allowed and banned"),
         ({"allowed": {"a": ["b"]}, "threshold": 0}, "threshold"),
     ],
 )

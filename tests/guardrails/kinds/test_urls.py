@@ -123,7 +123,7 @@ def test_where_readers_differ_both_hosts_are_judged() -> None:
 
 @for_each("entry", ["", "*.", "https://evil.example", "a b", "evil.example/x", "*"])
 def test_an_entry_that_is_no_host_is_refused(entry: str) -> None:
-    with pytest.raises(ValueError, match="not a host"):
+    with pytest.raises(ValueError, match="is not a host name"):
         Urls(deny=[entry])
 
 

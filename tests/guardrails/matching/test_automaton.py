@@ -69,9 +69,9 @@ def test_one_letter_stands_for_all_that_are_not_told_apart(pattern: str, letters
 
 def test_repeats_are_written_out_up_to_a_bound() -> None:
     Automaton("a{900}" * (MAX_PLACES // 900))
-    with pytest.raises(ValueError, match="more than 10,000 places"):
+    with pytest.raises(ValueError, match="more than 10,000 states"):
         Automaton("a{900}" * (MAX_PLACES // 900 + 1))
-    with pytest.raises(ValueError, match="more than 10,000 places"):
+    with pytest.raises(ValueError, match="more than 10,000 states"):
         Automaton("(?:[a-z]{9}|mill races){999}")
 
 

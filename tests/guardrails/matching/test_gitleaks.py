@@ -121,7 +121,7 @@ def test_a_value_below_the_least_entropy_is_no_secret(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_re2_does_not_know_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not a pattern of RE2"):
+    with pytest.raises(ValueError, match="not a valid RE2 pattern"):
         list(compiling(rule(tmp_path, "(?=order)").patterns))
 
 

@@ -121,7 +121,7 @@ def test_reach_is_the_longest_match_and_its_edge(regexes: list[str], reach: int 
 def test_what_is_not_taken_is_refused_in_silence(
     regex: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ValueError, match=r"mill: .* is not a pattern of RE2: "):
+    with pytest.raises(ValueError, match=r"mill: .* is not a valid RE2 pattern: "):
         one(regex)
 
     assert capfd.readouterr() == ("", "")
@@ -129,13 +129,13 @@ def test_what_is_not_taken_is_refused_in_silence(
 
 @for_each("regex", ["", "a*", "^", r"\b", "(|a)", "a?"])
 def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
-    with pytest.raises(ValueError, match=r"mill: .* matches where there is nothing"):
+    with pytest.raises(ValueError, match=r"mill: .* matches the empty string"):
         one(regex)
 
 
 @pytest.mark.parametrize("regex", ["a(.*b)?", "(?:[a-z]{1,50}){1,19}x", "a.{0,200}b"])
 def test_a_pattern_that_is_slow_to_find_everywhere_is_refused(regex: str) -> None:
-    with pytest.raises(ValueError, match=f"mill: {re.escape(regex)} takes more than 100 steps for"):
+    with pytest.raises(ValueError, match=f"mill: {re.escape(regex)} can take more than 100 steps"):
         one(regex)
 
 
@@ -146,7 +146,7 @@ def test_a_pattern_that_finds_much_is_not(regex: str, whole_words: bool) -> None
 
 
 def test_a_pattern_whose_repeats_are_too_large_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"mill: .* has more than 10,000 places"):
+    with pytest.raises(ValueError, match=r"mill: .* has more than 10,000 states"):
         one("[a-z]{900}" * 12)
 
 
@@ -158,12 +158,12 @@ def test_patterns_that_are_slow_only_together_are_refused() -> None:
     ranges = [f"[a-{end}][^u-z]{{0,60}}x" for end in "bcdefghijklmnopqrst"]
 
     Patterns([NamedPattern("mill", regex) for regex in ranges[:16]])
-    with pytest.raises(ValueError, match="together hold 1,054 places, of at most 1,000"):
+    with pytest.raises(ValueError, match="have 1,054 states, of at most 1,000"):
         Patterns([NamedPattern("mill", regex) for regex in ranges[:17]])
 
 
 def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="together are too large"):
+    with pytest.raises(ValueError, match="too large together"):
         regex = "(?:[a-z]{60}x){15}"
         Patterns([NamedPattern("mill", regex)], trusted=True, memory_bytes=20_000)
 

@@ -111,5 +111,5 @@ def test_groups_beside_another_number_are_a_row(text: str, is_phone: bool) -> No
 
 @for_each("region", ["XX", "us", "", "USA"])
 def test_an_unknown_region_is_refused(region: str) -> None:
-    with pytest.raises(ValueError, match="is no region"):
+    with pytest.raises(ValueError, match="is not a region code"):
         Phones(["US", region])

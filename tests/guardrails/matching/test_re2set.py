@@ -29,12 +29,12 @@ def test_a_set_that_gives_up_hides_nothing() -> None:
 
 @for_each("pattern", ["(", "(?=a)", r"(a)\1", "a{2000}"])
 def test_a_pattern_that_re2_does_not_know_is_refused_when_it_is_made(pattern: str) -> None:
-    with pytest.raises(ValueError, match="not a pattern of RE2"):
+    with pytest.raises(ValueError, match="not a valid RE2 pattern"):
         Pattern(pattern)
 
 
 def test_a_pattern_that_no_set_takes_is_told() -> None:
-    with pytest.raises(ValueError, match="not a pattern of RE2"):
+    with pytest.raises(ValueError, match="not a valid RE2 pattern"):
         PatternSet(["("])
 
 
