@@ -14,9 +14,10 @@ from typing import ClassVar
 from proxy.ledger import call_counters
 from proxy.ledger.aside import RefusedRows, aside_of
 from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.crashes import Crash
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.rows import noted
-from proxy.ledger.sqlite import Crash, ProcessRun, SqliteStore
+from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten
 from proxy.ledger.writer import Writer
 from proxy.ports import EventLog
@@ -86,6 +87,9 @@ def opened(
 
     def crashed(crash: Crash) -> None:
         dropped("crash", crash.missing)
+        if crash.is_older:
+            log.error("ledger.older_copy", run=crash.run, lost=crash.lost, file=str(at.path))
+            return
         log.warning(
             "ledger.crashed",
             run=crash.run,

@@ -15,9 +15,10 @@ from pathlib import Path
 from proxy.frozen import frozen
 from proxy.ledger import call_counters, render
 from proxy.ledger.aside import aside_of
+from proxy.ledger.crashes import Crash, crashes, read_position
 from proxy.ledger.pruning import Pruned
 from proxy.ledger.reading import reading
-from proxy.ledger.sqlite import Crash, crashes
+from proxy.ledger.rows import charge_checksum
 from proxy.plural import counted
 
 SHOWN = 5
@@ -63,9 +64,22 @@ CHECKS: dict[str, str] = {
     "charges that are not what their call cost when it began": """
         SELECT h.run || '/' || h.seq FROM charges h JOIN calls c USING (run, seq)
         WHERE h.started_ms <> c.started_ms OR h.cost_nano_usd <> c.cost_nano_usd""",
+    "calls whose charges are not those that were made": """
+        SELECT c.run || '/' || c.seq FROM calls c
+        LEFT JOIN charges h USING (run, seq) LEFT JOIN budgets b ON b.id = h.budget
+        WHERE c.charge_count IS NOT NULL GROUP BY c.run, c.seq
+        HAVING c.charge_count <> COUNT(h.budget)
+          OR c.charged_nano_usd <> COALESCE(SUM(h.cost_nano_usd), 0)
+          OR c.charges_checksum <> COALESCE(
+            SUM(CASE WHEN b.id THEN checksum(b.name, b.scope, h.cost_nano_usd) END), 0)""",
     "calls that are there twice": """
         SELECT trace_id || ' ' || span_id FROM calls
         GROUP BY trace_id, span_id HAVING COUNT(*) > 1""",
+    "runs that are gone, by their numbers": """
+        SELECT 'between ' || id || ' and ' || next FROM
+          (SELECT id, LEAD(id) OVER (ORDER BY id) AS next
+            FROM (SELECT 0 AS id UNION ALL SELECT id FROM runs))
+        WHERE next > id + 1""",
     "runs with more or fewer rows than they have written": """
         SELECT 'run ' || r.id FROM runs r LEFT JOIN calls c ON c.run = r.id
         GROUP BY r.id HAVING COUNT(c.seq) <> r.written - r.pruned""",
@@ -106,6 +120,7 @@ class Audit:
         for crash in self.crashes:
             least = "exactly" if crash.exact else "at least"
             where = "" if crash.exact else ", or is at work where its counts cannot be seen"
+            where = ", or the file is an older copy" if crash.is_older else where
             missing = counted(crash.missing, "call is", "calls are")
             counts = f"{crash.lost} had ended and {crash.running} were under way"
             yield f"run {crash.run} crashed{where}: {least} {missing} in no row; {counts}"
@@ -141,18 +156,20 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         if not _behind(path, due):
             break
         sleep(BETWEEN_S)
+    position = read_position(path)
     with reading(path) as file:
         calls, attempts, runs, dropped = file.execute(
             "SELECT (SELECT COUNT(*) FROM calls), (SELECT COUNT(*) FROM attempts), "
             "(SELECT COUNT(*) FROM runs), (SELECT COALESCE(SUM(dropped), 0) FROM runs)"
         ).fetchone()
-        marked, dead = tuple(_marked(file)), tuple(crash for _, crash in crashes(file, folder))
+        marked = tuple(_marked(file))
+        dead = tuple(dict(crashes(file, folder, position)).values())
         violations = tuple(_violations(file))
         pruned = _pruned(file)
     refused = aside_of(path) if aside_of(path).exists() else None
     behind = _behind(path, due)
-    lost = sum(crash.missing for crash in (*marked, *dead) if crash in marked or crash.exact)
-    missing = dropped + lost + behind
+    sure = (*marked, *(crash for crash in dead if crash.exact or crash.is_older))
+    missing = dropped + sum(crash.missing for crash in sure) + behind
     if missing > known_missing:
         known = f", of which {counted(known_missing, 'is', 'are')} known" if known_missing else ""
         lacking = counted(missing, "call is", "calls are")
@@ -210,6 +227,7 @@ def _marked(file: sqlite3.Connection) -> Iterator[Crash]:
 
 
 def _violations(file: sqlite3.Connection) -> Iterator[str]:
+    file.create_function("checksum", 3, charge_checksum, deterministic=True)
     [whole] = file.execute("PRAGMA quick_check(1)").fetchone()
     if whole != "ok":
         yield "the file is damaged"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from hashlib import sha256
 from typing import NamedTuple
+from zlib import crc32
 
 import orjson
 
@@ -49,6 +50,9 @@ CALL = (
     "attempts",
     "tokens",
     "cost_nano_usd",
+    "charge_count",
+    "charged_nano_usd",
+    "charges_checksum",
 )
 CHARGE = ("seq", "budget", "scope", "started_ms", "cost_nano_usd")
 TOKENS = tuple(f"{name}_tokens" for name in TOKEN_TYPES)
@@ -109,8 +113,8 @@ def noted(seq: int, record: Record) -> CallEntry:
 
 def rows_of(entry: CallEntry) -> Rows:
     """Return the rows of a call."""
-    attempts = attempt_rows(entry)
-    return Rows([call_row(entry, attempts)], attempts, charge_rows(entry))
+    attempts, charges = attempt_rows(entry), charge_rows(entry)
+    return Rows([call_row(entry, attempts, charges)], attempts, charges)
 
 
 def charge_rows(entry: CallEntry) -> list[Row]:
@@ -120,6 +124,11 @@ def charge_rows(entry: CallEntry) -> list[Row]:
         (entry.seq, each.budget, counter_name(each.scope), started_ms, each.cost)
         for each in entry.facts.charges
     ]
+
+
+def charge_checksum(budget: Value, scope: Value, cost: Value) -> int:
+    """Return the checksum of a charge. Those of a call add up to that of its row."""
+    return crc32(f"{budget}\0{scope}\0{cost}".encode(errors="surrogatepass"))
 
 
 def counter_name(scope: str) -> str:
@@ -183,8 +192,8 @@ _NOTHING = (None,) * len(TOKENS)
 BESIDE = len(ATTEMPT) - ATTEMPT.index("loss")
 
 
-def call_row(entry: CallEntry, attempts: list[Row]) -> Row:
-    """Return the row of a call; its sums are those of its attempts' rows."""
+def call_row(entry: CallEntry, attempts: list[Row], charges: list[Row]) -> Row:
+    """Return the row of a call; its sums are those of the rows of its attempts and charges."""
     seq, facts = entry
     return (
         seq,
@@ -208,6 +217,9 @@ def call_row(entry: CallEntry, attempts: list[Row]) -> Row:
         len(attempts),
         _total(attempts, _FIRST, _COUNTED),
         _total(attempts, _COST, _COST + 1),
+        len(charges),
+        sum(each.cost for each in facts.charges),
+        sum(charge_checksum(budget, scope, cost) for _, budget, scope, _, cost in charges),
     )
 
 

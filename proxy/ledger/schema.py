@@ -207,6 +207,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE attempts ADD COLUMN upstream_error_cause TEXT",
         "ALTER TABLE attempts ADD COLUMN upstream_error_text TEXT",
     ),
+    (
+        "ALTER TABLE calls ADD COLUMN charge_count INTEGER",
+        "ALTER TABLE calls ADD COLUMN charged_nano_usd INTEGER",
+        "ALTER TABLE calls ADD COLUMN charges_checksum INTEGER",
+    ),
 )
 
 
@@ -236,6 +241,7 @@ ADDED = (
     (7, "attempts", "NULL AS cache_write_1h_tokens, NULL AS web_searches"),
     (8, "attempts", "NULL AS response_id"),
     (9, "attempts", "NULL AS upstream_error_cause, NULL AS upstream_error_text"),
+    (10, "calls", "NULL AS charge_count, NULL AS charged_nano_usd, NULL AS charges_checksum"),
 )
 """What the later steps have added, by their number."""
 

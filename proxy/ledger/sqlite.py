@@ -15,6 +15,14 @@ from pathlib import Path
 
 from proxy.frozen import frozen
 from proxy.ledger import call_counters
+from proxy.ledger.crashes import (
+    Crash,
+    Position,
+    crashes,
+    mark,
+    read_position,
+    write_position,
+)
 from proxy.ledger.inserting import insert
 from proxy.ledger.pruning import AT_ONCE, Pruned, bound, prune
 from proxy.ledger.rows import Rows
@@ -42,26 +50,6 @@ REFUSING = {
     sqlite3.SQLITE_MISMATCH: "SQLITE_MISMATCH",
     sqlite3.SQLITE_RANGE: "SQLITE_RANGE",
 }
-
-
-@frozen
-class Crash:
-    """A run that did not close: by its last counts ``lost`` calls had ended and are in no row, and
-    ``running`` were under way.
-
-    ``exact`` says that their sum is known: the last of those under way may have ended before it was
-    counted. Otherwise the last counts are lost too, and both are the least that it can be.
-    """
-
-    run: int
-    lost: int
-    running: int
-    exact: bool
-
-    @property
-    def missing(self) -> int:
-        """The number of calls that are in no row."""
-        return self.lost + self.running
 
 
 @frozen
@@ -102,13 +90,18 @@ class SqliteStore:
         """Find the runs that never closed, once; they are told of when that is safely noted."""
         if self._looked:
             return
-        now = self._run.now_ms()
+        now, position = self._run.now_ms(), read_position(self._path)
         with self._writing() as file:
-            dead = [each for each in crashes(file, self._run.folder) if each[1].run != self._id]
-            for _, crash in dead:
-                _mark(file, crash, now)
+            is_new = self._id == 1 and position is not None
+            dead = dict(crashes(file, self._run.folder, None if is_new else position))
+            dead.pop(self._run.name, None)
+            for name, crash in dead.items():
+                mark(file, name, crash, now)
         self._looked = True
-        for name, crash in dead:
+        write_position(self._path, Position(self._run.name, self._written))
+        if is_new:
+            self._begun_anew(None)
+        for name, crash in dead.items():
             call_counters.forget(self._run.folder, name)
             self._crashed(crash)
 
@@ -117,6 +110,8 @@ class SqliteStore:
         with self._writing() as file:
             new = insert(file, self._id, rows)
             self._note(file, counts, self._written + len(rows.calls), new)
+            position = self._position(file)
+        write_position(self._path, position)
         self._written += len(rows.calls)
 
     def prune(self) -> bool:
@@ -214,6 +209,10 @@ class SqliteStore:
                 "run": self._id,
             },
         )
+
+    def _position(self, file: sqlite3.Connection) -> Position:
+        query = "SELECT written FROM runs WHERE id = ?"
+        return Position(self._run.name, file.execute(query, [self._id]).fetchone()[0])
 
     def _let_go(self) -> None:
         if self._file is not None:
@@ -344,31 +343,3 @@ def translated(error: sqlite3.Error) -> Unwritten:
     if code in REFUSING:
         return RowsRefused(REFUSING[code])
     return Unwritten(error.sqlite_errorname)
-
-
-def crashes(file: sqlite3.Connection, folder: Path) -> Iterator[tuple[str, Crash]]:
-    """Return by name the runs that neither closed nor are at work nor were found before."""
-    rows = file.execute(
-        "SELECT id, name, begun, ended, settled FROM runs "
-        "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"
-    ).fetchall()
-    for run, name, begun, ended, settled in rows:
-        left = call_counters.left_by(folder, name)
-        if left is None:
-            yield name, Crash(run, ended - settled, begun - ended, exact=False)
-        elif not left.alive:
-            yield name, Crash(run, left.ended - settled, left.begun - left.ended, exact=True)
-
-
-def _mark(file: sqlite3.Connection, crash: Crash, now_ms: int) -> None:
-    file.execute(
-        "UPDATE runs SET ended = settled + :lost, begun = settled + :lost + :running, "
-        "crashed_ms = :now, exact = :exact WHERE id = :run",
-        {
-            "lost": crash.lost,
-            "running": crash.running,
-            "now": now_ms,
-            "exact": int(crash.exact),
-            "run": crash.run,
-        },
-    )

@@ -98,7 +98,7 @@ class Remains:
             "a candidate's examples": deep(candidate),
             "a decision": len(orjson.dumps(decision(facts_of(record)))),
             "a ledger entry": deep(entry),
-            "the rows of a call": deep(call_row(entry, rows)),
+            "the rows of a call": deep(call_row(entry, rows, [])),
             "the spans": deep(spans.taken),
             "/candidate": _shown(candidate.explain()),
         }

@@ -187,7 +187,7 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     ):
         name = response.headers["x-request-id"]
     [record] = await proxy.sink.wait()
-    line, row = canonical(record), dict(zip(CALL, call_row(noted(1, record), []), strict=True))
+    line, row = canonical(record), dict(zip(CALL, call_row(noted(1, record), [], []), strict=True))
 
     assert (response.status, name) == (status, given or name)
     assert (line["request_id"], row["request_id"]) == (name, name)

@@ -10,7 +10,8 @@ from typing import Protocol
 import pytest
 
 from proxy.ledger.call_counters import CallCounters
-from proxy.ledger.sqlite import Crash, ProcessRun, SqliteStore
+from proxy.ledger.crashes import Crash
+from proxy.ledger.sqlite import ProcessRun, SqliteStore
 
 Dying = Callable[[SqliteStore], SqliteStore]
 

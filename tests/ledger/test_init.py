@@ -402,7 +402,7 @@ async def test_a_kill_right_after_an_answer_misses_no_call(
     assert (code, known) == (1, 0)
     assert f"crashed: exactly {answered + under_way} calls are in no row; " in said
     ended = int(said.partition(" in no row; ")[2].split()[0])
-    assert answered - 1 <= ended <= answered  # the last may be killed before it is counted
+    assert ended <= answered  # a call may be killed between its answer and its end
 
 
 async def test_a_kill_under_load_leaves_no_call_uncounted(

@@ -26,7 +26,7 @@ def rows(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     entry = noted(1, record)
     attempts = attempt_rows(entry)
     named = [dict(zip(ATTEMPT, row, strict=True)) for row in attempts]
-    return dict(zip(CALL, call_row(entry, attempts), strict=True)), named
+    return dict(zip(CALL, call_row(entry, attempts, []), strict=True)), named
 
 
 def test_a_good_call_is_one_row_with_its_sums_and_one_for_its_attempt() -> None:

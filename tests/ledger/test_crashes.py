@@ -1,0 +1,164 @@
+"""Runs that did not close, and ledgers that were replaced by older copies."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from proxy.ledger.audit import audit
+from proxy.ledger.crashes import Crash, position_file, read_position
+from proxy.ledger.store import Counts
+from tests.ledger.conftest import Stores
+from tests.ledger.kept import PRICED, Told, book, finished, kept, ledger_at
+from tests.ledger.test_sqlite import batch, counted
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+def test_a_crash_is_told_once_with_all_that_is_in_no_row(path: Path, store: Stores) -> None:
+    dead, tally = store(path)
+    for _ in range(5):
+        tally.begin()
+    for _ in range(4):
+        tally.end()
+    dead.write(batch(1, 2), Counts(3, 2, 0, 0))
+    tally.close(settled=False)
+    crashes: list[Crash] = []
+
+    store(path, crashes)[0].open()
+    store(path, crashes)[0].open()
+
+    assert crashes == [Crash(1, lost=2, running=1, exact=True)]
+
+
+def test_a_run_whose_last_counts_are_lost_is_told_as_the_least_that_it_can_be(
+    path: Path, store: Stores
+) -> None:
+    dead, tally = store(path)
+    dead.write(batch(1, 2), Counts(6, 4, 0, 0))
+    tally.close(settled=True)
+    crashes: list[Crash] = []
+
+    store(path, crashes)[0].open()
+
+    assert crashes == [Crash(1, lost=2, running=2, exact=False)]
+    found = audit(path, sleep=lambda seconds: None)
+    assert "cannot be seen: at least 4 calls are in no row; 2 had ended" in found.text()
+    assert found.violations == ("4 calls are in no row",)
+
+
+def test_a_run_that_is_at_work_has_not_crashed(path: Path, store: Stores) -> None:
+    alive, tally = store(path)
+    tally.begin()
+    alive.write(batch(1), Counts(1, 1, 0, 0))
+    crashes: list[Crash] = []
+
+    other, _ = store(path, crashes)
+    other.write(batch(1), counted(1))
+
+    assert crashes == []
+    assert len(kept(path)) == 2
+
+
+def copied(path: Path) -> Path:
+    """Return a copy of a ledger, made as a backup is."""
+    backup = path.with_name("backup")
+    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(backup)) as copy:
+        file.backup(copy)
+    return backup
+
+
+def restore(backup: Path, path: Path) -> None:
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        name.unlink(missing_ok=True)
+    shutil.move(backup, path)
+
+
+def run_once(path: Path, calls: int) -> Told:
+    """Let a process write so many calls, and return what it has told."""
+    told = Told()
+    keeping = ledger_at(path, told)
+    book(keeping, *[finished(PRICED) for _ in range(calls)])
+    keeping.close()
+    return told
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (0, 3), (5, 2)])
+def test_a_start_on_an_older_copy_says_what_it_lacks(
+    before: int, after: int, path: Path, store: Stores
+) -> None:
+    """The last process had written ``before`` calls when the copy was made, and some later."""
+    run_once(path, 4)
+    last, counters = store(path)
+    if before:
+        last.write(batch(*range(1, before + 1)), counted(before))
+    backup = copied(path)
+    total = before + after
+    last.write(batch(*range(before + 1, total + 1)), counted(total))
+    counters.close(settled=False)
+    restore(backup, path)
+    unseen = audit(path, sleep=lambda seconds: None)
+
+    told = run_once(path, 1)
+
+    found = audit(path, sleep=lambda seconds: None)
+    assert unseen.missing == found.missing == after
+    assert len(unseen.violations) == len(found.violations) == 1
+    run = 2 if before else 3  # this process has the next number
+    assert told.events == [("ledger.older_copy", {"run": run, "lost": after, "file": str(path)})]
+    assert told.drops == {"crash": after}
+    assert run_once(path, 1).events == []
+    assert audit(path, after).violations == ()
+
+
+def test_a_run_that_went_after_the_copy_has_a_row_of_its_own(path: Path) -> None:
+    run_once(path, 1)
+    backup = copied(path)
+    run_once(path, 1)
+    last = run_once(path, 2)
+    restore(backup, path)
+
+    run_once(path, 1)
+
+    assert last.events == []
+    assert [(run["id"], run["ended"], run["written"]) for run in kept(path, "runs")] == [
+        (1, 1, 1),
+        (2, 1, 1),
+        (3, 2, 0),
+    ]
+
+
+def test_a_new_file_in_the_place_of_a_ledger_is_told_of(path: Path) -> None:
+    run_once(path, 3)
+    path.unlink()
+    empty = run_once(path, 1)
+
+    assert [event for event, _ in empty.events] == ["ledger.begun_anew"]
+    assert (empty.replacements, empty.drops) == (1, {})
+    assert audit(path).violations == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "0123456789abcdef 1", "0123456789abcdef -1\n", "\udcff", "é" * 9]
+)
+def test_what_is_no_position_proves_nothing(text: str, path: Path) -> None:
+    run_once(path, 1)
+    position_file(path).write_bytes(text.encode(errors="surrogateescape"))
+
+    assert read_position(path) is None
+    assert audit(path).violations == ()
+    assert run_once(path, 1).events == []
+
+
+def test_a_position_that_cannot_be_written_hurts_no_call(path: Path) -> None:
+    position_file(path).mkdir()
+
+    assert run_once(path, 1).failures == []
+    assert len(kept(path)) == 1
