@@ -46,7 +46,9 @@ from tests.upstream.wire.test_dialing import black_hole
 FIRST = piece(event(legacy_events(" Par")[0]))
 STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
 WHOLE_HEAD = head(200, "application/json", "content-length: 500")
-TIMEOUTS = "{connect: 500ms, first_byte: 500ms, idle: 500ms, total: 1500ms}"
+PATIENT = "{connect: 60s, first_byte: 60s, idle: 60s, total: 60s}"
+HASTY_CONNECT = "{connect: 500ms, first_byte: 60s, idle: 60s, total: 60s}"
+HASTY = "{connect: 60s, first_byte: 500ms, idle: 500ms, total: 1500ms}"
 NO_WORDS = re.compile(r"127\.|invalid:|localhost|errno|ssl|port |unreachable", re.IGNORECASE)
 """Host names and system texts."""
 ROWS = """
@@ -67,6 +69,12 @@ class Case:
     whole: str
     streamed: str
     text: str | None = None
+
+    @property
+    def timeouts(self) -> str:
+        if self.cause != "timeout":
+            return PATIENT
+        return HASTY_CONNECT if "connect" in self.whole else HASTY
 
 
 def reset(*pieces: bytes) -> Script:
@@ -313,13 +321,18 @@ async def failing(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLC
         yield cases, trust
 
 
-def policies(urls: dict[str, str], deployments: str = "", guards: str = "") -> str:
+def working(url: str) -> Case:
+    return Case(url, "", "", "")
+
+
+def policies(cases: dict[str, Case], deployments: str = "", guards: str = "") -> str:
     ups = "\n".join(
-        f"  {name}: {{dialect: openai, base_url: '{url}', breaker: off, timeouts: {TIMEOUTS}}}"
-        for name, url in urls.items()
+        f"  {name}: {{dialect: openai, base_url: '{case.url}', breaker: off, "
+        f"timeouts: {case.timeouts}}}"
+        for name, case in cases.items()
     )
     deps = deployments or "\n".join(
-        f"  {name}: {{targets: [{{upstream: {name}, model: m}}]}}" for name in urls
+        f"  {name}: {{targets: [{{upstream: {name}, model: m}}]}}" for name in cases
     )
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     names = ", ".join(re.findall(r"^  (\S+):", deps, re.MULTILINE))
@@ -403,7 +416,7 @@ async def test_each_failure_is_recorded_everywhere_and_clients_see_no_hosts(
 ) -> None:
     async with failing(tmp_path) as (cases, trust):
         names = {f"u{number}": name for number, name in enumerate(cases)}
-        policy = policies({short: cases[name].url for short, name in names.items()})
+        policy = policies({short: cases[name] for short, name in names.items()})
         ways = [
             (short, streamed)
             for short, name in names.items()
@@ -436,7 +449,7 @@ async def test_stale_connection_says_how_it_ended(tmp_path: Path, collector: Col
     async with scripted_upstream() as upstream:
         for end in (close(), reset()):
             upstream.then(answer(legacy()), end, answer(legacy()))
-        policy = policies({"u": upstream.url})
+        policy = policies({"u": working(upstream.url)})
         told, _ = await calls(tmp_path, collector, policy, [("u", False)] * 4)
 
     ends = [call.rows for call in told]
@@ -454,7 +467,7 @@ async def test_failed_attempt_of_a_served_call_keeps_its_cause(
     refused = f"http://127.0.0.1:{free_port()}"
     async with scripted_upstream() as upstream:
         policy = policies(
-            {"away": refused, "there": upstream.url},
+            {"away": working(refused), "there": working(upstream.url)},
             "  both: {targets: [{upstream: away, model: m}], "
             f"fallback: [{{upstream: there, model: m}}], {hedge}}}",
         )
@@ -474,7 +487,7 @@ async def test_full_pool_is_no_fault_of_the_upstream(tmp_path: Path, collector: 
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
         async with running_proxy(
             tmp_path / "p",
-            policies({"u": upstream.url}),
+            policies({"u": Case(upstream.url, "timeout", "", "")}),
             log_fd=descriptor,
             upstream_connections=1,
         ) as proxy:
@@ -498,7 +511,7 @@ async def test_guard_service_that_fails_says_why(
             service.answer_with(script)
             url = service.url
         policy = policies(
-            {"u": upstream.url},
+            {"u": working(upstream.url)},
             "  u: {targets: [{upstream: u, model: m}], policy: p}",
             f"policies: {{p: {{input: [{{guard: presidio, url: '{url}', entities: [PERSON]}}]}}}}",
         )
