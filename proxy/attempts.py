@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from proxy.causes import Cause
+from proxy.causes import ErrorCause
 from proxy.errors import (
     BadField,
     BadRequest,
@@ -89,7 +89,7 @@ class Attempt:
     ended: float | None = None
     status: int | None = None
     error: str | None = None
-    cause: Cause | None = None
+    cause: ErrorCause | None = None
     system_text: str | None = None
     findings: tuple[UpstreamFinding, ...] = ()
     left: Mapping[str, int] = field(default_factory=dict)

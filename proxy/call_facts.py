@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from proxy.attempts import Attempt, Outcome, Skip
 from proxy.billing import Billed, BudgetCharge, Saved
-from proxy.causes import Cause
+from proxy.causes import ErrorCause
 from proxy.errors import Lapse, UpstreamFinding
 from proxy.types.guard import Verdicts
 from proxy.types.limit import Limit
@@ -29,8 +29,8 @@ Side = Literal["client", "upstream", "proxy"]
 class Failure(NamedTuple):
     """Why a call ended before its end, and whose doing it was. ``limit`` is the one that refused
     it; ``lapse`` is why there was no known key, and ``lapsed_key`` whose it was; ``wanted`` is the
-    path that nobody serves; ``cause`` and ``system_text`` say why a connection to the upstream
-    failed."""
+    path that nobody serves; ``cause`` says why a connection to the upstream failed, and ``text`` is
+    the system's, or an upstream's message, beside its code and type."""
 
     code: str
     side: Side
@@ -39,8 +39,10 @@ class Failure(NamedTuple):
     lapse: Lapse | None
     lapsed_key: str | None
     wanted: str | None = None
-    cause: Cause | None = None
-    system_text: str | None = None
+    cause: ErrorCause | None = None
+    text: str | None = None
+    upstream_type: str | None = None
+    upstream_code: str | None = None
 
 
 @dataclass(slots=True, init=False)

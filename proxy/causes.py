@@ -7,7 +7,7 @@ import socket
 import ssl
 from typing import Literal
 
-Cause = Literal[
+ErrorCause = Literal[
     "dns",  # the host name has no address
     "refused",  # nothing listens on the port
     "unreachable",  # no route to the network or the host
@@ -21,7 +21,7 @@ Cause = Literal[
     "local",  # this machine lacks a resource, such as file descriptors or ports
 ]
 
-_BY_ERRNO: dict[int, Cause] = {
+_BY_ERRNO: dict[int, ErrorCause] = {
     errno.ECONNREFUSED: "refused",
     **dict.fromkeys((errno.ECONNABORTED, errno.ECONNRESET, errno.EPIPE), "reset"),
     **dict.fromkeys(
@@ -31,7 +31,7 @@ _BY_ERRNO: dict[int, Cause] = {
 }
 
 
-def cause_of(error: Exception | None) -> Cause:
+def cause_of(error: Exception | None) -> ErrorCause:
     """Classify an error of the operating system or the TLS library; None is an orderly end."""
     if error is None:
         return "closed"
@@ -49,6 +49,6 @@ def cause_of(error: Exception | None) -> Cause:
 class ConnectionFailed(ConnectionError):
     """A connection to the service of a guard failed."""
 
-    def __init__(self, cause: Cause) -> None:
+    def __init__(self, cause: ErrorCause) -> None:
         super().__init__(cause)
         self.cause = cause

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Self, get_args
 
-from proxy.causes import Cause
+from proxy.causes import ErrorCause
 from proxy.words import MAX_ID, MAX_NAME, MAX_TEXT, word
 
 Phase = Literal["connect", "first_byte", "idle", "total"]
@@ -30,9 +30,9 @@ class ProxyError(Exception):
     """An internal error of the proxy. The message contains the request id.
 
     ``summary`` is the message if none is given, ``code`` a stable metric label, ``param`` the field
-    at fault. ``should_retry`` corrects SDKs that decide by the status. ``usage`` is what the
-    upstream charges for the failed call, in OpenAI's form. ``cause`` and ``system_text`` say why a
-    connection to an upstream failed. They are for operators only.
+    at fault. ``should_retry`` corrects SDKs that decide by the status. ``upstream_message`` is None
+    if ``message`` is ours. ``usage`` is what the upstream charges for the failed call, in OpenAI's
+    form, ``headers`` are the upstream's. Operators alone get ``cause`` and ``system_text``.
     """
 
     summary = "The proxy failed"
@@ -41,19 +41,40 @@ class ProxyError(Exception):
     type: str = "server_error"
     final: bool = False  # no other target can serve the call
     should_retry: bool | None = None
-    headers: tuple[tuple[str, str], ...] = ()
+    upstream_status: int | None = None
     upstream_code: str | None = None
     upstream_type: str | None = None
-    cause: Cause | None = None
+    upstream_message: str | None = None
+    cause: ErrorCause | None = None
     system_text: str | None = None
+    retry_after_s: float | None = None
+    findings: tuple[UpstreamFinding, ...] = ()
+    usage: Mapping[str, Any] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, message: str = "", *, param: str | None = None) -> None:
-        self.message = message[:MAX_TEXT] or f"{self.summary}."
+        self.message = message[:MAX_TEXT] or self.own_message
         super().__init__(self.message)
         self.param = None if param is None else param[:MAX_ID]
-        self.retry_after_s: float | None = None
-        self.findings: tuple[UpstreamFinding, ...] = ()
-        self.usage: Mapping[str, Any] | None = None
+
+    @property
+    def own_message(self) -> str:
+        """Message without words of the upstream."""
+        status = self.upstream_status
+        return f"{self.summary}." if status is None else f"{self.summary} (status {status})."
+
+    def say(self, message: str) -> None:
+        """Replace the message."""
+        self.message = message[:MAX_TEXT]
+        self.args = (self.message,)
+
+    def worded(self, code: str | None, kind: str | None, message: str | None = None) -> Self:
+        """Return this error with the code, the type and the message of the upstream."""
+        self.upstream_code, self.upstream_type = code, kind
+        if message:
+            self.upstream_message = message[: 2 * MAX_TEXT]  # a key at the edge stays whole
+            self.say(message)
+        return self
 
     @property
     def client_code(self) -> str:
@@ -101,7 +122,7 @@ class Unauthorized(Refused):
 
     def add(self, hint: str) -> None:
         """Add where the client should send the key."""
-        self.message = f"{self.message} {hint}".rstrip()
+        self.say(f"{self.message} {hint}".rstrip())
 
 
 class RefusedByRule(Refused):
@@ -122,7 +143,6 @@ class GuardBlocked(Refused):
     ``guard`` is the name of the rule, ``kind`` the kind of finding, never a text.
     """
 
-    status = 400
     code = "guardrail_blocked"
     summary = "A guard of the policy blocked this text"
 
@@ -143,12 +163,11 @@ class UpstreamDenied(GuardBlocked):
     """A guard of the upstream blocked the call."""
 
     final = True
-
     summary = "A guard of the upstream blocked this call"
 
     def __init__(self, message: str = "", *, upstream_status: int | None) -> None:
-        super().__init__(message, guard="upstream", kind="upstream")
         self.upstream_status = upstream_status
+        super().__init__(message, guard="upstream", kind="upstream")
 
 
 class NotFound(Refused):
@@ -219,11 +238,7 @@ class ClientGone(Refused):
 
 
 class UpstreamError(ProxyError):
-    """The upstream failed.
-
-    ``reached`` is False if there was no connection. ``upstream_code`` and ``upstream_type`` come
-    from the upstream's error object and replace ours in the response body, as clients know them.
-    """
+    """The upstream failed. ``reached`` is False if there was no connection."""
 
     status = 502
     code = "upstream_error"
@@ -238,17 +253,11 @@ class UpstreamError(ProxyError):
         status: int | None = None,
         upstream_status: int | None = None,
     ) -> None:
-        suffix = "" if upstream_status is None else f" (status {upstream_status})"
-        super().__init__(message or f"{self.summary}{suffix}.", param=param)
-        self.status = self.status if status is None else status
         self.upstream_status = upstream_status
+        super().__init__(message, param=param)
+        self.status = self.status if status is None else status
 
-    def worded(self, code: str | None, kind: str | None) -> Self:
-        """Return this error with the code and type of the upstream."""
-        self.upstream_code, self.upstream_type = code, kind
-        return self
-
-    def caused(self, cause: Cause | None, system_text: str | None = None) -> Self:
+    def caused(self, cause: ErrorCause | None, system_text: str | None = None) -> Self:
         """Return this error with the reason why the connection failed."""
         self.cause = cause
         self.system_text = word(system_text, MAX_NAME) if system_text else None
@@ -337,7 +346,7 @@ class UpstreamTimeout(UpstreamError):
     """The upstream exceeded one of its ``timeouts``."""
 
     status = 504
-    cause: Cause | None = "timeout"
+    cause: ErrorCause | None = "timeout"
     codes = tuple(f"upstream_{phase}_timeout" for phase in get_args(Phase))
 
     def __init__(self, phase: Phase) -> None:
@@ -374,10 +383,10 @@ class Overloaded(ProxyError):
 
     status = 503
     code = "overloaded"
+    retry_after_s = 1.0
 
     def __init__(self, what: str = "requests") -> None:
         super().__init__(f"The {what} in progress use all memory reserved for them.")
-        self.retry_after_s = 1.0
 
 
 class Stopping(ProxyError):
@@ -386,7 +395,4 @@ class Stopping(ProxyError):
     status = 503
     code = "stopping"
     summary = "The proxy is shutting down"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.retry_after_s = 1.0
+    retry_after_s = 1.0

@@ -14,11 +14,12 @@ from proxy.errors import (
     UpstreamDenied,
     UpstreamError,
     UpstreamFinding,
+    UpstreamRefused,
 )
 from proxy.meter import Meter
 from proxy.record import Record
 from proxy.types.guard import GuardResult, Stage, Verdicts
-from proxy.words import MAX_WORDS, word
+from proxy.words import MAX_NAME, MAX_WORDS, word
 
 FINISHES = frozenset(
     {
@@ -150,20 +151,24 @@ def _upstreams_s(attempts: list[Attempt]) -> float:
 
 
 def _failure(error: ProxyError, outcome: Outcome) -> Failure:
-    upstreams = error if isinstance(error, UpstreamError | UpstreamDenied) else None
     refused = error if isinstance(error, LimitExceeded | LimitStoreUnavailable) else None
     unauthorized = error if isinstance(error, Unauthorized) else None
-    side: Side = "upstream" if upstreams else "proxy"
+    is_upstreams = isinstance(error, UpstreamError | UpstreamDenied)
+    side: Side = "upstream" if is_upstreams else "proxy"
+    is_about_request = isinstance(error, UpstreamRefused | UpstreamDenied)  # may quote the prompt
+    is_quotable = error.upstream_message is not None and not is_about_request
     return Failure(
         code=error.code,
         side="client" if outcome == "client_abort" else side,
-        upstream_status=upstreams.upstream_status if upstreams else None,
+        upstream_status=error.upstream_status,
         limit=refused.limit if refused else None,
         lapse=unauthorized.lapse if unauthorized else None,
         lapsed_key=unauthorized.key if unauthorized else None,
         wanted=error.wanted if isinstance(error, PathNotFound) else None,
         cause=error.cause,
-        system_text=error.system_text,
+        text=error.system_text or (word(error.message, MAX_NAME) if is_quotable else None),
+        upstream_type=None if is_about_request else error.upstream_type,
+        upstream_code=None if is_about_request else error.upstream_code,
     )
 
 

@@ -6,7 +6,7 @@ import errno
 import socket
 import ssl
 
-from proxy.causes import Cause, cause_of
+from proxy.causes import ErrorCause, cause_of
 from tests.for_each import for_each
 
 
@@ -33,5 +33,5 @@ from tests.for_each import for_each
     ],
     ids=repr,
 )
-def test_error_is_classified(error: Exception | None, cause: Cause) -> None:
+def test_error_is_classified(error: Exception | None, cause: ErrorCause) -> None:
     assert cause_of(error) == cause

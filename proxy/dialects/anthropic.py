@@ -35,11 +35,11 @@ from proxy.dialects.fields import (
 from proxy.dialects.messages import from_chat, reading, writing
 from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.messages.models import check_page
-from proxy.dialects.statuses import USUAL
+from proxy.dialects.statuses import CONTEXT, QUOTA, USUAL
 from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
 from proxy.field_problems import BAD_NAME, STORED_AT_PROVIDER
 from proxy.types import Endpoint, Json, RequestHead, Secret
-from proxy.words import MAX_NAME
+from proxy.words import MAX_NAME, MAX_TEXT
 
 PATHS: Mapping[Endpoint, str] = {
     "chat": "/messages",
@@ -110,6 +110,9 @@ ERRORS: Mapping[int, str] = {
     BUSY: "overloaded_error",
 }
 """What an error is called, by its status."""
+OUTAGES = ("api_error", "overloaded_error", "timeout_error")
+TOO_LONG = "prompt is too long"
+"""What agents look for in a message before they compact."""
 
 
 def credential(headers: Headers) -> Secret | None:
@@ -144,9 +147,14 @@ def check_thinking(body: Json) -> None:
 def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """Anthropic's error object. A field at fault begins the message, and our own code of the error
     is in a header of every refusal."""
-    status = _status(error)
+    status, message = _status(error), error.message
     kind = ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    inner: Json = {"type": kind, "message": error.message}
+    theirs = error.upstream_type or ""
+    if status >= 500 and theirs in OUTAGES:
+        kind = theirs
+    if error.upstream_code == CONTEXT and TOO_LONG not in message.lower():
+        message = f"{TOO_LONG}: {message}"[:MAX_TEXT]
+    inner: Json = {"type": kind, "message": message}
     if isinstance(error, BadField) and error.param == "thread":
         inner["details"] = UNTHREADED
     body = {"type": "error", "error": inner, "request_id": request_id}
@@ -155,6 +163,8 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
 
 
 def _status(error: ProxyError) -> int:
+    if error.upstream_code == QUOTA:
+        return 402
     busy = isinstance(error, CircuitOpen | Overloaded | UpstreamBusy)
     theirs = isinstance(error, UpstreamError) and error.upstream_status in (503, BUSY)
     return BUSY if busy or theirs else error.status

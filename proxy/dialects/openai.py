@@ -168,13 +168,12 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
 
 def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
     """What an SDK looks at before it tries again. Clients retry 5xx by themselves."""
-    if error.headers:
-        return error.headers
     should = () if error.should_retry is None else (("x-should-retry", _flag(error.should_retry)),)
     if error.retry_after_s is None:
-        return should
+        return (*error.headers, *should)
     milliseconds = max(1, round(error.retry_after_s * 1000))
     return (
+        *error.headers,
         ("retry-after", str(-(-milliseconds // 1000))),
         ("retry-after-ms", str(milliseconds)),
         *should,

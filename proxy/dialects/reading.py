@@ -11,15 +11,9 @@ from proxy.dialects.base import Server
 from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.hub import Turn
 from proxy.dialects.pieces import dump
-from proxy.dialects.statuses import ErrorBody, meaning_of_event, parse_error
+from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
 from proxy.errors import (
-    ProxyError,
-    UpstreamDenied,
-    UpstreamForbids,
     UpstreamInvalid,
-    UpstreamRefused,
-    UpstreamRejectedKey,
-    UpstreamUnavailable,
 )
 from proxy.meter import answer_quarters
 from proxy.offload import LARGE_BYTES
@@ -68,31 +62,11 @@ def _check(data: Json, server: Server) -> None:
         data = failure
     if data["error"] and not data.get("choices"):
         error = parse_error(data)
-        reported = _reported(error, server)
-        reported.findings = error.findings
+        meaning = meaning_of_error(server.statuses, server.denials, error, error.status)
+        reported = error_of(meaning, error, error.status)
         usage = data.get("usage")
         reported.usage = usage if isinstance(usage, dict) else None
         raise reported
-
-
-def _reported(error: ErrorBody, server: Server) -> ProxyError:
-    """Return the error that stands in place of an answer. Of its words only short ones pass."""
-    status = error.status
-    meaning = meaning_of_event(server.statuses, server.denials, error)
-    if meaning == "denied":
-        return UpstreamDenied(upstream_status=status)
-    if meaning == "credential":
-        return UpstreamRejectedKey(upstream_status=status)
-    if meaning == "forbidden":
-        return UpstreamForbids(upstream_status=status).worded(error.code, error.type)
-    if meaning == "request":
-        refused = UpstreamRefused(upstream_status=status or 400)
-        return refused.worded(error.code, error.type)
-    return UpstreamUnavailable(
-        "The upstream sent an error instead of a response.",
-        status=status if status in (429, 503) else 502,
-        upstream_status=status,
-    ).worded(error.code, error.type)
 
 
 def _chunk(data: Json, raw: bytes | None, leg: int, size: int, *, last: bool = False) -> Chunk:

@@ -12,10 +12,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+import orjson
+
 from proxy.dialects.findings import find_findings
-from proxy.errors import UpstreamFinding
+from proxy.errors import (
+    ProxyError,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFinding,
+    UpstreamForbids,
+    UpstreamRefused,
+    UpstreamRejectedKey,
+    UpstreamUnavailable,
+)
 from proxy.frozen import frozen
 from proxy.types import Json
+from proxy.words import MAX_TEXT
 
 Meaning = Literal[
     "answer",  # an answer follows
@@ -44,6 +56,8 @@ USUAL: Statuses = {
 }
 DENIALS = frozenset({"guardrail_blocked"})
 """The words for a denied call that any upstream may use: Headrace's own."""
+CONTEXT, QUOTA = "context_length_exceeded", "insufficient_quota"
+"""OpenAI's codes of conditions that clients act on: agents compact, and stop."""
 
 _STEP = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -56,7 +70,36 @@ _OF_ACCOUNT = re.compile(
 _ACCOUNT_CODES = frozenset(
     {"billing_hard_limit_reached", "billing_not_active", "organization_restricted"}
 )
-_OF_REQUESTS = frozenset({"invalid_request_error", "BadRequestError"})
+_UNPAID = re.compile(r"(?i:your credit balance is too low)")
+_TOO_LONG = re.compile(
+    r"(?i:.{0,512}?(?:(?:prompt|input) is too long|maximum (?:context|prompt) length"
+    r"|exceeds? (?:the |its )?(?:available |maximum )?context (?:length|limit|size|window)"
+    r"|exceeds the maximum number of tokens allowed))",
+    re.DOTALL,
+)
+"""How providers and model servers say that a prompt does not fit the model's context window."""
+STATUS_OF_WORD: Mapping[str, int] = {
+    "BadRequestError": 400,
+    "api_error": 500,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "cancelled": 500,
+    CONTEXT: 400,
+    QUOTA: 429,
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "overloaded_error": 529,
+    "permission_error": 403,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "request_too_large": 413,
+    "server_error": 500,
+    "server_is_overloaded": 503,
+    "slow_down": 503,
+    "timeout_error": 504,
+    "vector_store_timeout": 504,
+}
+"""The statuses of codes and types, for errors within a stream."""
 
 
 @frozen
@@ -81,15 +124,45 @@ def meaning_of(statuses: Statuses, status: int) -> Meaning:
     return "request" if status >= 400 else "invalid"
 
 
-def meaning_of_event(statuses: Statuses, denials: frozenset[str], error: ErrorBody) -> Meaning:
-    """Return what an error means that came in place of an answer, under a status that said well."""
+def meaning_of_error(
+    statuses: Statuses, denials: frozenset[str], error: ErrorBody, status: int | None
+) -> Meaning:
+    """Return what an error object means. Its status may be the response's, or unknown."""
     if is_denial(denials, error):
         return "denied"
-    if error.status == 429 and is_too_large(error):
+    if status is None:
+        return "outage"
+    if status == 429 and is_too_large(error):
         return "request"
-    if error.status is not None:
-        return meaning_of(statuses, error.status)
-    return "request" if error.type in _OF_REQUESTS else "outage"
+    meaning = meaning_of(statuses, status)
+    return "forbidden" if meaning == "request" and is_about_account(error) else meaning
+
+
+def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> ProxyError:
+    """Return the error that an upstream reported. Its message passes unless it is about the
+    proxy's credential or account."""
+    if status == 402:
+        error = replace(error, code=QUOTA, type=QUOTA)
+    is_quota = error.code == QUOTA
+    made: UpstreamDenied | UpstreamError
+    if meaning in ("credential", "forbidden"):
+        kind = UpstreamRejectedKey if meaning == "credential" else UpstreamForbids
+        made = kind(status=429 if is_quota else None, upstream_status=status)
+        if is_quota or meaning == "forbidden":
+            made.worded(error.code, error.type)
+    elif meaning == "denied":
+        made = UpstreamDenied(upstream_status=status).worded(None, None, error.message)
+    elif meaning == "request":
+        made = UpstreamRefused(upstream_status=status or 400, param=error.param)
+        made.worded(error.code, error.type, error.message)
+        made.status = 400 if error.code == CONTEXT else made.status
+    else:
+        shown = {429: 429, 503: 503, 529: 503}.get(status or 0, 502)
+        made = UpstreamUnavailable(status=shown, upstream_status=status)
+        made.worded(error.code, error.type, error.message)
+        made.should_retry = False if is_quota else None
+    made.findings = error.findings
+    return made
 
 
 def is_denial(denials: frozenset[str], error: ErrorBody) -> bool:
@@ -115,12 +188,17 @@ def is_too_large(error: ErrorBody) -> bool:
 
 
 def parse_error(data: Any) -> ErrorBody:
-    """Read the error object of any dialect, and what guards found beside it."""
+    """Read the error object of any dialect, and what guards found beside it. Conditions that
+    clients act on get OpenAI's code."""
     if isinstance(data, list) and len(data) == 1:  # as Gemini does where it speaks as OpenAI
         data = data[0]
     if not isinstance(data, dict):
         return ErrorBody()
     error = _parse(data.get("error") or data.get("detail") or data)
+    if error.code == CONTEXT or _TOO_LONG.match(error.message or ""):
+        error = replace(error, code=CONTEXT, type="invalid_request_error")
+    elif {QUOTA, "billing_error"} & {error.code, error.type} or _UNPAID.match(error.message or ""):
+        error = replace(error, code=QUOTA, type=QUOTA)
     return replace(error, findings=find_findings(data))
 
 
@@ -150,13 +228,29 @@ def _field(place: Any) -> str | None:
 
 def _parse_object(error: Json) -> ErrorBody:
     message, param, code = error.get("message"), error.get("param"), error.get("code")
+    word, kind = _word(code), _word(error.get("type"))
+    status = _status(code) or STATUS_OF_WORD.get(word or "") or STATUS_OF_WORD.get(kind or "")
+    inner = ErrorBody(message=message) if isinstance(message, str) else _parse_message(message)
     return ErrorBody(
-        message=message if isinstance(message, str) else None,
-        param=param if isinstance(param, str) else None,
-        code=_word(code),
-        type=_word(error.get("type")),
-        status=_status(code),
+        message=inner.message,
+        param=param if isinstance(param, str) else inner.param,
+        code=word,
+        type=kind,
+        status=status,
     )
+
+
+def _parse_message(message: Any) -> ErrorBody:
+    """Read a message that is an object or a list: problems of fields, an error, or any JSON."""
+    found = message.get("detail") or message if isinstance(message, dict) else message
+    if isinstance(found, list) and any(isinstance(each, dict) and "msg" in each for each in found):
+        return _parse_detail(found)
+    if isinstance(found, dict):
+        found = found.get("message") or found.get("error") or found
+    if not found or not isinstance(found, str | list | dict):
+        return ErrorBody()
+    text = found if isinstance(found, str) else orjson.dumps(found).decode()
+    return ErrorBody(message=text[: 2 * MAX_TEXT])
 
 
 def _word(value: Any) -> str | None:

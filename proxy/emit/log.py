@@ -47,7 +47,10 @@ LEVEL_OF: Mapping[str, str] = {
     **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
 }
 NO_FAILURE: Mapping[str, None] = dict.fromkeys(
-    ("error", "upstream_status", "upstream_error_cause", "upstream_error_text")
+    (
+        *("error", "upstream_status", "upstream_error_cause", "upstream_error_text"),
+        *("upstream_error_type", "upstream_error_code"),
+    )
 )
 BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
@@ -181,7 +184,9 @@ def _ended(failure: Failure) -> dict[str, Any]:
         "error": failure.code,
         "upstream_status": failure.upstream_status,
         "upstream_error_cause": failure.cause,
-        "upstream_error_text": failure.system_text,
+        "upstream_error_text": failure.text,
+        "upstream_error_type": failure.upstream_type,
+        "upstream_error_code": failure.upstream_code,
     }
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from proxy.errors import ProxyError, UpstreamDenied, UpstreamError, UpstreamRefused
+from proxy.errors import ProxyError, UpstreamError
 from proxy.guardrails.text.walk import Path, Text
 from proxy.types.guard import GuardRule
-from proxy.words import MAX_TEXT
 
 MESSAGE: Path = ("error", "message")
 PARAM: Path = ("error", "param")
@@ -22,10 +21,10 @@ TYPE: Path = ("error", "type")
 def error_texts(error: ProxyError) -> list[Text]:
     """Return the words of an upstream in an error; none where the words are ours."""
     words: dict[Path, str | None] = {}
-    if isinstance(error, UpstreamRefused | UpstreamDenied):
-        words |= {MESSAGE: error.message, PARAM: error.param}
+    if error.upstream_message is not None:
+        words[MESSAGE] = error.message
     if isinstance(error, UpstreamError):
-        words |= {CODE: error.upstream_code, TYPE: error.upstream_type}
+        words |= {PARAM: error.param, CODE: error.upstream_code, TYPE: error.upstream_type}
     return [
         Text(path=path, text=text, kind="content", role="assistant")
         for path, text in words.items()
@@ -41,7 +40,7 @@ def acting(rules: Sequence[GuardRule]) -> list[GuardRule]:
 
 def rewrite(error: ProxyError, changes: Mapping[Path, str]) -> None:
     """Put other words for an upstream's; of its short words nothing is left that is changed."""
-    _say(error, changes.get(MESSAGE, error.message))
+    error.say(changes.get(MESSAGE, error.message))
     if PARAM in changes:
         error.param = None
     if isinstance(error, UpstreamError):
@@ -52,10 +51,5 @@ def rewrite(error: ProxyError, changes: Mapping[Path, str]) -> None:
 def withhold(error: ProxyError) -> None:
     """Leave nothing of an upstream's words."""
     rewrite(error, dict.fromkeys((PARAM, CODE, TYPE), ""))
-    if isinstance(error, UpstreamRefused | UpstreamDenied):
-        _say(error, f"The upstream rejected the request (status {error.upstream_status}).")
-
-
-def _say(error: ProxyError, message: str) -> None:
-    error.message = message[:MAX_TEXT]
-    error.args = (error.message,)
+    if error.upstream_message is not None:
+        error.say(error.own_message)

@@ -31,7 +31,7 @@ from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Answer, Review, Settlements
 from proxy.record import Record
 from proxy.turn import LoopTurns
-from proxy.types import Call, Head, Plan, Target, Upstream
+from proxy.types import Call, Head, Plan, Target
 from proxy.upstream.answer_reader import reader_of, shown_of
 from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.counted import ESTIMATED, CountedHere, is_counted_here
@@ -159,7 +159,7 @@ class Upstreams:
         self, context: AttemptContext, target: Target, why: Why, *, fresh: bool
     ) -> Forwarded:
         """Ask one target; return its answer once its first chunk is there."""
-        call, upstream = context.call, target.upstream
+        call = context.call
         if call.size <= LARGE_BYTES:
             request = _written(context, target)
         else:
@@ -176,7 +176,7 @@ class Upstreams:
             attempt.left = remaining(reply.headers)
             answer = self._answer(context, asked, reply)
             if answer is None:
-                await _refuse(reply, upstream)
+                await _refuse(asked, reply)
             attempt.began = asked.record.now()
             if not answer.begin_at_once():
                 await answer.begin()
@@ -304,9 +304,11 @@ class Upstreams:
         )
 
 
-async def _refuse(reply: Reply, upstream: Upstream) -> NoReturn:
+async def _refuse(asked: OpenAttempt, reply: Reply) -> NoReturn:
     """Raise the error for a reply that is no answer."""
-    raise await refusal(reply, upstream)
+    refused = await refusal(reply, asked.target.upstream)
+    refused.headers = shown_of(asked, reply)
+    raise refused
 
 
 def _is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:

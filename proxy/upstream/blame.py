@@ -44,8 +44,8 @@ def blame(error: UpstreamRefused, call: Call, target: Target) -> UpstreamRefused
         return error
     status = error.upstream_status or error.status
     found = UpstreamNotFound(error.message, upstream_status=status, param=error.param)
-    found.findings, found.usage = error.findings, error.usage
-    return found.worded(error.upstream_code, error.upstream_type)
+    vars(found).update(vars(error), should_retry=False)
+    return found
 
 
 def _is_policys_fault(error: UpstreamRefused, call: Call, target: Target) -> bool:

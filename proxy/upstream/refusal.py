@@ -13,25 +13,19 @@ import orjson
 from proxy.dialects import DIALECTS
 from proxy.dialects.statuses import (
     ErrorBody,
-    Meaning,
-    is_about_account,
-    is_denial,
-    is_too_large,
+    error_of,
     meaning_of,
+    meaning_of_error,
     parse_error,
 )
 from proxy.errors import (
     ProxyError,
-    UpstreamDenied,
     UpstreamError,
-    UpstreamForbids,
     UpstreamInvalid,
     UpstreamRefused,
-    UpstreamRejectedKey,
     UpstreamUnavailable,
 )
 from proxy.types import Upstream
-from proxy.upstream.own_secrets import concealed
 from proxy.upstream.reply import Reply
 
 ERROR_BYTES = 64 * 1024
@@ -50,38 +44,20 @@ async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
     status, server = reply.status, DIALECTS[upstream.dialect].server
     meaning = meaning_of(server.statuses, status)
     if meaning == "credential":
-        return UpstreamRejectedKey(upstream_status=status)
+        return error_of(meaning, ErrorBody(), status)
     if meaning == "invalid":
         return UpstreamInvalid(f"The upstream sent an unexpected status ({status}).")
     error = _parse(await _body(reply))
-    if is_denial(server.denials, error):
-        meaning = "denied"
-    elif status == 429 and is_too_large(error):
-        meaning = "request"
-    elif meaning == "request" and is_about_account(error):
-        meaning = "forbidden"
-    refused = _error(meaning, reply, upstream, error)
-    refused.findings = error.findings
-    return refused
-
-
-def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody) -> ProxyError:
-    status = reply.status
-    if meaning == "denied":
-        return UpstreamDenied(_message(error, upstream), upstream_status=status)
-    if meaning == "request":
-        text = _message(error, upstream)
-        param = None if error.param is None else concealed(error.param, upstream)
-        refused = UpstreamRefused(text, upstream_status=status, param=param)
+    meaning = meaning_of_error(server.statuses, server.denials, error, status)
+    refused = error_of(meaning, error, status)
+    if isinstance(refused, UpstreamRefused):
         refused.in_words = error != ErrorBody() and not _is_bare(error)
-        return refused.worded(error.code, error.type)
-    if meaning == "forbidden":
-        return UpstreamForbids(upstream_status=status).worded(error.code, error.type)
-    unavailable = UpstreamUnavailable(
-        status=status if status in (429, 503) else 502, upstream_status=status
-    )
-    unavailable.retry_after_s = retry_after(reply.headers)
-    return unavailable.worded(error.code, error.type)
+    if isinstance(refused, UpstreamUnavailable):
+        refused.retry_after_s = retry_after(reply.headers)
+    should_retry = reply.headers.get("x-should-retry")
+    if should_retry in ("true", "false"):
+        refused.should_retry = should_retry == "true"
+    return refused
 
 
 def _is_bare(error: ErrorBody) -> bool:
@@ -124,7 +100,3 @@ def _parse(body: bytes) -> ErrorBody:
         return parse_error(orjson.loads(body))
     except orjson.JSONDecodeError:
         return ErrorBody()
-
-
-def _message(error: ErrorBody, upstream: Upstream) -> str:
-    return concealed(error.message or "", upstream)

@@ -12,6 +12,7 @@ from proxy.errors import (
     UpstreamError,
     UpstreamInvalid,
     UpstreamTimeout,
+    UpstreamUnavailable,
 )
 from proxy.types import Retry
 
@@ -42,6 +43,8 @@ def next_delay(
     """
     if retry is None or tries > retry.times or cause(failure) not in retry.on:
         return None
+    if isinstance(failure, UpstreamUnavailable) and failure.should_retry is False:
+        return None  # the upstream says so, or the account has no credit
     asked = failure.retry_after_s or 0.0
     if asked > retry.max_wait:
         return None

@@ -297,9 +297,11 @@ async def test_a_failure_within_a_stream_is_an_event(
 
     _, raw, _ = await ask(client, stream=True)
 
-    name, data = events_of(raw)[-1]
+    (name, data), (ended, last) = events_of(raw)[-2:]
     assert name == data["type"] == "error"
-    assert data["error"]["message"]
+    assert data["error"]["message"] == "Sorry."
+    assert ended == last["type"] == "response.failed"
+    assert last["response"]["error"] == {"code": "server_error", "message": "Sorry."}
 
 
 @pytest.mark.parametrize(

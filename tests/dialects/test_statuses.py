@@ -14,7 +14,7 @@ from proxy.dialects.statuses import (
     ErrorBody,
     is_about_account,
     meaning_of,
-    meaning_of_event,
+    meaning_of_error,
     parse_error,
 )
 from tests.for_each import for_each
@@ -62,7 +62,7 @@ def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
         (ErrorBody(status=429, message="TPM: Limit 30000, Requested 2000."), "outage"),
         (ErrorBody(status=500, message=TOO_LARGE), "outage"),
         (ErrorBody(status=401), "credential"),
-        (ErrorBody(type="invalid_request_error"), "request"),
+        (ErrorBody(type="invalid_request_error", status=400), "request"),
         (ErrorBody(type="server_error"), "outage"),
         (ErrorBody(), "outage"),
     ],
@@ -70,7 +70,7 @@ def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
 def test_an_error_in_place_of_an_answer_is_judged_by_its_words(
     error: ErrorBody, meaning: str
 ) -> None:
-    assert meaning_of_event(USUAL, DENIALS, error) == meaning
+    assert meaning_of_error(USUAL, DENIALS, error, error.status) == meaning
 
 
 @for_each(

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from proxy.emit.log import canonical
-from proxy.errors import UpstreamDenied, UpstreamRefused, UpstreamTimeout
+from proxy.errors import UpstreamDenied, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from proxy.guardrails.errors import error_texts, rewrite, withhold
 from tests.doubles import Script, ScriptedUpstream, answer, chat_events, legacy, stream
 from tests.guardrails.test_run import ask, guarded
@@ -19,7 +19,7 @@ EMAIL = "jane@example.com"
 BLOCK = "output: [{guard: keywords, words: [hippo]}]"
 MASK = "output: [{guard: pii, entities: [email], action: mask, fields: [content]}]"
 BLOCK_CONTENT = "output: [{guard: keywords, words: [hippo], fields: [content]}]"
-WITHHELD = "The upstream rejected the request (status 400)."
+WITHHELD = "The upstream rejected the request as invalid (status 400)."
 PRESIDIO = "{guard: presidio, url: 'http://127.0.0.1:9', entities: [PERSON]}"
 FLAG = "output: [{guard: keywords, words: [hippo], action: flag}]"
 
@@ -163,12 +163,14 @@ def test_our_own_words_stay() -> None:
 
 
 def test_nothing_of_withheld_words_is_left() -> None:
-    refused = UpstreamRefused("a hippo", upstream_status=422, param="hippo").worded("a", "b")
-    denied = UpstreamDenied("a hippo", upstream_status=446)
+    refused = UpstreamRefused(upstream_status=422, param="hippo").worded("a", "b", "a hippo")
+    denied = UpstreamDenied(upstream_status=446).worded(None, None, "a hippo")
+    busy = UpstreamUnavailable(upstream_status=429).worded(None, "b", "a hippo")
 
-    for error in (refused, denied):
+    for error in (refused, denied, busy):
+        assert error_texts(error)[0].text == "a hippo"
         withhold(error)
-        assert error_texts(error)[0].text.startswith("The upstream rejected the request (status 4")
+        assert error.message == error.own_message
         assert "hippo" not in f"{error!r} {error} {error.param}"
     rewrite(denied, {("error", "message"): "so"})
     assert denied.message == "so"

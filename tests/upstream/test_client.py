@@ -119,11 +119,11 @@ WHOLE_FAULTS = {
     "bad key": (answer({"error": {"message": "key sk-x"}}, 401), 502, "upstream_rejected_key"),
     "400": (answer({"error": {"message": "no", "param": "n"}}, 400), 400, "upstream_refused"),
     "404": (answer({"detail": "no such model"}, 404), 404, "upstream_not_found"),
-    "402": (answer({"error": {"message": "no credit"}}, 402), 502, "upstream_forbids"),
+    "402": (answer({"error": {"message": "no credit"}}, 402), 429, "insufficient_quota"),
     "429": (answer({}, 429, "retry-after: 7"), 429, "upstream_unavailable"),
     "500": (answer({}, 500), 502, "upstream_unavailable"),
     "503": (answer({}, 503, "retry-after: later"), 503, "upstream_unavailable"),
-    "529": (answer({}, 529), 502, "upstream_unavailable"),
+    "529": (answer({}, 529), 503, "upstream_unavailable"),
 }
 
 
@@ -148,7 +148,8 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
 
     assert (response.status, said["error"]["code"]) == (status, code)
     assert "sk-" not in json.dumps(said)
-    assert response.headers.get("retry-after") == ("7" if status == 429 else None)
+    waits = (status, code) == (429, "upstream_unavailable")
+    assert response.headers.get("retry-after") == ("7" if waits else None)
     failed, _ = await proxy.sink.wait(2)
     if failed.attempts[0].status != 200 and status != 504:
         assert (failed.billing.tokens.total, failed.billing.cost) == (0, 0)

@@ -7,6 +7,7 @@ import pytest
 
 from proxy.errors import UpstreamRefused
 from proxy.types import Secret, Upstream
+from proxy.upstream.own_secrets import conceal
 from proxy.upstream.refusal import MAX_RETRY_AFTER_S, refusal, retry_after
 from proxy.words import MAX_ID, MAX_TEXT
 from tests.for_each import for_each
@@ -59,6 +60,8 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
     said = orjson.dumps({"error": {"message": long, "param": f"{key} {'p' * 5000}"}})
 
     error = await refusal(Said(400, said), upstream)  # type: ignore[arg-type]  # what it reads of a reply
+
+    conceal(error, upstream)
 
     assert isinstance(error, UpstreamRefused)
     assert "sk-" not in error.message

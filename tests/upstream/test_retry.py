@@ -76,3 +76,10 @@ def test_nothing_is_waited_for_without_policy_tries_cause_or_patience(
 
 def test_what_a_target_asks_for_is_the_least_that_is_waited() -> None:
     assert next_delay(RETRY, unavailable(429, asked=2.5), 1, lambda: 0.5) == 2.5
+
+
+def test_upstream_that_asks_for_no_retry_gets_none() -> None:
+    failure = unavailable(429)
+    failure.should_retry = False
+
+    assert next_delay(RETRY, failure, 1, lambda: 0.5) is None

@@ -52,10 +52,14 @@ def event(kind: str, document: bytes) -> bytes:
 
 
 def error_event(document: bytes) -> bytes:
-    """Return an error as the event that it is in a stream; SDKs raise what it has as ``error``."""
+    """Return the events of an error in a stream: SDKs raise the first, Codex reads the second."""
     error = orjson.loads(document).get("error", {})
     members = {name: error.get(name) for name in ("code", "message", "param")}
-    return event("error", orjson.dumps({"type": "error", **members, "error": error}))
+    words = {name: members[name] for name in ("code", "message")}
+    failed = {"object": "response", "status": "failed", "error": words}
+    ended = orjson.dumps({"type": "response.failed", "response": failed})
+    raised = orjson.dumps({"type": "error", **members, "error": error})
+    return event("error", raised) + event("response.failed", ended)
 
 
 def _is_own(block: Json) -> bool:

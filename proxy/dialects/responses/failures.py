@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from proxy.dialects.responses.reading import chat_usage, member
+from proxy.dialects.statuses import STATUS_OF_WORD
 from proxy.types import Json
 
 CANCELLED = "cancelled"
 FAILED = ("failed", CANCELLED)
 """What a response is that has no answer, and will have none."""
 EVENTS = tuple(f"response.{status}" for status in FAILED)
-OF_SERVERS = frozenset({"rate_limit_exceeded", "server_error", "vector_store_timeout", CANCELLED})
-"""The codes of failures that are no fault of the request."""
-TOO_MANY = "rate_limit_exceeded"
 
 
 def failure_of(data: Json) -> Json | None:
@@ -31,9 +29,7 @@ def failure_of(data: Json) -> Json | None:
     if code is None and response.get("status") == CANCELLED:
         code = CANCELLED
     if named in (None, "error"):
-        theirs = code is None or str(code) in OF_SERVERS
+        theirs = code is None or STATUS_OF_WORD.get(str(code), 400) >= 429
         named = "server_error" if theirs else "invalid_request_error"
-    if code == TOO_MANY:
-        code = 429
     words = {name: error.get(name) for name in ("message", "param")}
     return {"error": {**words, "code": code, "type": named}, "usage": chat_usage(response)}

@@ -9,7 +9,7 @@ from typing import get_args
 from proxy import dialects
 from proxy.attempts import Loss, Money, Outcome
 from proxy.call_facts import UNKNOWN, CacheResult
-from proxy.causes import Cause
+from proxy.causes import ErrorCause
 from proxy.emit.declared.metric import OTHER, Axis, Values, closed
 from proxy.error_table import CODES
 from proxy.errors import (
@@ -136,7 +136,7 @@ def _credentials(roster: Roster) -> tuple[Values, ...]:
 def _results(roster: Roster) -> Iterator[Values]:
     """Yield how an attempt may end, with the reason if its connection failed."""
     yield from ((result, NONE) for result in (*STATUSES, *ERRORS))
-    yield from product(CONNECTION_ERRORS, get_args(Cause))
+    yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
     yield from product(UpstreamTimeout.codes, ("timeout", "pool"))
 
 

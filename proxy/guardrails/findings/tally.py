@@ -11,7 +11,7 @@ from math import inf
 from typing import get_args
 
 from proxy import errors
-from proxy.causes import Cause, ConnectionFailed
+from proxy.causes import ConnectionFailed, ErrorCause
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.weight import MOST_TEXTS
@@ -48,7 +48,7 @@ AWAY = (
 PASSING = frozenset(
     {
         *("deadline", "not_ready", "busy", "NoAnswer"),
-        *get_args(Cause),
+        *get_args(ErrorCause),
         *(each.__name__ for each in AWAY),
     }
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from proxy.causes import Cause, cause_of
+from proxy.causes import ErrorCause, cause_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.names import Names
@@ -52,7 +52,7 @@ class Progress:
 
     def failed(self, error: Exception) -> UpstreamUnavailable:
         """Return the error of a step that failed."""
-        cause: Cause = cause_of(error)
+        cause: ErrorCause = cause_of(error)
         if self.step == "TLS handshake" and cause != "tls_certificate":
             cause = "tls"
         invalid = cause == "tls_certificate"

@@ -35,7 +35,11 @@ from tests.for_each import for_each
             "invalid_request_error",
         ),
         ({"type": "response.failed", "response": {"error": None}}, None, "server_error"),
-        (response(status="failed", error={"code": "rate_limit_exceeded"}), 429, "server_error"),
+        (
+            response(status="failed", error={"code": "rate_limit_exceeded"}),
+            "rate_limit_exceeded",
+            "server_error",
+        ),
         (response(status="cancelled"), "cancelled", "server_error"),
         (
             {"type": "response.cancelled", "response": response(status="cancelled")},

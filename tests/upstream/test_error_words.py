@@ -1,0 +1,414 @@
+"""The words of an upstream's error in the client's API: every client and upstream API, whole and
+streamed, before and after the first text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+
+from proxy.words import MAX_NAME, MAX_TEXT
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    chat_events,
+    event,
+    head,
+    item_events,
+    message_events,
+    piece,
+    response_events,
+    text_events,
+    text_item,
+)
+
+WAYS = ("whole", "streamed", "first event", "later event")
+OURS = "sk-upstream-secret"
+CONTEXT, QUOTA = "context_length_exceeded", "insufficient_quota"
+INVALID = "invalid_request_error"
+
+
+class Case(NamedTuple):
+    """An error of an upstream's API, and what clients read: of chats and Responses a status, a type
+    and a code, of Messages a status and a type.
+
+    ``shown`` is the message, None for a text of ours; ``in_messages`` begins that of Messages.
+    """
+
+    api: str
+    status: int
+    error: dict[str, Any]
+    chat: tuple[int, str, str]
+    messages: tuple[int, str]
+    shown: str | None = ""
+    in_messages: str = ""
+
+
+def error(message: Any, kind: str | None = None, code: Any = None) -> dict[str, Any]:
+    return {"message": message, "type": kind, "code": code, "param": None}
+
+
+CREDIT = "Your credit balance is too low to access the Anthropic API."
+TOO_LONG = "prompt is too long: 9 tokens > 8 maximum"
+EXTRA = {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs", "input": "Hi"}]}
+BUSY, BOOM = "The engine is overloaded.", "The server had an error."
+CASES = {
+    "overloaded": Case(
+        "chat",
+        503,
+        error(BUSY, "server_error", "server_is_overloaded"),
+        (503, "server_error", "server_is_overloaded"),
+        (529, "overloaded_error"),
+    ),
+    "overloaded, Messages": Case(
+        "messages",
+        529,
+        error("Overloaded", "overloaded_error"),
+        (503, "overloaded_error", "upstream_unavailable"),
+        (529, "overloaded_error"),
+    ),
+    "rate limit": Case(
+        "chat",
+        429,
+        error("Rate limit reached.", "tokens", "rate_limit_exceeded"),
+        (429, "tokens", "rate_limit_exceeded"),
+        (429, "rate_limit_error"),
+    ),
+    "rate limit, Messages": Case(
+        "messages",
+        429,
+        error("This request would exceed your rate limit.", "rate_limit_error"),
+        (429, "rate_limit_error", "upstream_unavailable"),
+        (429, "rate_limit_error"),
+    ),
+    "quota": Case(
+        "chat",
+        429,
+        error("You exceeded your current quota.", QUOTA, QUOTA),
+        (429, QUOTA, QUOTA),
+        (402, "billing_error"),
+    ),
+    "credit, Messages": Case(
+        "messages",
+        400,
+        error(CREDIT, INVALID),
+        (429, QUOTA, QUOTA),
+        (402, "billing_error"),
+        shown=None,
+    ),
+    "billing, Messages": Case(
+        "messages",
+        402,
+        error("Pay first.", "billing_error"),
+        (429, QUOTA, QUOTA),
+        (402, "billing_error"),
+        shown=None,
+    ),
+    "context": Case(
+        "chat",
+        400,
+        error("Your input exceeds the context window of this model.", INVALID, CONTEXT),
+        (400, INVALID, CONTEXT),
+        (400, INVALID),
+        in_messages="prompt is too long: ",
+    ),
+    "context, Messages": Case(
+        "messages",
+        400,
+        error(TOO_LONG, INVALID),
+        (400, INVALID, CONTEXT),
+        (400, INVALID),
+    ),
+    "context, vLLM": Case(
+        "chat",
+        400,
+        error("This model's maximum context length is 8 tokens.", "BadRequestError", 400),
+        (400, INVALID, CONTEXT),
+        (400, INVALID),
+        in_messages="prompt is too long: ",
+    ),
+    "context, llama.cpp": Case(
+        "chat",
+        400,
+        error("the request exceeds the available context size", "exceed_context_size_error", 400),
+        (400, INVALID, CONTEXT),
+        (400, INVALID),
+        in_messages="prompt is too long: ",
+    ),
+    "failure": Case(
+        "chat",
+        500,
+        error(BOOM, "server_error", "server_error"),
+        (502, "server_error", "server_error"),
+        (502, "api_error"),
+    ),
+    "failure, Messages": Case(
+        "messages",
+        500,
+        error("Internal server error", "api_error"),
+        (502, "api_error", "upstream_unavailable"),
+        (502, "api_error"),
+    ),
+    "timeout, Messages": Case(
+        "messages",
+        504,
+        error("The request timed out.", "timeout_error"),
+        (502, "timeout_error", "upstream_unavailable"),
+        (502, "timeout_error"),
+    ),
+    "invalid": Case(
+        "chat",
+        400,
+        error("No such role.", INVALID, "invalid_value"),
+        (400, INVALID, "invalid_value"),
+        (400, INVALID),
+    ),
+    "a message that is an object": Case(
+        "chat",
+        422,
+        error(EXTRA, INVALID, 422),
+        (422, INVALID, "upstream_refused"),
+        (422, INVALID),
+        shown="stream_options: Extra inputs",
+    ),
+    "a message that is any JSON": Case(
+        "chat",
+        503,
+        error({"reason": "busy"}, "server_error", 503),
+        (503, "server_error", "upstream_unavailable"),
+        (529, "overloaded_error"),
+        shown='{"reason":"busy"}',
+    ),
+}
+
+
+def policies(url: str, more: str = "") -> str:
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    named = {"chat": "openai", "messages": "anthropic", "responses": "openai"}
+    ups = "\n".join(
+        f"  up-{api}: {{dialect: {dialect}, base_url: '{url}', breaker: off, "
+        "api_key: '${UPSTREAM_KEY}'}"
+        for api, dialect in named.items()
+    )
+    deps = "\n".join(
+        f"  {api}: {{targets: [{{upstream: up-{api}, model: m"
+        + (f", endpoint: {api}" if api != "messages" else "")
+        + f"}}]{more}}}"
+        for api in named
+    )
+    return f"""
+upstreams:
+{ups}
+keys: {{support: {{sha256: {digest}, deployments: [chat, messages, responses]}}}}
+deployments:
+{deps}
+policies: {{p: {{output: [{{guard: keywords, words: [hippo]}}]}}}}
+"""
+
+
+def events_of(api: str, case: dict[str, Any]) -> tuple[list[Any], Any]:
+    """Return the events before the first text has ended, and that of the error."""
+    if api == "chat":
+        return chat_events("Par")[:2], {"error": case}
+    if api == "messages":
+        words = {"type": case["type"], "message": case["message"]}
+        return message_events(text_events(0, "Par"))[:4], {"type": "error", "error": words}
+    begun = response_events(item_events(0, text_item("Par"), "Par"))[:5]
+    failed = {"status": "failed", "error": {"code": case["code"], "message": case["message"]}}
+    return begun, {"type": "response.failed", "response": failed}
+
+
+def script_of(way: str, api: str, case: Case) -> Script:
+    if way in ("whole", "streamed"):
+        body: dict[str, Any] = {"error": case.error}
+        if api == "messages":
+            words = {"type": case.error["type"], "message": case.error["message"]}
+            body = {"type": "error", "error": words}
+        return answer(body, case.status)
+    begun, failed = events_of(api, case.error)
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        sent = [failed] if way == "first event" else [*begun, failed]
+        data = b"".join(piece(event(each)) for each in sent)
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked") + data)
+        wire.keep = False
+
+    return script
+
+
+class Answered(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    error: dict[str, Any]
+
+
+async def send(
+    session: aiohttp.ClientSession, client: str, deployment: str, way: str = "whole"
+) -> Answered:
+    """Send a call by a client's API; return the error that it reads, in the body or an event."""
+    user = [{"role": "user", "content": "Hi"}]
+    paths: dict[str, tuple[str, dict[str, Any]]] = {
+        "chat": ("/v1/chat/completions", {"messages": user}),
+        "messages": ("/v1/messages", {"messages": user, "max_tokens": 9}),
+        "responses": ("/v1/responses", {"input": "Hi"}),
+    }
+    path, body = paths[client]
+    headers = {"x-headrace-deployment": deployment, "authorization": f"Bearer {KEY}"}
+    if client == "messages":
+        headers |= {"anthropic-version": "2023-06-01"}
+    asked = {"model": "m", **body, "stream": way != "whole"}
+    async with session.post(path, json=asked, headers=headers) as response:
+        text = (await response.read()).decode()
+    found = {name.lower(): value for name, value in response.headers.items()}
+    if "event-stream" not in response.headers["content-type"]:
+        return Answered(response.status, found, json.loads(text)["error"])
+    lines = [json.loads(each[6:]) for each in text.splitlines() if each.startswith("data: {")]
+    [read] = [line["error"] for line in lines if line.get("error")]
+    if client == "responses":
+        assert lines[-1]["type"] == "response.failed"
+        words = lines[-1]["response"]["error"]
+        assert words == {"code": read["code"], "message": read["message"]}
+    return Answered(200, found, read)
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, url: str, more: str = "", **settings: Any
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    async with (
+        running_proxy(folder / "p", policies(url, more), **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as session,
+    ):
+        yield proxy, session
+
+
+def shown_by(case: Case, client: str) -> str:
+    shown = str(case.error["message"]) if case.shown == "" else str(case.shown)
+    return case.in_messages + shown if client == "messages" else shown
+
+
+def upstream_apis(case: Case) -> tuple[str, ...]:
+    """Responses says its failures by codes of a text: it has the cases of chats that do so, too."""
+    has_word = isinstance(case.error["code"], str)
+    return (case.api, "responses") if case.api == "chat" and has_word else (case.api,)
+
+
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+async def test_clients_read_the_words_of_an_upstream_in_their_own_api(
+    client: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with running(tmp_path, upstream.url) as (_, session):
+        for name, case in CASES.items():
+            for api in upstream_apis(case):
+                for way in WAYS:
+                    upstream.answer_with(script_of(way, api, case))
+                    status, headers, read = await send(session, client, api, way)
+                    place = name, api, way, read
+                    expected, *words = case.messages if client == "messages" else case.chat
+                    assert status == (200 if way == "later event" else expected), place
+                    if case.shown is None:
+                        assert str(case.error["message"]) not in read["message"], place
+                    else:
+                        assert read["message"] == shown_by(case, client), place
+                    named = [read["type"], *([read["code"]] if "code" in read else [])]
+                    if "event" in way and api == "responses":  # it has no types
+                        named, words = named[1:], words[1:]
+                    assert named == words, place
+                    is_final = QUOTA in case.chat and way != "later event"
+                    assert (headers.get("x-should-retry") == "false") == is_final, place
+
+
+LONG = "x" * (MAX_TEXT + 500)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_key_and_no_host_of_an_upstream_reaches_a_client(
+    way: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    host = upstream.url.removeprefix("http://")
+    said = f"{OURS} at {upstream.url}/v1, {host} and {host.split(':')[0]}. {LONG}"
+    case = Case("chat", 503, error(said, "server_error"), (503, "", ""), (529, ""))
+    upstream.answer_with(script_of(way, "chat", case))
+    async with running(tmp_path, upstream.url) as (_, session):
+        read = (await send(session, "chat", "chat", way)).error
+
+    assert read["message"].startswith("*** at http:***/v1, *** and ***. xx")
+    assert len(read["message"]) == MAX_TEXT
+    for secret in (OURS[:8], "127.0.0.1", host):
+        assert secret not in read["message"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_guards_of_responses_inspect_the_message(
+    way: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    case = Case("chat", 503, error("A hippo.", "server_error"), (503, "", ""), (529, ""))
+    upstream.answer_with(script_of(way, "chat", case))
+    async with running(tmp_path, upstream.url, ", policy: p") as (_, session):
+        read = (await send(session, "chat", "chat", way)).error
+
+    assert "hippo" not in str(read)
+    assert read["message"].startswith("The upstream is unavailable")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_log_line_has_the_words_unless_they_may_quote_the_prompt(
+    way: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    log = tmp_path / "log"
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
+    cases = (
+        Case("chat", 503, error(LONG, "server_error", "slow_down"), (503, "", ""), (529, "")),
+        Case("chat", 400, error("Bad: Hi", INVALID, "invalid_value"), (400, "", ""), (400, "")),
+    )
+    async with running(tmp_path, upstream.url, log_fd=descriptor) as (_, session):
+        for case in cases:
+            upstream.answer_with(script_of(way, "chat", case))
+            await send(session, "chat", "chat", way)
+    os.close(descriptor)
+
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    words = [
+        [line[f"upstream_error_{name}"] for name in ("type", "code", "text", "cause")]
+        for line in lines
+        if line["event"] == "call"
+    ]
+    assert words == [
+        ["server_error", "slow_down", LONG[:MAX_NAME], None],
+        [None, None, None, None],
+    ]
+
+
+LIMITS = "anthropic-ratelimit-unified-status: rejected", "anthropic-ratelimit-unified-reset: 5"
+
+
+@pytest.mark.parametrize("status", [400, 429, 500, 529])
+@pytest.mark.parametrize("should_retry", ["true", "false", "maybe", None])
+async def test_headers_of_a_refusal_pass(
+    status: int, should_retry: str | None, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    sent = [] if should_retry is None else [f"x-should-retry: {should_retry}"]
+    body = {"type": "error", "error": {"type": "api_error", "message": "No."}}
+    upstream.answer_with(answer(body, status, *LIMITS, *sent, "x-internal: 1"))
+    async with running(tmp_path, upstream.url) as (_, session):
+        own = (await send(session, "messages", "messages")).headers
+        other = (await send(session, "chat", "messages")).headers
+
+    for headers in (own, other):
+        expected = should_retry if should_retry in ("true", "false") else None
+        assert headers.get("x-should-retry") == expected
+        assert "x-internal" not in headers
+    assert own["anthropic-ratelimit-unified-status"] == "rejected"
+    assert own["anthropic-ratelimit-unified-reset"] == "5"
+    assert "anthropic-ratelimit-unified-status" not in other
