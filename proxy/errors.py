@@ -53,8 +53,7 @@ class ProxyError(Exception):
     headers: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, message: str = "", *, param: str | None = None) -> None:
-        self.message = message[:MAX_TEXT] or self.own_message
-        super().__init__(self.message)
+        self.say(message or self.own_message)
         self.param = None if param is None else param[:MAX_ID]
 
     @property
@@ -276,8 +275,8 @@ class UpstreamRefused(UpstreamError):
     def __init__(
         self, message: str = "", *, upstream_status: int, param: str | None = None
     ) -> None:
-        status = upstream_status
-        super().__init__(message, param=param, status=status, upstream_status=status)
+        super().__init__(message, param=param, upstream_status=upstream_status)
+        self.status = upstream_status
         if upstream_status == 429 or upstream_status >= 500:  # SDKs would retry without success
             self.should_retry = False
 
@@ -293,17 +292,18 @@ class UpstreamNotFound(UpstreamRefused):
 class UpstreamRejectedKey(UpstreamError):
     """The upstream rejected the API key of the policy. The operator must correct it."""
 
+    status = 403  # LangChain.js and Codex retry each 5xx, whatever the headers say
     code = "upstream_rejected_key"
+    type = "permission_error"
     summary = "The upstream rejected the API key that the operator configured for it"
     should_retry = False
 
 
-class UpstreamForbids(UpstreamError):
+class UpstreamForbids(UpstreamRejectedKey):
     """The API key of the policy is valid, but the upstream does not permit this call with it."""
 
     code = "upstream_forbids"
     summary = "The upstream does not permit this call with the API key that the operator configured"
-    should_retry = False
 
 
 class UpstreamUnavailable(UpstreamError):

@@ -9,13 +9,12 @@ from proxy.errors import (
     CircuitOpen,
     ProxyError,
     UpstreamBusy,
-    UpstreamForbids,
     UpstreamNotFound,
     UpstreamRejectedKey,
 )
 
 NOT_ASKED = (BadField, CircuitOpen, UpstreamBusy)
-UNDONE = (UpstreamForbids, UpstreamNotFound, UpstreamRejectedKey)
+UNDONE = (UpstreamNotFound, UpstreamRejectedKey)
 """Refusals before any work: of our credential or our account, of the model, of the path."""
 UNDONE_STATUSES = frozenset({429, 503, 529})
 """Those by which an upstream says that it has not begun."""

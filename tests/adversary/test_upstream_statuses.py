@@ -123,7 +123,7 @@ async def test_what_an_upstream_forbids_one_request_closes_nothing_and_is_told_a
     async with under(tmp_path, upstream) as (_, client):
         for _ in range(6):
             got, headers, said = await ask(client)
-            assert (got, said["error"]["code"]) == (502, "no_access")
+            assert (got, said["error"]["code"]) == (403, "no_access")
             assert headers["x-headrace-error"] == "upstream_forbids"
             assert headers["x-should-retry"] == "false"
             assert "sk-x" not in str(said)
@@ -198,7 +198,7 @@ async def test_a_key_that_an_upstream_refuses_is_not_the_clients_to_mend(
     async with under(tmp_path, upstream) as (_, client):
         got, headers, said = await ask(client)
 
-    assert (got, said["error"]["code"]) == (502, "upstream_rejected_key")
+    assert (got, said["error"]["code"]) == (403, "upstream_rejected_key")
     assert headers["x-should-retry"] == "false"
 
 

@@ -116,7 +116,7 @@ WHOLE_FAULTS = {
         "upstream_invalid_response",
     ),
     "garbage": (raw(b"\x16\x03\x01nonsense\r\n\r\n"), 502, "upstream_invalid_response"),
-    "bad key": (answer({"error": {"message": "key sk-x"}}, 401), 502, "upstream_rejected_key"),
+    "bad key": (answer({"error": {"message": "key sk-x"}}, 401), 403, "upstream_rejected_key"),
     "400": (answer({"error": {"message": "no", "param": "n"}}, 400), 400, "upstream_refused"),
     "404": (answer({"detail": "no such model"}, 404), 404, "upstream_not_found"),
     "402": (answer({"error": {"message": "no credit"}}, 402), 429, "insufficient_quota"),

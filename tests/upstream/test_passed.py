@@ -217,7 +217,7 @@ async def test_a_status_of_success_passes(
     [
         (302, 502, "upstream_invalid_response"),
         (400, 400, "upstream_refused"),
-        (401, 502, "upstream_rejected_key"),
+        (401, 403, "upstream_rejected_key"),
         (404, 404, "upstream_refused"),
         (429, 429, "upstream_unavailable"),
         (500, 502, "upstream_unavailable"),
