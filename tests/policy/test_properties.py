@@ -67,7 +67,7 @@ WHEN: st.SearchStrategy[Json] = st.recursive(
     max_leaves=5,
 )
 EFFECT = st.one_of(
-    st.fixed_dictionaries({"targets": st.lists(TARGET, min_size=1, max_size=2)}),
+    st.fixed_dictionaries({"targets": st.lists(TARGET, min_size=1, max_size=2, unique_by=str)}),
     st.fixed_dictionaries({"fallback": st.lists(TARGET, max_size=2)}),
     st.fixed_dictionaries({"model": st.sampled_from(MODELS)}),
     st.fixed_dictionaries({"cap": st.just({"max_tokens": 7})}),

@@ -295,7 +295,6 @@ class _Compiler:
             name=name,
             deployments=MappingProxyType(reached),
             named=MappingProxyType(named),
-            named_at_paths=MappingProxyType(names_of(reached)),
             listing=listed_models(asked, named, self.as_of() or price_table.as_of()),
             tags=_sorted(config.tags),
             may_refresh=may_refresh,

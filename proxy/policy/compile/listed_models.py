@@ -23,12 +23,8 @@ def names_of(reached: Mapping[str, Reach]) -> dict[str, tuple[Reach, ...]]:
     for reach in reached.values():
         for model in reach.deployment.routes.serves:
             named.setdefault(model, []).append(reach)
-    aliases = {alias: (each,) for each in reached.values() for alias in each.deployment.aliases}
-    return {
-        **{name: tuple(each) for name, each in named.items()},
-        **aliases,
-        **{name: (reach,) for name, reach in reached.items()},
-    }
+    by_name = {name: (each,) for each in reached.values() for name in each.deployment.names}
+    return {**{name: tuple(each) for name, each in named.items()}, **by_name}
 
 
 def listed_models(

@@ -260,7 +260,7 @@ def _find(key: VirtualKey, call: Call) -> Reach:
     those of the key that serve all its models."""
     asked = call.head.deployment or call.deployment
     if asked is not None:
-        found = key.deployments.get(asked) or key.known_as(asked)
+        found = key.by_name.get(asked)
         if found is None:
             raise NotFound(no_deployment(asked), param=_place_of_deployment(call.head))
         if found.deployment.only_passthrough:
@@ -290,7 +290,7 @@ def _check_drawn(key: VirtualKey, *names: str) -> None:
     """Raise ``BadRequest`` where a key may not use all deployments among which one was drawn: else
     only some of its calls were refused."""
     for name in names:
-        if name not in key.deployments and key.known_as(name) is None:
+        if name not in key.by_name:
             raise BadRequest(no_deployment(name), param="deployment")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound, TooLarge
@@ -22,43 +21,34 @@ class Passage(NamedTuple):
 def find_passage(key: VirtualKey, call: Call, passed: PassedRequest) -> Passage:
     """Return the deployment that the call names, else the only one, or the only default one, of
     those of the key that list its path and serve its model, if it has one. Raise ``Refused``."""
-    found = _listing(key, call.head.method, passed)
-    asked = call.head.deployment
-    if asked is not None:
-        reach = key.deployments.get(asked) or key.known_as(asked)
-        name = reach.deployment.name if reach is not None else ""
-        if name not in found:
-            raise NotFound(no_deployment(asked, " for this path"), param="deployment")
-        return _checked(found[name], call, passed)
+    found, asked = _listing(key, call.head.method, passed), call.head.deployment
     if not found:
         raise NotFound("No deployment of this key lists this path under passthrough.")
-    fitting = _serving(key, call, found)
-    reach = key.default_of([passage.reach for passage in fitting.values()])
+    if asked is not None:
+        found = [each for each in found if each.reach is key.by_name.get(asked)]
+        if not found:
+            raise NotFound(no_deployment(asked, " for this path"), param="deployment")
+    elif call.models:
+        found = [each for each in found if _serves(key, each.reach, call.models[0])]
+        if not found:
+            raise ModelNotFound(no_model(call.models, " on this path"), param="model")
+    reach = key.default_of([each.reach for each in found])
     if reach is None:
-        raise BadField("deployment", ambiguous("this path", fitting))
-    return _checked(fitting[reach.deployment.name], call, passed)
+        names = [each.reach.deployment.name for each in found]
+        raise BadField("deployment", ambiguous("this path", names))
+    return _checked(next(each for each in found if each.reach is reach), call, passed)
 
 
-def _listing(key: VirtualKey, method: str, passed: PassedRequest) -> dict[str, Passage]:
-    """Return the deployments of a key that list what is asked for, by name."""
-    found: dict[str, Passage] = {}
-    for name, reach in key.deployments.items():
-        paths = reach.deployment.passthrough
-        path = None if paths is None else paths.find(method, passed.path)
-        if path is not None:
-            found[name] = Passage(reach, path)
-    return found
+def _listing(key: VirtualKey, method: str, passed: PassedRequest) -> list[Passage]:
+    """Return the deployments of a key that list what is asked for."""
+    paths = [(each, each.deployment.passthrough) for each in key.deployments.values()]
+    found = [(each, listed.find(method, passed.path)) for each, listed in paths if listed]
+    return [Passage(each, path) for each, path in found if path is not None]
 
 
-def _serving(key: VirtualKey, call: Call, found: Mapping[str, Passage]) -> Mapping[str, Passage]:
-    """Return those that serve the model of a call; all for a call without one."""
-    if not call.models:
-        return found
-    names = {reach.deployment.name for reach in key.named_at_paths.get(call.models[0], ())}
-    fitting = {name: passage for name, passage in found.items() if name in names}
-    if not fitting:
-        raise ModelNotFound(no_model(call.models, " on this path"), param="model")
-    return fitting
+def _serves(key: VirtualKey, reach: Reach, model: str) -> bool:
+    named = key.by_name.get(model)
+    return model in reach.deployment.routes.serves if named is None else named is reach
 
 
 def _checked(passage: Passage, call: Call, passed: PassedRequest) -> Passage:

@@ -119,8 +119,8 @@ class Reach:
 @frozen
 class VirtualKey:
     """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it,
-    ``named_at_paths`` who serves it at the paths that are passed on, and ``listing`` what lists of
-    models say of the name."""
+    ``by_name`` its deployments by all their names, and ``listing`` what lists of models say of a
+    name."""
 
     name: str
     deployments: Mapping[str, Reach]
@@ -129,7 +129,12 @@ class VirtualKey:
     tags: Mapping[str, str]
     may_refresh: bool
     may_trace: bool = False
-    named_at_paths: Mapping[str, tuple[Reach, ...]] = field(default_factory=dict)
+    by_name: Mapping[str, Reach] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        every = self.deployments.values()
+        by_name = {name: each for each in every for name in each.deployment.names}
+        object.__setattr__(self, "by_name", by_name)
 
     @staticmethod
     def default_of(reaches: Sequence[Reach]) -> Reach | None:
@@ -145,12 +150,6 @@ class VirtualKey:
             others = self.named.get(model, ())
             found = tuple([each for each in found if each in others])
         return found
-
-    def known_as(self, alias: str) -> Reach | None:
-        """Return the deployment that has this name beside its own; None where none of the key's
-        has."""
-        known = self.named.get(alias) or self.named_at_paths.get(alias, ())
-        return next((each for each in known if alias in each.deployment.aliases), None)
 
 
 @frozen
