@@ -291,7 +291,7 @@ async def leave_unanswered(
     """Ask, and close the connection once the upstream has been asked."""
     body = route.body(streamed=streamed)
     asking = asyncio.gather(client.post(route.path, headers=route.credential, json=body))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await upstream.came.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

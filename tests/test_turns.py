@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from proxy.turns import Turns
+from tests.doubles import PATIENCE_S
 
 
 async def take(turns: Turns, caller: str, order: list[str]) -> None:
@@ -15,7 +16,7 @@ async def take(turns: Turns, caller: str, order: list[str]) -> None:
 
 async def test_one_who_asks_for_one_is_next_to_one_who_asks_for_many() -> None:
     turns, order = Turns(1), list[str]()
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         for caller in "aaaaaaaaabac":
             group.create_task(take(turns, caller, order))
 
@@ -32,7 +33,7 @@ async def test_no_turn_is_lost_with_one_who_leaves() -> None:
     await asyncio.sleep(0)
     turns.give_back("a")
     tasks[1].cancel()  # to whom it is given already
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*tasks, return_exceptions=True)
         await take(turns, "e", order)
 

@@ -37,7 +37,7 @@ from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.cache.stores import Clock
 from tests.conftest import world
-from tests.doubles import TRUST, MemorySink, ScriptedUpstream, Unguarded, unlimited
+from tests.doubles import PATIENCE_S, TRUST, MemorySink, ScriptedUpstream, Unguarded, unlimited
 
 SEARCH_KEY = "hr-search-key"
 RULE = CacheRule(ttl=60)
@@ -188,7 +188,7 @@ async def cached_proxy(
 
 
 async def until_asked(upstream: ScriptedUpstream, times: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while len(upstream.requests) < times:
             upstream.came.clear()
             await upstream.came.wait()

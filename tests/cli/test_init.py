@@ -23,7 +23,7 @@ from proxy.ledger.spending import COLUMNS
 from proxy.policy.review.check_report import check
 from tests.cli.forked import forked
 from tests.conftest import world
-from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream
+from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, hang, legacy, legacy_events, stream
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -338,7 +338,7 @@ async def test_a_stop_lets_running_calls_end_and_settles_them(
         gate.set()
         rest = await response.read()
         line = await served.line("call")
-        code = await asyncio.wait_for(served.process.wait(), 10)
+        code = await asyncio.wait_for(served.process.wait(), PATIENCE_S)
         stopped = await served.line("stopped")
 
     assert rest.endswith(b"data: [DONE]\n\n")
@@ -366,7 +366,7 @@ async def test_a_stop_ends_what_does_not_end_by_itself_and_says_so(
         served.process.send_signal(signal.SIGTERM)
         responses = await waiting
         line = await served.line("call")
-        code = await asyncio.wait_for(served.process.wait(), 10)
+        code = await asyncio.wait_for(served.process.wait(), PATIENCE_S)
 
     assert sorted(each.status for each in responses) == [200, 503]
     assert (line["error"], line["outcome"], code) == ("stopping", "proxy_error", 0)
@@ -382,7 +382,7 @@ async def test_a_kill_leaves_the_upstream_free(tmp_path: Path, upstream: Scripte
         asking = asyncio.gather(
             client.post(url + ROUTE.path, headers=BEARER, json=body), return_exceptions=True
         )
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await upstream.came.wait()
             served.process.kill()
             [answered] = await asking

@@ -12,7 +12,7 @@ import pytest
 from proxy.edge.bodies import Bodies
 from proxy.errors import Overloaded
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.doubles import ScriptedUpstream
+from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -85,7 +85,9 @@ async def test_the_texts_of_one_key_have_one_half_together(
             writer.write(half_sent(size, key))
             await writer.drain()
             opened.append((reader, writer))
-        refused = [await asyncio.wait_for(reader.readline(), 5) for reader, _ in opened[2:]]
+        refused = [
+            await asyncio.wait_for(reader.readline(), PATIENCE_S) for reader, _ in opened[2:]
+        ]
         for _, writer in opened:
             writer.transport.abort()
         await proxy.sink.wait(4)
@@ -108,7 +110,9 @@ async def test_unfinished_bodies_are_turned_away_beyond_the_bound_and_others_ser
             writer.write(half_sent(size))
             await writer.drain()
             opened.append((reader, writer))
-        refused = [await asyncio.wait_for(reader.readline(), 5) for reader, _ in opened[2:]]
+        refused = [
+            await asyncio.wait_for(reader.readline(), PATIENCE_S) for reader, _ in opened[2:]
+        ]
         assert all(b" 503 " in line for line in refused)
         assert await held(proxy, client) == 2 * size
 

@@ -19,7 +19,7 @@ from proxy.emit.semconv import REQUEST_ID
 from proxy.ledger.rows import CALL, call_row, noted
 from proxy.summary import facts_of
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.doubles import ScriptedUpstream
+from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.servers import program
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -33,9 +33,9 @@ async def raw(proxy: Proxy, request: str, *, then: bytes = b"") -> tuple[int, by
     host, port = proxy.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request.encode("latin-1"))
-    first = await asyncio.wait_for(reader.readline(), 5)
+    first = await asyncio.wait_for(reader.readline(), PATIENCE_S)
     writer.write(then)
-    rest = await asyncio.wait_for(reader.read(), 5)
+    rest = await asyncio.wait_for(reader.read(), PATIENCE_S)
     writer.close()
     return int(first.split()[1]), first + rest
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from proxy.edge.server import HttpServer
 from tests.conftest import KEY, Proxy
-from tests.doubles import ScriptedUpstream, legacy_events, stream
+from tests.doubles import PATIENCE_S, ScriptedUpstream, legacy_events, stream
 from tests.for_each import for_each
 from tests.test_pipeline import ROUTES
 
@@ -36,12 +36,12 @@ async def until_closed(proxy: Proxy, *pieces: bytes, first: bytes = b"") -> byte
     try:
         if first:
             writer.write(first)
-            begun = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            begun = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.02)  # so that it comes in a read of its own
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return begun + await reader.read()
     finally:
         writer.close()
@@ -131,7 +131,7 @@ async def test_a_head_without_end_is_not_kept_for_ever(proxy: Proxy) -> None:
     host, port = proxy.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"GET /v1/models HTTP/1.1\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(ConnectionError):
             while True:
                 writer.write(b"x-more: %s\r\n" % (b"y" * 4000))

@@ -15,7 +15,17 @@ from aiohttp import web
 
 from proxy.edge.server import Handler, HttpServer
 from tests.conftest import Proxy
-from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, head, legacy, piece
+from tests.doubles import (
+    PATIENCE_S,
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    head,
+    legacy,
+    piece,
+)
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -68,7 +78,7 @@ class Served:
             connection.data_received(each)
             await asyncio.sleep(0)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 return await reader.read()
         finally:
             writer.close()

@@ -28,6 +28,7 @@ from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.doubles import (
+    PATIENCE_S,
     TRUST,
     Asked,
     MemorySink,
@@ -181,7 +182,7 @@ async def test_whoever_stops_waiting_stops_the_upstream_too(
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await out.complete("house", "judge-smol", BODY)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             await upstream.requests[0].closed.wait()
 
     assert [record.outcome for record in sink.records] == ["client_abort"]
@@ -240,7 +241,7 @@ async def test_an_answer_without_end_is_cut(upstream: ScriptedUpstream) -> None:
     async with ways() as out:
         with pytest.raises(TooMuch):
             await out.post(upstream.url, {}, b"{}")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             await upstream.requests[0].closed.wait()
 
 

@@ -13,6 +13,7 @@ import pytest
 from proxy.upstream.client import KnownPlace, place_of, written
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
+    PATIENCE_S,
     Asked,
     Script,
     ScriptedUpstream,
@@ -287,7 +288,7 @@ async def test_the_time_a_portkey_client_allows_is_its_own(
     route = ROUTES["portkey"]
     headers = {**route.credential, "x-portkey-request-timeout": "100"}
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         async with client.post(
             route.path, headers=headers, json=route.body(streamed=False)
         ) as response:

@@ -54,8 +54,8 @@ async def test_a_target_that_fails_early_is_followed_at_once(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.by_model = {"primary": answer({}, 500)}
-    async with under(tmp_path, upstream, "hedge: {after: 5s}") as (_, client):
-        async with asyncio.timeout(2):
+    async with under(tmp_path, upstream, "hedge: {after: 60s}") as (_, client):
+        async with asyncio.timeout(PATIENCE_S):
             status, _, _ = await ask(client)
 
     assert (status, models(upstream)) == (200, ["primary", "spare"])
@@ -111,7 +111,7 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
     upstream.by_model = {"primary": hang(), "spare": hang()}
     async with under(tmp_path, upstream, HEDGE) as (proxy, client):
         asking = asyncio.ensure_future(ask(client))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while len(upstream.requests) < 2:
                 upstream.came.clear()
                 await upstream.came.wait()

@@ -145,7 +145,7 @@ async def test_what_comes_unasked_ends_a_connection_at_rest(
 
     await ask(http, upstream.url)
     more.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         await ended.wait()
 
     assert await ask(http, upstream.url) == b"ok"
@@ -169,7 +169,7 @@ async def test_silence_is_bounded_in_each_phase(
     upstream.then(script)
     upstream.answer_with(sends(OK))
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(UpstreamTimeout) as late:
             await ask(http, upstream.url, SOON)
         await upstream.requests[0].closed.wait()
@@ -200,7 +200,7 @@ async def test_an_answer_that_drips_is_bounded_too(
 ) -> None:
     upstream.answer_with(script)
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(UpstreamTimeout) as late:
             await ask(http, upstream.url, Timeouts(connect=1, first_byte=0.2, idle=0.2, total=0.5))
 
@@ -227,7 +227,7 @@ async def test_a_later_request_may_be_less_patient_than_the_one_before(
     upstream.then(sends(OK), hang())
 
     await ask(http, upstream.url)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(UpstreamTimeout):
             await ask(http, upstream.url, SOON)
 
@@ -384,7 +384,7 @@ async def test_nothing_is_sent_on_a_connection_that_has_ended(upstream: Scripted
     dialer = Dialer(Trust(None), Names(Resolver(), loop.time))
     connection = await dialer.dial(address, 1, lambda _: ended.set())
     connection.abort()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         await ended.wait()
 
     with pytest.raises(UpstreamUnavailable):

@@ -19,7 +19,7 @@ from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, Trust, trusted
 from proxy.upstream.wire.names import Names
-from tests.doubles import TRUST, ScriptedUpstream, answer
+from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer
 from tests.for_each import for_each
 from tests.servers import program
 from tests.upstream.wire.test_names import Book
@@ -96,7 +96,7 @@ def black_hole(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
 )
 async def test_connecting_is_bounded(timeouts: Timeouts, phase: str) -> None:
     with black_hole() as port:
-        async with HttpClient(TRUST) as http, asyncio.timeout(2):
+        async with HttpClient(TRUST) as http, asyncio.timeout(PATIENCE_S):
             with pytest.raises(UpstreamTimeout) as late:
                 await http.post(f"http://127.0.0.1:{port}/", {}, b"", timeouts)
 
@@ -193,7 +193,7 @@ async def test_a_stop_in_a_tls_answer_is_bounded_and_ends_the_connection(
         async with await http.post(upstream.url, {}, b"", soon) as reply:
             with pytest.raises(UpstreamTimeout):
                 await reply.read()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             await upstream.requests[0].closed.wait()
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from proxy.upstream.client import HttpClient
 from tests.doubles import (
+    PATIENCE_S,
     ScriptedUpstream,
 )
 from tests.upstream.wire.test_connection import OK, PATIENT, ask, sends, whole
@@ -86,7 +87,7 @@ async def test_an_answer_that_comes_before_the_question_is_out_is_taken_and_ends
     async with early(OK.replace(b"200 OK", b"413 X"), 1000) as (url, got):
         async with await http.post(url, {}, body, PATIENT) as reply:
             assert (reply.status, await whole(reply)) == (413, b"ok")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             assert await got < len(body)
 
 

@@ -16,7 +16,7 @@ from proxy.errors import UpstreamTimeout
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.names import MAX_LOOKUPS, NAMES_KEPT_S, Found, Names, Resolver
-from tests.doubles import TRUST, ScriptedUpstream, answer
+from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer
 from tests.for_each import for_each
 
 AWAY = socket.gaierror(socket.EAI_AGAIN, "no answer")
@@ -134,7 +134,7 @@ async def test_the_last_addresses_are_good_while_a_lookup_hangs() -> None:
 
     book.addresses = ("127.0.0.2",)
     book.open.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         while await names.addresses("openai.test", 443) != ["127.0.0.2"]:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -193,7 +193,7 @@ async def test_lookups_that_hang_hold_up_nobody_who_wants_another_name(
 async def test_there_are_no_more_lookups_at_a_time_than_may_be(hanging: Hanging) -> None:
     resolve = Resolver(hanging, most=2)
     asking = [resolve(f"slow{n}", 1, type=1) for n in range(5)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while len(hanging.asked) < 2:  # noqa: ASYNC110  # a thread does it
             await asyncio.sleep(0.001)
     assert len(hanging.asked) == 2

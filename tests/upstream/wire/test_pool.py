@@ -16,7 +16,16 @@ from proxy.upstream.wire.connection import STALE_S, Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, Trust
 from proxy.upstream.wire.names import Names, Resolver
 from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, NoPlace, Pool
-from tests.doubles import TRUST, Asked, ScriptedUpstream, Wire, hang, piece, scripted_upstream
+from tests.doubles import (
+    PATIENCE_S,
+    TRUST,
+    Asked,
+    ScriptedUpstream,
+    Wire,
+    hang,
+    piece,
+    scripted_upstream,
+)
 from tests.for_each import for_each
 from tests.upstream.test_client import stall
 from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask, sends
@@ -39,7 +48,7 @@ async def used(connection: Connection) -> None:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         while not true():  # noqa: ASYNC110  # nothing tells of it
             await asyncio.sleep(0.005)
 
@@ -89,7 +98,7 @@ async def test_a_connection_at_rest_makes_place_for_another_origin() -> None:
         other.answer_with(hang())
         assert await ask(http, one.url) == b"ok"
         asking = [asyncio.create_task(ask(http, other.url)) for _ in range(2)]
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             await one.requests[0].closed.wait()
         for task in asking:
             task.cancel()
@@ -172,7 +181,7 @@ async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> Non
     pool.give_back(origin, lent)
 
     await until(lambda: pool.resting == 0)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
 
 
@@ -281,7 +290,7 @@ async def test_leaving_the_client_ends_what_waits_for_an_end_too(
         await reply.read()
         reply.finish()
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
 
 
@@ -292,7 +301,7 @@ async def test_leaving_the_client_ends_every_connection(upstream: ScriptedUpstre
         asking = asyncio.create_task(ask(http, upstream.url, Timeouts()))
         await until(lambda: len(upstream.requests) == 2)
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[1].closed.wait()
         with pytest.raises(UpstreamUnavailable):
             await asking
