@@ -170,7 +170,7 @@ def connect(at: RedisAt, timeout_s: float) -> RedisServer:
     try:
         return Cluster(at.urls, timeout_s) if at.cluster else SingleServer(at.urls[0], timeout_s)
     except (TypeError, ValueError):  # their messages may quote the URL
-        message = "HEADRACE_REDIS_URL: what it says behind the ? is not known or has a wrong value"
+        message = "HEADRACE_REDIS_URL has an unknown or invalid option after the ?"
         raise BadSetting(message) from None
 
 

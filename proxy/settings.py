@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
+from math import inf
 from pathlib import Path
 
 from proxy.frozen import frozen
@@ -150,7 +151,7 @@ def address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise BadSetting(f"{text!r} is not HOST:PORT")
+        raise BadSetting(f"{text!r} must be HOST:PORT")
     return Address(host, int(port))
 
 
@@ -162,16 +163,18 @@ def redis_at(text: str) -> RedisAt:
     if found is None:
         forms = "redis://HOST:PORT, rediss:// for TLS, redis+cluster:// or rediss+cluster://"
         raise BadSetting(
-            f"HEADRACE_REDIS_URL must be {forms}; write / ? @ of a password as %2F ..."
+            f"HEADRACE_REDIS_URL must be {forms}. Percent-encode / ? @ in the password."
         )
     scheme, cluster, user, hosts, path, query = (part or "" for part in found.groups())
     names = hosts.split(",")
     if len(names) > 1 and not cluster:
-        raise BadSetting(f"HEADRACE_REDIS_URL names several servers: say {scheme}+cluster://")
+        raise BadSetting(
+            f"HEADRACE_REDIS_URL has several servers, which requires {scheme}+cluster://"
+        )
     if cluster and path not in ("", "/", "/0"):
-        raise BadSetting("HEADRACE_REDIS_URL names a database, but a cluster has only 0")
+        raise BadSetting("HEADRACE_REDIS_URL must not have a database: clusters have only 0")
     if scheme != "unix" and not all(SERVER.fullmatch(name) for name in names):
-        raise BadSetting("HEADRACE_REDIS_URL must name HOST or HOST:PORT, several with commas")
+        raise BadSetting("HEADRACE_REDIS_URL must have HOST or HOST:PORT, separated by commas")
     urls = tuple(f"{scheme}://{user}{name}{path}{query}" for name in names)
     return RedisAt(urls, bool(cluster))
 
@@ -217,9 +220,9 @@ def from_environment(
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
     secret = environ.get("HEADRACE_CACHE_SECRET")
     if (file or redis) and len(secret or "") < SECRET_LENGTH:
-        where = "where HEADRACE_CACHE_FILE or HEADRACE_REDIS_URL is set"
+        where = "if HEADRACE_CACHE_FILE or HEADRACE_REDIS_URL is set"
         raise BadSetting(
-            f"HEADRACE_CACHE_SECRET must be {SECRET_LENGTH} characters or more {where}"
+            f"HEADRACE_CACHE_SECRET must have at least {SECRET_LENGTH} characters {where}"
         )
     hosts = environ.get("HEADRACE_ADMIN_HOSTS", "").split(",")
     body_bytes, bodies_bytes = _body_bytes(environ, defaults)
@@ -268,10 +271,10 @@ def _check_names(environ: Mapping[str, str]) -> None:
         if name.startswith(PREFIX) and name not in VARIABLES and not KUBERNETES.fullmatch(name):
             known = [each.removeprefix(PREFIX) for each in VARIABLES]
             near = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
-            meant = f", did you mean {PREFIX}{near[0]}?" if near else ""
-            unknown.append(f"{name} is not known{meant}")
+            meant = f" (did you mean {PREFIX}{near[0]}?)" if near else ""
+            unknown.append(f"{name} is not a known variable{meant}")
     if unknown:
-        ours = f"variables that begin with {PREFIX} are Headrace's own"
+        ours = f"the prefix {PREFIX} is reserved for Headrace"
         raise BadSetting("; ".join((*unknown, ours)))
 
 
@@ -282,8 +285,8 @@ def _body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[int, in
     together = _whole(environ, "HEADRACE_MAX_BODIES_BYTES", defaults.bodies_bytes)
     if largest > together // KEY_SHARE:
         raise BadSetting(
-            f"HEADRACE_MAX_BODY_BYTES is {largest}, but one key may have {together // KEY_SHARE}"
-            f" bytes under way, half of HEADRACE_MAX_BODIES_BYTES ({together})"
+            f"HEADRACE_MAX_BODY_BYTES ({largest}) must be at most half of"
+            f" HEADRACE_MAX_BODIES_BYTES ({together}), the share of one key"
         )
     return largest, together
 
@@ -292,11 +295,11 @@ def _admin_token(admin: Address, token: str | None) -> str | None:
     """Return what opens the admin port. Raises ``BadSetting``."""
     if token is None and not admin.loopback:
         raise BadSetting(
-            f"--admin-listen {admin} can be reached by others: set HEADRACE_ADMIN_TOKEN,"
-            " or listen on 127.0.0.1"
+            f"--admin-listen {admin} is reachable from other machines."
+            " Set HEADRACE_ADMIN_TOKEN, or listen on 127.0.0.1."
         )
     if token is not None and len(token) < SECRET_LENGTH:
-        raise BadSetting(f"HEADRACE_ADMIN_TOKEN must be {SECRET_LENGTH} characters or more")
+        raise BadSetting(f"HEADRACE_ADMIN_TOKEN must have at least {SECRET_LENGTH} characters")
     return token
 
 
@@ -306,11 +309,11 @@ def _id_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     current, old = (environ.get(f"HEADRACE_ID_SECRET{end}", "") for end in ("", "_OLD"))
     secrets = tuple(each for each in (current, *old.split(",")) if each)
     if secrets and not current:
-        raise BadSetting("HEADRACE_ID_SECRET_OLD is for what HEADRACE_ID_SECRET was before it")
+        raise BadSetting("HEADRACE_ID_SECRET_OLD requires HEADRACE_ID_SECRET")
     if any(len(each) < SECRET_LENGTH for each in secrets):
         raise BadSetting(
-            f"HEADRACE_ID_SECRET must be {SECRET_LENGTH} characters or more, and so must each of"
-            " HEADRACE_ID_SECRET_OLD"
+            f"HEADRACE_ID_SECRET and each of HEADRACE_ID_SECRET_OLD must have at least"
+            f" {SECRET_LENGTH} characters"
         )
     return secrets
 
@@ -328,7 +331,7 @@ def _ledger(text: str, keep: str) -> LedgerAt | None:
     if not keep:
         return LedgerAt(kind, Path(path))
     if kind != "sqlite":
-        raise BadSetting("HEADRACE_LEDGER_KEEP is for sqlite: files of lines are rotated by others")
+        raise BadSetting("HEADRACE_LEDGER_KEEP requires a sqlite ledger (rotate jsonl files)")
     return LedgerAt(kind, Path(path), int(days))
 
 
@@ -355,7 +358,7 @@ def _profiles(text: str) -> tuple[str, ...]:
     for name in named:
         if name not in TRACE_PROFILES:
             known = ", ".join(TRACE_PROFILES)
-            raise BadSetting(f"HEADRACE_TRACE_PROFILES may name {known}, not {name!r}")
+            raise BadSetting(f"HEADRACE_TRACE_PROFILES must be of {known}, not {name!r}")
     return named
 
 
@@ -363,7 +366,7 @@ def _whole(environ: Mapping[str, str], name: str, default: int, low: int = 0) ->
     """Return a whole number. Raises ``BadSetting``."""
     value = _number(environ, name, default)
     if value < low or not value.is_integer():
-        raise BadSetting(f"{name} must be a whole number from {low}, not {environ[name]!r}")
+        raise BadSetting(f"{name} must be an integer of at least {low}, not {environ[name]!r}")
     return int(value)
 
 
@@ -373,7 +376,7 @@ def _number(
     default: float,
     *,
     low: float = 0,
-    high: float = float("inf"),
+    high: float = inf,
 ) -> float:
     text = environ.get(name, "")
     if not text:
@@ -383,5 +386,6 @@ def _number(
     except ValueError:
         value = -1.0
     if not low <= value <= high:
-        raise BadSetting(f"{name} must be a number from {low:g} to {high:g}, not {text!r}")
+        bounds = f"of at least {low:g}" if high == inf else f"between {low:g} and {high:g}"
+        raise BadSetting(f"{name} must be a number {bounds}, not {text!r}")
     return value

@@ -41,7 +41,7 @@ def codes() -> Iterator[str]:
     for row in ERROR_TABLE:
         listed = ", ".join(f"`{code}`" for code in row.codes)
         types = ", ".join(row.types or _types(row.error))
-        when = row.when or (row.error.__doc__ or "").splitlines()[0]
+        when = row.when or (row.error.__doc__ or "").splitlines()[0].replace("``", "`")
         yield f"| {listed} | {row.status or row.error.status} | {types} | {when} |"
 
 

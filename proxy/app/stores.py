@@ -117,7 +117,7 @@ def _connector() -> Callable[[RedisAt, float], RedisServer]:
     try:
         from proxy.redis import connect  # noqa: PLC0415  # an extra
     except ImportError:
-        raise BadSetting("HEADRACE_REDIS_URL needs: pip install 'headrace[redis]'") from None
+        raise BadSetting("HEADRACE_REDIS_URL requires: pip install 'headrace[redis]'") from None
     return connect
 
 

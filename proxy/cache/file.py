@@ -80,7 +80,7 @@ def open_file(path: Path) -> sqlite3.Connection:
     with os.fdopen(descriptor, "rb") as file:
         head = file.read(len(MAGIC))
     if head.strip(b"\0") and not MAGIC.startswith(head):
-        raise ForeignFile("it is no SQLite file, and not ours to replace")
+        raise ForeignFile("the file exists and is not a SQLite database")
     database = connect(path)
     try:
         _check(database)
@@ -120,7 +120,7 @@ def _check(database: sqlite3.Connection) -> None:
         return
     unnumbered = application == 0 and version == 0
     if not unnumbered or (tables and OURS - tables):
-        raise ForeignFile("it is a database of another program")
+        raise ForeignFile("the file is a database of another program")
 
 
 def set_aside(path: Path) -> Path:

@@ -51,7 +51,7 @@ def test_a_file_that_is_no_database_is_somebody_elses(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("not ours\n")
 
-    with pytest.raises(ForeignFile, match="no SQLite file"):
+    with pytest.raises(ForeignFile, match="not a SQLite database"):
         open_file(notes)
     assert notes.read_text() == "not ours\n"
 

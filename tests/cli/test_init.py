@@ -116,7 +116,10 @@ async def test_a_misspelt_variable_does_not_start(tmp_path: Path) -> None:
     code, said = await headrace("serve", "--policies", str(tmp_path), HEADRACE_DRAIN_SECOND="5")
 
     assert code == 1
-    assert "HEADRACE_DRAIN_SECOND is not known, did you mean HEADRACE_DRAIN_SECONDS?" in said
+    assert (
+        "HEADRACE_DRAIN_SECOND is not a known variable (did you mean HEADRACE_DRAIN_SECONDS?)"
+        in said
+    )
 
 
 async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None:

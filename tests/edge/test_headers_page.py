@@ -14,7 +14,7 @@ from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 
 PAGE = (Path(__file__).parents[2] / "docs/headers.md").read_text()
-KINDS = ("whole answer", "stream", "refusal")
+KINDS = ("whole response", "stream", "error")
 OURS = re.compile(r"x-headrace-.*|x-ratelimit-.*|x-request-id|x-trace-id|x-should-retry|retry-.*")
 POLICIES = """
 policies:
@@ -28,9 +28,9 @@ policies:
       - {name: large, when: {header: {x-case: large}}, limits: [{name: t, tokens: 1 per day}]}
 """
 CASES: dict[str, list[dict[str, str]]] = {
-    "whole answer": [{}, {"model": "search-answers"}, {"x-case": "limited"}, {"key": "search"}],
+    "whole response": [{}, {"model": "search-answers"}, {"x-case": "limited"}, {"key": "search"}],
     "stream": [{}, {"x-case": "limited"}, {"key": "search"}],
-    "refusal": [
+    "error": [
         {"route": "/v1/nowhere"},
         {"key": "hr-wrong"},
         {"model": "unknown"},
@@ -87,10 +87,10 @@ async def seen(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set
         bearer = {"authorization": f"Bearer {KEY}"}
         async with client.get("/v1/models", headers=bearer) as response:
             listed = {name.lower() for name in response.headers}
-    refused = [each for each in found["refusal"] if "x-headrace-error" in each]
-    answered = [each for each in found["refusal"] if "x-headrace-error" not in each]
-    whole = [*found["whole answer"], *answered, {n for n in listed if OURS.fullmatch(n)}]
-    return {"whole answer": whole, "stream": found["stream"], "refusal": refused}
+    refused = [each for each in found["error"] if "x-headrace-error" in each]
+    answered = [each for each in found["error"] if "x-headrace-error" not in each]
+    whole = [*found["whole response"], *answered, {n for n in listed if OURS.fullmatch(n)}]
+    return {"whole response": whole, "stream": found["stream"], "error": refused}
 
 
 async def test_the_page_lists_each_header_of_ours(seen: dict[str, list[set[str]]]) -> None:
