@@ -171,6 +171,7 @@ class _Compiler:
         cache = kept(config.cache) or (self.rule_compiler.cache(policy) if policy else None)
         return Deployment(
             name=name,
+            names=frozenset({name, *config.also_known_as}),
             tags=_sorted(config.tags),
             routes=self.routes((*path, "targets"), config.targets, config.balance is not None),
             fallback=self.plain((*path, "fallback"), config.fallback),
@@ -183,7 +184,6 @@ class _Compiler:
             guards=self.rule_compiler.guarding(policy) if policy else UNGUARDED,
             refuse_unpriced=config.unpriced == "refuse",
             max_models=config.max_models,
-            aliases=tuple(config.also_known_as),
             passthrough=self.passed_paths((*path, "passthrough"), config.passthrough),
             only_passthrough=config.only_passthrough,
             is_default=config.default,

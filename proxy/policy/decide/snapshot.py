@@ -41,10 +41,11 @@ class TagRule:
 
 @frozen
 class Deployment:
-    """A deployment, with the sections of rules that it follows, in order. ``aliases`` are other
-    names of it, ``names`` are all. A ``is_default`` one takes calls that several could take."""
+    """A deployment, with the sections of rules that it follows, in order. ``names`` are all names
+    by which calls may say it. A ``is_default`` one takes calls that several could take."""
 
     name: str
+    names: frozenset[str]
     tags: Mapping[str, str]
     routes: Routes
     fallback: tuple[Target, ...]
@@ -57,14 +58,9 @@ class Deployment:
     guards: Guarding = UNGUARDED
     refuse_unpriced: bool = False
     max_models: int = 32
-    aliases: tuple[str, ...] = ()
     passthrough: PassedPaths | None = None
     only_passthrough: bool | None = None
     is_default: bool = False
-    names: frozenset[str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", frozenset({self.name, *self.aliases}))
 
     def candidates(self, model: str, routes: Routes | None = None) -> Candidates:
         """Return the targets for a requested model, among its own or those that a rule picks: those

@@ -100,7 +100,7 @@ def test_check_names_exactly_the_targets_that_no_call_reaches(
 
     models = {name, "unknown", *(word for each in targets for word in target_of(each).names)}
     routes = compile_routes([(target_of(each), each.get("weight")) for each in targets], False)
-    named = Deployment(name=name, tags={}, routes=routes, fallback=())
+    named = Deployment(name=name, names=frozenset({name}), tags={}, routes=routes, fallback=())
     reached = {
         id(target)
         for model in models

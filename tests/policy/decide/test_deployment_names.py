@@ -16,6 +16,7 @@ import pytest
 
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.compare import decided, divergences
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
@@ -166,9 +167,13 @@ def test_name_reaches_all_targets_by_weight(snapshot: Snapshot) -> None:
         assert all(n >= 15 for counter in found for n in counter.values()), name
 
 
-def test_explanation_and_policy_test_agree(snapshot: Snapshot) -> None:
+def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None:
     for name, ask in ASKS.items():
-        told = explain(snapshot, snapshot.keys["widget"], call_of(snapshot, ask))
+        key, call = snapshot.keys["widget"], call_of(snapshot, ask)
+        was = decide(snapshot, key, call)
+        assert divergences(call, was, decided(snapshot, key, call)) == [], name  # as a candidate
+
+        told = explain(snapshot, key, call)
         targets = [reason.parts for reason in told.reasons if reason.about == "targets"]
         assert [{part.decided for part in parts} for parts in targets] == ask.targets, name
 
