@@ -49,9 +49,9 @@ def no_deployment(name: str, where: str = "") -> str:
 
 def no_model(models: Sequence[str], where: str = "") -> str:
     """Return the message for models that no deployment of a key serves."""
-    together = " together" if len(models) > 1 else ""
+    several, together = ("s", " together") if len(models) > 1 else ("", "")
     return (
-        f"No deployment of this key serves {listed(models)}{together}{where}. "
+        f"No deployment of this key serves the model{several} {listed(models)}{together}{where}. "
         "GET /v1/models lists the models of this key."
     )
 

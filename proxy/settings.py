@@ -358,7 +358,7 @@ def _profiles(text: str) -> tuple[str, ...]:
     for name in named:
         if name not in TRACE_PROFILES:
             known = ", ".join(TRACE_PROFILES)
-            raise BadSetting(f"HEADRACE_TRACE_PROFILES must be of {known}, not {name!r}")
+            raise BadSetting(f"HEADRACE_TRACE_PROFILES may contain {known}, not {name!r}")
     return named
 
 

@@ -110,9 +110,17 @@ def _bounds(low: float | None, high: float | None) -> tuple[float, float]:
     return (-inf if low is None else low, inf if high is None else high)
 
 
+def _shown(bound: float) -> str:
+    """Return a bound as text, a large one as a power of two."""
+    for least, text in ((-(2**63), "-2^63"), (2**53, "2^53"), (2**63 - 1, "2^63 - 1")):
+        if bound == least:
+            return text
+    return str(bound)
+
+
 def _range(kind: str, low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
-        return f"{kind} between {low} and {high}"
+        return f"{kind} between {_shown(low)} and {_shown(high)}"
     if low is not None:
         return f"{kind} of at least {low}"
     return kind if high is None else f"{kind} of at most {high}"

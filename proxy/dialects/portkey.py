@@ -101,7 +101,9 @@ def _drawn(config: dict[str, Any], targets: list[Any], nonce: str) -> tuple[str,
     strategy = config.get("strategy")
     mode = strategy.get("mode") if isinstance(strategy, dict) else None
     if mode != "loadbalance":
-        problem = "several targets require strategy.mode loadbalance. The policy sets fallbacks."
+        problem = (
+            "several targets require the strategy mode loadbalance. Set fallbacks in the policy."
+        )
         raise bad_header(CONFIG, problem)
     beyond = sorted(config.keys() - _HARMLESS - {"strategy", "targets"})
     if beyond:

@@ -139,13 +139,13 @@ class Limit:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} cannot name a limit")
+            raise ValueError(f"{self.name!r} is not a valid name of a limit")
         if not 0 < self.amount <= MOST:
-            raise ValueError(f"{self.name}: the amount must lie between 1 and {MOST}")
+            raise ValueError(f"{self.name}: amount must be between 1 and {MOST}")
         if self.warn_at is not None and not 0 < self.warn_at <= 1:
-            raise ValueError(f"{self.name}: warn_at must be a share, above 0 and up to 1")
+            raise ValueError(f"{self.name}: warn_at must be greater than 0 and at most 1")
         if self.lease_s < 1:
-            raise ValueError(f"{self.name}: a lease must last a second at least")
+            raise ValueError(f"{self.name}: a lease must last at least 1 second")
         object.__setattr__(self, "is_budget", self.kind.counting == "budget")
         object.__setattr__(self, "is_leased", self.kind.counting == "lease")
         self._check_window()
@@ -153,14 +153,14 @@ class Limit:
 
     def _check_window(self) -> None:
         if self.is_budget and not isinstance(self.window, Calendar):
-            raise ValueError(f"{self.name}: a budget needs a window of the calendar")
+            raise ValueError(f"{self.name}: a budget requires a calendar window")
         if self.is_leased and self.window is not None:
-            raise ValueError(f"{self.name}: {self.kind.name} has no window")
+            raise ValueError(f"{self.name}: {self.kind.name} must not have a window")
         rate = self.kind.counting == "rate"
         if rate and (not isinstance(self.window, int) or self.window < 1):
-            raise ValueError(f"{self.name}: a rate needs a window of whole seconds")
+            raise ValueError(f"{self.name}: a rate requires a window of whole seconds")
         if self.burst is not None and (not rate or not 0 < self.burst <= MOST):
-            raise ValueError(f"{self.name}: only a rate has a burst, of 1 at least")
+            raise ValueError(f"{self.name}: only a rate may have a burst, which must be at least 1")
 
     def _derive(self) -> None:
         """Work out the whole numbers that counters reckon with.
@@ -175,7 +175,9 @@ class Limit:
             object.__setattr__(self, "unit_debt", self.window * 1000 // common)
             object.__setattr__(self, "drain", self.amount // common)
         if capacity * self.unit_debt > MOST:
-            raise ValueError(f"{self.name}: too fine to count: round the amount or the burst")
+            raise ValueError(
+                f"{self.name}: amount and burst are too large for this window: round them"
+            )
         object.__setattr__(self, "key", f"{self.kind.counter or self.kind.name}:{self.name}")
         object.__setattr__(self, "capacity", capacity)
         object.__setattr__(self, "warn", ceil(share * capacity))

@@ -34,7 +34,7 @@ class Calendar:
         try:
             self._tzinfo()
         except (KeyError, OSError, ValueError):  # an unknown name, a folder's, or no name at all
-            raise ValueError(f"no time zone has the name {self.zone}") from None
+            raise ValueError(f"unknown time zone {self.zone}") from None
 
     def around(self, wall_ms: int) -> Bounds:
         """Return the window that a moment lies in, and its neighbours."""

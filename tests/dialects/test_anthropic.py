@@ -354,7 +354,7 @@ UNREADABLE: Json = {"type": "document", "source": {"type": "file", "file_id": "f
 @pytest.mark.parametrize(
     ("more", "to", "said"),
     [
-        ({"max_tokens": -1}, None, "max_tokens: must be an integer between 0 and 9007199254740992"),
+        ({"max_tokens": -1}, None, "max_tokens: must be an integer between 0 and 2^53"),
         ({"thinking": {"budget_tokens": -1}}, None, "thinking.budget_tokens: must be an integer"),
         (
             {"messages": [*ASKED["messages"], LOOK_UP, {"role": "user", "content": [UNREADABLE]}]},

@@ -17,8 +17,8 @@ DAY = Calendar("day")
 @for_each(
     ("fields", "problem"),
     [
-        ({"name": "per minute"}, "cannot name"),
-        ({"name": ""}, "cannot name"),
+        ({"name": "per minute"}, "not a valid name"),
+        ({"name": ""}, "not a valid name"),
         ({"amount": 0}, "amount"),
         ({"amount": MOST + 1}, "amount"),
         ({"window": None}, "whole seconds"),
@@ -26,11 +26,11 @@ DAY = Calendar("day")
         ({"burst": 0}, "burst"),
         ({"kind": KINDS["usd"]}, "calendar"),
         ({"kind": KINDS["usd"], "window": DAY, "burst": 3}, "burst"),
-        ({"kind": KINDS["concurrency"]}, "no window"),
+        ({"kind": KINDS["concurrency"]}, "must not have a window"),
         ({"kind": KINDS["concurrency"], "window": None, "lease_s": 0}, "lease"),
-        ({"warn_at": 0.0}, "share"),
-        ({"warn_at": 80}, "share"),
-        ({"amount": 999_999_937, "window": 2_592_000}, "too fine"),
+        ({"warn_at": 0.0}, "warn_at must be"),
+        ({"warn_at": 80}, "warn_at must be"),
+        ({"amount": 999_999_937, "window": 2_592_000}, "too large for this window"),
     ],
     ids=str,
 )

@@ -36,7 +36,7 @@ async def test_a_model_of_another_key_is_not_there_in_the_words_of_one_that_nobo
 
     assert response.status == 404
     assert body["error"] == {
-        "message": f"No deployment of this key serves {name}. "
+        "message": f"No deployment of this key serves the model {name}. "
         "GET /v1/models lists the models of this key.",
         "type": "invalid_request_error",
         "param": "model",

@@ -14,7 +14,7 @@ from proxy.dialects.documents import MOST_SHALLOW
 from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.messages.words import CHOICES, TIERS
 from proxy.errors import BadField
-from proxy.field_problems import NOT_SUPPORTED
+from proxy.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.types import Endpoint, Json
 
 _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
@@ -156,9 +156,11 @@ def _choice(choice: Any) -> Json | None:
 
 
 def _tool(at: int, tool: Any) -> Json:
-    function = tool.get("function") if isinstance(tool, dict) else None
-    if not isinstance(function, dict) or tool.get("type") != "function":
-        raise BadField(f"tools.{at}", NOT_SUPPORTED)
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    function = tool.get("function") if kind == "function" else None
+    if not isinstance(function, dict):
+        problem = NOT_SUPPORTED if kind in (None, "function") else unsupported_type(kind)
+        raise BadField(f"tools.{at}", problem)
     schema = function.get("parameters") or {"type": "object", "properties": {}}
     made = {"name": function.get("name"), "input_schema": schema}
     for name in ("description", "strict"):

@@ -27,7 +27,7 @@ from proxy.types import Json
 SEND_ITEM = "Send the item itself: clients do so with store: false."
 NOT_STREAMED = "cannot be combined with stream: true. Retrieve the response by its id."
 NOT_STORED = "cannot be combined with store: false, because the response could not be retrieved"
-NO_CONVERSATION = "cannot be combined with conversation, because its usage could not be charged"
+NO_CONVERSATION = "cannot be combined with conversation, as its usage cannot be charged"
 
 RESPONSES: Fields = {
     "model": required(string()),

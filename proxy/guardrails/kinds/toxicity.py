@@ -72,7 +72,7 @@ class Toxicity:
             raise ValueError(SHARE)
         if unknown := set(self.kinds) - set(KINDS):
             raise ValueError(
-                f"kinds must be of {', '.join(KINDS)}, not {', '.join(sorted(unknown))}"
+                f"kinds must be a subset of {', '.join(KINDS)}, not {', '.join(sorted(unknown))}"
             )
 
     @property

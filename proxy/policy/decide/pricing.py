@@ -28,7 +28,7 @@ def unpriced_by(deployment: Deployment, bounds: Sequence[ScopedLimit]) -> str | 
     """Return why a call is only served at a known price: the words for a refusal; None where it is
     served at any."""
     if deployment.refuse_unpriced:
-        return "the deployment refuses models without a price"
+        return "this deployment requires one"
     for bound in bounds:
         if bound.needs_prices and not bound.limit.shadow:
             return f'limit "{bound.limit.name}" is in USD'
@@ -82,4 +82,6 @@ def payable_guards(guards: Guarding, call: Call) -> Guarding:
 
 def refusal(model: str, why: str) -> Refusal:
     """Refuse a model none of whose targets has a price. ``model`` must be fit for a message."""
-    return Refusal(RULE, f'The price of model "{model}" is unknown, and {why}.', 403)
+    return Refusal(
+        RULE, f'No price is known for model "{model}", but {why}. The operator can add it.', 403
+    )

@@ -137,7 +137,9 @@ def test_a_limit_of_money_lets_a_call_go_nowhere_without_a_price(
 
     if targets is None:
         assert plan.refusal is not None
-        assert plan.refusal.message.endswith('limit "month" is in USD.')
+        assert plan.refusal.message.endswith(
+            'but limit "month" is in USD. The operator can add it.'
+        )
     else:
         assert plan.refusal is None
         assert models(plan) == targets
@@ -209,5 +211,5 @@ async def test_the_refusal_is_clear_in_the_clients_dialect(
     for name in at:
         body = body[name]
     assert response.status == 403
-    assert "the deployment refuses models without a price" in str(body)
+    assert "but this deployment requires one" in str(body)
     assert upstream.requests == []
