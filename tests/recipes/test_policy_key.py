@@ -51,7 +51,7 @@ def test_a_key_of_the_policy_files(tmp_path: Path) -> None:
     schema = copy.run("proxy", "schema")
     copy.test(
         "tests/recipes/added/check_policy_key.py",
-        "tests/policy/files/test_load.py::test_a_wrong_policy_is_told_in_exactly_these_words[acme]",
+        "tests/policy/files/test_load.py::test_a_wrong_policy_is_told_in_exactly_these_words",
         "tests/test_docs.py::test_every_section_and_its_keys_are_documented",
     )
 
