@@ -89,7 +89,8 @@ async def _counters(context: Context) -> CounterStore:
         context.log.error("budget.lost", limit=name, whose=named)
 
     server = connect(context.settings.redis, TIMEOUT_S)
-    shared = await context.opened.enter_async_context(RedisStore(server, since_epoch))
+    store = RedisStore(server, since_epoch, ledger=_ledger_id(context.settings.ledger))
+    shared = await context.opened.enter_async_context(store)
     alone = LocalFallback(time.monotonic, since_epoch, context.settings.replicas)
     sheltered = FailoverStore(
         remote=shared,
@@ -104,6 +105,12 @@ async def _counters(context: Context) -> CounterStore:
     await context.opened.enter_async_context(running_beside(sheltered.watch()))
     await sheltered.check()
     return sheltered
+
+
+def _ledger_id(at: LedgerAt | None) -> str:
+    """Return the id of the ledger that budgets are recalled from, which replicas may share."""
+    known = budgets.ledger_id(at.path) if at is not None and at.kind == "sqlite" else None
+    return known or "none"
 
 
 async def _close(context: Context, counters: FailoverStore) -> None:
@@ -155,6 +162,7 @@ async def backfill(context: Context, policies: PolicyStore, counters: CounterSto
         failed=failed,
         monotonic=time.monotonic,
         utc=since_epoch,
+        ledger=_ledger_id(context.settings.ledger),
     )
     return await context.opened.enter_async_context(asking)
 

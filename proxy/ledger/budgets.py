@@ -10,10 +10,12 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from proxy.ledger.reading import reading
 from proxy.ledger.rows import counter_name
+from proxy.ledger.store import Unusable
 from proxy.types.budget import BudgetQuery
 
 CHARGED = """
@@ -34,6 +36,14 @@ CALLED = "AND c.deployment IN (SELECT value FROM json_each(:deployments))"
 OF_UNTOLD = "AND c.run IN (SELECT id FROM runs WHERE NOT charges)"
 COLUMNS = {"key": "c.key", "deployment": "c.deployment", "model": "a.model"}
 NEVER_MS = 2**53
+
+
+def ledger_id(path: Path) -> str | None:
+    """Return the id of a ledger, which is the name of its first run; None if it cannot be read."""
+    with suppress(Unusable), reading(path) as file:
+        first = file.execute("SELECT name FROM runs ORDER BY id LIMIT 1").fetchone()
+        return None if first is None else str(first[0])
+    return None
 
 
 async def spent(

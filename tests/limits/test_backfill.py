@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import permutations
 
 import pytest
 
@@ -269,3 +270,74 @@ async def test_what_is_tried_again_is_charged_under_the_same_id(world: World) ->
 
     assert len(charged) == 2
     assert len(set(charged)) == 1
+
+
+SPENT = {"one": 6_000, "two": 5_000, "three": 7_000}
+"""What each replica has in its own ledger, in nano-USD."""
+
+
+@dataclass
+class Replica:
+    """A process with a ledger of its own, and a budget that it shares with others."""
+
+    world: World
+    admission: Admission
+
+    async def call(self, limit: Limit) -> bool:
+        """Return True if a call that costs nothing in the end is admitted."""
+        try:
+            await self.world.call(self.admission, limit)
+        except BudgetExceeded:
+            return False
+        return True
+
+
+@asynccontextmanager
+async def replica(server: Server, name: str, clock: Clock) -> AsyncIterator[Replica]:
+    world, now = World(Ledger({"month": SPENT[name]}), clock), clock.seconds
+    world.ledger.go.set()
+    store = RedisStore(connect(server.at, 5.0), now, time_ms=lambda: clock.ms, ledger=name)
+    backfill = Backfill(store, world.ledger.recall, world.failed.append, now, now, name)
+    async with store, backfill:
+        yield Replica(world, Admission(store, lambda standing: None, backfill))
+
+
+async def used(replica: Replica) -> int:
+    [standing] = await replica.admission.store.read(claims((MONTH, 0), scope=""))
+    return standing.used
+
+
+@pytest.mark.parametrize("order", list(permutations(SPENT)), ids="-".join)
+async def test_each_replica_adds_its_own_ledger_to_a_lost_budget_once(
+    order: tuple[str, ...], server: Server
+) -> None:
+    clock = Clock()
+    async with AsyncExitStack() as opened:
+        replicas = [
+            await opened.enter_async_context(replica(server, name, clock)) for name in order
+        ]
+        for losses in (1, 2):
+            server.admin.flushall()
+            spent = 0
+            for name, each in zip(order, replicas, strict=True):
+                spent += SPENT[name]
+                assert await each.call(MONTH)
+                assert await used(each) == spent
+            for each in replicas:
+                assert await each.call(MONTH)
+                assert each.world.ledger.asked == [("month", None)] * losses
+            assert await used(replicas[0]) == sum(SPENT.values())
+
+    assert [each.world.failed for each in replicas] == [[], [], []]
+
+
+async def test_a_window_that_an_earlier_version_began_is_complete(server: Server) -> None:
+    """It has one marker for all replicas, and their calls are counted in it."""
+    clock = Clock()
+    before = RedisStore(connect(server.at, 5.0), clock.seconds, time_ms=lambda: clock.ms)
+    async with before, replica(server, "one", clock) as one:
+        await before.admit("call", claims((MONTH, 100), scope=""))
+        assert await one.call(MONTH)
+        assert await used(one) == 100
+
+    assert one.world.ledger.asked == []

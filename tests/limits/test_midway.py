@@ -136,8 +136,7 @@ async def test_a_server_that_dies_and_comes_back_empty_is_told_by_the_ledgers(
         assert await those.calls(number * 2) == {200: number * 2}
 
         await eventually(lambda: used(server, "concurrency:places") == 0)
-        kept = before // number  # each ledger knows the calls of its own proxy
-        assert used(server, "nano_usd:money") >= kept
+        assert used(server, "nano_usd:money") >= before  # each has added what its ledger knows
         assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) >= 1
 
 
@@ -155,8 +154,8 @@ async def test_a_server_that_is_flushed_raises_an_alarm_and_is_told_by_the_ledge
         assert await those.calls_and(flush) == {200: CALLS}
 
         await eventually(lambda: used(server, "concurrency:places") == 0)
-        assert used(server, "nano_usd:money") >= before // number
-        assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) == 1
+        assert used(server, "nano_usd:money") >= before
+        assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) == number
 
 
 @ONE_AND_TWO

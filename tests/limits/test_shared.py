@@ -6,13 +6,17 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
+from proxy.settings import LedgerAt
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
+from tests.ledger.kept import kept, until
 from tests.limits.test_init import ask, counted
 from tests.servers import Server
 from tests.test_pipeline import ROUTES
@@ -128,3 +132,48 @@ async def test_a_server_that_was_never_there_does_not_keep_a_proxy_from_starting
         _second,
     ):
         assert (await ask(one))[0] == 200
+
+
+COST = 5 * 150 + 3 * 600  # nano-USD of a call
+BUDGET = 40 * COST
+
+
+@asynccontextmanager
+async def with_ledgers(
+    folder: Path, upstream: ScriptedUpstream, server: Server
+) -> AsyncIterator[list[tuple[Proxy, aiohttp.ClientSession, Path]]]:
+    """Three replicas that share a budget, each with a ledger of its own."""
+    limit = f"{{name: month, usd: {BUDGET / 1e9:.9f} per month, unpriced: allow}}"
+    policies = world(upstream.url) + f"\npolicies: {{default: {{limits: [{limit}]}}}}\n"
+    shared: dict[str, Any] = {"redis": server.at, "cache_secret": "a secret", "replicas": 3}
+    async with AsyncExitStack() as opened:
+        replicas = []
+        for name in ("one", "two", "three"):
+            ledger = LedgerAt("sqlite", folder / f"{name}.db")
+            running = running_proxy(folder / name, policies, ledger=ledger, **shared)
+            proxy = await opened.enter_async_context(running)
+            client = aiohttp.ClientSession(base_url=proxy.url)
+            replicas.append((proxy, await opened.enter_async_context(client), ledger.path))
+        yield replicas
+
+
+async def test_replicas_keep_to_a_budget_that_redis_has_lost(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    """They have spent 36 of 40 calls when it comes back empty, and take turns afterwards."""
+    async with with_ledgers(tmp_path, upstream, server) as replicas:
+        for _ in range(12):
+            for _, client, _ in replicas:
+                assert (await ask(client, max_tokens=3))[0] == 200
+        for _, _, path in replicas:
+            await until(partial(lambda path: len(kept(path)) == 12, path))
+        server.admin.flushall()
+
+        statuses = []
+        for _ in range(12):
+            for _, client, _ in replicas:
+                statuses.append((await ask(client, max_tokens=3))[0])
+        spent = sum(record.billing.cost for proxy, *_ in replicas for record in proxy.records)
+
+    assert statuses[-3:] == [429] * 3
+    assert spent <= BUDGET

@@ -6,9 +6,9 @@
 -- all its claims, then charge all. Whole numbers below 2^53 are exact in Lua, and nothing here
 -- makes a fraction: quotients are taken by fmod.
 --
---   {"admit", keep, claims}                 -> {level, reset, wait, flags, ...}
---   {"read", 0, claims}                     -> the same; nothing is charged
---   {"settle" | "again" | "late" | "whole", keep, claims, actuals}
+--   {"admit", keep, claims, ledger}         -> {level, reset, wait, flags, ...}
+--   {"read", 0, claims, ledger}             -> the same; nothing is charged
+--   {"settle" | "again" | "late" | "whole", keep, claims, actuals, ledger}
 --                                           -> {1 if the call was under way, else 0}
 --   {"renew", 0, claims}                    -> the same; its places are leased anew
 --
@@ -21,11 +21,12 @@
 -- A call's key holds what it was charged, until it is settled. If that is gone, the store has lost
 -- its counters, and "settle" charges the money that was really spent; "again" does not, because
 -- the first try may have come through. "late" is for a call that may never have been charged
--- here: its money is, once, for as long as its key is kept. "whole" is for all that was spent in
--- the window: from then on the counter is no longer fresh.
+-- here: its money is, once, for as long as its key is kept. "whole" is for all that a ledger knows
+-- of the window: from then on the counter is no longer fresh for that ledger.
 --
--- A budget is a hash: the begin of a window -> what is spent, with "a" behind it once a call was
--- admitted (else it is fresh), with "w" once it was warned of.
+-- A budget is a hash: the begin of a window -> what is spent, with "w" behind it once it was warned
+-- of, and with "a" and the id of a ledger once an instance with that ledger admitted a call: until
+-- then it is fresh for that ledger. "a" without an id, of an earlier version, is for all ledgers.
 
 local MOST = 9007199254740991
 local NEVER, WARNED, FRESH = -1, 1, 2
@@ -106,11 +107,13 @@ function rate.settle(key, claim, charge, at, actual)
   keep_debt(key, debt, unit, drain)
 end
 
-function budget.look(key, claim)
+function budget.look(key, claim, ledger)
   local begin, ends = window(claim)
-  local kept = redis.call('HMGET', key, text(begin), text(begin) .. 'a')
+  local all = text(begin) .. 'a'
+  local kept = redis.call('HMGET', key, text(begin), all, all .. ledger)
   local seen = {begin = begin, ends = ends, reset = ends - now, wait = 0, flags = 0}
-  if not kept[2] then seen.flags = FRESH end
+  seen.mark = all .. ledger
+  if not (kept[2] or kept[3]) then seen.flags = FRESH end
   seen.level = tonumber(kept[1] or 0)
   if claim[1] > claim[4] then
     seen.wait = NEVER
@@ -132,7 +135,7 @@ function budget.take(key, claim, seen)
   local name = text(seen.begin)
   if seen.flags == FRESH then
     spend(key, seen.begin, seen.ends, claim[1], claim[6])
-    redis.call('HSET', key, name .. 'a', 1)
+    redis.call('HSET', key, seen.mark, 1)
   else
     redis.call('HINCRBY', key, name, text(claim[1]))
   end
@@ -188,7 +191,7 @@ local function admit(first, call, charging)
   for n, claim in ipairs(claims) do
     local amount = claim[1]
     if again then claim[1] = 0 end
-    seen[n] = KINDS[claim[3]].look(KEYS[first + n], claim)
+    seen[n] = KINDS[claim[3]].look(KEYS[first + n], claim, call[4])
     if amount < 0 then seen[n].wait = NEVER end
     if again or claim[2] == COUNTED then seen[n].wait = 0 end
     if seen[n].wait ~= 0 and claim[2] == 0 then refused = true end
@@ -221,7 +224,7 @@ local function spend_late(first, call)
       spend(KEYS[first + n], claim[7], claim[8], spent, claim[6])
     end
     if claim[3] == BUDGET and call[1] == 'whole' then
-      redis.call('HSET', KEYS[first + n], text(claim[7]) .. 'a', 1)
+      redis.call('HSET', KEYS[first + n], text(claim[7]) .. 'a' .. call[5], 1)
     end
   end
 end

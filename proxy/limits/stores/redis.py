@@ -55,14 +55,15 @@ def _settling(call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
 class RedisStore:
     """A ``Store``, to be entered before use. Whatever goes wrong is ``StoreUnavailable``.
 
-    A call is settled by the instance that admitted it. ``time_ms`` replaces the server's clock, for
-    tests.
+    A call is settled by the instance that admitted it. A budget is fresh once for each ``ledger``,
+    an id of letters and digits. ``time_ms`` replaces the server's clock, for tests.
     """
 
     server: RedisServer
     utc: Callable[[], float]
     prefix: str = "headrace"
     time_ms: Callable[[], int] | None = None
+    ledger: str = ""
     _calls: dict[str, UnsettledCall] = field(default_factory=dict)
     _wire: Wire = field(init=False)
     _batches: Batcher = field(init=False)
@@ -82,7 +83,7 @@ class RedisStore:
         text = self._wire.claims(claims)
         leased = any(claim.limit.is_leased for claim in claims)
         try:
-            readings = await self._batches.put(ScriptCall(keys, wire.admit(text)))
+            readings = await self._batches.put(ScriptCall(keys, wire.admit(text, self.ledger)))
         except (StoreUnavailable, asyncio.CancelledError):
             call = UnsettledCall(keys=keys, claims=text, known="perhaps_charged", leased=leased)
             self._remember(request_id, call)
@@ -149,7 +150,7 @@ class RedisStore:
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         keys = self._wire.keys(charge_id, claims)
         amounts = [claim.amount for claim in claims]
-        text = wire.charge(self._wire.claims(claims), amounts, whole=whole)
+        text = wire.charge(self._wire.claims(claims), amounts, self.ledger, whole=whole)
         await self._batches.put(ScriptCall(keys, text))
 
     async def bill_once(self, name: str, owner: str) -> bool:
@@ -164,7 +165,7 @@ class RedisStore:
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         keys = self._wire.keys("", claims)
-        question = ScriptCall(keys, wire.read(self._wire.claims(claims)))
+        question = ScriptCall(keys, wire.read(self._wire.claims(claims), self.ledger))
         return outcome(claims, await self._batches.put(question)).standings
 
     @property

@@ -79,8 +79,8 @@ class CounterStore(Protocol):
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         """Add money without asking; budgets only. The same id charges once in ten minutes.
 
-        ``whole`` says that it is all that the window has seen, as a ledger knows it: the counter
-        is not ``fresh`` any more.
+        ``whole`` says that it is all that this process's ledger knows of the window: for that
+        ledger the counter is not ``fresh`` any more.
         """
 
     async def bill_once(self, name: str, owner: str) -> bool:

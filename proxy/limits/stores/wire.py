@@ -64,12 +64,12 @@ class Wire:
         return known
 
 
-def admit(claims: str) -> str:
-    return f'["admit",{KEEP_MS},{claims}]'
+def admit(claims: str, ledger: str) -> str:
+    return f'["admit",{KEEP_MS},{claims},"{ledger}"]'
 
 
-def read(claims: str) -> str:
-    return f'["read",0,{claims}]'
+def read(claims: str, ledger: str) -> str:
+    return f'["read",0,{claims},"{ledger}"]'
 
 
 def settle(claims: str, actuals: Sequence[int]) -> str:
@@ -92,9 +92,10 @@ def renew(claims: str) -> str:
     return f'["renew",0,{claims}]'
 
 
-def charge(claims: str, amounts: Sequence[int], *, whole: bool) -> str:
-    """For money that no call asked for; ``whole`` if it is all that the window has seen."""
-    return f'["{"whole" if whole else "late"}",{LATE_MS},{claims},{_list(amounts)}]'
+def charge(claims: str, amounts: Sequence[int], ledger: str, *, whole: bool) -> str:
+    """For money that no call asked for; ``whole`` if it is all that a ledger knows of it."""
+    verb = "whole" if whole else "late"
+    return f'["{verb}",{LATE_MS},{claims},{_list(amounts)},"{ledger}"]'
 
 
 def _list(numbers: Sequence[int]) -> str:
