@@ -386,7 +386,7 @@ class Overloaded(ProxyError):
     retry_after_s = 1.0
 
     def __init__(self, what: str = "requests") -> None:
-        super().__init__(f"The {what} in progress use all memory reserved for them.")
+        super().__init__(f"The proxy is overloaded: its {what} use all reserved memory.")
 
 
 class Stopping(ProxyError):

@@ -42,9 +42,9 @@ def too_large(max_bytes: int) -> str:
     return f"The request body must not exceed {max_bytes} bytes."
 
 
-def no_deployment(name: str, where: str = "") -> str:
+def no_deployment(name: str, problem: str = "does not exist") -> str:
     """Return the message for a deployment that a key cannot use."""
-    return f'Deployment "{ascii_word(name)}" does not exist{where}, or this key may not use it.'
+    return f'Deployment "{ascii_word(name)}" {problem}, or this key may not use it.'
 
 
 def no_model(models: Sequence[str], where: str = "") -> str:

@@ -52,7 +52,10 @@ def kind_of(head: RequestHead) -> StoredKind:
 
 ASKED: Mapping[str, tuple[re.Pattern[str], str]] = {
     "after": (re.compile(r"[A-Za-z0-9._:=-]{1,256}"), "the id of an item"),
-    "include": (re.compile(r"[a-z_.]{1,64}"), "the path of a field, such as message.output_text"),
+    "include": (
+        re.compile(r"[a-z_.]{1,64}"),
+        "the path of a field, such as message.output_text.logprobs",
+    ),
     "limit": (re.compile(r"[1-9][0-9]?|100"), "an integer between 1 and 100"),
     "order": (re.compile(r"asc|desc"), "one of asc, desc"),
 }

@@ -27,7 +27,7 @@ def find_passage(key: VirtualKey, call: Call, passed: PassedRequest) -> Passage:
     if asked is not None:
         found = [each for each in found if each.reach is key.by_name.get(asked)]
         if not found:
-            raise NotFound(no_deployment(asked, " for this path"), param="deployment")
+            raise NotFound(no_deployment(asked, "does not list this path"), param="deployment")
     elif call.models:
         found = [each for each in found if _serves(key, each.reach, call.models[0])]
         if not found:
