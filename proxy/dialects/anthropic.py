@@ -196,7 +196,6 @@ ANTHROPIC = Dialect(
         whole=writing.whole,
         user=user_of,
         events=lambda call: writing.MessageEvents(),
-        error_event=writing.error_event,
         done=False,
         always_usage=True,
         reads_error_events=True,

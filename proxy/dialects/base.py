@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, NamedTuple, Protocol
 
-from proxy.dialects import sse
 from proxy.dialects.fields import Fields
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
@@ -56,6 +55,10 @@ class AnswerWriter(Protocol):
 
     def feed(self, chunk: Chunk) -> bytes: ...
 
+    def fail(self, document: bytes) -> bytes:
+        """Return the events that end a stream with an error, given as the body of a refusal."""
+        ...
+
 
 def ok(verdicts: Verdicts, *, flagged: bool) -> int:
     return 200
@@ -95,8 +98,8 @@ class Client:
     path that is not served.
 
     ``user`` finds the end user in the ``metadata`` of a body that says it under no ``user``.
-    ``events`` makes what writes a stream that is none of OpenAI's to a call, and ``error_event`` an
-    error in it. ``endpoints`` are the clients of endpoints at which they are answered otherwise.
+    ``events`` makes what writes a stream that is none of OpenAI's to a call. ``endpoints`` are the
+    clients of endpoints at which they are answered otherwise.
     """
 
     routes: Mapping[tuple[str, str], Endpoint]
@@ -122,7 +125,6 @@ class Client:
     reads_times: bool = False
     user: Callable[[Json], str | None] | None = None
     events: Callable[[Call | None], AnswerWriter] | None = None
-    error_event: Callable[[bytes], bytes] = sse.event
     known_by: str | None = None
     endpoints: Mapping[Endpoint, Client] = field(default_factory=dict)
 

@@ -261,7 +261,6 @@ def with_endpoints(client: Client) -> Client:
         client,
         whole=writing.whole,
         events=events.ResponseEvents,
-        error_event=events.error_event,
         done=False,
         reads_error_events=True,
     )

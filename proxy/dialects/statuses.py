@@ -147,7 +147,8 @@ def error_of(meaning: Meaning, error: ErrorBody, status: int | None) -> ProxyErr
     made: UpstreamDenied | UpstreamError
     if meaning in ("credential", "forbidden"):
         kind = UpstreamRejectedKey if meaning == "credential" else UpstreamForbids
-        made = kind(status=429 if is_quota else None, upstream_status=status)
+        text = "The operator's account at the upstream has no credit." if is_quota else ""
+        made = kind(text, status=429 if is_quota else None, upstream_status=status)
         if is_quota or meaning == "forbidden":
             made.worded(error.code, error.type)
     elif meaning == "denied":

@@ -97,6 +97,9 @@ class EventWriter:
             event = self._event(data, raw, chunk.size)
         return event + _END if chunk.last and self._done else event
 
+    def fail(self, document: bytes) -> bytes:
+        return sse.event(document)
+
     def _event(self, data: Json, raw: bytes | None, size: int) -> bytes:
         if self._tell is not None:
             self._theirs |= {name: data[name] for name in (DETECTIONS, HOOKS) if name in data}
@@ -134,3 +137,6 @@ class WholeWriter:
         if client.add_verdicts is not None:
             whole = client.add_verdicts(whole, _shown(self._verdicts()), ())
         return chunk.raw if whole is data and chunk.raw is not None else dump(whole, self._size)
+
+    def fail(self, document: bytes) -> bytes:
+        return b""

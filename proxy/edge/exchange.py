@@ -285,9 +285,9 @@ class HttpExchange:
         elif not self._head.streamed or self._head.passed is not None:
             out.cut()
         elif self._client.reads_error_events:
-            await out.write(self._client.error_event(body), last=True)
+            await out.write(self._writer.fail(body), last=True)
         else:
-            await out.write(self._client.error_event(body))
+            await out.write(self._writer.fail(body))
             out.cut()  # these clients do not look at the event: only a missing end tells them
 
     async def answer_bug(self) -> web.StreamResponse:

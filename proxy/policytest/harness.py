@@ -243,7 +243,7 @@ class _Exchange:
         refusal = writing.refusal(self._client, error, REQUEST, record.verdicts())
         body = orjson.dumps(refusal.body)
         if self._begun:
-            self._played.body += self._client.error_event(body)
+            self._played.body += self._writer.fail(body)
             return
         fields = headers.of_refusal(record, error) | dict(refusal.headers)
         self._leave(refusal.status, fields)

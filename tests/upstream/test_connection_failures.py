@@ -436,7 +436,7 @@ async def test_each_failure_is_recorded_everywhere_and_clients_see_no_hosts(
         assert call.rows == [(short, code, case.cause, text)], name
         assert (span["error.type"], span["headrace.upstream.error_cause"]) == (code, case.cause)
         assert span.get("headrace.upstream.error_text") == text, name
-        assert f"{short}/m: {code} ({case.cause})" in call.explanation, name
+        assert f"{short}/m failed with {code} ({case.cause})" in call.explanation, name
         assert text is None or json.dumps(text)[1:-1] in call.explanation, name
         labels = f'cause="{case.cause}",model="m",result="{code}",upstream="{short}"'
         assert f"headrace_upstream_attempts_total{{{labels}}}" in metrics, name
@@ -476,7 +476,7 @@ async def test_failed_attempt_of_a_served_call_keeps_its_cause(
     assert (call.line["outcome"], call.line["upstream_error_cause"]) == ("success", None)
     causes = [row[:3] for row in call.rows]
     assert causes == [("away", "upstream_unavailable", "refused"), ("there", None, None)]
-    assert "away/m: upstream_unavailable (refused)" in call.explanation
+    assert "away/m failed with upstream_unavailable (refused)" in call.explanation
     assert 'cause="none",model="m",result="2xx",upstream="there"} 1.0' in metrics
 
 

@@ -66,10 +66,6 @@ def event(kind: str, document: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
 
 
-def error_event(document: bytes) -> bytes:
-    return event("error", document)
-
-
 def own_usage(usage: Any) -> Json:
     """Return usage in the words of Messages, whose input leaves cached tokens out."""
     if not isinstance(usage, dict):
@@ -173,6 +169,9 @@ class MessageEvents:
             return event(chunk.raw.kind, chunk.raw)
         out = b"".join([event(each["type"], dump(each, chunk.size)) for each in made])
         return out + self._end(None) if chunk.last else out
+
+    def fail(self, document: bytes) -> bytes:
+        return event("error", document)
 
     def _events(self, data: Json) -> list[Json]:
         made: list[Json] = []

@@ -51,17 +51,6 @@ def event(kind: str, document: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
 
 
-def error_event(document: bytes) -> bytes:
-    """Return the events of an error in a stream: SDKs raise the first, Codex reads the second."""
-    error = orjson.loads(document).get("error", {})
-    members = {name: error.get(name) for name in ("code", "message", "param")}
-    words = {name: members[name] for name in ("code", "message")}
-    failed = {"object": "response", "status": "failed", "error": words}
-    ended = orjson.dumps({"type": "response.failed", "response": failed})
-    raised = orjson.dumps({"type": "error", **members, "error": error})
-    return event("error", raised) + event("response.failed", ended)
-
-
 def _is_own(block: Json) -> bool:
     """True if a piece comes from an upstream of Responses: a bare mark says that text goes on."""
     return "index" in block or bool(block.get("start") or block.get("event"))
@@ -107,6 +96,15 @@ class ResponseEvents:
         self._anew = True
         out = self._bytes(made, chunk.size)
         return out + self._bytes(self._end()) if chunk.last else out
+
+    def fail(self, document: bytes) -> bytes:
+        """Return the events of an error: SDKs raise the first, Codex reads the second."""
+        error = orjson.loads(document).get("error", {})
+        members = {name: error.get(name) for name in ("code", "message", "param")}
+        failed: Json = {"object": "response", **(self._head or {}), "status": "failed"}
+        failed["error"] = {name: members[name] for name in ("code", "message")}
+        ended = {"type": "response.failed", "response": failed}
+        return self._bytes([{"type": "error", **members, "error": error}, ended])
 
     def _bytes(self, made: list[Json], size: int = 0) -> bytes:
         out: list[bytes] = []

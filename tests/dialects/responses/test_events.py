@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from proxy.dialects.responses.events import ResponseEvents, error_event
+from proxy.dialects.responses.events import ResponseEvents
 from proxy.dialects.responses.reading import ResponseTurn
 from proxy.types import Chunk, Untouched
 from tests.dialects.test_responses import accumulated, streamed
@@ -107,8 +107,10 @@ def test_calls_that_take_turns_each_end_once() -> None:
 
 
 def test_an_error_has_what_sdks_raise() -> None:
-    raw = error_event(json.dumps({"error": {"message": "m", "code": "c", "param": None}}).encode())
+    error = {"message": "m", "code": "c", "type": "t", "param": None}
+    raised, failed = streamed(ResponseEvents().fail(json.dumps({"error": error}).encode()))
 
-    name, data = raw.split(b"\n")[0], json.loads(raw.split(b"\n")[1][6:])
-    assert name == b"event: error"
-    assert (data["type"], data["message"], data["error"]["code"]) == ("error", "m", "c")
+    assert (raised["type"], raised["message"], raised["error"]) == ("error", "m", error)
+    assert failed["type"] == "response.failed"
+    assert failed["response"]["error"] == {"code": "c", "message": "m"}
+    assert [event["sequence_number"] for event in (raised, failed)] == [0, 1]
