@@ -92,7 +92,7 @@ define apt-get
 if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
   echo Please run: sudo apt-get install $(1); false; \
 else echo Installing with apt-get: $(1); export DEBIAN_FRONTEND=noninteractive; \
-  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(1); } >/dev/null 2>&1 \
+  { apt-get update -qq; apt-get install -y -qq --no-install-recommends $(1); } >/dev/null 2>&1 \
   || { echo apt-get failed. Check the network and the free disk space, then run: apt-get install $(1); false; }; fi
 endef
 
