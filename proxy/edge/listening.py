@@ -71,7 +71,7 @@ def require_free(addresses: Mapping[str, Address]) -> None:
                 probe = socket.create_server((address.host, address.port), family=family)
             except OSError as error:
                 advice = "Stop the program that uses it, or choose another address"
-                raise BadSetting(f"{source} {address}: {_reason(error)}. {advice}.") from None
+                raise BadSetting(f"{address} ({source}): {_reason(error)}. {advice}.") from None
             probes.enter_context(probe)
 
 

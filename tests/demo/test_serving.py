@@ -157,7 +157,7 @@ TAKEN = [
     ("serve", "--admin-listen", "--admin-listen"),
     ("demo", "--listen", "--listen"),
     ("demo", "--admin-listen", "--admin-listen"),
-    ("demo", "model", "base_url of upstream local in {policies}"),
+    ("demo", "model", "the base_url of upstream local in {policies}"),
 ]
 
 
@@ -175,7 +175,7 @@ def test_a_taken_port_is_reported_before_anything_starts(
 
         result = CliRunner().invoke(main, [command, "--policies", str(policies), *options])
 
-    where = f"{source.format(policies=policies)} 127.0.0.1:{port}"
+    where = f"127.0.0.1:{port} ({source.format(policies=policies)})"
     advice = "Stop the program that uses it, or choose another address."
     assert result.output.startswith(f"Error: {where}: Address already in use. {advice}\n")
     assert "Starting" not in result.output

@@ -88,14 +88,14 @@ async def test_an_address_that_is_taken_is_named() -> None:
 
 
 def test_an_address_of_another_machine_is_refused_with_its_option() -> None:
-    with pytest.raises(BadSetting, match=r"^--listen 192.0.2.1:80: Cannot assign requested"):
+    with pytest.raises(BadSetting, match=r"^192.0.2.1:80 \(--listen\): Cannot assign requested"):
         require_free({"--listen": Address("192.0.2.1", 80)})
 
 
 def test_two_options_with_one_address_are_refused() -> None:
     address = Address("127.0.0.1", free_port())
 
-    with pytest.raises(BadSetting, match=r"^--admin-listen 127.0.0.1:\d+: Address already in use"):
+    with pytest.raises(BadSetting, match=r"\(--admin-listen\): Address already in use"):
         require_free({"--listen": address, "--admin-listen": address})
 
     require_free({"--listen": address, "--admin-listen": Address("127.0.0.1", 0)})
