@@ -71,7 +71,7 @@ class Attempt:
     ``cause`` and ``system_text`` say why its connection failed.
     ``is_billed`` is None where its endpoint says whether there is one: what a response made in the
     background has used is billed to the attempt that first shows it, of all that show
-    ``response_id``.
+    ``response_id``; ``bill_name`` is the name by which the store of counters knows that bill.
     """
 
     target: Target
@@ -97,6 +97,7 @@ class Attempt:
     bill: Bill | None = None
     is_billed: bool | None = None
     response_id: Word | None = None
+    bill_name: str | None = None
 
     @property
     def is_given_up(self) -> bool:

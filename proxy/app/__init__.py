@@ -125,6 +125,7 @@ async def running(
         store, watch, tokens = _policies(context, decisions)
         check(store.current)
         candidate = await _candidate(context)
+        context = replace(context, ledger=stores.open_ledger(context))
         all_sinks: tuple[Sink, ...] = (
             context.metrics,
             _call_log(context),
@@ -132,7 +133,7 @@ async def running(
             *decisions,
             past := CallHistory(store.find, candidate.current if candidate else None),
             *([candidate] if candidate else []),
-            *stores.rows(context),
+            *([context.ledger] if context.ledger else []),
             *sinks,
         )
         emitters = _emitters(context, all_sinks)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from proxy.emit.levels import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.frozen import frozen
+from proxy.ledger import Ledger
 from proxy.ports import EventLog
 from proxy.record import Record, TraceIds
 from proxy.settings import Settings
@@ -21,7 +22,8 @@ class Context:
     """What the parts of a process are made with.
 
     ``opened`` closes what is put into it, last things first; ``put`` writes a line of the log;
-    ``failed`` is told which writer's thread had an exception, and which.
+    ``failed`` is told which writer's thread had an exception, and which. ``ledger`` is None where
+    no rows are kept.
     """
 
     settings: Settings
@@ -31,6 +33,7 @@ class Context:
     metrics: Metrics
     levels: LogLevel
     failed: Callable[[str, BaseException], None]
+    ledger: Ledger | None = None
 
 
 def new_record() -> Record:

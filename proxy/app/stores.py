@@ -7,7 +7,7 @@ import random
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -25,16 +25,15 @@ from proxy.cache.semantic import SemanticIndex
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import CacheBackend
 from proxy.cache.word_index import WordIndex
-from proxy.emit import Sink
 from proxy.emit.quota import Quota
-from proxy.ledger import budgets
+from proxy.ledger import Ledger, budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Admission
 from proxy.limits.backfill import Backfill, BackfillUnavailable, SpentBefore
 from proxy.limits.reconcile import Reconciler
 from proxy.limits.stores.leases import renewing
 from proxy.limits.stores.memory import MemoryStore
-from proxy.limits.stores.store import CounterStore
+from proxy.limits.stores.store import CounterStore, LedgerRun
 from proxy.policy.budgets import BudgetsInForce
 from proxy.policy.store import PolicyStore
 from proxy.settings import BadSetting, LedgerAt, RedisAt
@@ -68,6 +67,8 @@ async def counters(context: Context) -> CounterStore:
     """Open the store of the counters of limits: in memory, or in a server that may be away."""
     store = await _counters(context)
     await context.opened.enter_async_context(running_beside(renewing(store, asyncio.sleep)))
+    if context.ledger is not None:
+        await context.opened.enter_async_context(running_beside(_book(context.ledger, store)))
     return store
 
 
@@ -89,8 +90,10 @@ async def _counters(context: Context) -> CounterStore:
         context.log.error("budget.lost", limit=name, whose=named)
 
     server = connect(context.settings.redis, TIMEOUT_S)
-    store = RedisStore(server, since_epoch, ledger=_ledger_id(context.settings.ledger))
-    shared = await context.opened.enter_async_context(store)
+    ledger_run = _ledger_run(context)
+    shared = await context.opened.enter_async_context(
+        RedisStore(server, since_epoch, ledger=ledger_run)
+    )
     alone = LocalFallback(time.monotonic, since_epoch, context.settings.replicas)
     sheltered = FailoverStore(
         remote=shared,
@@ -107,10 +110,26 @@ async def _counters(context: Context) -> CounterStore:
     return sheltered
 
 
-def _ledger_id(at: LedgerAt | None) -> str:
-    """Return the id of the ledger that budgets are recalled from, which replicas may share."""
-    known = budgets.ledger_id(at.path) if at is not None and at.kind == "sqlite" else None
-    return known or "none"
+def _ledger_run(context: Context) -> LedgerRun:
+    """Return what shared counters know of the ledger, if there is one."""
+    at, ledger = context.settings.ledger, context.ledger
+    if at is None or ledger is None:
+        return LedgerRun("none")
+    id = budgets.ledger_id(at.path) if at.kind == "sqlite" else None
+    return LedgerRun(id or "none", ledger.run, lambda: ledger.dead_runs)
+
+
+async def _book(ledger: Ledger, counters: CounterStore) -> None:
+    """Tell the counters which bills have rows. Never ends."""
+    bills, loop = asyncio.Queue[str](), asyncio.get_running_loop()
+
+    def put(names: Sequence[str]) -> None:
+        for name in names:
+            loop.call_soon_threadsafe(bills.put_nowait, name)
+
+    ledger.on_bills(put)
+    while True:
+        await counters.book(await bills.get())
 
 
 async def _close(context: Context, counters: FailoverStore) -> None:
@@ -162,7 +181,7 @@ async def backfill(context: Context, policies: PolicyStore, counters: CounterSto
         failed=failed,
         monotonic=time.monotonic,
         utc=since_epoch,
-        ledger=_ledger_id(context.settings.ledger),
+        ledger=_ledger_run(context).id,
     )
     return await context.opened.enter_async_context(asking)
 
@@ -254,10 +273,10 @@ async def _cache_file(context: Context, path: Path) -> Sqlite:
         raise BadSetting(f"HEADRACE_CACHE_FILE: {path} cannot be used: {error}") from None
 
 
-def rows(context: Context) -> tuple[Sink, ...]:
-    """Return the sink of rows if they are kept. It closes after the last call has ended."""
+def open_ledger(context: Context) -> Ledger | None:
+    """Open the ledger if rows are kept. It closes after the last call has ended."""
     if context.settings.ledger is None:
-        return ()
+        return None
     dropped = partial(context.metrics.dropped, "ledger")
     failed = partial(context.failed, "ledger")
     replaced = partial(context.metrics.file_replaced, "ledger")
@@ -267,4 +286,4 @@ def rows(context: Context) -> tuple[Sink, ...]:
     waiting = partial(getattr, sink, "waiting")
     context.metrics.watch("headrace_telemetry_queue_length", "ledger", read=waiting)
     context.opened.push_async_callback(asyncio.to_thread, sink.close)
-    return (sink,)
+    return sink

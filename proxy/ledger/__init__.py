@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,10 +41,23 @@ class Ledger:
 
     name: ClassVar[str] = "ledger"
 
-    def __init__(self, writer: Writer, counters: CallCounters) -> None:
+    def __init__(
+        self, run: str, store: LedgerStore, writer: Writer, counters: CallCounters
+    ) -> None:
+        self.run = run
+        self._store = store
         self._writer = writer
         self._counters = counters
         self._seq = 0
+
+    @property
+    def dead_runs(self) -> frozenset[str]:
+        """The names of the runs that were found dead as the ledger opened."""
+        return self._store.dead
+
+    def on_bills(self, callback: Callable[[Sequence[str]], None]) -> None:
+        """Call back in the ledger's thread with the names of bills whose rows are written."""
+        self._writer.on_bills = callback
 
     @property
     def waiting(self) -> int:
@@ -122,7 +135,8 @@ def opened(
     except Unwritten as error:
         log.warning("ledger.failing", reason=error.reason)
     refused = RefusedRows(aside_of(at.path), run.name)
-    return Ledger(Writer(store, refused, counts, dropped, failed, log), counts)
+    writer = Writer(store, refused, counts, dropped, failed, log)
+    return Ledger(run.name, store, writer, counts)
 
 
 def now_ms() -> int:

@@ -22,8 +22,10 @@ BEGIN = b'{"row":'
 class JsonlStore:
     """Appends lines; one that a full disk cut is ended before another begins.
 
-    A file that was moved away, as by log rotation, is made anew.
+    A file that was moved away, as by log rotation, is made anew. Nobody knows which runs are dead.
     """
+
+    dead: frozenset[str] = frozenset()
 
     def __init__(self, path: Path, run: str) -> None:
         self._path = path

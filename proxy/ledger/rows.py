@@ -83,20 +83,23 @@ ATTEMPT = (
 
 class Rows(NamedTuple):
     """The rows of a batch, or of one call: of calls, of their attempts, of what budgets they were
-    charged to."""
+    charged to; and the names of the bills that are in them, which are in no table."""
 
     calls: list[Row]
     attempts: list[Row]
     charges: list[Row]
+    bills: Sequence[str] = ()
 
 
 def joined(batch: Iterable[Rows]) -> Rows:
     """Return the rows of several batches as one."""
-    rows = Rows([], [], [])
-    for each in batch:
-        for kind, more in zip(rows, each, strict=True):
-            kind.extend(more)
-    return rows
+    parts = list(batch)
+    return Rows(
+        calls=[row for part in parts for row in part.calls],
+        attempts=[row for part in parts for row in part.attempts],
+        charges=[row for part in parts for row in part.charges],
+        bills=[name for part in parts for name in part.bills],
+    )
 
 
 class CallEntry(NamedTuple):
@@ -114,7 +117,8 @@ def noted(seq: int, record: Record) -> CallEntry:
 def rows_of(entry: CallEntry) -> Rows:
     """Return the rows of a call."""
     attempts, charges = attempt_rows(entry), charge_rows(entry)
-    return Rows([call_row(entry, attempts, charges)], attempts, charges)
+    bills = [name for billed in entry.facts.attempts if (name := billed.attempt.bill_name)]
+    return Rows([call_row(entry, attempts, charges)], attempts, charges, bills)
 
 
 def charge_rows(entry: CallEntry) -> list[Row]:

@@ -66,7 +66,8 @@ class ProcessRun:
 
 class SqliteStore:
     """Writes rows. ``crashed`` is told of each run that is found dead, once, and ``begun_anew``
-    when the file is another than before: with where the log of the one before it is now."""
+    when the file is another than before: with where the log of the one before it is now. ``dead``
+    are the names of the runs that were found dead."""
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class SqliteStore:
         self._prune_at = 0
         self._file: sqlite3.Connection | None = None
         self._node: tuple[int, int] | None = None
+        self.dead: frozenset[str] = frozenset()
 
     def open(self) -> None:
         """Find the runs that never closed, once; they are told of when that is safely noted."""
@@ -98,6 +100,7 @@ class SqliteStore:
             for name, crash in dead.items():
                 mark(file, name, crash, now)
         self._looked = True
+        self.dead = frozenset(dead)
         write_position(self._path, Position(self._run.name, self._written))
         if is_new:
             self._begun_anew(None)

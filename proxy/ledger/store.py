@@ -38,7 +38,10 @@ class Counts:
 
 
 class LedgerStore(Protocol):
-    """Keeps rows. Only one thread at a time is inside."""
+    """Keeps rows. Only one thread at a time is inside. ``dead`` are the names of the runs that were
+    found dead as it opened."""
+
+    dead: frozenset[str]
 
     def open(self) -> None:
         """Make ready. Raises ``Unusable``, or ``Unwritten`` when it may do later."""

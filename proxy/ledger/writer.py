@@ -6,7 +6,7 @@ is set aside, so that those after it do not wait for what will never be.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from proxy.ledger.aside import RefusedRows
@@ -31,8 +31,11 @@ class Writer:
     """Writes entries in batches, one after the other. ``put`` never waits.
 
     ``dropped`` is told why and how many calls are in no row, ``failed`` of every exception that
-    nobody foresaw.
+    nobody foresaw. ``on_bills`` gets the names of bills whose rows are written or set aside, in the
+    thread.
     """
+
+    on_bills: Callable[[Sequence[str]], None]
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class Writer:
         self._reasons: list[str] = []
         self._failing = False
         self._settled = False
+        self.on_bills = lambda names: None
         self._spool = Spool(BOUNDS, self._write, dropped, failed, self._prune, self._finish)
         self.put: Callable[[CallEntry], None] = self._spool.put
 
@@ -81,6 +85,8 @@ class Writer:
             self._keep(made)
             if not self._spool.given_up:
                 self._spool.drop("invalid", len(some) - len(made))
+                if bills := joined(made).bills:
+                    self.on_bills(bills)
             self._spool.breathe(BREATH_S)
         self._tell_refused()
 

@@ -88,5 +88,6 @@ class BackgroundBilling:
             raise
         finally:
             attempt.bill = None  # whoever has asked for it meanwhile
+            attempt.bill_name = name if attempt.is_billed else None
             if attempt.is_billed and usage is not None:
                 attempt.meter.feed({"usage": usage}, asked.record.now())

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from proxy.limits.stores.redis import RedisStore
+from proxy.limits.stores.store import NO_LEDGER, LedgerRun
 from proxy.redis import connect
 from tests.limits.world import Clock
 from tests.servers import Cluster, Server, running_cluster, running_server
@@ -18,13 +19,17 @@ from tests.servers import Cluster, Server, running_cluster, running_server
 
 @asynccontextmanager
 async def shared(
-    server: Server | Cluster, clock: Clock | None = None, prefix: str = "", timeout_s: float = 5.0
+    server: Server | Cluster,
+    clock: Clock | None = None,
+    prefix: str = "",
+    timeout_s: float = 5.0,
+    ledger: LedgerRun = NO_LEDGER,
 ) -> AsyncIterator[RedisStore]:
     """One instance's view of a server; those with the same prefix share their counters."""
     client = connect(server.at, timeout_s)
     utc = clock.seconds if clock else time.time
     time_ms = (lambda: clock.ms) if clock else None
-    async with RedisStore(client, utc, prefix or uuid4().hex, time_ms) as store:
+    async with RedisStore(client, utc, prefix or uuid4().hex, time_ms, ledger) as store:
         yield store
 
 

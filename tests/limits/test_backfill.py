@@ -19,7 +19,7 @@ from proxy.limits.backfill import AGAIN_S, Backfill, BackfillUnavailable
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.redis import TIMEOUT_S, RedisStore
-from proxy.limits.stores.store import StoreUnavailable
+from proxy.limits.stores.store import LedgerRun, StoreUnavailable
 from proxy.record import Record, TraceIds
 from proxy.redis import connect
 from proxy.types import Call, ModelCall, Plan, RequestHead, ScopedLimit, Target, Upstream
@@ -296,7 +296,9 @@ class Replica:
 async def replica(server: Server, name: str, clock: Clock) -> AsyncIterator[Replica]:
     world, now = World(Ledger({"month": SPENT[name]}), clock), clock.seconds
     world.ledger.go.set()
-    store = RedisStore(connect(server.at, 5.0), now, time_ms=lambda: clock.ms, ledger=name)
+    store = RedisStore(
+        connect(server.at, 5.0), now, time_ms=lambda: clock.ms, ledger=LedgerRun(name)
+    )
     backfill = Backfill(store, world.ledger.recall, world.failed.append, now, now, name)
     async with store, backfill:
         yield Replica(world, Admission(store, lambda standing: None, backfill))

@@ -6,14 +6,22 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import aiohttp
+import pytest
+
+from proxy.settings import LedgerAt
+from proxy.types.limit import LEASE_S
+from tests.cli.test_init import serving
 from tests.conftest import KEY
-from tests.dialects.test_leaning import House, house, policy
+from tests.dialects.test_leaning import SECRET, House, house, policy
 from tests.doubles import ScriptedUpstream, answer, response
+from tests.ledger.kept import kept, until
 from tests.servers import Server
 
 PRICED = 11_000
@@ -104,3 +112,79 @@ async def test_a_limit_that_is_closed_without_its_store_lets_nobody_ask_and_noth
         [here] = await costs((one, 2))
         there = [record.billing.cost for record in other.proxy.sink.records]
         assert sum(cost or 0 for cost in here + there) == PRICED
+
+
+def billed(server: Server) -> list[tuple[str, int]]:
+    """The state of each bill, and for how many seconds it is kept."""
+    with server.admin as admin:
+        keys = list(admin.keys("*:billed:*"))
+        return [(admin.get(key).decode().split()[0], admin.ttl(key)) for key in keys]
+
+
+def costs_in(*ledgers: Path) -> list[int]:
+    rows = [row for path in ledgers if path.exists() for row in kept(path, "attempts")]
+    return [row["cost_nano_usd"] for row in rows if row["cost_nano_usd"]]
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["same ledger", "another replica"])
+@pytest.mark.parametrize("is_written", [False, True], ids=["before its row", "after its row"])
+async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
+    is_written: bool, is_same: bool, tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    first, second = tmp_path / "first.db", tmp_path / ("first.db" if is_same else "second.db")
+    environ = {
+        "HEADRACE_REDIS_URL": server.url,
+        "HEADRACE_ID_SECRET": SECRET,
+        "HEADRACE_CACHE_SECRET": "a secret of tests",
+        "HEADRACE_LEDGER": f"sqlite:{first}",
+        "UPSTREAM_KEY": "sk",
+    }
+    told = policy(upstream.url)
+    upstream.answer_with(answer(QUEUED))
+    async with (
+        serving(tmp_path / "one", told, **environ) as (one, url),
+        aiohttp.ClientSession(base_url=url) as session,
+    ):
+        given = await House(cast(Any, None), session, upstream).id_of(background=True)
+        upstream.answer_with(answer(MADE))
+        await until(lambda: len(kept(first)) == 1)
+        with closing(sqlite3.connect(first, isolation_level=None)) as lock:
+            if not is_written:
+                lock.execute("BEGIN IMMEDIATE")
+            assert await ask_for(House(cast(Any, None), session, upstream), given) == 200
+            if is_written:
+                await until(lambda: [state for state, _ in billed(server)] == ["booked"])
+            one.process.kill()
+            await one.process.wait()
+    if not (is_same or is_written):  # nobody renews the lease of the process that has died
+        assert [(state, 0 < ttl <= LEASE_S) for state, ttl in billed(server)] == [("charged", True)]
+        with server.admin as admin:
+            admin.delete(*admin.keys("*:billed:*"))
+    environ["HEADRACE_LEDGER"] = f"sqlite:{second}"
+    async with (
+        serving(tmp_path / "two", told, **environ) as (two, url),
+        aiohttp.ClientSession(base_url=url) as session,
+    ):
+        for _ in range(2):
+            assert await ask_for(House(cast(Any, None), session, upstream), given) == 200
+        two.process.terminate()
+        await two.process.wait()
+
+    assert costs_in(*{first, second}) == [PRICED]
+    [(state, ttl)] = billed(server)
+    assert (state, ttl > 39 * 86_400) == ("booked", True)
+
+
+async def test_a_stop_books_what_its_ledger_writes_last(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "ledger": ledger}
+    upstream.answer_with(answer(QUEUED))
+    async with house(tmp_path / "one", upstream, policy(upstream.url), **shared) as one:
+        given = await one.id_of(background=True)
+        upstream.answer_with(answer(MADE))
+        assert await ask_for(one, given) == 200
+
+    assert costs_in(ledger.path) == [PRICED]
+    assert [state for state, _ in billed(server)] == ["booked"]

@@ -11,6 +11,12 @@
 --   {"settle" | "again" | "late" | "whole", keep, claims, actuals, ledger}
 --                                           -> {1 if the call was under way, else 0}
 --   {"renew", 0, claims}                    -> the same; its places are leased anew
+--   {"charged" | "booked", keep, owner, dead}
+--                                           -> {1 if the owner has the bill, else 0}
+--
+-- The last is done alone, and its only key is that of a bill, "charged RUN SPAN" until the row of
+-- the charge is written and "booked RUN SPAN" from then on. What a dead run has charged and not
+-- booked is for the next owner. Earlier versions write the owner alone.
 --
 -- A negative claim never fits, and what was used is never negative.
 --
@@ -264,9 +270,20 @@ local function renew(first, call)
   return {1}
 end
 
+local function bill(key, call)
+  local state, keep, owner, dead = call[1], call[2], call[3], call[4]
+  local kept = redis.call('GET', key)
+  local run = string.match(kept or '', '^charged (%x+) ')
+  local is_free = not kept or kept == 'charged ' .. owner
+  for _, each in ipairs(dead) do is_free = is_free or run == each end
+  if is_free then redis.call('SET', key, state .. ' ' .. owner, 'PX', keep) end
+  return {(is_free or kept == 'booked ' .. owner) and 1 or 0}
+end
+
 local first, replies = 1, {}
 for n = 2, #ARGV do
   local call = cjson.decode(ARGV[n])
+  if call[1] == 'charged' or call[1] == 'booked' then return {bill(KEYS[1], call)} end
   if call[1] == 'admit' or call[1] == 'read' then
     replies[n - 1] = admit(first, call, call[1] == 'admit')
   elseif call[1] == 'renew' then

@@ -61,6 +61,9 @@ class MemoryStore:
         """As promised, of the last ``MOST_BILLED`` names since the process has begun."""
         return self._billed.bill(name, owner)
 
+    async def book(self, name: str) -> None:
+        """Do nothing: what was billed and not booked is forgotten with the process."""
+
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         return self.look_now(claims).standings
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from types import TracebackType
@@ -20,8 +21,8 @@ from redis.exceptions import NoScriptError
 from proxy.frozen import frozen
 from proxy.limits.stores import wire
 from proxy.limits.stores.batch import BATCH, Batcher, Reply, ScriptCall
-from proxy.limits.stores.store import BILLED_S, StoreUnavailable
-from proxy.limits.stores.wire import Wire
+from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
+from proxy.limits.stores.wire import BillState, Wire
 from proxy.redis import FAULTS, RedisServer
 from proxy.types.limit import Claim
 from proxy.types.outcome import Outcome, Standing, outcome
@@ -55,15 +56,16 @@ def _settling(call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
 class RedisStore:
     """A ``Store``, to be entered before use. Whatever goes wrong is ``StoreUnavailable``.
 
-    A call is settled by the instance that admitted it. A budget is fresh once for each ``ledger``,
-    an id of letters and digits. ``time_ms`` replaces the server's clock, for tests.
+    A call is settled by the instance that admitted it. A budget is fresh once for each ``ledger``.
+    ``time_ms`` replaces the server's clock, for tests.
     """
 
     server: RedisServer
     utc: Callable[[], float]
     prefix: str = "headrace"
     time_ms: Callable[[], int] | None = None
-    ledger: str = ""
+    ledger: LedgerRun = NO_LEDGER
+    _bills: dict[str, tuple[str, BillState]] = field(default_factory=dict)  # that are not booked
     _calls: dict[str, UnsettledCall] = field(default_factory=dict)
     _wire: Wire = field(init=False)
     _batches: Batcher = field(init=False)
@@ -83,7 +85,7 @@ class RedisStore:
         text = self._wire.claims(claims)
         leased = any(claim.limit.is_leased for claim in claims)
         try:
-            readings = await self._batches.put(ScriptCall(keys, wire.admit(text, self.ledger)))
+            readings = await self._batches.put(ScriptCall(keys, wire.admit(text, self.ledger.id)))
         except (StoreUnavailable, asyncio.CancelledError):
             call = UnsettledCall(keys=keys, claims=text, known="perhaps_charged", leased=leased)
             self._remember(request_id, call)
@@ -138,7 +140,11 @@ class RedisStore:
 
     async def renew(self) -> None:
         """As promised, some calls at a time: others are admitted between. Also of calls that the
-        store took for lost meanwhile, but not of those that it never charged."""
+        store took for lost meanwhile, but not of those that it never charged. Bills that are not
+        booked are kept in the same way."""
+        for bill, (owner, state) in list(self._bills.items()):
+            if not await self._bill(bill, owner, state) or state == "booked":
+                self._bills.pop(bill, None)
         names = [name for name, call in self._calls.items() if call.leased]
         for at in range(0, len(names), BATCH):
             known = [self._calls.get(name) for name in names[at : at + BATCH]]  # some have ended
@@ -150,22 +156,35 @@ class RedisStore:
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         keys = self._wire.keys(charge_id, claims)
         amounts = [claim.amount for claim in claims]
-        text = wire.charge(self._wire.claims(claims), amounts, self.ledger, whole=whole)
+        text = wire.charge(self._wire.claims(claims), amounts, self.ledger.id, whole=whole)
         await self._batches.put(ScriptCall(keys, text))
 
     async def bill_once(self, name: str, owner: str) -> bool:
-        key = f"{self.prefix}:billed:{name}"
+        state: BillState = "charged" if self.ledger.run else "booked"
+        has_bill = await self._bill(name, owner, state)
+        if has_bill and state == "charged":
+            self._bills[name] = owner, state
+        return has_bill
+
+    async def book(self, name: str) -> None:
+        if name in self._bills:
+            owner, _ = self._bills[name]
+            self._bills[name] = owner, "booked"
+            await self._bill(name, owner, "booked")
+            del self._bills[name]
+
+    async def _bill(self, name: str, owner: str, state: BillState) -> bool:
+        """Tell the server of a bill. Return True if it is this owner's."""
+        key, owner = f"{self.prefix}:billed:{name}", f"{self.ledger.run or 0} {owner}"
         try:
-            if await self.server.run(key, "SET", key, owner, "NX", "EX", BILLED_S):
-                return True
-            known = await self.server.run(key, "GET", key)
+            reply = await self._run(key, 1, key, "", wire.bill(state, owner, self.ledger.dead()))
         except FAULTS as error:
             raise StoreUnavailable(type(error).__name__, trip=object()) from None
-        return known in (owner, owner.encode())
+        return bool(reply[0][0])
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         keys = self._wire.keys("", claims)
-        question = ScriptCall(keys, wire.read(self._wire.claims(claims), self.ledger))
+        question = ScriptCall(keys, wire.read(self._wire.claims(claims), self.ledger.id))
         return outcome(claims, await self._batches.put(question)).standings
 
     @property
@@ -213,6 +232,10 @@ class RedisStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ask what still waits to be asked, then hang up."""
+        """Ask what still waits to be asked, then hang up. The rows of all bills are about to be
+        written."""
+        with suppress(StoreUnavailable):
+            for name in list(self._bills):
+                await self.book(name)
         await self._batches.__aexit__(kind, error, trace)
         await self.server.aclose()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from proxy.frozen import frozen
 from proxy.types.limit import Claim
 from proxy.types.outcome import Outcome, Standing
 
@@ -39,6 +40,22 @@ class BilledOnce:
         if len(self._owners) > self.most:
             del self._owners[next(iter(self._owners))]
         return known == owner
+
+
+@frozen
+class LedgerRun:
+    """The ledger of this process, as shared counters know it: its ``id``, which processes on one
+    file share, the name of this process's ``run``, and what returns the names of ``dead`` runs.
+
+    Without a run a bill counts as booked at once.
+    """
+
+    id: str = ""
+    run: str = ""
+    dead: Callable[[], Collection[str]] = tuple
+
+
+NO_LEDGER = LedgerRun()
 
 
 class CounterStore(Protocol):
@@ -86,7 +103,11 @@ class CounterStore(Protocol):
     async def bill_once(self, name: str, owner: str) -> bool:
         """True for the first owner who bills something by this name, of all instances, and each
         time that it asks: who does not know whether it has been heard asks again. A name is kept
-        for ``BILLED_S`` seconds."""
+        for ``BILLED_S`` seconds. A shared store lets the next owner have the bill of a process that
+        died before it could ``book`` it."""
+
+    async def book(self, name: str) -> None:
+        """Note that the row of what was billed here by this name is written."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         """Return where counters stand, and whether the amounts would fit, without charging."""

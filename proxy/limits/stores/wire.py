@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from proxy.types.limit import Claim, Limit
+from proxy.limits.stores.store import BILLED_S
+from proxy.types.limit import LEASE_S, Claim, Limit
+
+BillState = Literal["charged", "booked"]
 
 RATE, BUDGET, CONCURRENCY = 1, 2, 3
 COUNTED = 2  # in place of shadow
@@ -96,6 +100,13 @@ def charge(claims: str, amounts: Sequence[int], ledger: str, *, whole: bool) -> 
     """For money that no call asked for; ``whole`` if it is all that a ledger knows of it."""
     verb = "whole" if whole else "late"
     return f'["{verb}",{LATE_MS},{claims},{_list(amounts)},"{ledger}"]'
+
+
+def bill(state: BillState, owner: str, dead: Collection[str]) -> str:
+    """For something that is billed once, by a process whose ``dead`` predecessors are known."""
+    keep_ms = 1000 * (LEASE_S if state == "charged" else BILLED_S)
+    names = ",".join(f'"{name}"' for name in dead)
+    return f'["{state}",{keep_ms},"{owner}",[{names}]]'
 
 
 def _list(numbers: Sequence[int]) -> str:

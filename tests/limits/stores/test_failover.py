@@ -20,7 +20,7 @@ from proxy.limits.kinds import KINDS
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
-from proxy.limits.stores.store import StoreUnavailable
+from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.outcome import Outcome
 from proxy.types.windows import Calendar
@@ -66,7 +66,7 @@ async def has_to_wait(call: Coroutine[Any, Any, Outcome]) -> bool:
 
 @asynccontextmanager
 async def instance(
-    server: Server | Cluster, prefix: str = "", replicas: int = 1
+    server: Server | Cluster, prefix: str = "", replicas: int = 1, ledger: LedgerRun = NO_LEDGER
 ) -> AsyncIterator[Instance]:
     told: list[str] = []
     lost: list[Claim] = []
@@ -77,7 +77,8 @@ async def instance(
         await asyncio.sleep(min(seconds, 0.05))
 
     ids = (f"{uuid4().hex}-{n}" for n in count())
-    async with shared(server, prefix=prefix or uuid4().hex, timeout_s=TIMEOUT_S) as remote:
+    own = prefix or uuid4().hex
+    async with shared(server, prefix=own, timeout_s=TIMEOUT_S, ledger=ledger) as remote:
         alone = LocalFallback(time.monotonic, time.time, replicas)
         store = FailoverStore(
             remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids), lost.append
@@ -372,6 +373,24 @@ async def test_what_is_billed_meanwhile_is_billed_by_each_alone_and_told_when_it
         await two.recovered()
         for name in ("before", "meanwhile"):
             assert not await two.store.bill_once(name, "two")
+
+
+async def test_what_is_booked_meanwhile_is_told_when_it_is_back(server: Server) -> None:
+    async with instance(server, ledger=LedgerRun("id", "a1")) as one:
+        assert await one.store.bill_once("before", "call-1")
+        come_back = await _stop(server)
+        await one.degrade()
+        assert await one.store.bill_once("meanwhile", "call-2")
+        for name in ("before", "meanwhile", "never billed"):
+            await one.store.book(name)
+
+        come_back()
+        await one.recovered()
+        await one.store.renew()
+
+        with server.admin as admin:
+            states = [admin.get(key) for key in sorted(admin.keys("*:billed:*"))]
+        assert states == [b"booked a1 call-1", b"booked a1 call-2"]
 
 
 async def test_a_store_that_is_away_at_the_start_is_told_before_a_call(server: Server) -> None:

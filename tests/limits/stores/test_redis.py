@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,10 +18,10 @@ from hypothesis import strategies as st
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.redis import RedisStore
-from proxy.limits.stores.store import CounterStore, StoreUnavailable
+from proxy.limits.stores.store import CounterStore, LedgerRun, StoreUnavailable
 from proxy.redis import connect
 from proxy.settings import redis_at
-from proxy.types.limit import Claim, Limit
+from proxy.types.limit import LEASE_S, Claim, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
@@ -230,6 +231,48 @@ async def test_after_a_flush_money_of_calls_under_way_is_charged_and_the_loss_is
         await store.charge("ledger", claims((MONTH, 8)), whole=True)
         await store.charge("ledger", claims((MONTH, 8)), whole=True)
         assert (await store.read(asked))[0].used == 25
+
+
+async def test_a_bill_is_kept_until_its_row_is_written_or_its_process_is_dead(
+    server: Server,
+) -> None:
+    def bills() -> list[tuple[bytes, bool]]:
+        with server.admin as admin:
+            keys = sorted(admin.keys("*:billed:*"))
+            return [(admin.get(key), admin.ttl(key) > LEASE_S) for key in keys]
+
+    prefix, dead = uuid4().hex, [""]
+    first, other = LedgerRun("id", "a1"), LedgerRun("other", "b2", lambda: tuple(dead))
+    async with (
+        shared(server, prefix=prefix, ledger=first) as one,
+        shared(server, prefix=prefix, ledger=other) as two,
+        shared(server, prefix=prefix) as without,
+    ):
+        for name in ("booked", "charged"):
+            assert await one.bill_once(name, "call-1")
+            assert await one.bill_once(name, "call-1")  # it asks again
+        await one.book("booked")
+        assert bills() == [(b"booked a1 call-1", True), (b"charged a1 call-1", False)]
+        for name in ("booked", "charged"):
+            assert not await two.bill_once(name, "call-2")
+            assert not await without.bill_once(name, "call-3")
+
+        dead.append("a1")
+        assert not await two.bill_once("booked", "call-2")
+        assert await two.bill_once("charged", "call-2")
+        await one.renew()  # it was taken for dead
+        await one.book("charged")
+        assert bills() == [(b"booked a1 call-1", True), (b"charged b2 call-2", False)]
+    assert [text for text, _ in bills()] == [b"booked a1 call-1", b"booked b2 call-2"]
+
+
+async def test_a_bill_that_an_earlier_version_made_is_booked(server: Server) -> None:
+    prefix, later = uuid4().hex, LedgerRun("id", "b2", lambda: ("a1",))
+    async with shared(server, prefix=prefix, ledger=later) as store:
+        with server.admin as admin:
+            admin.set(f"{prefix}:billed:one", "call-1")
+
+        assert not await store.bill_once("one", "call-2")
 
 
 async def test_a_server_that_is_restarted_is_found_again(server: Server) -> None:
