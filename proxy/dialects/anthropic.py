@@ -35,7 +35,7 @@ from proxy.dialects.fields import (
 from proxy.dialects.messages import from_chat, reading, writing
 from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.messages.models import check_page
-from proxy.dialects.statuses import CONTEXT, QUOTA, USUAL
+from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
 from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
 from proxy.field_problems import BAD_NAME, STORED_AT_PROVIDER
 from proxy.types import Endpoint, Json, RequestHead, Secret
@@ -98,18 +98,6 @@ OPEN: Fields = {
 }
 """The same for a client whose upstream may be another's: its lower bounds are those of Messages."""
 
-ERRORS: Mapping[int, str] = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    BUSY: "overloaded_error",
-}
-"""What an error is called, by its status."""
 OUTAGES = ("api_error", "overloaded_error", "timeout_error")
 TOO_LONG = "prompt is too long"
 """What agents look for in a message before they compact."""
@@ -148,7 +136,7 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """Anthropic's error object. A field at fault begins the message, and our own code of the error
     is in a header of every refusal."""
     status, message = _status(error), error.message
-    kind = ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    kind = MESSAGES_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
     theirs = error.upstream_type or ""
     if status >= 500 and theirs in OUTAGES:
         kind = theirs

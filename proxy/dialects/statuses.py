@@ -78,25 +78,24 @@ _TOO_LONG = re.compile(
     re.DOTALL,
 )
 """How providers and model servers say that a prompt does not fit the model's context window."""
+MESSAGES_TYPES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+"""The types of errors in Anthropic's Messages by their status."""
 STATUS_OF_WORD: Mapping[str, int] = {
-    "BadRequestError": 400,
-    "api_error": 500,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "cancelled": 500,
-    CONTEXT: 400,
-    QUOTA: 429,
-    "invalid_request_error": 400,
-    "not_found_error": 404,
-    "overloaded_error": 529,
-    "permission_error": 403,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "request_too_large": 413,
-    "server_error": 500,
-    "server_is_overloaded": 503,
-    "slow_down": 503,
-    "timeout_error": 504,
+    **{word: status for status, word in MESSAGES_TYPES.items()},
+    **dict.fromkeys(("BadRequestError", CONTEXT), 400),
+    **dict.fromkeys((QUOTA, "rate_limit_exceeded"), 429),
+    **dict.fromkeys(("api_error", "cancelled", "server_error"), 500),
+    **dict.fromkeys(("server_is_overloaded", "slow_down"), 503),
     "vector_store_timeout": 504,
 }
 """The statuses of codes and types, for errors within a stream."""

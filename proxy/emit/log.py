@@ -46,12 +46,16 @@ LEVEL_OF: Mapping[str, str] = {
     **dict.fromkeys(get_args(Outcome), "info"),
     **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
 }
-NO_FAILURE: Mapping[str, None] = dict.fromkeys(
-    (
-        *("error", "upstream_status", "upstream_error_cause", "upstream_error_text"),
-        *("upstream_error_type", "upstream_error_code"),
-    )
-)
+FAILURE: Mapping[str, str] = {
+    "error": "code",
+    "upstream_status": "upstream_status",
+    "upstream_error_cause": "cause",
+    "upstream_error_text": "text",
+    "upstream_error_type": "upstream_type",
+    "upstream_error_code": "upstream_code",
+}
+"""The fields of a line that say why a call ended before its end, and the members of ``Failure``."""
+NO_FAILURE = dict.fromkeys(FAILURE)
 BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
 
@@ -150,7 +154,7 @@ def canonical(
         "model": target.model if target else None,
         "status": facts.status,
         "outcome": facts.outcome,
-        **(NO_FAILURE if failure is None else _ended(failure)),
+        **(NO_FAILURE if failure is None else _failed(failure)),
         "duration_ms": in_ms(facts.duration_s),
         "ttft_ms": None if ttft_s is None else in_ms(ttft_s),
         "overhead_ms": in_ms(facts.overhead_s),
@@ -178,16 +182,8 @@ def canonical(
     return line
 
 
-def _ended(failure: Failure) -> dict[str, Any]:
-    """Return why a call ended before its end."""
-    return {
-        "error": failure.code,
-        "upstream_status": failure.upstream_status,
-        "upstream_error_cause": failure.cause,
-        "upstream_error_text": failure.text,
-        "upstream_error_type": failure.upstream_type,
-        "upstream_error_code": failure.upstream_code,
-    }
+def _failed(failure: Failure) -> dict[str, Any]:
+    return {name: getattr(failure, member) for name, member in FAILURE.items()}
 
 
 def _of_failure(failure: Failure) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from proxy.causes import ErrorCause, cause_of
+from proxy.causes import cause_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.names import Names
@@ -39,33 +39,37 @@ class Trust:
             return self._context
 
 
-@dataclass(slots=True)
-class Progress:
-    """The step that connecting has reached, and the host or address that it is about."""
+UNREACHED = "The upstream cannot be reached."
 
+
+@dataclass(slots=True)
+class DialAttempt:
+    """A connection being made. ``step`` is what it waits for, ``peer`` the host or the address."""
+
+    origin: Origin
+    until: float
+    on_close: Callable[[Connection], None]
     peer: str
     step: Literal["name lookup", "TCP connect", "TLS handshake"] = "name lookup"
 
-    def late(self) -> UpstreamTimeout:
-        """Return the error of a step that took too long."""
-        return UpstreamTimeout("connect").caused("timeout", f"{self.step} with {self.peer}")
+    def connected(self) -> Connection:
+        """Return the protocol of an open TCP connection."""
+        self.step = "TLS handshake"
+        return Connection(self.on_close)
 
     def failed(self, error: Exception) -> UpstreamUnavailable:
         """Return the error of a step that failed."""
-        cause: ErrorCause = cause_of(error)
-        if self.step == "TLS handshake" and cause != "tls_certificate":
+        cause = cause_of(error)
+        text, message = str(error), UNREACHED
+        if cause == "tls_certificate":
+            message = "The upstream's TLS certificate is invalid."
+        elif self.step == "TLS handshake":
             cause = "tls"
-        invalid = cause == "tls_certificate"
-        message = "The upstream's TLS certificate is invalid." if invalid else UNREACHED
-        text = str(error)
-        if self.step == "TCP connect" and isinstance(error, OSError) and error.errno:
+        elif isinstance(error, OSError) and error.errno and self.step == "TCP connect":
             text = os.strerror(error.errno)  # asyncio's own text has no reason
         unreached = UpstreamUnavailable(message).caused(cause, f"{self.peer}: {text}")
         unreached.reached = False
         return unreached
-
-
-UNREACHED = "The upstream cannot be reached."
 
 
 class Dialer:
@@ -83,56 +87,40 @@ class Dialer:
         Raises ``UpstreamTimeout`` and ``UpstreamUnavailable``.
         """
         until = asyncio.get_running_loop().time() + patience
-        progress = Progress(origin.host)
+        attempt = DialAttempt(origin, until, on_close, peer=origin.host)
         try:
             async with asyncio.timeout_at(until):
                 addresses = await self._names.addresses(origin.host, origin.port)
-                return await self._first_of(origin, addresses, until, progress, on_close)
+                return await self._first_of(attempt, addresses)
         except TimeoutError:
-            raise progress.late() from None
+            text = f"{attempt.step} with {attempt.peer}"
+            raise UpstreamTimeout("connect").caused("timeout", text) from None
         except (OSError, UnicodeError) as error:
-            raise progress.failed(error) from None
+            raise attempt.failed(error) from None
 
-    async def _first_of(
-        self,
-        origin: Origin,
-        addresses: list[str],
-        until: float,
-        progress: Progress,
-        on_close: Callable[[Connection], None],
-    ) -> Connection:
+    async def _first_of(self, attempt: DialAttempt, addresses: list[str]) -> Connection:
         """Try each address for its share of the time that is left."""
         loop = asyncio.get_running_loop()
         for left in range(len(addresses), 1, -1):
             address = addresses[-left]
             try:
-                async with asyncio.timeout((until - loop.time()) / left):
-                    return await self._connect(origin, address, progress, on_close)
+                async with asyncio.timeout((attempt.until - loop.time()) / left):
+                    return await self._connect(attempt, address)
             except ssl.SSLCertVerificationError:
                 raise
             except OSError:  # TimeoutError is one
-                self._names.failed(origin.host, address)
-        return await self._connect(origin, addresses[-1], progress, on_close)
+                self._names.failed(attempt.origin.host, address)
+        return await self._connect(attempt, addresses[-1])
 
-    async def _connect(
-        self,
-        origin: Origin,
-        address: str,
-        progress: Progress,
-        on_close: Callable[[Connection], None],
-    ) -> Connection:
-        progress.peer, progress.step = f"{address} port {origin.port}", "TCP connect"
-
-        def connected() -> Connection:
-            progress.step = "TLS handshake"
-            return Connection(on_close)
-
+    async def _connect(self, attempt: DialAttempt, address: str) -> Connection:
+        host, port, tls = attempt.origin
+        attempt.peer, attempt.step = f"{address} port {port}", "TCP connect"
         _, connection = await asyncio.get_running_loop().create_connection(
-            connected,
+            attempt.connected,
             address,
-            origin.port,
-            ssl=await self._trust.context() if origin.tls else None,
-            server_hostname=origin.host.rstrip(".") if origin.tls else None,
+            port,
+            ssl=await self._trust.context() if tls else None,
+            server_hostname=host.rstrip(".") if tls else None,
         )
         return connection
 
