@@ -177,11 +177,15 @@ class Record:
         return [*self.guards, *[("output", result) for result in self.watched()]]
 
     def serve(self, leg: int, attempt: Attempt) -> None:
-        """Note whose answer a leg gets. What else is still at work for the leg has lost."""
+        """Note whose answer a leg gets. Attempts that were dropped for it have lost."""
         self.serving[leg] = attempt
-        for other in self.attempts:
-            if other.leg == leg and other is not attempt and other.error == "cancelled":
-                other.lost = True
+        self.lose_dropped(leg)
+
+    def lose_dropped(self, leg: int) -> None:
+        """Note that the cancelled attempts of a leg were dropped because another one ended."""
+        for attempt in self.attempts:
+            if attempt.leg == leg and attempt.error == "cancelled":
+                attempt.lost = True
 
     def warn(self, remarks: Iterable[str]) -> None:
         """Warn the client of each thing once, and of ``MAX_WORDS`` things at the most."""

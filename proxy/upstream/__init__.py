@@ -111,7 +111,11 @@ class Upstreams:
         may = partial(self.health.may_retry, targets[0].upstream)
         hedge = HedgedRequest(after, may, spare=len(targets) > 1)
         first = partial(self._first_of, context, targets[:1])
-        answer = await hedge.run(first, partial(self._first_of, context, others))
+        try:
+            answer = await hedge.run(first, partial(self._first_of, context, others))
+        except ProxyError:  # the end of one attempt may be that of the call
+            context.record.lose_dropped(context.leg)
+            raise
         context.record.serve(context.leg, answer.asked.attempt)
         return answer
 

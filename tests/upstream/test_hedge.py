@@ -107,6 +107,43 @@ async def test_when_both_fail_the_last_failure_is_told(
     assert (status, headers["retry-after"]) == (429, "7")
 
 
+FINAL_ENDS = {
+    "400": (400, {"error": {"message": "no", "type": "invalid_request_error"}}),
+    "413": (413, {"error": {"message": "too large"}}),
+    "422": (422, {"error": {"message": "no"}}),
+    "content filter": (400, {"error": {"message": "no", "code": "content_filter"}}),
+}
+"""Ends of one attempt that are the end of the call."""
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first ends", "hedge ends"])
+@pytest.mark.parametrize("final", FINAL_ENDS)
+async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_the_hedge(
+    final: str, is_first: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    status, body = FINAL_ENDS[final]
+    joined = asyncio.Event()
+
+    async def end(asked: Asked, wire: Wire) -> None:
+        await joined.wait()
+        await answer(body, status)(asked, wire)
+
+    async def join_and_hang(asked: Asked, wire: Wire) -> None:
+        joined.set()
+        await asked.closed.wait()
+
+    ends, dropped = ("primary", "spare") if is_first else ("spare", "primary")
+    upstream.by_model = {ends: end, dropped: join_and_hang}
+    async with under(tmp_path, upstream, HEDGE) as (proxy, client):
+        refused, _, _ = await ask(client, prompt="x" * 40, max_tokens=1)
+        [record] = await proxy.sink.wait()
+
+    losses = {each.attempt.target.model: each.fate.loss for each in record.billing.attempts}
+    assert refused == status
+    assert (losses[ends], losses[dropped]) == (None, "hedge")
+    assert record.billing.lost == 10 * 150 + 600
+
+
 async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang(), "spare": hang()}
     async with under(tmp_path, upstream, HEDGE) as (proxy, client):
@@ -121,6 +158,7 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
         [record] = await proxy.sink.wait()
 
     assert record.outcome == "client_abort"
+    assert {fate.loss for _, fate, _ in record.billing.attempts} == {"client_left"}
 
 
 class Begun(Forwarded):
