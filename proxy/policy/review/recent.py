@@ -287,10 +287,10 @@ def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
     named = pin.deployment if pin and pin.deployment in head.alternatives else head.deployment
     parameters = {}
     for name in body:
-        value = body[name]
-        is_word = isinstance(value, str) and len(value) <= MAX_NAME
-        if name in PARAMETERS and (is_word or type(value) in NUMERIC):
-            parameters[name] = value
+        if name in PARAMETERS:
+            value = body[name]
+            if type(value) in NUMERIC or (isinstance(value, str) and len(value) <= MAX_NAME):
+                parameters[name] = value
     asked = AskedFacts()
     asked.dialect = head.dialect
     asked.endpoint = head.endpoint
