@@ -88,6 +88,9 @@ class Proxy:
     def records(self) -> list[Any]:
         return self.sink.records
 
+    def start_case(self) -> None:
+        self.sink.forget()
+
 
 def world(upstream: str, *, hasty: bool = False) -> str:
     """The small world of all tests: an upstream of each dialect, two teams, two deployments.

@@ -156,10 +156,13 @@ class ScriptedUpstream:
     """
 
     def __init__(self) -> None:
-        self.requests: list[Asked] = []
-        self.came = asyncio.Event()
         self.connections = 0
         self.url = ""
+        self.start_case()
+
+    def start_case(self) -> None:
+        self.requests: list[Asked] = []
+        self.came = asyncio.Event()
         self.by_model: dict[str, Script] = {}
         self._always: Script = answer(legacy())
         self._next: list[Script] = []

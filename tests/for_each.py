@@ -1,8 +1,9 @@
 """Runs a test for every case of a table within one pytest item, and names each case that failed.
 
 pytest takes about 3 ms of CPU to collect, schedule and report an item, more than most cases run.
-Use ``for_each`` for cases that need no fixture of their own. Use ``pytest.mark.parametrize`` where
-each case starts servers: workers share such cases, and each has its own timeout.
+Use ``for_each`` for cases that share their fixtures. Use ``pytest.mark.parametrize`` where each
+case starts servers of its own or takes a second: workers share such cases, and each has its own
+timeout.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from itertools import repeat
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
@@ -26,6 +27,14 @@ FAILURES = (Exception, pytest.fail.Exception, pytest.skip.Exception)
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
+
+
+@runtime_checkable
+class Reusable(Protocol):
+    """A fixture whose state is cleared for each case."""
+
+    def start_case(self) -> None:
+        """Forget what earlier cases did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,9 @@ class _Run:
     def of(self, case: _Case) -> Iterator[dict[str, Any]]:
         """Yield the arguments of ``case``, with a folder of its own as ``tmp_path``."""
         self._count += 1
+        for fixture in self._fixtures.values():
+            if isinstance(fixture, Reusable):
+                fixture.start_case()
         arguments = {**self._fixtures, **case.arguments}
         if "tmp_path" in self._fixtures:
             arguments["tmp_path"] = folder = self._fixtures["tmp_path"] / f"case{self._count}"
@@ -77,7 +89,8 @@ def for_each(
 ) -> Callable[[Test], Test]:
     """Run the test once per case, with the arguments of ``pytest.mark.parametrize``.
 
-    All cases run, even if one fails. They share their fixtures, except for ``tmp_path``.
+    All cases run, even if one fails. They share their fixtures (see ``Reusable``), except for
+    ``tmp_path``.
     """
     arguments = re.findall(r"\w+", names) if isinstance(names, str) else names
     table = list(_cases(arguments, cases, ids))

@@ -68,6 +68,20 @@ def test_fixtures_are_shared_by_all_cases() -> None:
     half(right=1)
 
 
+def test_a_fixture_may_clear_its_state_for_each_case() -> None:
+    class Fixture:
+        names: list[str]
+
+        def start_case(self) -> None:
+            self.names = []
+
+    def test(name: str, fixture: Fixture) -> None:
+        fixture.names.append(name)
+        assert fixture.names == [name]
+
+    for_each("name", "ab")(test)(fixture=Fixture())
+
+
 @for_each("name", "aa")
 def test_each_case_has_an_empty_folder(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()

@@ -28,6 +28,7 @@ from tests.doubles import (
     response,
 )
 from tests.edge.test_drain import connected, stoppable
+from tests.for_each import for_each
 from tests.test_pipeline import (
     AZURE,
     AZURES,
@@ -143,6 +144,7 @@ def name_of(each: OtherRoute) -> str:
 
 
 every_route = pytest.mark.parametrize("other", OTHERS, ids=name_of)
+all_routes = for_each("other", OTHERS, ids=name_of)
 asking_route = pytest.mark.parametrize("other", ASKING, ids=name_of)
 
 
@@ -196,7 +198,7 @@ async def test_an_answered_call_leaves_one_record_one_line_and_one_count(
     assert f'endpoint="{record.head.endpoint}"' in counted[0]
 
 
-@every_route
+@all_routes
 async def test_a_stranger_is_refused_in_the_form_of_the_dialect(
     other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
@@ -211,7 +213,7 @@ async def test_a_stranger_is_refused_in_the_form_of_the_dialect(
     assert (record.outcome, upstream.requests) == ("client_error", [])
 
 
-@every_route
+@all_routes
 async def test_what_is_wrong_is_refused_in_the_form_of_the_dialect(
     other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:

@@ -23,6 +23,7 @@ from tests.doubles import (
     legacy_events,
     stream,
 )
+from tests.for_each import for_each
 
 PROMPT = {"prompt": "The capital of France is"}
 MESSAGES = {"messages": [{"role": "user", "content": "Name the capital of France."}]}
@@ -90,6 +91,7 @@ CASES = [
     for streamed in ((False, True) if route.streams else (False,))
 ]
 every_route = pytest.mark.parametrize(("route", "streamed"), CASES)
+all_routes = for_each(("route", "streamed"), CASES)
 
 
 def good(route: Route, *, streamed: bool, **how: Any) -> Any:
@@ -132,7 +134,7 @@ def texts(route: Route, raw: bytes, *, streamed: bool) -> str:
     return said
 
 
-@every_route
+@all_routes
 async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
     route: Route,
     streamed: bool,
@@ -157,7 +159,7 @@ async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
     assert [(a.status, a.error) for a in record.attempts] == [(200, None)]
 
 
-@every_route
+@all_routes
 async def test_a_stranger_is_refused_before_anything_is_asked(
     route: Route,
     streamed: bool,
@@ -178,7 +180,7 @@ async def test_a_stranger_is_refused_before_anything_is_asked(
     assert upstream.requests == []
 
 
-@every_route
+@all_routes
 async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
     route: Route,
     streamed: bool,

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer
+from tests.for_each import for_each
 from tests.passthrough.world import BEARER, RANKED, policies
 
 MEANT = json.dumps({"model": "the-dearest", "api_base": "http://127.0.0.1:1"}).encode()
@@ -44,7 +45,7 @@ async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
         yield part
 
 
-@pytest.mark.parametrize("media_type", [*JSON_TYPES, *OTHER_TYPES])
+@for_each("media_type", [*JSON_TYPES, *OTHER_TYPES])
 async def test_an_object_under_another_type_is_refused(
     media_type: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
@@ -59,7 +60,7 @@ async def test_an_object_under_another_type_is_refused(
         assert record.outcome == "client_error"
 
 
-@pytest.mark.parametrize("media_type", NO_TYPES)
+@for_each("media_type", NO_TYPES)
 async def test_what_is_no_type_is_refused(
     media_type: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:

@@ -5,10 +5,10 @@ read what another has left there, by a member that is called as that."""
 from __future__ import annotations
 
 import aiohttp
-import pytest
 
 from tests.conftest import Proxy
 from tests.doubles import Json, ScriptedUpstream, answer, response
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
 ELSEWHERE = "https://evil.example/mcp"
@@ -43,8 +43,8 @@ def placed(inner: Json) -> list[Json]:
     ]
 
 
-@pytest.mark.parametrize("inner", INNER, ids=lambda inner: inner["type"])
-@pytest.mark.parametrize("place", range(len(placed({}))))
+@for_each("inner", INNER, ids=lambda inner: inner["type"])
+@for_each("place", range(len(placed({}))))
 async def test_a_member_never_says_of_which_type_it_is(
     place: int,
     inner: Json,

@@ -40,6 +40,7 @@ from tests.doubles import (
     text_item,
     usage,
 )
+from tests.for_each import for_each
 from tools.losses import Arrived, Sample, judge, samples, targets
 from tools.losses import fate as fate_in_the_docs
 
@@ -251,7 +252,7 @@ TABLES = [
 ]
 
 
-@pytest.mark.parametrize(("client_dialect", "endpoint"), TABLES)
+@for_each(("client_dialect", "endpoint"), TABLES)
 async def test_what_becomes_of_each_field_is_what_the_table_says(
     client_dialect: str,
     endpoint: Endpoint,

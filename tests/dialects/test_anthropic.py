@@ -25,6 +25,7 @@ from tests.doubles import (
     stream,
     text_events,
 )
+from tests.for_each import for_each
 
 HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
 ASKED: Json = {
@@ -351,7 +352,7 @@ RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"
 UNREADABLE: Json = {"type": "document", "source": {"type": "file", "file_id": "f"}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "to", "said"),
     [
         ({"max_tokens": -1}, None, "max_tokens: must be an integer between 0 and 2^53"),

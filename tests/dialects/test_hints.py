@@ -93,7 +93,7 @@ MISPLACED: dict[str, tuple[str, dict[str, str], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MISPLACED)
+@for_each("name", MISPLACED)
 async def test_a_key_in_another_place_is_told_the_right_one(
     name: str, client: aiohttp.ClientSession
 ) -> None:

@@ -28,6 +28,7 @@ from tests.doubles import (
     text_events,
     text_item,
 )
+from tests.for_each import for_each
 
 BEARER = {"authorization": f"Bearer {KEY}"}
 ASKED: Json = {"model": "gpt-4o-mini", "input": "Name the capital of France."}
@@ -304,7 +305,7 @@ async def test_a_failure_within_a_stream_is_an_event(
     assert last["response"]["error"] == {"code": "server_error", "message": "Sorry."}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "leaning",
     [
         {"previous_response_id": "resp_1"},

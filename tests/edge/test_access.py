@@ -40,7 +40,7 @@ def test_only_names_that_lead_nowhere_else_are_known(host: str, *, known: bool) 
     assert (access.refuses("GET", "/metrics", {"Host": host}) is None) == known
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "headers", "may"),
     [
         ("GET", {}, True),

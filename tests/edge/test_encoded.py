@@ -8,7 +8,6 @@ import json
 import logging
 from pathlib import Path
 
-import pytest
 from aiohttp import web
 
 from proxy import edge
@@ -19,6 +18,7 @@ from proxy.emit.quota import BURST
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, world
 from tests.doubles import ScriptedUpstream
+from tests.for_each import for_each
 from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -45,8 +45,8 @@ async def told(url: str, request: bytes) -> bytes:
     return said
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
-@pytest.mark.parametrize("body", [GOOD, b"no such encoding"], ids=["good", "bad"])
+@for_each("encoding", ["gzip", "deflate", "br", "zstd"])
+@for_each("body", [GOOD, b"no such encoding"], ids=["good", "bad"])
 async def test_an_encoded_body_is_refused_as_such_and_a_stranger_before_it(
     encoding: str, body: bytes, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:

@@ -92,7 +92,7 @@ async def test_framing_that_is_broken_is_refused(
         assert (record.outcome, record.bug) == ("client_error", False)
 
 
-@pytest.mark.parametrize("name", ENDLESS)
+@for_each("name", ENDLESS)
 async def test_framing_that_has_no_end_is_refused_and_cut(
     name: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
@@ -149,7 +149,7 @@ CODINGS = {
 }
 
 
-@pytest.mark.parametrize("coding", CODINGS)
+@for_each("coding", CODINGS)
 async def test_a_coding_of_the_transfer_that_nobody_undoes_is_refused(
     coding: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
@@ -193,7 +193,7 @@ BAD_HOSTS = (
 )
 
 
-@pytest.mark.parametrize("host", BAD_HOSTS)
+@for_each("host", BAD_HOSTS)
 async def test_a_host_that_is_none_is_refused(
     host: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
@@ -205,14 +205,14 @@ async def test_a_host_that_is_none_is_refused(
     assert b'"param":"host"' in said
 
 
-@pytest.mark.parametrize("host", GOOD_HOSTS)
+@for_each("host", GOOD_HOSTS)
 async def test_any_host_is_good(host: str, proxy: Proxy) -> None:
     status, _ = await told(proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY])
 
     assert status == 200
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "version", "status"),
     [
         ("", "1.1", 400),

@@ -15,6 +15,7 @@ from proxy.edge.request import Bounds, Incoming
 from proxy.errors import RequestTimeout
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, hang
+from tests.for_each import for_each
 from tests.passthrough.world import BEARER, running
 
 HEAD = f"host: x\r\nauthorization: {BEARER['authorization']}\r\n"
@@ -37,7 +38,7 @@ async def told(proxy: Proxy, request: str, *, path: str = "/v1/files", method: s
     return int(line.split(b" ")[1])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "status"),
     [
         pytest.param("content-type: text/x\r\ncontent-encoding: gzip", 415, id="encoded"),

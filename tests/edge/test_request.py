@@ -20,6 +20,7 @@ from proxy.ledger.rows import CALL, call_row, noted
 from proxy.summary import facts_of
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
+from tests.for_each import for_each
 from tests.servers import program
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -48,7 +49,7 @@ def post(headers: str, body: str = "", path: str = "/v1/completions") -> str:
 BODY = json.dumps(ROUTE.body(streamed=False))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("headers", "status", "code"),
     [
         (AUTH + AUTH, 400, "bad_request"),
@@ -173,8 +174,8 @@ UNREAD: dict[str, tuple[str, str, dict[str, str], int]] = {
 }
 
 
-@pytest.mark.parametrize("given", [None, "from-the-client"])
-@pytest.mark.parametrize("case", UNREAD.values(), ids=UNREAD.keys())
+@for_each("given", [None, "from-the-client"])
+@for_each("case", UNREAD.values(), ids=UNREAD.keys())
 async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     case: tuple[str, str, dict[str, str], int], given: str | None, proxy: Proxy
 ) -> None:

@@ -19,6 +19,7 @@ from tests.doubles import (
     stream,
     usage,
 )
+from tests.for_each import for_each
 from tests.test_pipeline import ROUTES, Route, texts
 
 UPSTREAMS: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -70,7 +71,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("route", "spoken", "streamed"), CASES)
+@for_each(("route", "spoken", "streamed"), CASES)
 async def test_any_client_is_served_by_any_upstream(
     route: Route,
     spoken: str,

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer, cut_before_head
+from tests.for_each import for_each
 from tests.passthrough.world import BEARER, RANKED, RERANK, SEARCH_KEY, running
 
 MODERATION = {"model": "rerank-1", "input": "a kind word"}
@@ -79,7 +80,7 @@ async def test_a_key_in_the_header_of_gemini_is_read_at_listed_paths_only(
         assert response.status == 401
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "method", "status"),
     [
         pytest.param("/v1/assistants", "POST", 404, id="no deployment lists it"),

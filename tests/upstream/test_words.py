@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import Proxy
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, legacy, stream, usage
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 CHOICE = {"text": " Paris.", "created": 1, "model": "m", "finish_reason": ""}
@@ -25,9 +26,9 @@ OWN = "multimodel", "anthropic", "openai-responses"  # whose answers have words 
 OTHERS = [name for name in ROUTES if "bare" not in name and name not in OWN]
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize(
+@for_each("streamed", [False, True])
+@for_each("name", OTHERS)
+@for_each(
     "words",
     [("stop token reached", "stop"), ("timeout", "length"), ("length", "length"), ("stop", "stop")],
 )
@@ -80,9 +81,9 @@ CONTENT = {
 LEGACY_CLIENTS = [name for name in OTHERS if "chat" not in name]
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("spoken", ["scale", "openai"])  # llama.cpp's server does as Scale's
-@pytest.mark.parametrize("name", LEGACY_CLIENTS)
+@for_each("streamed", [False, True])
+@for_each("spoken", ["scale", "openai"])  # llama.cpp's server does as Scale's
+@for_each("name", LEGACY_CLIENTS)
 async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_scale(
     name: str,
     spoken: str,
