@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from proxy.ledger.migration import known
 from proxy.ledger.schema import views
-from proxy.ledger.sqlite import known, translated
+from proxy.ledger.sqlite import translated
 from proxy.ledger.store import Unusable
 
 WAIT_S = 5.0

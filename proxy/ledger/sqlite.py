@@ -24,9 +24,9 @@ from proxy.ledger.crashes import (
     write_position,
 )
 from proxy.ledger.inserting import insert
+from proxy.ledger.migration import migrate, require_current
 from proxy.ledger.pruning import AT_ONCE, Pruned, bound, prune
 from proxy.ledger.rows import Rows
-from proxy.ledger.schema import APPLICATION, MIGRATIONS, allowed_words, widened
 from proxy.ledger.store import Counts, RowsRefused, Unusable, Unwritten, failed
 
 MODE = 0o640
@@ -154,9 +154,14 @@ class SqliteStore:
             if self._file is None or self._node != identity(self._path):
                 self._file = self._opened()
             self._file.execute("BEGIN IMMEDIATE")
+            require_current(self._file)
             self._begin(self._file)
             yield self._file
             self._file.execute("COMMIT")
+        except RowsRefused:  # by a check: the connection is good
+            if self._file is not None:
+                self._file.execute("ROLLBACK")
+            raise
         except sqlite3.Error as error:
             self._let_go()
             raise translated(error) from None
@@ -175,7 +180,7 @@ class SqliteStore:
         self._let_go()  # not before: its number could be given to another
         if anew and there is None:
             log = _log_kept(self._path, self._run.now_ms())
-        file = _connected(self._path)
+        file = _connected(self._path, self._run.folder)
         self._node = identity(self._path)
         if anew:
             self._begun_anew(log)
@@ -243,8 +248,9 @@ def _log_kept(path: Path, now_ms: int) -> Path | None:
     return log.replace(f"{path}.{now_ms}-wal")
 
 
-def _connected(path: Path) -> sqlite3.Connection:
-    """Open a ledger and bring its tables up to date. Raises ``Unusable`` for any other file."""
+def _connected(path: Path, folder: Path) -> sqlite3.Connection:
+    """Open a ledger and bring its tables up to date. Raise ``Unusable`` for any other file, and
+    where a process of an earlier version writes it, whose counts are in ``folder``."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
     file = sqlite3.connect(
@@ -256,7 +262,7 @@ def _connected(path: Path) -> sqlite3.Connection:
     )
     try:
         file.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
-        _migrate(file)
+        migrate(file, path, folder)
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = FULL")
         file.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
@@ -274,7 +280,7 @@ def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
     if not path.stat().st_size:
         raise Unusable("it is no ledger of Headrace")
     try:
-        with closing(_connected(path)) as file:
+        with closing(_connected(path, call_counters.folder(path.parent))) as file:
             file.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
             while True:
                 file.execute("BEGIN IMMEDIATE")
@@ -290,51 +296,6 @@ def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
 def _began_before(file: sqlite3.Connection, moment_ms: int) -> int:
     query = "SELECT COUNT(*) FROM calls WHERE started_ms < ?"
     return int(file.execute(query, [moment_ms]).fetchone()[0])
-
-
-def _migrate(file: sqlite3.Connection) -> None:
-    file.execute("BEGIN IMMEDIATE")
-    if known(file) is None:
-        file.execute(f"PRAGMA application_id = {APPLICATION}")
-        file.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
-    [done] = file.execute("SELECT COALESCE(MAX(version), 0) FROM migrations").fetchone()
-    for version, statements in enumerate(MIGRATIONS[done:], done + 1):
-        for statement in statements:
-            file.execute(statement)
-        file.execute("INSERT INTO migrations VALUES (?)", [version])
-    _widen(file)
-    file.execute("COMMIT")
-
-
-def _widen(file: sqlite3.Connection) -> None:
-    """Let the attempts of a file hold all words that this version knows: where the file was made
-    by one that knew fewer, the table is made anew and every row is copied."""
-    query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'attempts'"
-    [made] = file.execute(query).fetchone()
-    if allowed_words(made) == allowed_words(widened(made)):
-        return
-    info = file.execute("PRAGMA table_info(attempts)").fetchall()  # leaves out what is computed
-    columns = ", ".join(row[1] for row in info)
-    file.execute("ALTER TABLE attempts RENAME TO attempts_before")
-    file.execute(widened(made))
-    file.execute(
-        f"INSERT INTO attempts ({columns}) SELECT {columns} FROM attempts_before"  # noqa: S608  # our own names
-    )
-    file.execute("DROP TABLE attempts_before")
-
-
-def known(file: sqlite3.Connection) -> int | None:
-    """Return the version of a ledger's tables, None for a file without any. Raises ``Unusable``."""
-    [application] = file.execute("PRAGMA application_id").fetchone()
-    [tables] = file.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-    if not tables:
-        return None
-    if application != APPLICATION:
-        raise Unusable("it is no ledger of Headrace")
-    [version] = file.execute("SELECT COALESCE(MAX(version), 0) FROM migrations").fetchone()
-    if version > len(MIGRATIONS):
-        raise Unusable("a later version of Headrace has written it")
-    return int(version)
 
 
 def translated(error: sqlite3.Error) -> Unwritten:

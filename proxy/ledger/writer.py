@@ -7,6 +7,7 @@ is set aside, so that those after it do not wait for what will never be.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from proxy.ledger.aside import RefusedRows
@@ -71,7 +72,8 @@ class Writer:
         self._counters.close(settled=self._settled)
 
     def _finish(self) -> None:
-        self._settled = self._until_done(self._store.close)
+        with suppress(RowsRefused):
+            self._settled = self._until_done(self._store.close)
 
     def _write(self, batch: list[CallEntry]) -> None:
         """Write a few calls at a time, and let others run between: who works on and on in a thread

@@ -11,15 +11,13 @@ from typing import get_args
 import pytest
 
 from proxy.attempts import Money, Why
-from proxy.errors import ClientGone
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import ATTEMPT, CALL, Rows, joined, noted, rows_of
-from proxy.ledger.schema import APPLICATION, MIGRATIONS
+from proxy.ledger.schema import APPLICATION
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.usage import Source
 from tests.ledger.conftest import Stores
-from tests.ledger.kept import PRICED, Told, as_version, book, finished, kept, ledger_at
-from tests.ledger.test_spending import summed
+from tests.ledger.kept import PRICED, finished, kept
 
 
 def batch(*seqs: int) -> Rows:
@@ -75,18 +73,6 @@ def test_columns_are_those_of_the_tables(path: Path, store: Stores) -> None:
         for table, columns in (("calls", CALL), ("attempts", ATTEMPT)):
             found = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
             assert found == ["run", *columns]
-
-
-def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path, store: Stores) -> None:
-    store(path)[0].open()
-    with closing(sqlite3.connect(path)) as file:
-        versions = [row[0] for row in file.execute("SELECT version FROM migrations")]
-        assert versions == [*range(1, len(MIGRATIONS) + 1)]
-        file.execute("INSERT INTO migrations VALUES (?)", [len(MIGRATIONS) + 1])
-        file.commit()
-
-    with pytest.raises(Unusable, match="later version"):
-        store(path)[0].open()
 
 
 def test_a_file_that_was_moved_away_is_followed_by_a_new_one_and_its_log_is_kept(
@@ -196,8 +182,9 @@ def made_as(path: Path, check: str) -> tuple[str, str]:
 def test_a_file_made_with_fewer_words_takes_all_that_are_known_and_loses_nothing(
     check: str, path: Path, store: Stores
 ) -> None:
-    before, _ = store(path)
+    before, counters = store(path)
     before.write(batch(1, 2), counted(2))
+    counters.close(settled=True)
     made, _ = made_as(path, check)
     rows = kept(path, "attempts")
 
@@ -249,36 +236,6 @@ def test_every_word_of_a_record_may_stand_in_the_file(path: Path, store: Stores)
     for words in (Why, Source, Money):
         for word in get_args(words):
             assert f"'{word}'" in made
-
-
-@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
-def test_a_ledger_of_before_is_read_as_it_is_and_then_brought_up_to_date(
-    version: int, path: Path, store: Stores
-) -> None:
-    left = finished(PRICED)
-    left.error, left.attempts[0].finished = ClientGone(), False
-    told = Told()
-    keeping = ledger_at(path, told)
-    for record in (finished(PRICED, PRICED), left):
-        book(keeping, record)
-    keeping.close()
-    now = {name: kept(path, name) for name in ("runs", "calls", "attempts")}
-    sums = summed(path, "loss")
-
-    as_version(path, version)
-    assert summed(path, "loss") == sums
-    assert audit(path).violations == ()
-    before = {name: kept(path, name) for name in ("runs", "attempts")}
-    assert version > 4 or before != {name: now[name] for name in before}
-
-    store(path)[0].open()
-    unknown = {"cache_write_1h_tokens": None, "web_searches": None} if version < 7 else {}
-    charges = ("charge_count", "charged_nano_usd", "charges_checksum")
-    unstated = dict.fromkeys(charges) if version < 10 else {}
-    assert kept(path, "calls") == [{**row, **unstated} for row in now["calls"]]
-    assert kept(path, "attempts") == [{**row, **unknown} for row in now["attempts"]]
-    assert kept(path, "runs")[0] == {**now["runs"][0], "charges": int(version > 4)}
-    assert {line.group for line in sums.lines} == {("client_left",), ("retry",), (None,)}
 
 
 def test_a_folder_that_is_out_of_reach_ends_no_round_of_who_prunes(
