@@ -1,4 +1,4 @@
-"""What was used and spent, and whether the records of it are whole."""
+"""Commands for usage, the ledger and the decision log."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from proxy.ledger.store import Unusable, Unwritten
 @click.command("usage")
 @click.argument("path", metavar="LEDGER", type=FILE)
 @click.option(
-    "--by", multiple=True, metavar="DIMENSION", help="May be repeated; see docs/ledger.md."
+    "--by", multiple=True, metavar="DIMENSION", help="Group by this dimension. Repeatable."
 )
-@click.option("--since", type=Moment(), default="30d", show_default=True)
-@click.option("--until", type=Moment(), help="Now, where it is left out.")
+@click.option("--since", type=Moment(), default="30d", show_default=True, help="Start.")
+@click.option("--until", type=Moment(), help="End.  [default: now]")
 @click.option("--format", "form", type=click.Choice(sorted(render.FORMS)), default="table")
 def usage_command(
     path: Path, by: tuple[str, ...], since: datetime, until: datetime | None, form: str
 ) -> None:
-    """Sum up what was used and spent: tag.NAME, key, deployment, endpoint, model, provider,
-    upstream, money, loss or day."""
+    """Show usage and cost from LEDGER.
+
+    Dimensions: tag.NAME, key, deployment, endpoint, model, provider, upstream, money, loss, day.
+    Groups are sorted by day, if that is a dimension, then by cost.
+    """
     try:
         spent = spending.spent(path, by, since, until or datetime.now(UTC))
     except Unusable as error:
@@ -35,16 +38,17 @@ def usage_command(
 
 @click.group("ledger")
 def ledger_group() -> None:
-    """Look after a ledger."""
+    """Maintain a ledger."""
 
 
 @ledger_group.command("prune")
 @click.argument("path", metavar="LEDGER", type=FILE)
 @click.option("--before", "--keep", "before", type=Moment(), required=True)
 def prune_command(path: Path, before: datetime) -> None:
-    """Let the rows of old calls go: of those before a day, or older than 90d.
+    """Delete the rows of old calls, for example --before 2026-01-31 or --keep 90d.
 
-    Rows of this month and week stay, as budgets may need them. What goes stays counted.
+    Keeps the rows of this month and week, because budgets may need them. The number and cost of
+    deleted calls stay in the ledger.
     """
     try:
         gone = sqlite.pruned(path, int(before.timestamp() * 1000), now_ms())
@@ -55,9 +59,14 @@ def prune_command(path: Path, before: datetime) -> None:
 
 @click.command("verify-log")
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("--holds", multiple=True, metavar="HASH", help="A hash that must be in it.")
+@click.option(
+    "--holds", multiple=True, metavar="HASH", help="Hash that a line must have. Repeatable."
+)
 def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
-    """Check a decision log. Exits 1 and names the first line that is not as it was written."""
+    """Check that no line of a decision log was changed, removed or inserted.
+
+    Lines removed at the end are found only with --holds. Exits 1 if the log is invalid or empty.
+    """
     found = chain.verify(path, holds)
     click.echo(found.text())
     if found.broken is not None:
@@ -70,12 +79,12 @@ def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
     "--known-missing",
     type=click.IntRange(min=0),
     default=0,
-    help="So many calls in no row are known of, as after a crash.",
+    help="Number of calls without a row that are known, for example after a crash.",
 )
 def verify_command(path: Path, known_missing: int) -> None:
-    """Check that every call has its row and every row its call. Exits 1 on a violation.
+    """Check that every call has a row and every row has a call. Exits 1 on a violation.
 
-    A ledger that a proxy writes is given some seconds to catch up.
+    Waits a few seconds for the rows of a running proxy.
     """
     try:
         found = audit.audit(path, known_missing)

@@ -182,7 +182,7 @@ class Switched(Section):
     """A part that may be turned off in one word."""
 
     off: bool = False
-    """Whether there is none; `off` for short."""
+    """Turns it off. Short form: `off`."""
 
     SHORT_FORMS = ({"const": "off"},)
 
@@ -196,21 +196,26 @@ HEADER_NAME = "[a-z0-9-]{1,64}"
 TELLS_NO_SECRET = rf"(?!.*(?:{CREDENTIAL}))"
 HeaderName = Annotated[
     str,
-    *text(HEADER_NAME, "must be a header's name in lower case", "x-app"),
+    *text(HEADER_NAME, "must be a header name in lower case", "x-app"),
     *text(
         f"{TELLS_NO_SECRET}{HEADER_NAME}",
-        "must not be a header that carries a credential",
+        "must not be a header that contains a credential",
         "x-app",
     ),
 ]
 Digest = Annotated[
-    str, *text("[0-9a-f]{64}", "must be a SHA-256 in hex: `headrace key NAME` gives one", "0" * 64)
+    str,
+    *text(
+        "[0-9a-f]{64}",
+        "must be a SHA-256 in hex. Run `headrace key NAME` to create a key.",
+        "0" * 64,
+    ),
 ]
 SecretRef = Annotated[
     str,
     *text(
         rf"{VARIABLE}|file:.+",
-        "must be ${VARIABLE} or file:/path, never the secret itself",
+        "must be ${VARIABLE} or file:/path, not the secret itself",
         "${OPENAI_API_KEY}",
     ),
 ]
@@ -220,7 +225,7 @@ KeyRef = Annotated[
     *text(
         rf"{VARIABLE}|file:.+|(?:azure|google):https://\S+|aws:[a-z0-9-]+",
         "must be ${VARIABLE}, file:/path, azure:SCOPE, google:SCOPE or aws:REGION, "
-        "never the secret itself",
+        "not the secret itself",
         "${OPENAI_API_KEY}",
     ),
 ]
@@ -228,15 +233,18 @@ KeyRef = Annotated[
 
 
 def check_url(value: str) -> str:
-    """Return an address. Raise ``ValueError`` with what is wrong with one that the pattern does not
-    take."""
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+    """Return the URL. Raise ``ValueError`` with the reason if it is invalid."""
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError:
+        raise ValueError("must be a valid URL with a port between 1 and 65535") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError("must be an http or https URL")
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise ValueError("must be plain ASCII without spaces")
+        raise ValueError("must consist of ASCII characters without spaces")
     if "@" in parts.netloc or "?" in value or "#" in value:
-        raise ValueError("must not hold credentials, a query or a fragment")
+        raise ValueError("must not contain credentials, a query or a fragment")
     return value
 
 

@@ -33,7 +33,7 @@ def duration(value: Any) -> Any:
         raise ValueError("must be a duration such as 500ms, 5s or 1m30s")
     seconds = sum(float(n) * _SECONDS[unit] for n, unit in parts)
     if seconds <= 0:
-        raise ValueError("must be longer than nothing")
+        raise ValueError("must be greater than 0")
     return seconds
 
 
@@ -43,7 +43,7 @@ def size(value: Any) -> Any:
     if match is None:
         raise ValueError("must be a size such as 512kB or 64MiB")
     if not int(match[1]):
-        raise ValueError("must be more than nothing")
+        raise ValueError("must be greater than 0")
     return int(match[1]) * _BYTES[match[2]]
 
 
@@ -63,7 +63,7 @@ def money(value: Any) -> Any:
     if not amount.is_finite():
         raise ValueError("must be a number of USD")
     if abs(amount.adjusted()) > MOST_PLACES:  # to reckon with so many would take the machine
-        raise ValueError(f"must be a number of USD of {MOST_PLACES} places at most")
+        raise ValueError(f"must be a number of USD with at most {MOST_PLACES} places")
     return amount
 
 
@@ -90,7 +90,7 @@ def moment(value: Any) -> Any:
             return found.replace(tzinfo=UTC) + timedelta(days=1)
         if found.tzinfo is not None:
             return found.astimezone(UTC)
-    raise ValueError("must be a day such as 2026-01-31, or a moment: 2026-01-31T18:00Z")
+    raise ValueError("must be a day such as 2026-01-31 or a time such as 2026-01-31T18:00Z")
 
 
 _WHOLE = r"(?=[\d.]*[1-9])(?=\d+(?:\.0+)?(?![\d.kM])|\d+(?:\.\d{1,3}0*)?k|\d+(?:\.\d{1,6}0*)?M)"
@@ -143,9 +143,9 @@ def budget(value: Any) -> Any:
     """Read ``500 per month`` as nano-USD and a unit of the calendar. Raises ``ValueError``."""
     match = re.fullmatch(BUDGET, value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError("must be USD by the calendar, such as 500 per month or 0.50 per day")
+        raise ValueError("must be USD per calendar unit, such as 500 per month or 0.50 per day")
     if Decimal(match[1]) > MOST_USD:
-        raise ValueError(f"must be {MOST_USD:,} USD at most, to be counted exactly")
+        raise ValueError(f"must be at most {MOST_USD:,} USD")
     return int(Decimal(match[1]) * NANO), match[2]
 
 
@@ -153,5 +153,5 @@ def share(value: Any) -> Any:
     """Read ``80%`` as 0.8. Raises ``ValueError``."""
     match = re.fullmatch(rf"({SHARE})%", value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError("must be a share such as 80%")
+        raise ValueError("must be a percentage such as 80%")
     return int(match[1]) / 100

@@ -81,7 +81,7 @@ class ChainFile:
             self._resume(path)
         except BlockingIOError:
             self.close()
-            raise BadChain(f"{path} is written by another process") from None
+            raise BadChain(f"{path} is in use by another process") from None
         except BadChain:
             self.close()
             raise
@@ -156,23 +156,25 @@ class ChainFile:
                 return
             torn = line + torn
         if start:
-            raise BadChain(f"{path} does not end in a line of this kind: see headrace verify-log")
+            raise BadChain(
+                f"{path} does not end with a complete line. Run headrace verify-log {path}."
+            )
         if not torn.startswith(BEGIN[: len(torn)]):
-            raise BadChain(f"{path} is no decision log")
+            raise BadChain(f"{path} is not a decision log")
         self._torn = torn
 
     def _continue(self, path: Path, line: bytes, entry: Entry, torn: bytes) -> None:
         if not _is_whole(line, entry):
-            raise BadChain(f"{path} ends in a line that was changed: see headrace verify-log")
+            raise BadChain(f"the last line of {path} was changed. Run headrace verify-log {path}.")
         self.seq, self.head = entry["seq"], entry["hash"]
         self._torn, self._open_line = torn, not line.endswith(b"\n")
 
 
 @frozen
 class Verified:
-    """What a chain is worth: its whole lines and the hash of the last; ``torn`` places where a
-    process was killed while it wrote, ``missing`` entries that it says it could not write.
-    ``broken`` is the first line that is not as it was written, and why."""
+    """Result of a check: the number of complete lines and the hash of the last one. ``torn`` are
+    incomplete lines of killed processes, ``missing`` entries that could not be written. ``broken``
+    is the first invalid line and the reason."""
 
     lines: int
     head: str
@@ -181,19 +183,17 @@ class Verified:
     broken: tuple[int, str] | None
 
     def text(self) -> str:
-        sentences = [f"{counted(self.lines, 'line')}, the last with hash {self.head}"]
+        sentences = [f"{counted(self.lines, 'line')}; hash of the last line: {self.head}"]
         if self.torn:
-            torn = counted(self.torn, "line was torn", "lines were torn")
-            sentences.append(f"{torn}, as the process was killed or the disk full")
+            torn = counted(self.torn, "incomplete line")
+            sentences.append(f"{torn}, because the process was killed or the disk was full")
         if self.missing:
             missing = counted(self.missing, "decision was", "decisions were")
-            sentences.append(f"{missing} not written, and counted")
+            sentences.append(f"{missing} not written (the log counts them)")
         if self.broken is not None:
             number, why = self.broken
-            return "\n".join([*sentences, f"broken: line {number} {why}"])
-        return "\n".join(
-            [*sentences, "good: every line is as it was written, and follows the one before"]
-        )
+            return "\n".join([*sentences, f"invalid: line {number} {why}"])
+        return "\n".join([*sentences, "valid: no line was changed, removed or inserted"])
 
 
 class _ChainReader:
@@ -206,17 +206,27 @@ class _ChainReader:
         self._part_at = 0
 
     def feed(self, number: int, line: bytes) -> tuple[int, str] | None:
-        """Return the number of the line that is broken, and why; None while none is."""
+        """Return the number of an invalid line and the reason, or None."""
         entry = _read(line)
         if entry is None:
             self._part, self._part_at = self._part + line, self._part_at or number
-            return (self._part_at, "is no line of this kind") if len(self._part) > TAIL else None
+            return (
+                (self._part_at, "is not a line of a decision log")
+                if len(self._part) > TAIL
+                else None
+            )
         if not _is_whole(line, entry):
-            return number, "is not as it was written"
+            return number, "was changed after it was written"
         if entry["seq"] != self.seq + 1 or entry["prev"] != self.head:
-            return number, "does not follow the line before it: one was taken out, put in or moved"
+            return (
+                number,
+                "does not follow the previous line: lines were removed, inserted or moved",
+            )
         if self._part and not self._accounts(entry):
-            return self._part_at, "is no line of this kind, and the next does not say why"
+            return (
+                self._part_at,
+                "is not a line of a decision log, and the next line does not explain it",
+            )
         self.torn += bool(self._part)
         self._part, self._part_at = b"", 0
         self.seq, self.head = entry["seq"], entry["hash"]
@@ -230,7 +240,7 @@ class _ChainReader:
     def end(self) -> tuple[int, str] | None:
         """Take what no line follows: the last write may have been torn, a whole line not."""
         if self._part.count(b"\n"):
-            return self._part_at, "is no line of this kind"
+            return self._part_at, "is not a line of a decision log"
         self.torn += bool(self._part)
         return None
 
@@ -247,8 +257,10 @@ def verify(path: Path, known: Iterable[str] = ()) -> Verified:
             if broken is not None:
                 break
     broken = broken or reader.end()
+    if broken is None and not reader.seq:
+        broken = 1, "is missing: the log is empty or was truncated"
     if broken is None and wanted:
-        broken = number, f"is the last, and none has the hash {min(wanted)}"
+        broken = number, f"is the last line, and no line has the hash {min(wanted)}"
     return Verified(
         lines=reader.seq, head=reader.head, torn=reader.torn, missing=reader.missing, broken=broken
     )

@@ -1,8 +1,8 @@
-"""Whether a ledger can be believed: each check is one query that finds what must not be there.
+"""Consistency checks of a ledger. Each check is a query that finds rows that must not exist.
 
-It is read in one moment, so a proxy may be writing meanwhile: what its calls that had ended before
-are not in yet is waited for. Calls that are in no row are a violation, however well they are
-counted, unless whoever asks knows of so many: those that ended, and those under way at a kill.
+A proxy may write meanwhile: the audit waits for the rows of calls that have already ended. Calls
+without a row are a violation, unless the operator states that so many are known: calls that ended,
+and calls that were running at a kill.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ BETWEEN_S = 0.25
 
 # A sum is unknown as soon as one of its parts is: the same rule by which the call's row was made.
 CHECKS: dict[str, str] = {
-    "calls whose run is not known": """
+    "calls of an unknown run": """
         SELECT c.run || '/' || c.seq FROM calls c LEFT JOIN runs r ON r.id = c.run
         WHERE r.id IS NULL""",
     "attempts without a call": """
         SELECT a.run || '/' || a.seq FROM attempts a LEFT JOIN calls c USING (run, seq)
         WHERE c.seq IS NULL""",
-    "calls whose attempts are not all there": """
+    "calls with missing attempts": """
         SELECT c.run || '/' || c.seq FROM calls c LEFT JOIN attempts a USING (run, seq)
         GROUP BY c.run, c.seq
         HAVING c.attempts <> COUNT(a.number) OR c.attempts <> COALESCE(MAX(a.number), 0)""",
-    "calls whose cost is not that of their attempts": """
+    "calls whose cost differs from the cost of their attempts": """
         SELECT c.run || '/' || c.seq FROM calls c
         LEFT JOIN attempts a ON a.run = c.run AND a.seq = c.seq AND a.usage_source <> 'none'
         GROUP BY c.run, c.seq
         HAVING c.cost_nano_usd IS NOT
           CASE WHEN COUNT(a.number) = COUNT(a.cost_nano_usd) THEN SUM(a.cost_nano_usd) END""",
-    "calls whose tokens are not those of their attempts": """
+    "calls whose tokens differ from the tokens of their attempts": """
         SELECT c.run || '/' || c.seq FROM calls c
         LEFT JOIN attempts a ON a.run = c.run AND a.seq = c.seq AND a.usage_source <> 'none'
         GROUP BY c.run, c.seq
         HAVING c.tokens IS NOT
           CASE WHEN COUNT(a.number) = COUNT(a.tokens_in)
             THEN SUM(a.tokens_in + a.tokens_out) END""",
-    "attempts that cost without having used anything": """
+    "attempts with a cost but without usage": """
         SELECT run || '/' || seq FROM attempts
         WHERE usage_source = 'none'
           AND COALESCE(NULLIF(cost_nano_usd, 0), NULLIF(tokens_in, 0), NULLIF(tokens_out, 0))
@@ -58,13 +58,13 @@ CHECKS: dict[str, str] = {
     "charges without a call": """
         SELECT h.run || '/' || h.seq FROM charges h LEFT JOIN calls c USING (run, seq)
         WHERE c.seq IS NULL""",
-    "charges to a budget that is not known": """
+    "charges to an unknown budget": """
         SELECT h.run || '/' || h.seq FROM charges h LEFT JOIN budgets b ON b.id = h.budget
         WHERE b.id IS NULL""",
-    "charges that are not what their call cost when it began": """
+    "charges that differ from the cost or start of their call": """
         SELECT h.run || '/' || h.seq FROM charges h JOIN calls c USING (run, seq)
         WHERE h.started_ms <> c.started_ms OR h.cost_nano_usd <> c.cost_nano_usd""",
-    "calls whose charges are not those that were made": """
+    "calls with missing or changed charges": """
         SELECT c.run || '/' || c.seq FROM calls c
         LEFT JOIN charges h USING (run, seq) LEFT JOIN budgets b ON b.id = h.budget
         WHERE c.charge_count IS NOT NULL GROUP BY c.run, c.seq
@@ -72,24 +72,24 @@ CHECKS: dict[str, str] = {
           OR c.charged_nano_usd <> COALESCE(SUM(h.cost_nano_usd), 0)
           OR c.charges_checksum <> COALESCE(
             SUM(CASE WHEN b.id THEN checksum(b.name, b.scope, h.cost_nano_usd) END), 0)""",
-    "calls that are there twice": """
+    "duplicate calls": """
         SELECT trace_id || ' ' || span_id FROM calls
         GROUP BY trace_id, span_id HAVING COUNT(*) > 1""",
-    "runs that are gone, by their numbers": """
+    "gaps in the numbers of runs": """
         SELECT 'between ' || id || ' and ' || next FROM
           (SELECT id, LEAD(id) OVER (ORDER BY id) AS next
             FROM (SELECT 0 AS id UNION ALL SELECT id FROM runs))
         WHERE next > id + 1""",
-    "runs with more or fewer rows than they have written": """
+    "runs with a wrong number of rows": """
         SELECT 'run ' || r.id FROM runs r LEFT JOIN calls c ON c.run = r.id
         GROUP BY r.id HAVING COUNT(c.seq) <> r.written - r.pruned""",
-    "runs with rows beyond their last call": """
+    "runs with rows after their last call": """
         SELECT 'run ' || r.id FROM runs r JOIN calls c ON c.run = r.id
         GROUP BY r.id HAVING MAX(c.seq) > r.ended""",
     "runs that closed without settling every call": """
         SELECT 'run ' || id FROM runs
         WHERE closed_ms IS NOT NULL AND (begun <> ended OR ended <> settled)""",
-    "runs that settled more calls than there were": """
+    "runs that settled more calls than they had": """
         SELECT 'run ' || id FROM runs WHERE settled > ended OR ended > begun""",
 }
 
@@ -119,33 +119,32 @@ class Audit:
         yield ", ".join((*rows, counted(self.runs, "run")))
         for crash in self.crashes:
             least = "exactly" if crash.exact else "at least"
-            where = "" if crash.exact else ", or is at work where its counts cannot be seen"
+            where = "" if crash.exact else ", or still runs where its counters are not visible"
             where = ", or the file is an older copy" if crash.is_older else where
-            missing = counted(crash.missing, "call is", "calls are")
-            counts = f"{crash.lost} had ended and {crash.running} were under way"
-            yield f"run {crash.run} crashed{where}: {least} {missing} in no row; {counts}"
+            missing = counted(crash.missing, "call has", "calls have")
+            counts = f"{crash.lost} ended, {crash.running} running"
+            yield f"run {crash.run} crashed{where}: {least} {missing} no row ({counts})"
         if self.pruned.calls:
             cost = render.usd(self.pruned.nano_usd)
             calls = counted(self.pruned.calls, "call was", "calls were")
-            yield f"{calls} pruned and counted, which had cost ${cost}"
+            yield f"{calls} pruned (cost ${cost})"
         if self.dropped:
             calls = counted(self.dropped, "call was", "calls were")
-            yield f"{calls} dropped and counted, as they could not be written"
+            yield f"{calls} dropped, because they could not be written"
         if self.behind:
-            calls = counted(self.behind, "call ended and was", "calls ended and were")
-            yield f"{calls} not written while this waited"
+            calls = counted(self.behind, "ended call was", "ended calls were")
+            yield f"{calls} not written within {LOOKS * BETWEEN_S:g} s"
         if self.refused:
-            yield f"rows that the ledger refused are in {self.refused}"
+            yield f"rows that the ledger rejected are in {self.refused}"
 
     def _verdict(self) -> Iterator[str]:
         if not self.violations:
-            known = counted(self.missing, "that is known of", "that are known of")
-            less = f", but for {known}" if self.missing else ""
-            yield f"good: every call has its row and every row its call{less}"
+            less = f", except {counted(self.missing, 'known missing call')}" if self.missing else ""
+            yield f"valid: every call has a row, and every row has a call{less}"
         for violation in self.violations:
             yield f"violation: {violation}"
         if self.missing > self.known:
-            yield f"once you know why: verify-ledger --known-missing {self.missing}"
+            yield f"to accept the missing calls: verify-ledger --known-missing {self.missing}"
 
 
 def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = time.sleep) -> Audit:
@@ -172,8 +171,8 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
     missing = dropped + sum(crash.missing for crash in sure) + behind
     if missing > known_missing:
         known = f", of which {counted(known_missing, 'is', 'are')} known" if known_missing else ""
-        lacking = counted(missing, "call is", "calls are")
-        violations = (*violations, f"{lacking} in no row{known}")
+        lacking = counted(missing, "call has", "calls have")
+        violations = (*violations, f"{lacking} no row{known}")
     found = (*marked, *dead)
     return Audit(
         calls=calls,
@@ -236,4 +235,4 @@ def _violations(file: sqlite3.Connection) -> Iterator[str]:
         if rows:
             some = ", ".join(str(name) for (name,) in rows[:SHOWN])
             more = ", ..." if len(rows) > SHOWN else ""
-            yield f"{len(rows)} {what}: {some}{more}"
+            yield f"{what}: {len(rows)} ({some}{more})"

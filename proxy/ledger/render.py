@@ -1,4 +1,4 @@
-"""How sums are shown: a table with bars for people, CSV and JSON for machines. Money is exact."""
+"""Formats of usage: a table with bars, CSV and JSON. Costs are exact."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ MEASURES = (
     "unpriced",
     "estimated",
 )
+FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001  # full-width signs count too
+"""First characters by which spreadsheets recognize a formula."""
 BAR = 24
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -52,17 +54,15 @@ def usd(nano: int | None) -> str | None:
 
 
 def pruned_text(pruned: Pruned, before: datetime) -> str:
-    """Return what pruning did, and why no more calls that began ``before`` a moment are gone."""
+    """Return how many calls were pruned, and why others before a time were kept."""
     text = f"{counted(pruned.calls, 'call')} pruned"
     if pruned.calls:
-        text += f", which had cost ${usd(pruned.nano_usd)}"
+        text += f" (cost ${usd(pruned.nano_usd)})"
     moment = f"{before:%Y-%m-%d %H:%M} UTC"
     if pruned.held:
-        began = counted(pruned.held, "call that began", "calls that began")
-        stay, them = ("stays", "it") if pruned.held == 1 else ("stay", "them")
-        why = f"budgets of this week or month may recall {them}"
-        return f"{text}\n{began} before {moment} {stay}: {why}"
-    return text if pruned.calls else f"{text}: none began before {moment}"
+        kept = f"kept {counted(pruned.held, 'call')} before {moment}"
+        return f"{text}\n{kept}, because budgets of this week or month may need the data"
+    return text if pruned.calls else f"{text}: none started before {moment}"
 
 
 def share(part: int, whole: int | None) -> float | None:
@@ -70,7 +70,7 @@ def share(part: int, whole: int | None) -> float | None:
 
 
 def table(spent: Spent) -> str:
-    """Columns as wide as needed, a line for all, and a bar for each group's part of the cost."""
+    """Return aligned columns, a total, and a bar for the share of each group in the cost."""
     heads = [*spent.by, *(name.removesuffix("_usd").replace("_", " ") for name in MEASURES)]
     body = [_cells(line.group, line) for line in spent.lines]
     nowhere = [""] * (len(spent.by) - 1)
@@ -101,7 +101,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int], names: int) -> str:
 
 
 def _bars(lines: Sequence[SpendingLine]) -> Iterator[str]:
-    """By cost; by calls where nothing has one."""
+    """Yield a bar per line, by cost, or by calls if no line has a cost."""
     costs = [line.cost or 0 for line in lines]
     sizes = costs if any(costs) else [line.calls for line in lines]
     for size in sizes:
@@ -110,17 +110,25 @@ def _bars(lines: Sequence[SpendingLine]) -> Iterator[str]:
 
 
 def as_csv(spent: Spent) -> str:
-    """One line per group, all in one line without any; unknown is empty."""
+    """Return one line per group, or one line without groups. Unknown values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*spent.by, *MEASURES])
     for line in spent.lines if spent.by else (spent.total,):
-        writer.writerow([*line.group, *measures(line)])
+        writer.writerow([*map(_cell, line.group), *measures(line)])
     return text.getvalue().rstrip("\n")
 
 
+def _cell(text: str | None) -> str | None:
+    """Return a text on one line that a spreadsheet does not take for a formula, as OWASP asks."""
+    if text is None:
+        return None
+    shown = word(text, len(text))
+    return f"'{shown}" if shown.startswith(FORMULA) else shown
+
+
 def as_json(spent: Spent) -> str:
-    """Groups and total; unknown is null."""
+    """Return groups and total. Unknown values are null."""
     data = {
         "since": spent.since.isoformat(),
         "until": spent.until.isoformat(),

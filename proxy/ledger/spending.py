@@ -1,4 +1,4 @@
-"""What was used and spent, by any of the dimensions below: one query over the ledger."""
+"""Usage and cost by any of the dimensions below, in one query over the ledger."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from proxy.frozen import frozen
 from proxy.ledger.reading import reading
 from proxy.ledger.store import Unusable
 from proxy.types import EPOCH
+from proxy.words import quoted
 
 MILLISECOND = timedelta(milliseconds=1)
 COLUMNS = {
@@ -84,7 +85,7 @@ class SpendingLine:
 
 @frozen
 class Spent:
-    """The groups, dearest first or by day, and all calls together."""
+    """The groups, by day if that is a dimension, then by cost, and the total."""
 
     by: tuple[str, ...]
     since: datetime
@@ -98,7 +99,7 @@ def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Sp
     also for a tag that no call of any time has."""
     columns = [_column(name) for name in by]
     if until < since:
-        raise Unusable(f"the time ends before it begins: {until:%Y-%m-%d %H:%M} UTC")
+        raise Unusable(f"--until {until:%Y-%m-%d %H:%M} UTC is before --since")
     bounds = {"since": _ms(since), "until": _ms(until)}
     tags = {f"tag{n}": f'$."{name[4:]}"' for n, name in enumerate(by) if name.startswith("tag.")}
     with reading(path) as file:
@@ -111,9 +112,10 @@ def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Sp
             if not _has_tag(file, tags[f"tag{n}"])
         ]
     if unknown:  # it is misspelt; the ledger itself can be read
-        raise Unusable(f"no call of the ledger has a tag {unknown[0]!r}")
+        raise Unusable(f"no call in this ledger has the tag {quoted(unknown[0])}")
     lines = [_line(row[: len(by)], row[len(by) :]) for row in rows]
-    lines.sort(key=_by_day if by and by[0] == "day" else _dearest_first)
+    day = by.index("day") if "day" in by else None
+    lines.sort(key=lambda line: ((line.group[day] or "") if day is not None else "", *_rank(line)))
     return Spent(by=tuple(by), since=since, until=until, lines=tuple(lines), total=_line((), total))
 
 
@@ -145,8 +147,11 @@ def _column(name: str) -> str:
     if TAG.fullmatch(name):
         return "json_extract(c.tags, :tag{})"
     if name not in COLUMNS:
-        tag = f", such as tag.{name}" if TAG.fullmatch(f"tag.{name}") else ""
-        raise Unusable(f"{name!r} is none of {', '.join(COLUMNS)} and tag.NAME{tag}")
+        tag = f". For a tag, use tag.{name}" if name.isalnum() else ""
+        known = ", ".join(COLUMNS)
+        raise Unusable(
+            f"dimension {quoted(name)} does not exist. Available: {known}, tag.NAME{tag}"
+        )
     return COLUMNS[name]
 
 
@@ -164,9 +169,5 @@ def _ms(moment: datetime) -> int:
     return (moment - EPOCH) // MILLISECOND
 
 
-def _by_day(line: SpendingLine) -> tuple[str, ...]:
-    return tuple(value or "" for value in line.group)
-
-
-def _dearest_first(line: SpendingLine) -> tuple[int, int, tuple[str, ...]]:
-    return -(line.cost or 0), -line.calls, _by_day(line)
+def _rank(line: SpendingLine) -> tuple[int, int, tuple[str, ...]]:
+    return -(line.cost or 0), -line.calls, tuple(value or "" for value in line.group)

@@ -130,16 +130,19 @@ async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None
     _, marked = await headrace("check", str(tmp_path), "--format", "github")
 
     assert (lenient, strict) == (0, 1)
-    assert "x.yaml:1:8: warning: tags.team: is set by no deployment" in said
+    assert "x.yaml:1:8: warning: tags.team: is never set" in said
     assert json.loads(listed)["problems"][0] == {
         "severity": "warning",
         "file": "x.yaml",
         "line": 1,
         "column": 8,
         "path": "tags.team",
-        "message": "is set by no deployment and no key, and callers may not set it",
+        "message": "is never set: no deployment or key sets it, and clients may not set it. "
+        'Remove it, or add "caller: true".',
     }
-    assert marked.startswith(f"::warning file={tmp_path}/x.yaml,line=1,col=8::tags.team: is set")
+    assert marked.startswith(
+        f"::warning file={tmp_path}/x.yaml,line=1,col=8::tags.team: is never set"
+    )
 
 
 @pytest.mark.parametrize("chosen", [(), ("support-chat",), ("support-chat", "search-answers")])

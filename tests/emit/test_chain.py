@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from proxy.cli import main
 from proxy.emit.chain import FIRST, BadChain, ChainFile, sealed, verify
 from tests.for_each import for_each
 
@@ -32,9 +34,7 @@ def test_a_chain_that_nobody_touched_is_good(log: Path) -> None:
     found = verify(log)
 
     assert (found.lines, found.broken, found.torn) == (5, None, 0)
-    assert found.text().endswith(
-        "good: every line is as it was written, and follows the one before"
-    )
+    assert found.text().endswith("valid: no line was changed, removed or inserted")
 
 
 def change(lines: list[bytes]) -> None:
@@ -99,6 +99,17 @@ def lines_of(path: Path) -> list[str]:
     return [json.loads(line)["event"] for line in lines]
 
 
+@pytest.mark.parametrize("content", [b"", b'{"event":"a","ha'])
+def test_log_without_a_complete_line_is_invalid(content: bytes, tmp_path: Path) -> None:
+    log = tmp_path / "decisions"
+    log.write_bytes(content)
+
+    result = CliRunner().invoke(main, ["verify-log", str(log)])
+
+    assert result.exit_code == 1
+    assert "invalid: line 1 is missing: the log is empty or was truncated" in result.output
+
+
 def test_a_chain_goes_on_after_a_restart(log: Path) -> None:
     written(log, "f").close()
 
@@ -135,7 +146,10 @@ def test_a_torn_line_that_nobody_accounts_for_is_broken(log: Path) -> None:
     lines.insert(3, lines[3][:20] + b"\n")
     log.write_bytes(b"".join(lines))
 
-    assert verify(log).broken == (4, "is no line of this kind, and the next does not say why")
+    assert verify(log).broken == (
+        4,
+        "is not a line of a decision log, and the next line does not explain it",
+    )
 
 
 def test_a_chain_that_was_changed_at_its_end_is_not_continued(log: Path) -> None:

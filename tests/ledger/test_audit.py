@@ -16,40 +16,43 @@ from tests.ledger.kept import PRICED, UNPRICED, Told, book, finished, ledger_at
 from tests.ledger.test_spending import written
 
 MEDDLED = (
-    ("more or fewer rows", "DELETE FROM calls WHERE seq = 2; DELETE FROM attempts WHERE seq = 2"),
-    ("attempts without a call", "DELETE FROM calls WHERE seq = 1"),
-    ("attempts are not all there", "DELETE FROM attempts WHERE seq = 1 AND number = 1"),
-    ("cost is not that of", "UPDATE attempts SET cost_nano_usd = 1 WHERE seq = 1 AND number = 1"),
-    ("tokens are not those of", "UPDATE calls SET tokens = tokens + 1 WHERE seq = 2"),
-    ("without having used anything", "UPDATE attempts SET usage_source = 'none' WHERE seq = 1"),
     (
-        "there twice",
+        "a wrong number of rows",
+        "DELETE FROM calls WHERE seq = 2; DELETE FROM attempts WHERE seq = 2",
+    ),
+    ("attempts without a call", "DELETE FROM calls WHERE seq = 1"),
+    ("missing attempts", "DELETE FROM attempts WHERE seq = 1 AND number = 1"),
+    ("cost differs from", "UPDATE attempts SET cost_nano_usd = 1 WHERE seq = 1 AND number = 1"),
+    ("tokens differ from", "UPDATE calls SET tokens = tokens + 1 WHERE seq = 2"),
+    ("cost but without usage", "UPDATE attempts SET usage_source = 'none' WHERE seq = 1"),
+    (
+        "duplicate calls",
         "UPDATE calls SET (trace_id, span_id) = "
         "(SELECT trace_id, span_id FROM calls WHERE seq = 1) WHERE seq = 2",
     ),
     ("without settling every call", "UPDATE runs SET begun = begun + 1"),
     ("settled more calls", "UPDATE runs SET settled = settled + 1"),
-    ("beyond their last call", "UPDATE calls SET seq = 9 WHERE seq = 2"),
-    ("run is not known", "UPDATE calls SET run = 7 WHERE seq = 1"),
-    ("runs that are gone", "UPDATE runs SET id = 3; UPDATE calls SET run = 3"),
+    ("after their last call", "UPDATE calls SET seq = 9 WHERE seq = 2"),
+    ("of an unknown run", "UPDATE calls SET run = 7 WHERE seq = 1"),
+    ("gaps in the numbers of runs", "UPDATE runs SET id = 3; UPDATE calls SET run = 3"),
     (
-        "runs that are gone",
+        "gaps in the numbers of runs",
         "INSERT INTO runs (id, name, version, started_ms, seen_ms) VALUES (3, '', '', 0, 0)",
     ),
     ("charges without a call", "UPDATE charges SET seq = 9 WHERE seq = 1"),
-    ("budget that is not known", "DELETE FROM budgets"),
-    ("not what their call cost", "UPDATE charges SET cost_nano_usd = cost_nano_usd + 1"),
-    ("charges are not those", "DELETE FROM charges WHERE seq = 3"),
-    ("charges are not those", "UPDATE charges SET cost_nano_usd = 2000 WHERE seq = 3"),
-    ("charges are not those", "UPDATE charges SET budget = budget + 1"),
+    ("unknown budget", "DELETE FROM budgets"),
+    ("differ from the cost or start", "UPDATE charges SET cost_nano_usd = cost_nano_usd + 1"),
+    ("missing or changed charges", "DELETE FROM charges WHERE seq = 3"),
+    ("missing or changed charges", "UPDATE charges SET cost_nano_usd = 2000 WHERE seq = 3"),
+    ("missing or changed charges", "UPDATE charges SET budget = budget + 1"),
     (
-        "charges are not those",
+        "missing or changed charges",
         "INSERT INTO budgets (name, scope) VALUES ('other', ''); UPDATE charges SET budget = 2",
     ),
-    ("charges are not those", "UPDATE budgets SET name = 'other'"),
-    ("charges are not those", "UPDATE budgets SET scope = ''"),
-    ("charges are not those", "INSERT INTO charges VALUES (1, 2, 1, 0, 0)"),
-    ("charges are not those", "UPDATE calls SET charge_count = 0 WHERE seq = 1"),
+    ("missing or changed charges", "UPDATE budgets SET name = 'other'"),
+    ("missing or changed charges", "UPDATE budgets SET scope = ''"),
+    ("missing or changed charges", "INSERT INTO charges VALUES (1, 2, 1, 0, 0)"),
+    ("missing or changed charges", "UPDATE calls SET charge_count = 0 WHERE seq = 1"),
 )
 
 
@@ -65,7 +68,7 @@ def test_a_good_ledger_is_good(path: Path) -> None:
     found = audit(path)
 
     assert (found.calls, found.attempts, found.runs, found.violations) == (4, 5, 1, ())
-    assert found.text().endswith("good: every call has its row and every row its call")
+    assert found.text().endswith("valid: every call has a row, and every row has a call")
 
 
 @pytest.mark.parametrize(("words", "script"), MEDDLED)
@@ -101,7 +104,10 @@ async def test_the_command_fails_on_a_violation_and_shows_where(path: Path) -> N
     bad, said = await headrace("verify-ledger", str(path))
 
     assert (good, bad) == (0, 1)
-    assert "violation: 4 calls whose tokens are not those of their attempts: 1/1, 1/2" in said
+    assert (
+        "violation: calls whose tokens differ from the tokens of their attempts: 4 (1/1, 1/2"
+        in said
+    )
 
 
 async def test_the_usage_command_sums_up(path: Path) -> None:
@@ -116,7 +122,7 @@ async def test_the_usage_command_sums_up(path: Path) -> None:
     assert rows.splitlines()[1].split()[:2] == ["endpoint", "calls"]
     assert "'yesterday' must be how long ago, as 12h or 30d, or a time in UTC" in forms
     assert said.splitlines()[1].split()[:2] == ["money", "calls"]
-    assert "tag.NAME, such as tag.team" in why
+    assert "tag.NAME. For a tag, use tag.team" in why
 
 
 def test_what_is_no_ledger_cannot_be_checked(tmp_path: Path) -> None:
@@ -137,8 +143,8 @@ def test_calls_of_a_proxy_at_work_that_are_never_written_are_found_out(tmp_path:
         behind = audit(path, sleep=slept.append)
     keeping.close()
 
-    assert behind.violations == ("1 call is in no row",)
+    assert behind.violations == ("1 call has no row",)
     assert behind.text().startswith("0 calls, 0 attempts, 1 run\n")
-    assert behind.text().endswith("once you know why: verify-ledger --known-missing 1")
+    assert behind.text().endswith("to accept the missing calls: verify-ledger --known-missing 1")
     assert len(slept) == LOOKS
     assert audit(path).violations == ()

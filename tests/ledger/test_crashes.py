@@ -50,8 +50,8 @@ def test_a_run_whose_last_counts_are_lost_is_told_as_the_least_that_it_can_be(
 
     assert crashes == [Crash(1, lost=2, running=2, exact=False)]
     found = audit(path, sleep=lambda seconds: None)
-    assert "cannot be seen: at least 4 calls are in no row; 2 had ended" in found.text()
-    assert found.violations == ("4 calls are in no row",)
+    assert "are not visible: at least 4 calls have no row (2 ended" in found.text()
+    assert found.violations == ("4 calls have no row",)
 
 
 def test_a_run_that_is_at_work_has_not_crashed(path: Path, store: Stores) -> None:

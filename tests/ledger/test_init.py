@@ -367,9 +367,9 @@ async def test_a_kill_loses_the_last_batch_and_the_next_start_says_how_many(
     assert known == 0
     for code, said in (unmended, mended):
         assert code == 1
-        assert "violation: 7 calls are in no row" in said
-        counts = "7 had ended and 0 were under way"
-        assert f"run 1 crashed: exactly 7 calls are in no row; {counts}" in said
+        assert "violation: 7 calls have no row" in said
+        counts = "7 ended, 0 running"
+        assert f"run 1 crashed: exactly 7 calls have no row ({counts})" in said
 
 
 @pytest.mark.parametrize(("answered", "under_way"), [(6, 0), (0, 3), (6, 3)])
@@ -400,8 +400,8 @@ async def test_a_kill_right_after_an_answer_misses_no_call(
         "verify-ledger", str(path), "--known-missing", str(answered + under_way)
     )
     assert (code, known) == (1, 0)
-    assert f"crashed: exactly {answered + under_way} calls are in no row; " in said
-    ended = int(said.partition(" in no row; ")[2].split()[0])
+    assert f"crashed: exactly {answered + under_way} calls have no row (" in said
+    ended = int(said.partition(" no row (")[2].split()[0])
     assert ended <= answered  # a call may be killed between its answer and its end
 
 

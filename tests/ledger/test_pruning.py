@@ -76,7 +76,7 @@ def test_rows_that_are_too_old_go_and_stay_counted(path: Path, dying: Dying) -> 
     assert (run["written"], run["pruned"], run["pruned_nano_usd"]) == (5, 3, 132_000)
     found = audit(path)
     assert found.violations == ()
-    assert "3 calls were pruned and counted, which had cost $0.000132" in found.text()
+    assert "3 calls were pruned (cost $0.000132)" in found.text()
 
 
 def test_a_row_that_nobody_pruned_is_still_missed(path: Path, dying: Dying) -> None:
@@ -89,7 +89,7 @@ def test_a_row_that_nobody_pruned_is_still_missed(path: Path, dying: Dying) -> N
         file.commit()
 
     [violation] = audit(path).violations
-    assert "more or fewer rows" in violation
+    assert "a wrong number of rows" in violation
 
 
 def test_what_budgets_were_charged_goes_with_the_calls(path: Path, dying: Dying) -> None:
@@ -177,14 +177,14 @@ async def test_the_command_prunes_what_nobody_needs(path: Path) -> None:
     fourth, none = await headrace("ledger", "prune", str(path), "--before", "2020-01-31")
 
     assert (first, second, third, fourth) == (0, 0, 0, 0)
-    assert said.startswith("1 call pruned, which had cost $0.000044")
+    assert said.startswith("1 call pruned (cost $0.000044)")
     assert more.startswith("1 call pruned")
     assert re.fullmatch(
-        r"0 calls pruned\n1 call that began before .* stays: budgets of this week or month "
-        r"may recall it\n",
+        r"0 calls pruned\nkept 1 call before .*, because budgets of this week or month may need "
+        r"the data\n",
         held,
     )
-    assert none == "0 calls pruned: none began before 2020-01-31 00:00 UTC\n"
+    assert none == "0 calls pruned: none started before 2020-01-31 00:00 UTC\n"
     assert (len(kept(path)), audit(path).violations) == (1, ())
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from datetime import UTC, datetime
+
+import pytest
 
 from proxy.ledger.render import BAR, FORMS, as_csv, as_json, table
 from proxy.ledger.spending import SpendingLine, Spent
@@ -63,6 +67,18 @@ def test_csv_leaves_what_is_unknown_empty() -> None:
         "search,2,10,6,1.250000,0.000000,0.000000,0.5,0.0",
         ",1,0,0,,0.000000,0.000000,1.0,1.0",
     ]
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\uff1d", "\t", "\r", "\n"])
+def test_csv_contains_no_formulas(first: str) -> None:
+    name = f"{first}1+1"
+    line = SpendingLine((name, "a=b"), 1, 2, 3, 4, 0, 0, 1, 0, 0)
+    spent = Spent(("tag.a", "key"), SINCE, UNTIL, (line,), line)
+
+    [_, row] = csv.reader(io.StringIO(as_csv(spent), newline=""))
+
+    assert row[0] in (f"'{name}", "?1+1")
+    assert row[1:6] == ["a=b", "1", "2", "3", "0.000000004"]
 
 
 def test_json_says_the_same_with_nulls() -> None:

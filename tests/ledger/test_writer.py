@@ -127,7 +127,7 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
     assert told.drops == {"shutdown": 4}
     assert again.drops == {"crash": 4}
     assert again.events == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
-    missing = ("4 calls are in no row",)
+    missing = ("4 calls have no row",)
     assert (kept(path), audit(path).violations) == ([], missing)
 
 
@@ -272,7 +272,7 @@ def test_a_number_that_the_file_cannot_hold_hurts_no_other_call(tmp_path: Path) 
     found = audit(path)
     assert [row["seq"] for row in kept(path)] == [1, 3]
     assert json.loads(aside_of(path).read_text())["call"]["status"] == 2**70
-    assert found.violations == ("1 call is in no row",)
+    assert found.violations == ("1 call has no row",)
     assert str(aside_of(path)) in found.text()
     assert audit(path, known_missing=1).violations == ()
 

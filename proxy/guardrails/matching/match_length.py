@@ -80,7 +80,7 @@ def longest(pattern: str) -> int | None:
 
 def _length(token: re.Match[str]) -> int:
     if token["byte"]:
-        raise ValueError("\\C matches a byte, not a character")
+        raise ValueError("\\C is not supported, because it matches a byte")
     if token["quoted"] is not None:
         return len(token["quoted"])
     return 1 if token["one"] else 0

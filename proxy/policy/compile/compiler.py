@@ -35,12 +35,13 @@ from proxy.policy.decide.snapshot import (
 )
 from proxy.policy.files import price_table
 from proxy.policy.files.cloud_tokens import CloudTokens, is_token
-from proxy.policy.files.load import Loaded, maybe, no_such, note, secret
+from proxy.policy.files.load import Loaded, no_such, not_allowed, note, secret
 from proxy.policy.files.source import Path_, PolicyError
 from proxy.policy.schema import patterns
 from proxy.policy.schema.plugged import AnyGuard
 from proxy.types import Retry, ScopedLimit, Secret, Target, Upstream
 from proxy.types.guard import UNGUARDED
+from proxy.words import quoted
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPaths
@@ -160,7 +161,7 @@ class _Compiler:
             self.document.complain(path, str(error))
             return Secret("")
         if not value.isprintable() or not value.isascii():
-            self.document.complain(path, "holds characters that no header can carry")
+            self.document.complain(path, "must contain only printable ASCII characters")
         return Secret(value)
 
     def deployment(self, name: str, config: schema.DeploymentConfig) -> Deployment:
@@ -206,7 +207,9 @@ class _Compiler:
                 owner = owners.setdefault(alias, name)
                 if owner != name or alias == name or alias in config.also_known_as[:index]:
                     path: Path_ = ("deployments", name, "also_known_as", index)
-                    self.complain(path, f"{alias!r} is a name of the deployment {owner} already")
+                    self.complain(
+                        path, f"{quoted(alias)} is already a name of deployment {quoted(owner)}"
+                    )
 
     def followed(self, path: Path_, policy: str | None) -> str | None:
         """Name the policy that a deployment follows: its own, or the one for all others."""
@@ -316,7 +319,9 @@ class _Compiler:
             for index, each in enumerate(config.sha256):
                 if each.digest in first:
                     path = self.document.written(("keys", name, "sha256", index))
-                    self.document.complain(path, f"is the same key as {first[each.digest]}")
+                    self.document.complain(
+                        path, f"is already the digest of key {quoted(first[each.digest])}"
+                    )
                 first.setdefault(each.digest, name)
                 ends = [end for end in (each.until, config.expires) if end is not None]
                 yield Credential(bytes.fromhex(each.digest), keys[name], min(ends, default=None))
@@ -328,8 +333,7 @@ class _Compiler:
             if rule is None:
                 self.unknown(at, "tags", "tag", tag)
             elif not rule.allows(value):
-                near = maybe(value, rule.values or ())
-                self.document.complain(at, f"{value!r} is not a value of this tag{near}")
+                self.document.complain(at, not_allowed(value, rule.values))
 
     def may_hold(self, name: str) -> bool:
         return self.document.may_hold(name)
@@ -341,7 +345,8 @@ class _Compiler:
         """Complain of a name that is defined nowhere, but not of one whose own part is wrong."""
         known = self.document.data.get(section, {})
         if name not in known and not self.document.may_name(section, name):
-            self.document.complain(path, no_such(kind, name, known))
+            hint = "" if known else f'. Add it under "{section}:".'
+            self.document.complain(path, no_such(kind, name, known) + hint)
 
 
 def _all_paths(deployments: Iterable[Deployment]) -> PassedPaths | None:

@@ -32,6 +32,7 @@ from proxy.types.guard import (
     is_preparable,
 )
 from proxy.types.hold import hold_of
+from proxy.words import quoted
 
 PLUGGED = GuardKind(Plugged, lambda plugged, context: plugged.made())
 SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
@@ -82,7 +83,7 @@ class GuardCompiler:
         """Return the guards of one part of the policies, for questions and for answers."""
         for index, each in enumerate(inputs or ()):
             if each.action == "retry":
-                message = "retry stands under output: a question is asked by the client"
+                message = "retry is allowed under output only"
                 self._context.complain((*path, "input", index, "action"), message)
         for index, each in enumerate(outputs or ()):
             for key, message in _misplaced(each):
@@ -160,7 +161,7 @@ class GuardCompiler:
             self._context.unknown((*path, key), "deployments", "deployment", name)
             deployment = self._context.policies.deployments.get(name)
             if deployment is not None and deployment.only_passthrough:
-                message = f"{name} takes calls of its listed paths alone, and no guard's chat"
+                message = f"deployment {quoted(name)} serves only passthrough paths, no chat"
                 self._context.complain((*path, key), message)
         upstreams = self._context.upstreams
         named = list(references(config, "upstream"))

@@ -10,6 +10,7 @@ from proxy.policy.files.source import Path_
 from proxy.types import ScopedLimit
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
+from proxy.words import quoted
 
 Written = tuple[Path_, schema.LimitConfig]
 
@@ -44,7 +45,10 @@ class LimitCompiler:
 
     def _bound(self, path: Path_, config: schema.LimitConfig) -> ScopedLimit | None:
         if config.name in self.names:
-            self._context.complain((*path, "name"), f"{config.name} names another limit too")
+            self._context.complain(
+                (*path, "name"),
+                f"another limit is also called {quoted(config.name)}. Limit names must be unique.",
+            )
         self.names.setdefault(config.name, path)
         for index, per in enumerate(config.per):
             tag = per.removeprefix("tag.")

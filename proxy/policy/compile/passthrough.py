@@ -23,11 +23,14 @@ def passed_paths(
     for index, each in enumerate(made):
         known = set(each.names)
         if each.upstream_route and not known.issuperset(PassedPath(each.upstream_route).names):
-            complain((*path, index, "to"), "has a name in braces that path has not")
+            complain((*path, index, "to"), "contains a name in braces that is not in path")
         for method in sorted(each.methods):
             first = taken.setdefault((method, each.sample), index)
             if first != index:
-                complain((*path, index), f"lists {method} {made[first].route} once more")
+                complain(
+                    (*path, index),
+                    f"repeats {method} {made[first].route}. Remove one of the two entries.",
+                )
     return PassedPaths.of(made)
 
 

@@ -11,8 +11,8 @@ from proxy.policy.files.source import Finding, Path_
 from proxy.types import Target
 
 WeightedTarget = tuple[Target, int | None]
-REMEDY = "give all targets a weight, set balance, or move this one to fallback"
-UNREACHABLE = f"no call can reach this target, as earlier ones have all its names: {REMEDY}"
+REMEDY = "Give all targets a weight, set balance, or move this one to fallback."
+UNREACHABLE = f"can never be used, because earlier targets have all its names. {REMEDY}"
 
 
 def compile_routes(weighted: Sequence[WeightedTarget], balanced: bool) -> Routes:

@@ -15,11 +15,12 @@ from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.limits import written
 from proxy.policy.decide import conditions
 from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuards
-from proxy.policy.files.load import maybe
+from proxy.policy.files.load import no_such, not_allowed
 from proxy.policy.files.source import Path_
 from proxy.policy.schema import patterns
 from proxy.types import UNCHANGED, Changes, Endpoint, Refusal, ScopedLimit
 from proxy.types.guard import Capture, Guarding
+from proxy.words import quoted
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ENDPOINTS = tuple(each for each in get_args(Endpoint) if each != "models")
@@ -93,7 +94,8 @@ class RuleCompiler:
             if base not in self._own:
                 self._context.unknown(path, "policies", "policy", base)
             elif base in (*above, name):
-                self._context.complain(path, f"{base} extends this policy itself")
+                message = f"policy {quoted(base)} extends this policy. Remove one of the two."
+                self._context.complain(path, message)
             else:
                 found += [each for each in self._order(base, (*above, name)) if each not in found]
         return found
@@ -137,8 +139,7 @@ class RuleCompiler:
         known = {limit.name for _, limit in written(self._context.policies)}
         for index, name in enumerate(names):
             if name not in known and not self._context.may_hold(name):
-                near = maybe(name, known)
-                self._context.complain((*path, index), f"there is no limit {name!r}{near}")
+                self._context.complain((*path, index), no_such("limit", name, known))
         return frozenset(names)
 
     def condition(self, path: Path_, config: schema.When) -> conditions.Condition:
@@ -182,7 +183,7 @@ class RuleCompiler:
         known = {"dialect": tuple(DIALECTS), "endpoint": ENDPOINTS}.get(field, ())
         for word in _words(match):
             if known and word not in known:
-                self._context.complain(path, f"there is no {field} {word!r}{maybe(word, known)}")
+                self._context.complain(path, no_such(field, word, known))
 
     def _tag(self, path: Path_, name: str, match: schema.Match) -> None:
         rule = self._context.rules.get(name)
@@ -191,15 +192,15 @@ class RuleCompiler:
             return
         for word in _words(match):
             if not rule.allows(word):
-                near = maybe(word, rule.values or ())
-                self._context.complain(path, f"{word!r} is not a value of this tag{near}")
+                self._context.complain(path, not_allowed(word, rule.values))
 
     def _hours(self, path: Path_, config: schema.Hours) -> conditions.Between:
         zone = ZoneInfo("UTC")
         try:
             zone = ZoneInfo(config.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            self._context.complain((*path, "zone"), f"there is no time zone {config.zone!r}")
+            message = f"time zone {quoted(config.zone)} does not exist. Use an IANA name."
+            self._context.complain((*path, "zone"), message)
         begin, end = (_minute(part) for part in (config.between or "00:00-24:00").split("-"))
         days = frozenset(DAYS.index(day) for day in config.days or DAYS)
         return conditions.Between(begin=begin, end=end, days=days, zone=zone, says=in_words(config))

@@ -207,9 +207,11 @@ class CloudTokens:
                 held.fetch = self._makers[word](what, self._environ)
             held.token = held.fetch()
         except ImportError:
-            held.reason = f"needs the extra {word}: pip install 'headrace[{word}]'"
+            held.reason = (
+                f"tokens of {word} need an extra package. Run: pip install 'headrace[{word}]'"
+            )
         except Exception as error:  # noqa: BLE001  # the libraries of others: their words may quote
-            held.reason = f"no token could be fetched from {word} ({type(error).__name__})"
+            held.reason = f"fetching a token from {word} failed with {type(error).__name__}"
         else:
             left = held.token.lasts_s
             held.due_at = began + max(left - MARGIN_S, left / 2, 1.0)

@@ -99,7 +99,11 @@ def _read(folder: Path, document: Document) -> Loaded:
     digest = hashlib.sha256()
     files = list(files_below(folder, document, unread="tests"))
     if not files and document.whole:
-        document.give_up(document.place(()), (), "holds no .yaml file")
+        document.give_up(
+            document.place(()),
+            (),
+            "contains no .yaml file. Run `headrace init DIR` to create a folder of policies.",
+        )
     for file in files:
         shown = file.relative_to(folder).as_posix()
         content = read_file(file, shown, document)
@@ -130,7 +134,7 @@ def files_below(folder: Path, document: Document, unread: str | None = None) -> 
         here, real = Path(at), os.path.realpath(at)
         met += 1 + len(names)
         if met > MAX_ENTRIES:
-            document.give_up(document.place(()), (), f"holds more than {MAX_ENTRIES} files")
+            document.give_up(document.place(()), (), f"contains more than {MAX_ENTRIES} files")
             return
         skipped = unread if here == folder else None
         folders[:] = sorted(each for each in folders if each[0] != "." and each != skipped)
@@ -199,14 +203,14 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
         return path, f"guard {quoted(tag)} does not exist{near}"
     if detail["type"] in MESSAGES:
         huge = detail["type"] == "int_type" and _is_huge(detail["input"])
-        return path, "is too large" if huge else MESSAGES[detail["type"]]
+        return path, "is too large a number" if huge else MESSAGES[detail["type"]]
     if detail["type"] == "literal_error":
         words = re.findall(r"\b[\w-]+\b", detail["msg"].removeprefix("Input should be "))
         words = [word for word in words if word != "or"]
         near = maybe(str(detail["input"]), words) if len(words) > 1 else ""
         return path, f"must be {one_of(words)}{near}"
-    message = detail["msg"].removeprefix("Value error, ")
-    return path, message.replace("Input should be", "must be")
+    message = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", detail["msg"])
+    return path, message.removeprefix("Value error, ")
 
 
 def _name_rule(detail: ErrorDetails) -> str:
@@ -221,7 +225,7 @@ def _name_rule(detail: ErrorDetails) -> str:
 def _instead(word: str, known: list[str]) -> str:
     """Return what else could have been meant by a key that is not known, or all that there are."""
     if "usd" in known and word.lower() in OTHER_MONEY:
-        return '. Money is in US dollars: use "usd"'
+        return '. Money is in US dollars: use "usd".'
     if "cached_input" in known and word in OF_PRICES:
         return f". Did you mean {quoted(OF_PRICES[word])}?"
     return maybe(word, known) or (f". Available: {', '.join(known)}" if known else "")
@@ -230,6 +234,13 @@ def _instead(word: str, known: list[str]) -> str:
 def _is_huge(value: Any) -> bool:
     """True if it is a whole number of more digits than are read as one."""
     return isinstance(value, str) and re.fullmatch(r"[1-9]\d{18,}", value) is not None
+
+
+def not_allowed(value: str, allowed: Iterable[str] | None) -> str:
+    """Return the message for a tag value that its tag does not allow."""
+    known = sorted(allowed or ())
+    near = maybe(value, known) or (f". Allowed: {listed(known)}" if known else "")
+    return f"this tag does not allow the value {quoted(value)}{near}"
 
 
 def one_of(words: Sequence[str]) -> str:
@@ -283,21 +294,23 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
 
 
 def secret(ref: str, environ: Mapping[str, str]) -> str:
-    """Return what ``${VARIABLE}`` or ``file:/path`` stands for. Raise ``ValueError`` with the name
-    of what cannot be read."""
+    """Resolve ``${VARIABLE}`` or ``file:/path``. Raise ``ValueError`` with the name of a variable
+    or file that cannot be read."""
     if not ref.startswith("file:"):
         return expanded(ref, environ)
     file = Path(ref.removeprefix("file:"))
     try:
         content = read_limited(file, MAX_SECRET_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        raise ValueError(f"the file {file} cannot be read") from None
+        raise ValueError(
+            f"file {file} cannot be read. Check that it exists and is readable."
+        ) from None
     if not 0 < len(content) <= MAX_SECRET_BYTES:
-        raise ValueError(f"the file {file} is empty or too long")
+        raise ValueError(f"file {file} must contain 1 to {MAX_SECRET_BYTES} bytes")
     return content
 
 
 def _variable(name: str, environ: Mapping[str, str]) -> str:
     if not environ.get(name):
-        raise ValueError(f"the environment variable {name} is not set")
+        raise ValueError(f"environment variable {name} is not set or empty")
     return environ[name]

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from proxy.policy.files.yaml_reader import read_limited
+from proxy.words import quoted
 
 MOST_BYTES = 1024 * 1024
 NAMES = frozenset({"texts_from", "words_from"})
@@ -38,14 +39,14 @@ def read_texts(folder: Path, data: Any) -> dict[str, str | ValueError]:
 def _read(folder: Path, name: str) -> str | ValueError:
     inside = PurePosixPath(name)
     if inside.is_absolute() or ".." in inside.parts:
-        return ValueError(f"{name!r} must be a file in the folder of the policies")
+        return ValueError(f"{quoted(name)} must be a relative path inside the policy folder")
     try:
         raw = read_limited(folder / inside, MOST_BYTES)
     except OSError as error:
-        return ValueError(f"{name} cannot be read: {error.strerror}")
+        return ValueError(f"file {quoted(name)} cannot be read: {error.strerror}")
     if len(raw) > MOST_BYTES:
-        return ValueError(f"{name} is larger than {MOST_BYTES} bytes")
+        return ValueError(f"file {quoted(name)} is larger than {MOST_BYTES} bytes")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return ValueError(f"{name} is not UTF-8")
+        return ValueError(f"file {quoted(name)} is not UTF-8 text")

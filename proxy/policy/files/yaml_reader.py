@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from proxy.policy.files.source import Document, Path_, SourceLocation, unexpected
+from proxy.words import quoted
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
@@ -42,13 +43,13 @@ def read_file(file: Path, shown: str, into: Document) -> bytes:
         into.give_up(start, (), f"is larger than {MAX_FILE_BYTES} bytes")
         return raw
     if not raw.strip():
-        into.give_up(start, (), "is empty: half written, or to be removed")
+        into.give_up(start, (), "is empty. Remove the file, or write it again if it is incomplete.")
     try:
         _read_text(raw.decode("utf-8"), shown, into)
     except UnicodeDecodeError:
-        into.give_up(start, (), "is not UTF-8")
+        into.give_up(start, (), "is not UTF-8 text")
     except yaml.YAMLError:
-        into.give_up(start, (), "is not YAML")
+        into.give_up(start, (), "is not valid YAML")
     except Exception as error:  # noqa: BLE001  # one file must not hide what the others revoke
         into.give_up(start, (), unexpected(error))
     return raw
@@ -57,7 +58,7 @@ def read_file(file: Path, shown: str, into: Document) -> bytes:
 def read_limited(file: Path, limit: int) -> bytes:
     """Read one byte more than a limit at most. Raises ``OSError``, also for a pipe or a device."""
     if file.exists() and not file.is_file():
-        raise OSError(errno.EINVAL, "it is not a file")
+        raise OSError(errno.EINVAL, "not a regular file")
     with file.open("rb") as opened:
         return opened.read(limit + 1)
 
@@ -72,8 +73,12 @@ def _read_text(text: str, shown: str, into: Document) -> None:
         mark = error.problem_mark
         at = _at(mark, shown)
         before = "".join(text.splitlines()[at.line - 1 : at.line])[: at.column]
-        message = "a tab cannot indent; use spaces" if "\t" in before else error.problem
-        into.give_up(at, (), message or "is not YAML", text)
+        message = "a tab is used for indentation. Use spaces." if "\t" in before else _syntax(error)
+        into.give_up(at, (), message, text)
+
+
+def _syntax(error: yaml.MarkedYAMLError) -> str:
+    return f"is not valid YAML: {error.problem}" if error.problem else "is not valid YAML"
 
 
 def _at(mark: Any, shown: str) -> SourceLocation:
@@ -109,13 +114,19 @@ class _YamlReader:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise _EndedEarly(self.at(event), (), "a file holds one document")
+                    raise _EndedEarly(
+                        self.at(event),
+                        (),
+                        "a file must contain only one YAML document. Remove the line `---`.",
+                    )
             elif isinstance(event, yaml.MappingStartEvent):
                 self.sections()
             elif isinstance(event, yaml.NodeEvent):
                 self.value(event, (), 1)
                 self.into.refuse(
-                    self.at(event), (), "must be sections such as upstreams: and deployments:"
+                    self.at(event),
+                    (),
+                    "must be a mapping of sections such as upstreams: and deployments:",
                 )
 
     def sections(self) -> None:
@@ -124,7 +135,7 @@ class _YamlReader:
             path: Path_ = (name,)
             first = self.into.places.setdefault(path, self.at(key))
             if name in here:
-                self.refuse(key, path, f"is already said at {first}")
+                self.refuse(key, path, f"is already defined at {first}")
             here.add(name)
             if name in LISTS:
                 self.listed(path, key)
@@ -156,7 +167,7 @@ class _YamlReader:
         for name, key in self.keys(path, depth):
             inner = (*path, name)
             if name in into:
-                self.refuse(key, inner, f"is already said at {self.into.place(inner)}")
+                self.refuse(key, inner, f"is already defined at {self.into.place(inner)}")
                 self.value(self.next(inner), inner, depth + 1)
                 continue
             self.into.places[inner] = self.at(key)
@@ -166,10 +177,12 @@ class _YamlReader:
         """Yield each key of a mapping; whoever takes one reads its value."""
         while not isinstance(event := self.next(path), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                self.refuse(event, path, "a key must be plain text")
+                self.refuse(event, path, "a key must be plain text, not a list or mapping")
                 self.value(event, path, depth + 1)
             elif event.value == "<<" and event.style not in QUOTED:
-                self.refuse(event, path, "merge keys are not read; say it twice")
+                self.refuse(
+                    event, path, "YAML merge keys are not supported. Repeat the values instead."
+                )
             elif self.plain(event, path):
                 yield event.value, event
                 continue
@@ -178,7 +191,7 @@ class _YamlReader:
     def value(self, event: yaml.Event, path: Path_, depth: int) -> Any:
         """Read what begins with an event. What is refused is read to its end, and None."""
         if depth > MAX_DEPTH:
-            message = f"is nested deeper than {MAX_DEPTH} levels"
+            message = f"is nested more than {MAX_DEPTH} levels deep"
             raise _EndedEarly(self.at(event), path, message)
         good = self.plain(event, path)
         value: Any = None
@@ -205,11 +218,11 @@ class _YamlReader:
     def plain(self, event: yaml.Event, path: Path_) -> bool:
         """Refuse what makes YAML more than data: aliases and explicit tags."""
         if isinstance(event, yaml.AliasEvent):
-            self.refuse(event, path, "aliases are not read; say it twice")
+            self.refuse(event, path, "YAML aliases are not supported. Repeat the value instead.")
             return False
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self.refuse(event, path, f"the tag {tag} is not read")
+            self.refuse(event, path, f"the YAML tag {quoted(tag)} is not supported. Remove it.")
         return tag is None
 
     def next(self, path: Path_) -> yaml.Event:
@@ -217,7 +230,9 @@ class _YamlReader:
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise _EndedEarly(
-                self.at(event), path, f"is too much: a file may hold {MAX_NODES} values"
+                self.at(event),
+                path,
+                f"exceeds the maximum of {MAX_NODES} values per file. Split the file.",
             )
         return event
 

@@ -15,18 +15,23 @@ from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read, shown_as
 from proxy.policy.files.source import PolicyError, Problem
 from proxy.policy.review.lint import warnings
+from proxy.policy.review.lint_guards import opaque_notes
 from proxy.policy.review.stream_hold import held
 
 
 @frozen
 class CheckReport:
-    """Errors and warnings of a folder. A folder with errors is not searched for warnings."""
+    """Errors and warnings of a folder. A folder with errors is not searched for warnings.
+
+    ``held`` are notes on the delay of streams, ``notes`` other notes.
+    """
 
     folder: Path
     summary: str
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     held: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[tuple[str, Problem]]:
         yield from (("error", problem) for problem in self.errors)
@@ -50,7 +55,13 @@ def check(
     ]
     total = f", {counted(len(found), 'warning')}" if found else ""
     summary = f"valid{total} ({', '.join(counts)})"
-    return CheckReport(folder=folder, summary=summary, warnings=found, held=tuple(held(snapshot)))
+    return CheckReport(
+        folder=folder,
+        summary=summary,
+        warnings=found,
+        held=tuple(held(snapshot)),
+        notes=tuple(opaque_notes(loaded.policies, snapshot)),
+    )
 
 
 def invalid(folder: Path, error: PolicyError) -> CheckReport:
@@ -61,7 +72,7 @@ def invalid(folder: Path, error: PolicyError) -> CheckReport:
 
 def as_text(found: CheckReport) -> str:
     lines = [str(p) if kind == "error" else _warning(p) for kind, p in found]
-    return "\n".join([*lines, *found.held, f"{found.folder}: {found.summary}"])
+    return "\n".join([*lines, *found.held, *found.notes, f"{found.folder}: {found.summary}"])
 
 
 def _warning(problem: Problem) -> str:
@@ -70,11 +81,13 @@ def _warning(problem: Problem) -> str:
 
 
 def as_json(found: CheckReport) -> str:
-    """Return an object: ``problems`` with severity, file, line, column, path and message, and
-    ``held`` with the streaming delays of output guards."""
+    """Return an object: ``problems`` with severity, file, line, column, path and message, ``held``
+    with the streaming delays of output guards, and ``notes``."""
     problems = [{"severity": kind, **asdict(problem)} for kind, problem in found]
     report = {"good": not found.errors, "summary": found.summary, "problems": problems}
-    return orjson.dumps({**report, "held": found.held}, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(
+        {**report, "held": found.held, "notes": found.notes}, option=orjson.OPT_INDENT_2
+    ).decode()
 
 
 def as_github(found: CheckReport) -> str:

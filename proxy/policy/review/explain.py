@@ -18,7 +18,7 @@ from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.types import Call, Plan, ScopedLimit
-from proxy.types.guard import GuardRule
+from proxy.types.guard import Guarding, GuardRule
 from proxy.types.limit import Claim
 from proxy.types.target import titles
 from proxy.usage import Price, in_force, usd_text
@@ -184,11 +184,16 @@ def _guarded(plan: Plan, call: Call) -> Reason:
         shadow = ", shadow mode" if each.shadow else ""
         text = f"input {each.name}: {each.action} above {usd_text(each.most)} USD{shadow}"
         parts.append(Reason("guard", text, _foreseen(plan, call)))
-    if not plan.guards.opaque and any(rule.enforces for rule in plan.guards.input):
+    if rejects_opaque(plan.guards):
         parts.append(Reason("guard", "images, audio and files: rejected", OPAQUE))
     guards = plan.guards
     count = len(guards.input) + len(guards.output) + len(guards.ceilings)
     return Reason("guards", str(count), parts=tuple(parts))
+
+
+def rejects_opaque(guards: Guarding) -> bool:
+    """Return True if requests with content that guards cannot inspect are rejected."""
+    return not guards.opaque and any(rule.enforces for rule in guards.input)
 
 
 def _has_texts(call: Call) -> bool:

@@ -1,7 +1,4 @@
-"""What is allowed in a folder of policies but was hardly meant: told by ``headrace check``.
-
-Each finding is a sentence about one place. None of them keeps a folder from coming into force.
-"""
+"""Warnings of ``headrace check``: valid policies that are probably a mistake."""
 
 from __future__ import annotations
 
@@ -16,16 +13,17 @@ from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import Finding, Path_, Problem, problem_at
 from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_passed, lint_rules
+from proxy.words import quoted
 
 ROUTES = sorted(
     {path for each in DIALECTS.values() for path in each.server.paths.values()},
     key=lambda path: (-len(path), path),
 )
-"""What is put after an address: the longer before those that they end in."""
+"""Paths that are appended to a base URL, longest first."""
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
-    """Return what is doubtful at a moment, in the order in which it is written."""
+    """Return the warnings at a time, in the order of the files."""
     policies = loaded.policies
     found = [*_upstreams(policies), *_deployments(policies, snapshot), *_tags(policies)]
     for key in snapshot.keys.values():
@@ -50,22 +48,23 @@ def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     for name, upstream in policies.upstreams.items():
         path: Path_ = ("upstreams", name)
         if name not in used:
-            yield path, "is used by no deployment and no rule"
+            yield path, "is not used by any deployment or rule. Use it in a target, or remove it."
         if upstream.api_key and lint_guards.clear(upstream.base_url):
-            yield (*path, "base_url"), "is not https: the key and all texts go in the clear"
+            message = "does not use https: the API key and all prompts are sent unencrypted"
+            yield (*path, "base_url"), message
         if (route := _route_of(upstream)) is not None:
             base = upstream.base_url.rstrip("/").removesuffix(route)
-            message = f"ends in the route {route}, which is put after it once more: write {base}"
+            message = f"ends with {route}, which Headrace appends to it. Use {base}."
             yield (*path, "base_url"), message
         headers = {header.lower() for header in upstream.headers}
         for header in DIALECTS[upstream.spoken].server.required_headers:
             if header not in headers:
                 whose = upstream.dialect.capitalize()
-                yield path, f"has no {header} under headers, which {whose} requires"
+                yield path, f'has no header "{header}" under "headers:". {whose} requires it.'
 
 
 def _route_of(upstream: schema.UpstreamConfig) -> str | None:
-    """Return the route that an address ends in, where requests get it besides."""
+    """Return the path at the end of a base URL that requests append again."""
     base = upstream.base_url.rstrip("/")
     return next((route for route in ROUTES if base.endswith(route)), None)
 
@@ -76,7 +75,7 @@ def _deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
     for name, deployment in snapshot.deployments.items():
         path: Path_ = ("deployments", name)
         if name not in reached:
-            yield path, "is reached by no key"
+            yield path, "cannot be called: no key lists it under deployments"
         yield from _unpriced(deployment)
         yield from _unserved(path, deployment)
         yield from _hidden((*path, "targets"), deployment)
@@ -84,12 +83,14 @@ def _deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
         yield from _hedged((*path, "hedge"), deployment)
         yield from lint_passed.findings((*path, "passthrough"), deployment, snapshot)
         if (rule := lint_rules.overridden(deployment)) is not None:
-            yield (*path, "targets"), f"are never used: {rule} picks those of every call"
+            yield (
+                (*path, "targets"),
+                f"are never used, because rule {rule} sets the targets of every call",
+            )
 
 
 def _within_keys(policies: schema.PoliciesConfig) -> Iterator[Finding]:
-    """Yield the limits per a tag that policies set, and that keys do not share as callers may set
-    it too."""
+    """Yield limits per tag that keys do not share, because clients may also set the tag."""
     tagged = [each.tags for each in policies.deployments.values()]
     tagged += [each.tags for each in policies.keys.values()]
     callers_tags = {f"tag.{tag}" for tags in tagged for tag in tags if policies.tags[tag].caller}
@@ -99,49 +100,49 @@ def _within_keys(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             name = mixed[0]
             yield (
                 (*path, "per"),
-                f"each key has a counter of its own, as callers may set {name} too: say "
-                "across: keys for one of all keys, or take caller: true from the tag",
+                f"each key has its own counter, because clients may set {name}. For one counter, "
+                'add "across: keys", or remove "caller: true" from the tag.',
             )
 
 
 def _with_rules(policies: schema.PoliciesConfig) -> set[str]:
-    """Name the policies that have rules, and are not there for others to extend alone."""
+    """Return the names of policies that have rules and that no policy extends."""
     extended = {base for each in policies.policies.values() for base in each.extends}
     return {n for n, each in policies.policies.items() if each.rules and n not in extended}
 
 
 def _unpriced(deployment: Deployment) -> Iterator[Finding]:
     never = deployment.refuse_unpriced
-    so = "it is never asked" if never else "what its calls cost is unknown"
+    so = "it is never used" if never else "the cost of its calls is unknown"
     for path, target in deployment.targets:
         lack = target.lack_of_price()
         if lack is not None:
-            yield path, f"{target.model} has {lack}: {so}"
+            yield path, f'model {quoted(target.model)} has {lack}, so {so}. Add "price:" here.'
 
 
 def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    """Yield the deployments that can serve nothing, as the prices they need are unknown."""
+    """Yield deployments that reject every call, because their prices are unknown."""
     if any(target.lack_of_price() is None for _, target in deployment.targets):
         return
     if deployment.refuse_unpriced:
-        yield (*path, "unpriced"), "refuses every call: no target has a known price"
+        message = 'rejects every call, because no target has a known price. Add "price:" to one.'
+        yield (*path, "unpriced"), message
     for guard in deployment.guards.ceilings:
         if guard.strict:
-            message = f"have no known price: {guard.name} blocks every call, as it cannot tell"
-            yield (*path, "targets"), message
+            message = f"have no known price, so guard {quoted(guard.name)} blocks every call. "
+            yield (*path, "targets"), f'{message}Add "price:" to a target.'
 
 
 def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
     for target, names in named_targets(deployment.routes, deployment.names):
         if target.model not in names:
             others, index = " or ".join(sorted(names)), deployment.routes.targets.index(target)
-            why = f"as calls for {target.model} go to an earlier target"
-            yield (*path, index), f"is used only by calls for {others}, {why}: {REMEDY}"
+            why = f"because calls for {target.model} go to an earlier target"
+            yield (*path, index), f"is used only by calls for {others}, {why}. {REMEDY}"
 
 
 def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    """Yield the weights that do not divide calls: each model has one target, and a call for one
-    never reaches another."""
+    """Yield weights that do not distribute calls, because each model has only one target."""
     routes = deployment.routes
     heaviest, *others = routes.candidates.active
     models = {heaviest.model, *(target.model for target in others)}
@@ -153,14 +154,14 @@ def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
         if len(models) > 1 and len(weights) == 1 and target in others:
             yield (
                 (*path, index),
-                f"gets no call that names another model than {target.model}: its weight counts "
-                "for calls that name the deployment, or whose model a rule calls "
-                f"{deployment.name} (docs/policies.md, A canary of another model)",
+                f"receives no calls for other models than {quoted(target.model)}. Its weight "
+                "applies to calls for the deployment, or if a rule sets "
+                f'"model: {deployment.name}". See "A canary of another model" in docs/policies.md.',
             )
 
 
 def _hedged(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    """Yield each hedge that asks the slow target again although there are others."""
+    """Yield hedges that repeat the request to the same target although there are others."""
     candidates = deployment.routes.candidates
     ruled = any(rule.fallback or rule.routes for rule in deployment.rules)
     fallback = deployment.fallback or ruled
@@ -168,8 +169,8 @@ def _hedged(path: Path_, deployment: Deployment) -> Iterator[Finding]:
     if deployment.hedge_after is not None and alone and len(candidates.targets) > 1:
         yield (
             path,
-            "asks the same target again: without weights or balance no other of its targets "
-            "follows the first; say a fallback",
+            "repeats the request to the same target, because the targets have neither weights nor "
+            "balance. Add a fallback.",
         )
 
 
@@ -178,13 +179,15 @@ def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     used = by_deployments | {tag for each in policies.keys.values() for tag in each.tags}
     for name, tag in policies.tags.items():
         if name not in used and not tag.caller:
-            yield ("tags", name), "is set by no deployment and no key, and callers may not set it"
+            message = "is never set: no deployment or key sets it, and clients may not set it. "
+            yield ("tags", name), f'{message}Remove it, or add "caller: true".'
 
 
 def _names(key: VirtualKey) -> Iterator[Finding]:
-    """Yield the models for which a call with this key must name a deployment."""
+    """Yield the models for which calls with this key must select a deployment."""
     for name, reached in key.named.items():
         if key.default_of(reached) is None and "/" not in name:
             which = ", ".join(sorted(each.deployment.name for each in reached))
-            message = f"{name} is served by {which}: a call for it must name one of them"
+            message = f"model {quoted(name)} is served by deployments {which}. Calls for it must "
+            message += "select one with the header x-headrace-deployment."
             yield ("keys", key.name, "deployments"), message

@@ -1,4 +1,4 @@
-"""What is allowed in guards that ask somebody else but was hardly meant."""
+"""Warnings about guards that call models or services."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from urllib.parse import urlsplit
 
 from proxy.config.references import references
 from proxy.policy import schema
+from proxy.policy.compile.compiler import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, Path_
 from proxy.policy.label_catalog import services_of
+from proxy.policy.review.explain import rejects_opaque
 from proxy.policy.schema.plugged import AnyGuard
+from proxy.words import listed, quoted
 
-MEASURED = 0.95  # the threshold that false alarms were counted at
+MEASURED = 0.95  # threshold of the measured false positives
 LOOPBACK = ("127.", "localhost", "::1")
 
 
@@ -23,24 +26,46 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
     for path, guard in written(policies):
         for key, name in references(guard, "deployment"):
             if _reaches(ask, name, name):
-                message = "has guards that ask it again: they do not look at what guards ask"
-                yield (*path, key), f"{name} {message}"
+                message = "has guards that call it again. They do not inspect calls of guards."
+                yield (*path, key), f"deployment {quoted(name)} {message}"
         if guard.guard == "injection" and guard.action != "flag" and errs_much(guard):
-            message = "errs on more than 1 of 100 texts of some kinds at this threshold: flag by it"
+            message = (
+                "has more than 1% false positives on some kinds of text at this threshold. "
+                "Use action: flag, or raise the threshold."
+            )
             yield (*path, "by_model"), f"the model {message}"
         for key, url in references(guard, "service"):
             if clear(url):
-                yield (*path, key), "is not https: all texts go in the clear"
+                yield (*path, key), "does not use https: all texts are sent unencrypted"
+
+
+def opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a note on deployments whose guards reject images. ``opaque: refuse`` turns it off."""
+    names = [
+        name
+        for name, deployment in snapshot.deployments.items()
+        if rejects_opaque(deployment.guards)
+        and not _sets_opaque(policies, policies.deployments[name].policy or DEFAULT_POLICY)
+    ]
+    if names:
+        yield (
+            f"{listed(names)}: requests with images, audio or files are rejected, because guards "
+            'cannot inspect them. Set "opaque: allow" in the policy to accept them.'
+        )
+
+
+def _sets_opaque(policies: schema.PoliciesConfig, name: str) -> bool:
+    return name in policies.policies and "opaque" in policies.policies[name].model_fields_set
 
 
 def errs_much(guard: AnyGuard) -> bool:
-    """True of an injection guard whose model has more false alarms than 1 %, as
-    docs/guard-quality.md counts them at the default threshold."""
+    """Return True for an injection guard whose model has more than 1% false positives, as measured
+    in docs/guard-quality.md at the default threshold."""
     return bool(getattr(guard, "by_model", False)) and getattr(guard, "threshold", 1.0) <= MEASURED
 
 
 def clear(url: str) -> bool:
-    """True if what is sent to an address can be read on its way."""
+    """Return True if requests to a URL are unencrypted and leave this machine."""
     parts = urlsplit(url)
     return parts.scheme == "http" and not (parts.hostname or "").startswith(LOOPBACK)
 

@@ -1,5 +1,4 @@
-"""What is doubtful about ``keys`` and ``revoked``: keys that every call is refused with, and names
-that revoke nothing."""
+"""Warnings about keys that cannot be used, and revocations without effect."""
 
 from __future__ import annotations
 
@@ -12,25 +11,23 @@ from proxy.policy.files.load import maybe
 from proxy.policy.files.source import Finding, Path_
 from proxy.words import quoted
 
-REFUSED = "every call is refused"
-NOT_WANTED = (
-    "say keys: {} where that is meant, as a process that has keys in force does not take it"
-)
+REJECTED = "every call with it is rejected"
+UNINTENDED = 'If this is intended, write "keys: {}"; otherwise a running proxy ignores this change.'
 
 
 def _revoked(name: str, key: schema.KeyConfig, revoked: Collection[str]) -> list[bool]:
-    """Return of each text of a key whether it is revoked, by itself or by the name of the key."""
+    """Return for each secret of a key whether it is revoked, alone or with the key."""
     return [name in revoked or each.digest in revoked for each in key.sha256]
 
 
 def findings(
     policies: schema.PoliciesConfig, snapshot: Snapshot, at: datetime
 ) -> Iterator[Finding]:
-    """Yield what is doubtful at a moment. A revoked name that is near no key may be one of before,
-    and so may a digest."""
+    """Yield the warnings at a time. A revoked name is reported only if it resembles a key: it may
+    be the name of a removed key."""
     if not policies.keys:
-        wanted = "" if snapshot.wants_no_keys else f": {NOT_WANTED}"
-        yield ("keys",), f"there is no key: every call is refused{wanted}"
+        hint = "" if snapshot.wants_no_keys else f". {UNINTENDED}"
+        yield ("keys",), f"there are no keys, so every call is rejected{hint}"
     for index, name in enumerate(policies.revoked):
         near = "" if name in policies.keys else maybe(name, policies.keys)
         if near:
@@ -47,10 +44,10 @@ def findings(
         revoked = _revoked(name, key, policies.revoked)
         ended = [expired or (each.until is not None and each.until <= at) for each in key.sha256]
         if all(revoked):
-            too = ", and has expired too" if all(ended) else ""
-            yield path, f"the key is revoked{too}: every call is refused"
+            too = " and expired" if all(ended) else ""
+            yield path, f"the key is revoked{too}, so {REJECTED}"
         elif all(ended):
             field = "expires" if expired else "sha256"
-            yield (*path, field), f"the key {lapse}: every call is refused"
+            yield (*path, field), f"the key {lapse}, so {REJECTED}"
         else:
-            yield (*path, "sha256"), "each text of the key is revoked or has expired: " + REFUSED
+            yield (*path, "sha256"), f"all secrets of the key are revoked or expired, so {REJECTED}"

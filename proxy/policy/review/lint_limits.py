@@ -1,7 +1,7 @@
-"""Limits that a single call may be too large for, as it bounds nothing: told by ``headrace check``.
+"""Warnings about limits that reject a single call without an output limit.
 
-What such a call claims is asked of the same estimate that calls are admitted by, under the rules
-that always hold and, one at a time, under each of the others.
+Uses the estimate that admits calls, under the rules that always apply and, one at a time, under
+each of the others.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from proxy.policy.files.source import Finding
 from proxy.policy.review.sample_call import example, suppose
 from proxy.types import Call
 from proxy.types.limit import Claim
+from proxy.words import quoted
 
 
 def findings(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
-    """Yield a finding for each limit that is less than a call of one of its deployments claims."""
+    """Yield a warning for each limit that is less than one call reserves."""
     reported: set[str] = set()
     for deployment in snapshot.deployments.values():
         calls = list(_calls(deployment, now))
@@ -42,12 +43,15 @@ def findings(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
 
 def _finding(deployment: Deployment, claim: Claim) -> str:
     amount = claim.limit.kind.amount_text(claim.amount)
-    call = f"one call of {deployment.name} that bounds nothing"
-    return f"is smaller than {call}: {amount} are claimed"
+    name = quoted(deployment.name)
+    return (
+        f"is less than one call of deployment {name} without an output limit reserves: {amount}. "
+        "Raise the limit, or cap max_tokens."
+    )
 
 
 def _calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
-    """Yield the shortest chat with each model that a deployment may send it to, if it takes any."""
+    """Yield a short chat call with each model of a deployment, if it serves chat."""
     if deployment.only_passthrough:
         return
     models = dict.fromkeys((deployment.name, *(target.model for _, target in deployment.targets)))
@@ -57,8 +61,7 @@ def _calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
 
 
 def _supposed(deployment: Deployment) -> Iterator[Deployment]:
-    """Yield a deployment with the rules that always hold alone, and with each of the others as if
-    that did, too."""
+    """Yield a deployment with only the rules that always apply, and with each other rule added."""
     others = (rule for rule in deployment.rules if rule.when != ALWAYS)
     for other in (None, *others):
         sections = [
@@ -76,7 +79,7 @@ def _supposed(deployment: Deployment) -> Iterator[Deployment]:
 
 
 def _claims(snapshot: Snapshot, deployment: Deployment, calls: Iterable[Call]) -> list[Claim]:
-    """Return what calls claim that are not refused, the largest first."""
+    """Return the claims of calls that are not rejected, largest first."""
     key = deployment.reached_by("", deployment.tags, frozenset()).alone("")
     plans = [(decide(snapshot, key, call), call) for call in calls]
     found = [c for plan, call in plans if plan.refusal is None for c in claims_of(plan, call)]

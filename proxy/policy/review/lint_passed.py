@@ -1,5 +1,4 @@
-"""What is doubtful about the paths that deployments pass on: what several keys share without being
-told, and what no guard reads."""
+"""Warnings about passthrough paths: shared data, unlimited cost, uninspected bodies."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ from proxy.policy.files.source import Finding, Path_
 from proxy.types.limit import Limit
 from proxy.types.passthrough import PassedPath, PassedPaths
 from proxy.types.way import USES_NOTHING
+from proxy.words import quoted
 
 STORED = frozenset(
     {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}
@@ -21,14 +21,14 @@ FORMS = frozenset({"audio", "content", "edits", "files", "uploads", "variations"
 
 
 def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield what is doubtful about the paths of one deployment."""
+    """Yield the warnings about the paths of one deployment."""
     if deployment.passthrough is None:
         return
     if deployment.only_passthrough is None and is_free(deployment):
         yield (
             path[:-1],
-            "takes chats, too, at the price of 0: say only_passthrough: true where its paths are "
-            "all that it is for, or false",
+            "also serves chat calls, at a price of 0. If it is only for its paths, add "
+            '"only_passthrough: true", otherwise "only_passthrough: false".',
         )
     stored = [each for each in deployment.passthrough.paths if is_stored(each)]
     routes = ", ".join(dict.fromkeys(each.route for each in stored))
@@ -36,17 +36,17 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
     if stored and len(upstreams) > 1:
         yield (
             path,
-            f"what is stored at {routes} is kept by one of {', '.join(sorted(upstreams))}: a later "
-            "call may go to another, which does not know it; list such paths in a deployment of "
-            "one upstream",
+            f"data of {routes} is stored at one of the upstreams {', '.join(sorted(upstreams))}, "
+            "and later calls may go to another one. Move these paths to a deployment with one "
+            "upstream.",
         )
     keys = sharing(deployment, snapshot) if stored else []
     if len(keys) > 1:
         yield (
             path,
-            f"what is stored at {routes} is the account's: {len(keys)} keys can see, use and "
-            "delete what any of them has stored there; give each tenant an upstream with a "
-            "credential of its own (docs/policies.md, Other paths)",
+            f"data of {routes} belongs to the provider account: {len(keys)} keys can read, use and "
+            "delete each other's data. Give each tenant an upstream with its own credential. See "
+            '"Other paths" in docs/policies.md.',
         )
     rules = deployment.guards
     acts = any(rule.enforces for rule in (*rules.input, *rules.output))
@@ -55,14 +55,14 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
         routes = ", ".join(dict.fromkeys(unread))
         yield (
             path,
-            f"refuses what is no JSON at {routes}, as guards act and cannot read it: opaque: allow "
-            "in the policy lets it pass unread",
+            f"rejects bodies at {routes} that are not JSON, because guards cannot inspect them. To "
+            'forward them uninspected, add "opaque: allow" to the policy.',
         )
     yield from of_money(path, deployment, deployment.passthrough)
 
 
 def of_money(path: Path_, deployment: Deployment, passed: PassedPaths) -> Iterator[Finding]:
-    """Yield what is doubtful about the costs of paths, under the limits of their deployment."""
+    """Yield the warnings about the cost of paths, under the limits of their deployment."""
     if is_free(deployment):
         return
     limits = dict(sorted(budgets_of(deployment).items()))
@@ -70,14 +70,17 @@ def of_money(path: Path_, deployment: Deployment, passed: PassedPaths) -> Iterat
         too_dear = [each for each in passed.paths if is_above(each, limit)]
         if too_dear:
             routes = ", ".join(dict.fromkeys(each.route for each in too_dear))
-            yield path, f"says a most_usd of {routes} that is more than {name} ever allows"
+            yield (
+                path,
+                f"most_usd of {routes} exceeds limit {quoted(name)}, so every call is rejected",
+            )
     unbounded = [each.route for each in passed.paths if is_unbounded(each)]
     if unbounded and limits:
         routes = ", ".join(dict.fromkeys(unbounded))
         yield (
             path,
-            f"says no most_usd of {routes}: a call there claims what its JSON alone costs, so that "
-            f"calls at the same time may together spend more than {', '.join(limits)} has left",
+            f"{routes} has no most_usd. Concurrent calls may together spend more than is left of "
+            f"{', '.join(limits)}. Add most_usd, the maximum cost of one call.",
         )
 
 

@@ -1,4 +1,4 @@
-"""What is allowed in rules but was hardly meant: rules that nothing reaches, and what they hide."""
+"""Warnings about rules that never apply or have no effect."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
 from proxy.policy.review.implication import covers
+from proxy.words import quoted
 
 
 def findings(
     snapshot: Snapshot, policies: dict[str, PolicyRules], declared: set[str]
 ) -> Iterator[Finding]:
-    """Yield what is doubtful. ``policies`` are those that a deployment follows, ``declared`` the
-    names of all."""
+    """Yield the warnings. ``policies`` are those that deployments use, ``declared`` the names of
+    all policies."""
     for name in sorted(declared - policies.keys()):
-        yield ("policies", name), "is followed by no deployment"
+        message = 'is not used by any deployment. Set it under "policy:" there, or remove it.'
+        yield ("policies", name), message
     for section in policies.values():
         for index, rule in enumerate(section.rules):
             yield from ((rule.path, why) for why in _hidden(section, index, rule))
@@ -25,20 +27,20 @@ def findings(
 
 
 def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
-    """Yield the rules that never count, as an earlier rule takes all their calls."""
+    """Yield why a rule never applies, because an earlier rule matches all its calls."""
     for earlier in section.rules[:index]:
         if earlier.shadow or not covers(earlier.when, rule.when):
             continue
         if section.first:
-            yield f"is never reached: {earlier.name} holds for all of its calls"
+            yield f"never applies, because rule {earlier.name} matches all of its calls first"
             return
         if earlier.refusal is not None:
-            yield f"is without effect: {earlier.name} refuses all of its calls"
+            yield f"has no effect, because rule {earlier.name} rejects all of its calls"
             return
         if earlier.routes is not None and rule.routes is not None:
-            yield f"its targets are never used: {earlier.name} picks those of all of its calls"
+            yield f"its targets have no effect: rule {earlier.name} sets those of all its calls"
         if earlier.model is not None and rule.model is not None:
-            yield f"its model never counts: {earlier.name} names that of all of its calls"
+            yield f"its model has no effect: rule {earlier.name} sets that of all its calls"
 
 
 def _never(snapshot: Snapshot, section: PolicyRules, rule: Rule) -> Iterator[Finding]:
@@ -52,9 +54,10 @@ def _never(snapshot: Snapshot, section: PolicyRules, rule: Rule) -> Iterator[Fin
     groups = [group for reach in reaches if reach.chain for group in reach.chain.groups]
     left = {each.name for group in groups for _, each in group.tests}
     if reaches and rule.name not in left and not any(_hidden_in(section, rule)):
-        yield rule.path, "never holds: no key and tags that reach it are as it says"
+        yield rule.path, "never applies: no key or tag that reaches it matches its condition"
     if rule.model is not None and not any(_serves(each, rule.model) for each in followers):
-        yield (*rule.path, "model"), f"no deployment that follows it serves {rule.model}"
+        message = f"no deployment of this policy serves model {quoted(rule.model)}"
+        yield (*rule.path, "model"), message
 
 
 def _hidden_in(section: PolicyRules, rule: Rule) -> Iterator[str]:
@@ -62,7 +65,7 @@ def _hidden_in(section: PolicyRules, rule: Rule) -> Iterator[str]:
 
 
 def _serves(deployment: Deployment, model: str) -> bool:
-    """True if a target is found by the name. That of the deployment leaves it to the weights."""
+    """Return True if the name selects a target. Names of the deployment always do."""
     if model in deployment.names:
         return True
     picked = (rule.routes for rule in deployment.rules if rule.routes is not None)
@@ -70,7 +73,7 @@ def _serves(deployment: Deployment, model: str) -> bool:
 
 
 def overridden(deployment: Deployment) -> str | None:
-    """Name the rule that picks other targets for every call of a deployment."""
+    """Return the name of a rule that sets the targets of every call of a deployment."""
     for section in deployment.sections:
         for rule in section.rules:
             if rule.shadow:

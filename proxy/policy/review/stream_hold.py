@@ -1,4 +1,4 @@
-"""How much of a streamed answer its guards hold back, as it follows from the rules in force."""
+"""Delay of streamed responses by output guards, as ``headrace check`` reports it."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ ANYTHING = Question("an example of a system prompt", "what was asked", "what was
 
 
 def held(snapshot: Snapshot) -> Iterator[str]:
-    """Yield a line for each guard of answers that holds something back, by deployments, and one for
-    how late streams are shown for all of them, without the guards that rules add."""
+    """Yield for each deployment a line per output guard that withholds text, and a line about the
+    total delay. Guards of rules are not included."""
     for name, deployment in snapshot.deployments.items():
         holding = [rule for rule in deployment.guards.output if rule.enforces]
         for rule in holding:
-            yield f"{name}: {rule.name} holds {_much(rule)}"
+            yield f"{name}: output guard {rule.name} withholds {_much(rule)}"
         if holding:
-            yield f"{name}: streams are shown {_late(holding)}"
+            yield f"{name}: streamed responses are {_late(holding)}"
 
 
 def _much(rule: GuardRule) -> str:
     detector = _looking(rule)
     if detector is None:
-        return "a stream to its end"
+        return "streamed responses until their end"
     if hold_of(detector) is None:
-        return f"{detector.reach} characters back, as it cannot tell where a finding begins"
+        return f"the last {detector.reach} characters of streamed text"
     if detector.reach is not None and detector.reach > LEAST_REACH:
-        return f"what may become a finding, at most {detector.reach} characters"
-    return f"{detector.reach} characters back"
+        return f"text that may become a finding, up to {detector.reach} characters"
+    return f"the last {detector.reach} characters of streamed text"
 
 
 def _late(rules: Sequence[GuardRule]) -> str:
-    """Return how late a stream is shown under all of these rules."""
+    """Return the delay of a stream under all of these rules."""
     looking = [(rule, _looking(rule)) for rule in rules]
     if whole := [rule.name for rule, detector in looking if detector is None]:
-        return f"when they have ended, because of {', '.join(whole)}"
+        return f"sent after their end, because of {', '.join(whole)}"
     held = {
         rule.name: detector.reach or 0
         for rule, detector in looking
         if detector is not None and hold_of(detector) is None
     }
     if not held:
-        return "a word or two late, and later only what may become a finding"
+        return "delayed by a word or two, and longer only while text may become a finding"
     words = -(-max(held.values()) // LETTERS_A_WORD)
-    return f"some {words} words late, because of {', '.join(held)}"
+    return f"delayed by about {words} words, because of {', '.join(held)}"
 
 
 def _looking(rule: GuardRule) -> Detector | None:
-    """Return what looks at a stream before it ends; None where its end is waited for."""
+    """Return the detector that inspects a stream while it runs, or None if it waits for the end."""
     detector = rule.detector
     if is_contextual(detector):
         detector = detector.about(ANYTHING) or detector

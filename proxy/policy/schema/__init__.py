@@ -1,7 +1,7 @@
-"""The policy files as types: these models are the schema, and every key an operator may write.
+"""Types of the policy files, with every key that an operator may write.
 
-A section is a mapping from names to what they mean: one file here for each. Models are frozen and
-refuse unknown keys. What is said of a key below it is what an editor shows: see ``editor``.
+Each section has a file. Models are frozen and reject unknown keys. The docstring below a key is
+shown in editors: see ``editor``.
 """
 
 from __future__ import annotations
@@ -76,28 +76,28 @@ __all__ = [
 
 
 class PoliciesConfig(Section):
-    """All sections of a folder, merged. Prices are checked one by one when they are used."""
+    """All sections of a folder, merged. Prices are checked when they are used."""
 
     upstreams: dict[Name, UpstreamConfig] = Field(default_factory=dict)
-    """Where calls may go."""
+    """Providers and servers that calls can go to."""
     tags: dict[TagKey, Tag] = Field(default_factory=dict)
-    """How usage is attributed: every tag and its values."""
+    """Tags for attribution of usage, and their values."""
     caller_tags: CallerTags = Field(default_factory=CallerTags)
-    """What becomes of a caller's tag that is not allowed."""
+    """Handling of client tags that are not allowed."""
     keys: dict[Name, KeyConfig] = Field(default_factory=dict)
-    """Who may call what."""
+    """Virtual keys and the deployments they may call."""
     cors: CorsConfig = Field(default_factory=CorsConfig)
-    """Which pages in browsers may call."""
+    """Web pages that may call from a browser."""
     revoked: list[Revocation] = Field(default_factory=list)
-    """Keys, by name or digest, that count no more, whatever is wrong in the rest of the folder."""
+    """Revoked keys, by name or digest. Applies even if other parts of the folder have errors."""
     policies: dict[Name, PolicyConfig] = Field(default_factory=dict)
-    """Rules that deployments follow."""
+    """Rules, limits and guards for deployments."""
     deployments: dict[Name, DeploymentConfig] = Field(default_factory=dict)
-    """The names that applications call."""
+    """Names that applications call, with their targets."""
     prices: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What tokens cost, by provider and model; `name*` stands for all that begin so."""
+    """Prices of tokens by provider and model. `name*` matches all models with this prefix."""
     price_table: PriceTable = Field(default_factory=PriceTable)
-    """What is to be known of the prices as a whole."""
+    """Properties of the price table."""
 
     def parts(
         self,

@@ -1,4 +1,4 @@
-"""How answers are kept, under ``cache`` of policies, deployments and rules."""
+"""Cache of responses, under ``cache`` of policies, deployments and rules."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from proxy.types import CACHE_STORES
 
 
 class SemanticConfig(Section):
-    """Whether a question is answered by what is kept for another wording of it."""
+    """Cache hits for prompts with the same meaning but other wording."""
 
     mode: Literal["shadow", "enforce"] = "shadow"
-    """`shadow` notes what would be found, and asks; `enforce` answers."""
+    """`shadow` only records semantic matches; `enforce` serves them."""
     max_temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
-    """Calls with a higher temperature are always asked; one that says none has 1."""
+    """Calls with a higher temperature are never matched. A call without one counts as 1."""
 
 
 class CacheConfig(Switched):
-    """How the answers to calls are kept, and shown again to who asks the same."""
+    """Cache of responses. Repeated requests are served from it."""
 
     ttl: Duration = 3600.0
-    """How long an answer is shown again; 1h."""
+    """Lifetime of a response. Default 1h."""
     max_bytes: Size = 1024 * 1024
-    """The largest answer that is kept; 1MiB."""
+    """Maximum size of a cached response. Default 1MiB."""
     store: Annotated[str, ListedWord(CACHE_STORES)] = "memory"
-    """Where: in this process, on this machine, or shared."""
+    """Store: in this process, in a file on this machine, or shared in Redis."""
     namespace: Annotated[str, StringConstraints(max_length=64, pattern=r"^[a-z0-9._-]*$")] = ""
-    """Equal questions in different namespaces are different ones."""
+    """Requests in different namespaces never share responses."""
     by_user: bool = False
-    """Whether who asks is part of the question: the user, metadata and the like."""
+    """Whether the user, metadata and similar fields are part of the cache key."""
     tool_calls: bool = False
-    """Whether an answer that calls tools is kept."""
+    """Whether responses with tool calls are cached."""
     semantic: SemanticConfig | None = None
-    """Answer other wordings of a question, too."""
+    """Semantic matches of prompts."""

@@ -1,4 +1,4 @@
-"""Which texts are shown in traces, under ``capture`` of policies."""
+"""Text in traces, under ``capture`` of policies."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def _both() -> list[Side]:
 
 
 class CaptureConfig(Section):
-    """Whose questions and answers are shown in their spans; none are without it."""
+    """Prompt and response text in spans. Without it, spans contain no text."""
 
     share: Share
-    """The share of traced calls whose texts are shown, as 5%."""
+    """Share of traced calls with text, such as 5%."""
     fields: Annotated[list[Side], Field(min_length=1)] = Field(default_factory=_both)
-    """Which side: the question, the answer."""
+    """Sides to include: input (the prompt), output (the response)."""
     max_chars: Annotated[int, Field(ge=1, le=100_000)] = 4000
-    """The most characters of each side; what is beyond is cut."""
+    """Maximum characters per side. Longer text is truncated."""

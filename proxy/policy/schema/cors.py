@@ -1,4 +1,4 @@
-"""The section ``cors``."""
+"""Section ``cors``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Origin = Annotated[
     str,
     *text(
         ORIGIN,
-        "must be an origin in lower case, without a path, or * for all",
+        "must be an origin in lower case without a path, such as https://app.example.com, or *",
         "https://app.example.com",
     ),
 ]
 
 
 class CorsConfig(Section):
-    """Which pages in browsers may call, and read the answers."""
+    """Web pages that may call from a browser and read responses."""
 
     origins: Annotated[list[Origin], Field(max_length=1000)] = Field(default_factory=list)
-    """The origins of those pages; `*` for all. Cookies are never let through."""
+    """Allowed origins, or `*` for all. Cookies are never allowed."""

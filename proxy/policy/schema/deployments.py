@@ -1,4 +1,4 @@
-"""The section ``deployments``: targets, and how a call finds its way among them."""
+"""Section ``deployments``: targets, routing, and other paths."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def _dated(value: Any) -> Any:
-    """One price, or several that are dated."""
+    """Wrap a single price into a list."""
     if isinstance(value, list):
         return value
     if not isinstance(value, dict):
@@ -60,25 +60,25 @@ def _dated(value: Any) -> Any:
 
 
 class TargetConfig(Section):
-    """An upstream and a model there."""
+    """An upstream and one of its models."""
 
     upstream: Name
-    """The upstream's name."""
+    """Name of the upstream."""
     model: Model
-    """The model's name there."""
+    """Name of the model at the upstream."""
     weight: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """Its share of the calls that several targets can serve."""
+    """Relative share of the calls that several targets can serve."""
     endpoint: TargetEndpoint | None = None
-    """The only kind of call that it serves; others are translated."""
+    """The only API that the model supports; other calls are translated."""
     price: Annotated[list[PriceConfig], BeforeValidator(_dated)] = Field(default_factory=list)
-    """Its own price, or dated prices; they win over the table."""
+    """Price of this target, or a list of dated prices. Overrides the price table."""
 
 
 def _weighed(
     judge: Callable[[list[bool]], bool], content: JsonSchema, least: int = 0
 ) -> ShapeCondition:
-    """True if ``judge`` says so of which targets have a weight of ``least`` or more. ``content``
-    says the same of the list in JSON Schema."""
+    """Apply ``judge`` to which targets have a weight of ``least`` or more. ``content`` is the JSON
+    Schema of the same condition."""
 
     def test(part: BaseModel) -> bool:
         targets = cast("DeploymentConfig", part).targets or []
@@ -92,10 +92,10 @@ _ABOVE_0: JsonSchema = {"required": ["weight"], "properties": {"weight": {"minim
 ALL_WEIGHED = _weighed(all, {"items": _WEIGHT})
 NONE_WEIGHED = _weighed(lambda found: not any(found), {"items": {"not": _WEIGHT}})
 WEIGHTS = (
-    Requirement(some(ALL_WEIGHED, NONE_WEIGHED), "must give all targets a weight, or none"),
+    Requirement(some(ALL_WEIGHED, NONE_WEIGHED), "must set weight on all targets, or on none"),
     Requirement(
         some(NONE_WEIGHED, _weighed(any, {"contains": _ABOVE_0}, least=1)),
-        "must give at least one target a weight above 0",
+        "must set a weight above 0 on at least one target",
     ),
 )
 
@@ -105,35 +105,35 @@ CAUSES: tuple[Cause, ...] = ("connect", 408, 409, 425, 429, 500, 502, 503, 504, 
 
 
 class RetryConfig(Section):
-    """Another try of the same target, when it fails before it answers."""
+    """Retries of the same target if it fails before the response starts."""
 
     times: Annotated[int, Field(ge=1, le=10)] = 2
-    """How many more tries each target gets; 2."""
+    """Maximum number of retries per target. Default 2."""
     on: Annotated[list[Cause], Field(min_length=1)] = Field(default_factory=lambda: list(CAUSES))
-    """After which failures: a status, `connect` (no answer came), `timeout` or `invalid`."""
+    """Failures to retry: a status, `connect` (no response), `timeout` or `invalid`."""
     wait: Duration = 0.25
-    """The longest first wait; it doubles with each try, and how much of it is waited is drawn."""
+    """Maximum wait before the first retry. It doubles with each retry, with full jitter."""
     max_wait: Duration = 5.0
-    """The longest wait; a target that asks for a longer one is left for the next; 5s."""
+    """Maximum wait. If a target asks for a longer wait, the next target is tried. Default 5s."""
 
 
 class HedgeConfig(Section):
-    """A second request to the next target when the first is slow; the slower one is cancelled."""
+    """A second request to the next target if the first is slow. The slower one is canceled."""
 
     after: Duration
-    """How long the first may take to begin its answer before the second is asked."""
+    """Time without a response after which the second request is sent."""
 
 
 STICKY = "must be key, user or {header: name}"
 
 
 class StickyConfig(Section):
-    """Whose calls stay with one target: one key's, one user's, or those with one header's value."""
+    """Keeps calls of one key, one user, or one header value at the same target."""
 
     by: Literal["key", "user"] | None = None
-    """`sticky: key` and `sticky: user` for short."""
+    """`key` or `user`. Short forms: `sticky: key` and `sticky: user`."""
     header: HeaderName | None = None
-    """The request header whose value keeps calls together."""
+    """Request header. Calls with the same value go to the same target."""
 
     SHORT_FORMS = ({"enum": ["key", "user"]},)
     REQUIREMENTS = (Requirement(one(has("by"), has("header")), STICKY),)
@@ -154,7 +154,7 @@ Route = Annotated[
     str,
     *text(
         _ROUTE,
-        "must be a path of plain words, the first not in braces, such as /v1/files/{id}",
+        "must be a path such as /v1/files/{id}, and its first part must not be in braces",
         "/v1/rerank",
     ),
 ]
@@ -163,12 +163,12 @@ QueryName = Annotated[
     str,
     *text(
         rf"(?!(?:.*(?:{CREDENTIAL}|{any_case('key')})))[A-Za-z0-9_.\[\]-]{{1,64}}",
-        "must be a plain word, and no secret's name",
+        "must be a parameter name that does not refer to a key or secret",
         "limit",
     ),
 ]
 OWN_PATHS = ("/health",)
-"""What the data port answers beside the routes of dialects."""
+"""Paths of the data port that belong to no dialect."""
 USUAL_QUERIES = ("after", "before", "include[]", "limit", "order", "purpose")
 
 
@@ -189,7 +189,7 @@ def _is_served(method: str, path: PassedPath) -> bool:
 
 def _names_once(route: str) -> str:
     if len(set(re.findall(_NAME, route))) < len(re.findall(_NAME, route)):
-        raise ValueError("must say each name in braces once")
+        raise ValueError("must use each name in braces only once")
     return route
 
 
@@ -200,34 +200,36 @@ def _not_served(methods: list[Method], info: ValidationInfo) -> list[Method]:
     path = None if route is None else PassedPath(route)
     for method in methods:
         if path is not None and _is_served(method, path):
-            raise ValueError(f"{method} is served by the proxy itself on this path")
+            raise ValueError(
+                f"must not contain {method}, because Headrace itself serves it on this path"
+            )
     return methods
 
 
 class PassedPathConfig(Section):
-    """A path that calls may take to the upstream of the deployment as they are."""
+    """A path that is forwarded to the upstream without translation."""
 
     path: Annotated[Route, AfterValidator(_names_once)]
-    """The path as clients ask for it; `{id}` stands for one part that a client names."""
+    """Path in requests of clients. `{id}` matches one segment."""
     methods: Annotated[list[Method], Field(min_length=1), AfterValidator(_not_served)] = Field(
         default=["POST"], validate_default=True
     )
-    """The methods that may be asked with; POST when it is not said."""
+    """Allowed methods. Default POST."""
     to: Route | None = None
-    """The path at the upstream's host, with the same names in braces; else the path that clients
-    ask for, whose `/v1` is what the upstream's `base_url` ends with."""
+    """Path at the upstream's host, with the same names in braces. By default the path of the
+    client, in which `/v1` stands for the path of `base_url`."""
     query: Annotated[list[QueryName], Field(max_length=64)] = Field(
         default_factory=lambda: list(USUAL_QUERIES)
     )
-    """What may be said in the query; the rest is left out, with a warning to the client."""
+    """Allowed query parameters. Others are removed, with a warning to the client."""
     max_bytes: Size = 512 * MIB
-    """The largest body that is passed on without being read; 512MiB. JSON is read, and bounded as
-    that of any call."""
+    """Maximum size of a body that is forwarded unread. Default 512MiB. JSON bodies are read, and
+    have the same maximum as other calls."""
     idempotent: bool = False
-    """Whether a POST or a PATCH may be sent again after a failure, as it changes nothing."""
+    """Whether a POST or PATCH may be retried after a failure, because it changes nothing."""
     most_usd: PositiveUsd | None = None
-    """The most that one call may cost: limits of money claim it before the call is sent, and it
-    stays charged where the answer does not say what was used."""
+    """Maximum cost of one call in USD. Limits in USD reserve it before the call, and charge it if
+    the response does not report usage."""
 
     SHORT_FORMS = ({"type": "string", "pattern": f"^(?:{_ROUTE})$"},)
 
@@ -238,57 +240,55 @@ class PassedPathConfig(Section):
 
 
 class DeploymentConfig(Section):
-    """The saved name that an application calls."""
+    """A name that applications call, with its targets."""
 
     REQUIREMENTS = (
         *WEIGHTS,
-        Requirement(
-            needs(has("sticky"), ALL_WEIGHED), "must give its targets weights to be sticky"
-        ),
+        Requirement(needs(has("sticky"), ALL_WEIGHED), "sticky requires a weight on every target"),
         Requirement(
             needs(has("balance"), NONE_WEIGHED),
-            "must give its targets weights or balance them, not both",
+            "must use either balance or weights, not both",
         ),
         Requirement(
             needs(equals("only_passthrough", True), filled("passthrough")),
-            "must list paths under passthrough to take calls of those alone",
+            "only_passthrough requires at least one path under passthrough",
         ),
     )
 
     description: str = ""
-    """For people."""
+    """Description for readers."""
     also_known_as: Annotated[list[Model], Field(max_length=100)] = Field(default_factory=list)
-    """Other names by which calls may say it."""
+    """Other names of this deployment in calls."""
     tags: dict[TagKey, str] = Field(default_factory=dict)
-    """Tags of its calls."""
+    """Tags that all calls of this deployment get."""
     targets: Annotated[list[TargetConfig], Field(min_length=1)]
-    """Where its calls go: the first that serves the model asked for, or one by weight."""
+    """Targets of its calls. The first one for the requested model is used, or one by weight."""
     sticky: StickyConfig | None = None
-    """Whose calls stay with one target when targets have weights: key, user or a header."""
+    """Keeps calls of one key, user or header value at the same target. Requires weights."""
     balance: Literal["least_loaded"] | None = None
-    """`least_loaded`: the target with the fewest requests under way, of those without weights."""
+    """`least_loaded` uses the target with the fewest active requests. Excludes weights."""
     fallback: list[TargetConfig] = Field(default_factory=list)
-    """Where a call goes next, in order, when an upstream fails before it answers."""
+    """Targets to try next, in order, if an upstream fails before the response starts."""
     retry: RetryConfig | None = None
-    """Whether a target is tried again before the next one is."""
+    """Retries of a target before the next target is tried."""
     hedge: HedgeConfig | None = None
-    """Whether a second target is asked while the first is still silent."""
+    """Second request to the next target while the first has not responded."""
     limits: list[LimitConfig] = Field(default_factory=list)
-    """Limits of its calls, beside those of its policy."""
+    """Limits of its calls, in addition to those of its policy."""
     cache: CacheConfig | None = None
-    """How the answers to its calls are kept; it goes before that of its policy."""
+    """Cache of responses. Overrides the cache of its policy."""
     max_models: Annotated[int, Field(ge=1, le=MAX_MODELS)] = 32
-    """How many models a call for a list of them may name, each of which is asked; 32."""
+    """Maximum number of models in one multi-model call. Default 32."""
     unpriced: Literal["warn", "refuse"] = "warn"
-    """Whether a call is served, and counted, when no price of a target is known, or refused."""
+    """Calls whose target has no known price: `warn` serves and counts them."""
     passthrough: Annotated[list[PassedPathConfig], Field(max_length=100)] = Field(
         default_factory=list
     )
-    """Other paths that its calls may take to the upstream as they are; none that is not here."""
+    """Other paths that are forwarded to the upstream. Unlisted paths are rejected."""
     only_passthrough: bool | None = None
-    """Whether it takes no calls but those of the paths under `passthrough`, and is in no list of
-    models; it takes chats and the like, too, where that is not said."""
+    """Whether it serves only the paths under `passthrough`. It is then in no list of models.
+    Default false."""
     default: bool = False
-    """Whether it takes calls that name no deployment, where several of a key could take them."""
+    """Whether it serves calls without a deployment if several deployments of the key could."""
     policy: Name | None = None
-    """The policy whose rules it follows; the one named `default` where none is said."""
+    """Policy of its calls. Default: the policy named `default`, if there is one."""

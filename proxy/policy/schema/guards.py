@@ -1,6 +1,6 @@
-"""Guards, under ``input`` and ``output`` of policies, deployments and rules.
+"""Keys that all guards have, under ``input`` and ``output`` of policies and rules.
 
-Here is what all of them have in common; the keys of each kind stand with its detector.
+The keys of each guard kind are declared with its detector.
 """
 
 from __future__ import annotations
@@ -24,66 +24,66 @@ Kind = Literal[
 
 
 class GuardConfig(Section):
-    """What all guards have in common."""
+    """Keys of all guards."""
 
     REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = (
         Requirement(
             one(no(equals("action", "route")), filled("to")),
-            "route says where to, and nothing else does",
+            "action: route requires targets under to, and to requires action: route",
         ),
         Requirement(
             needs(equals("restore", True), equals("action", "mask")),
-            "restore puts back what is masked: it needs action: mask",
+            "restore requires action: mask",
         ),
         Requirement(
             needs(filled("restore_hosts"), equals("restore", True)),
-            "restore_hosts says where values are put back: it needs restore: true",
+            "restore_hosts requires restore: true",
         ),
     )
 
     name: Name | None = None
-    """Its name in logs, metrics and refusals; that of its kind where it is not said."""
+    """Name in logs, metrics and errors. Default: the guard kind."""
     action: Action = "block"
-    """What its findings lead to: `flag` only notes them; `route` sends a question elsewhere,
-    `retry` asks once more for an answer."""
+    """Action on findings: `block`, `mask`, `flag` (record only), `route` (send the request to other
+    targets) or `retry` (request another response)."""
     to: list[TargetConfig] | None = None
-    """Where `route` sends the call: targets, tried in order."""
+    """Targets of the action `route`, tried in order."""
     mode: Literal["enforce", "shadow"] = "enforce"
-    """`shadow` counts what it would do, and does nothing."""
+    """`shadow` records findings without any effect on the call."""
     on_error: Literal["closed", "open"] = "closed"
-    """Whether a guard that fails, or takes too long, blocks the call."""
+    """If the guard fails or exceeds its deadline: `closed` blocks the call, `open` lets it pass."""
     deadline: Duration = 1.0
-    """How long it may take for all texts of a call; 1s."""
+    """Maximum time for all texts of a call. Default 1s."""
     roles: list[Role] | None = None
-    """Whose messages it looks at; all of them where none is said."""
+    """Message roles to inspect. Default: all."""
     fields: list[Kind] | None = None
-    """Which kinds of text it looks at; all of them where none is said."""
+    """Kinds of text to inspect. Default: all."""
     message: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
-    """What the client reads where a finding stops its call."""
+    """Error message for the client if a finding blocks the call."""
     restore: bool = False
-    """Whether what is masked in a question is put back into its answer: the upstream sees
+    """Whether masked values of the request are restored in the response. The upstream sees
     placeholders, the client its own values."""
     restore_hosts: Annotated[list[Label], Field(max_length=100)] | None = None
-    """Hosts whose links and pictures may hold what is put back: `example.com` is that host alone,
-    `*.example.com` all below it. In all other addresses placeholders stay."""
+    """Hosts whose URLs may contain restored values: `example.com` is one host, `*.example.com` all
+    its subdomains. Other URLs keep the placeholders."""
     guard: str
-    """Its kind."""
+    """Guard kind."""
 
 
 COMMON = tuple(name for name in GuardConfig.model_fields if name != "guard")
-"""The keys that all guards have."""
+"""Names of the keys that all guards have."""
 
 
 @cache
 def config_of(word: str) -> type[GuardConfig]:
-    """Return the model of the guards of a kind: its own keys beside those that all guards have.
+    """Return the model of a guard kind: its own keys and those of all guards.
 
-    It is made once, when a policy first names the kind. Raise ``KeyError`` for no kind of ours.
+    Built once, when a policy first uses the kind. Raise ``KeyError`` for an unknown kind.
     """
     kind, literal = KINDS[word], cast(Any, Literal)[word]
     return create_model(
         kind.Keys.__name__,
         __base__=(kind.Keys, GuardConfig),
         __doc__=kind.Keys.__doc__,
-        guard=(literal, Field(description="Its kind.")),
+        guard=(literal, Field(description="Guard kind.")),
     )

@@ -1,4 +1,4 @@
-"""The sections ``keys`` and ``revoked``."""
+"""Sections ``keys`` and ``revoked``."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _CREDENTIALS = {"type": "array", "minItems": 1, "items": {"anyOf": [_DIGEST, _CR
 
 
 def _credentials(value: Any) -> Any:
-    """Read one digest, or several, each alone or with its end."""
+    """Convert one or several digests, with or without an end, to a list."""
     digests = value if isinstance(value, list) else [value]
     return [each if isinstance(each, dict) else {"digest": each} for each in digests]
 
 
 class CredentialConfig(Section):
-    """One text that a key may have."""
+    """One secret of a virtual key."""
 
     digest: Digest
-    """Its SHA-256."""
+    """SHA-256 of the secret."""
     until: Moment = None
-    """Until when it counts, a day (to its end, in UTC) or a moment; for good where not said."""
+    """End of validity: a day (inclusive, UTC) or a time. Default: no end."""
 
 
 class KeyConfig(Section):
-    """A virtual key, known by the SHA-256 of its text, or of each of several."""
+    """A virtual key, stored as the SHA-256 of its secrets."""
 
     sha256: Annotated[
         list[CredentialConfig],
@@ -44,29 +44,29 @@ class KeyConfig(Section):
         Field(min_length=1),
         WithJsonSchema({"anyOf": [_DIGEST, _CREDENTIALS]}),
     ]
-    """The SHA-256 of the key's text: `headrace key NAME` draws one. Several while a key is changed,
-    each alone or as `{digest: ..., until: 2026-12-31}`."""
+    """SHA-256 of the secret, created by `headrace key NAME`. Use a list during rotation, with plain
+    digests or `{digest: ..., until: 2026-12-31}`."""
     expires: Moment = None
-    """Until when the key counts, whatever its texts."""
+    """End of validity of the key and all its secrets."""
     deployments: Annotated[list[Name], Field(min_length=1)]
-    """The deployments that it may call."""
+    """Deployments that the key may call."""
     description: str = ""
-    """For people."""
+    """Description for readers."""
     tags: dict[TagKey, str] = Field(default_factory=dict)
-    """Tags of its calls; they win over the deployment's."""
+    """Tags of its calls. They override tags of the deployment."""
     may: list[Literal["refresh", "trace"]] = Field(default_factory=list)
-    """What else it may do: `refresh` re-reads the policies by header, `trace` samples its calls by
-    the `traceparent` that it sends."""
+    """Additional permissions: `refresh` reloads the policies through a header, `trace` samples its
+    calls as its `traceparent` header requests."""
 
 
 def is_revocation(value: Any) -> bool:
-    """True if an entry of the list can name a key, or be the digest of one."""
+    """Return True if an entry can be the name or the digest of a key."""
     return isinstance(value, str) and re.fullmatch(NAME, value) is not None
 
 
 def _revocation(value: str) -> str:
     if not is_revocation(value):
-        raise ValueError("must be the name of a key, or a SHA-256 in hex")
+        raise ValueError("must be the name of a key or its SHA-256 in hex")
     return value
 
 

@@ -71,7 +71,7 @@ Share = Annotated[
 
 
 def may_be_caller_set(per: list[str]) -> bool:
-    """True if a caller may have a say in whose counter a limit has: by its user or a tag."""
+    """Return True if the counter of a limit depends on a value that clients may set."""
     return any(name == "user" or name.startswith("tag.") for name in per)
 
 
@@ -84,7 +84,7 @@ def _per_key() -> ShapeCondition:
 
 
 def _listed(test: Callable[[list[str]], bool], pattern: str) -> ShapeCondition:
-    """True if what a limit is per, one or several, has a name of a pattern."""
+    """Match limits with a ``per`` name of a pattern."""
     name = {"type": "string", "pattern": pattern}
     found = {"anyOf": [name, {"type": "array", "contains": name}]}
     schema = {"required": ["per"], "properties": {"per": found}}
@@ -93,22 +93,22 @@ def _listed(test: Callable[[list[str]], bool], pattern: str) -> ShapeCondition:
 
 def _once(value: list[str]) -> list[str]:
     if len(set(value)) < len(value):
-        raise ValueError("must name each once")
+        raise ValueError("must not contain a name twice")
     return value
 
 
 AMOUNTS: dict[Counting, Any] = {"rate": Rate, "budget": Budget, "lease": Count}
 
 
-def _only_for(key: str, called: str, counting: Counting) -> Requirement:
+def _only_for(key: str, counting: Counting) -> Requirement:
     kinds = [name for name, kind in KINDS.items() if kind.counting == counting]
     condition = needs(has(key), some(*map(has, kinds)) if kinds[1:] else has(kinds[0]))
-    return Requirement(condition, f"must not say {called} but for {' or '.join(kinds)}")
+    return Requirement(condition, f"{key} requires {' or '.join(kinds)}")
 
 
 class _Named(Section):
     name: Name
-    """Its name, one of its own in the whole folder: counters, metrics and refusals go by it."""
+    """Name, unique in the folder. Used in counters, metrics and errors."""
 
 
 _FIELDS: dict[str, Any] = {
@@ -119,16 +119,16 @@ _Amounts = create_model("_Amounts", __base__=_Named, **_FIELDS)
 
 
 class LimitConfig(_Amounts):
-    """How much may be used: requests, tokens, calls at once, or money."""
+    """A limit on requests, tokens, concurrent calls, or USD."""
 
     REQUIREMENTS = (
-        Requirement(one(*map(has, KINDS)), f"must say one of {', '.join(KINDS)}"),
-        _only_for("burst", "a burst", "rate"),
-        _only_for("zone", "a zone", "budget"),
-        _only_for("unpriced", "unpriced", "budget"),
+        Requirement(one(*map(has, KINDS)), f"must have exactly one of {', '.join(KINDS)}"),
+        _only_for("burst", "rate"),
+        _only_for("zone", "budget"),
+        _only_for("unpriced", "budget"),
         Requirement(
             needs(has("across"), each(_per_what_callers_set(), no(_per_key()))),
-            "must not say across but per user or tag, without key",
+            "across requires per: user or per: tag.NAME, without key",
         ),
     )
 
@@ -138,31 +138,31 @@ class LimitConfig(_Amounts):
         AfterValidator(_once),
         WithJsonSchema(one_or_several({"type": "string", "pattern": PER}, uniqueItems=True)),
     ] = Field(default_factory=list)
-    """Whose it is: each key, deployment, model, user, tag.NAME, or mix of them has its own. What a
-    caller says itself, its user or a tag with `caller: true`, counts within its key."""
+    """Scope of the counter: key, deployment, model, user, tag.NAME, or a combination. Values that
+    clients may set (user, tags with `caller: true`) are counted per key."""
     across: Literal["keys"] | None = None
-    """`keys`: what callers say themselves counts for all keys together."""
+    """`keys` shares counters of client-set values between all keys."""
     burst: Count | None = None
-    """How much of a rate may be used at once; as much as a whole time's."""
+    """Amount that may be used at once. Default: the amount of one period."""
     zone: Zone | None = None
-    """The time zone of the calendar; UTC."""
+    """Time zone of the calendar window. Default UTC."""
     warn_at: Share | None = None
-    """The share at which an event is logged and counted."""
+    """Share of the limit at which a warning is logged and counted."""
     mode: Literal["enforce", "shadow"] = "enforce"
-    """`shadow` counts what it would refuse, and refuses nothing."""
+    """`shadow` counts calls that it would reject, without rejecting them."""
     unpriced: Literal["refuse", "allow"] | None = None
-    """Of a limit of money: targets without a known price are an error; `allow` serves them, and
-    counts 0 for them."""
+    """Targets without a known price under a limit in USD: `refuse` is a check error, `allow` serves
+    them and counts 0 USD."""
     on_store_error: Literal["local", "open", "closed"] = "local"
-    """Without its store: count in this process alone, let all pass, or refuse all."""
+    """If the store fails: `local` counts in this process, `open` admits, `closed` rejects."""
 
     @property
     def kind(self) -> LimitKind:
-        """What it counts: the one of the kinds that it says."""
+        """Limit kind."""
         return next(kind for name, kind in KINDS.items() if getattr(self, name) is not None)
 
     @property
     def amount(self) -> tuple[int, Any]:
-        """How much of that, and in which time: whole seconds, a unit of the calendar, or None."""
+        """Amount and window: whole seconds, a calendar unit, or None."""
         value = getattr(self, self.kind.name)
         return value if isinstance(value, tuple) else (value, None)

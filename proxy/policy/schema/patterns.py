@@ -1,8 +1,7 @@
-"""Patterns for tag values and globs, in RE2: the one engine for all that a policy looks for.
+"""Patterns for tag values and globs, in RE2.
 
-Callers send the values, so an engine that backtracks could be made to hang the whole process by
-one pattern that was written without thinking of that. What RE2 takes is bounded by its size in
-memory; look-around and backreferences are refused.
+Clients send the values, so a backtracking engine could block the process. RE2 runs in linear time
+and bounded memory; look-around and backreferences are not supported.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def compiled(text: str) -> TagPattern:
     try:
         return TagPattern(text, _matcher(text))
     except ValueError as error:
-        raise ValueError(f"is not a pattern: {error}") from None
+        raise ValueError(f"is not a valid RE2 pattern: {error}") from None
 
 
 @frozen

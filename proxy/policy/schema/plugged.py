@@ -31,6 +31,7 @@ from proxy.guardrails.kinds.table import KINDS
 from proxy.policy.schema.guards import COMMON, GuardConfig, config_of
 from proxy.settings import restore_certificates
 from proxy.types.guard import Looking
+from proxy.words import quoted
 
 GROUP = "headrace.guards"
 
@@ -52,7 +53,7 @@ class Plugged(GuardConfig):
         except ValueError:
             raise
         except Exception as bug:
-            message = f"{self.guard} cannot be made: {type(bug).__name__}"
+            message = f"guard {quoted(self.guard)} failed to start with {type(bug).__name__}"
             raise ValueError(message) from bug
 
 
@@ -69,7 +70,9 @@ def read(entry: EntryPoint, values: Mapping[str, Any]) -> Plugged:
         found = entry.load()
         keys, make = _strict(found.Keys), found.make
     except Exception as bug:
-        raise ValueError(f"{entry.name} cannot be loaded: {type(bug).__name__}") from bug
+        raise ValueError(
+            f"guard {quoted(entry.name)} cannot be loaded: {type(bug).__name__}"
+        ) from bug
     own = {name: each for name, each in values.items() if name not in COMMON and name != "guard"}
     common = {name: each for name, each in values.items() if name in COMMON}
     version = entry.dist.version if entry.dist is not None else None

@@ -1,4 +1,4 @@
-"""The sections ``prices`` and ``price_table``, and prices of a target's own."""
+"""Sections ``prices`` and ``price_table``, and prices of targets."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ IN_RANGE = AT_MOST_4000 + AT_LEAST_A_THOUSANDTH
 
 
 def _per_million(value: Decimal) -> Decimal:
-    """Refuse what can only be meant per token, or per billion: no model costs so little per
-    million, or so much."""
+    """Reject values that can only be per token or per billion tokens."""
     if 0 < value < LEAST_USD:
         dollars = f"{(value * 1_000_000).normalize():f}"
-        raise ValueError(f"must be USD per million tokens: {dollars}, if that is per token")
+        raise ValueError(f"must be USD per million tokens: {dollars} if this price is per token")
     if value > MOST_USD:
         raise ValueError(f"must be USD per million tokens, at most {MOST_USD}")
     return value
@@ -44,7 +43,7 @@ PerMillion = Annotated[
 
 
 class TierConfig(Section):
-    """Other prices for prompts above a number of tokens."""
+    """Prices for prompts above a number of tokens."""
 
     above: Annotated[int, Field(gt=0)]
     input: PerMillion | None = None
@@ -61,31 +60,33 @@ OF_TOKENS = (
 
 
 class PriceConfig(Section):
-    """USD per million tokens, from a day on."""
+    """Prices in USD per million tokens, from a start day."""
 
     # An empty price would make every call unpriced: leaving it out says that plainly.
     REQUIREMENTS = (
-        Requirement(some(*map(has, OF_TOKENS)), "must say a price, such as input: 0.15"),
+        Requirement(
+            some(*map(has, OF_TOKENS)), "must have at least one price, such as input: 0.15"
+        ),
     )
 
     since: Day = Field(None, alias="from")
-    """The day from which it counts."""
+    """First day of validity."""
     input: PerMillion | None = None
     output: PerMillion | None = None
     cached_input: PerMillion | None = None
     cache_write: PerMillion | None = None
     cache_write_1h: PerMillion | None = None
-    """What is kept for an hour; it costs as any other write where this is not said."""
+    """Price of cache writes that last one hour. Default: cache_write."""
     reasoning: PerMillion | None = None
     audio_input: PerMillion | None = None
     audio_output: PerMillion | None = None
     web_search: Usd | None = None
-    """USD per thousand searches that the provider makes in the web."""
+    """USD per thousand web searches of the provider."""
     tiers: list[TierConfig] = Field(default_factory=list)
 
 
 class PriceTable(Section):
-    """What is to be known of the prices as a whole."""
+    """Properties of the price table."""
 
     as_of: Day = None
-    """The day on which they were taken, for an alert on old ones."""
+    """Day of the prices, for an alert on old prices."""

@@ -1,4 +1,4 @@
-"""The section ``policies``: rules, when they hold, and what they do to a call."""
+"""Section ``policies``: rules, their conditions and effects."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ MODES = Literal["enforce", "shadow"]
 
 def _between(value: str) -> str:
     if not re.fullmatch(BETWEEN, value):
-        raise ValueError("must be two different times such as 09:00-17:30")
+        raise ValueError("must be a start and a different end, such as 09:00-17:30")
     return value
 
 
 class Match(Section):
-    """How one value is compared: all that is said must hold."""
+    """Comparison of one value. All given conditions must match."""
 
     equals: str | None = None
-    """It is this very value."""
+    """The exact value."""
     in_: Annotated[list[str], Field(min_length=1)] | None = Field(None, alias="in")
-    """It is one of these."""
+    """Possible values."""
     glob: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
-    """It matches a pattern in which * stands for any text and ? for one character."""
+    """Pattern. * matches any text, ? matches one character."""
 
     SHORT_FORMS = (
         {"type": ["string", "boolean"]},
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
     )
     REQUIREMENTS = (
-        Requirement(some(has("equals"), has("in"), has("glob")), "must say equals, in or glob"),
+        Requirement(some(has("equals"), has("in"), has("glob")), "must have equals, in or glob"),
     )
 
     @model_validator(mode="before")
@@ -74,9 +74,9 @@ class Match(Section):
 
 
 class Hours(Section):
-    """A time of day, on some days of the week."""
+    """A time of day on certain days of the week."""
 
-    REQUIREMENTS = (Requirement(some(has("between"), has("days")), "must say between or days"),)
+    REQUIREMENTS = (Requirement(some(has("between"), has("days")), "must have between or days"),)
 
     between: (
         Annotated[
@@ -88,11 +88,11 @@ class Hours(Section):
         ]
         | None
     ) = None
-    """From the first minute on, up to the second; past midnight where the second is earlier."""
+    """Start (included) and end (excluded). An earlier end is on the next day."""
     days: Annotated[list[Day], Field(min_length=1)] | None = None
-    """The days on which it begins; every day where none is said."""
+    """Days on which the time span starts. Default: every day."""
     zone: Zone = "UTC"
-    """The time zone, as the IANA database names it."""
+    """IANA time zone."""
 
 
 CONDITIONS = (
@@ -102,38 +102,38 @@ CONDITIONS = (
 
 
 class When(Section):
-    """What must be true of a call: all that is said here."""
+    """Conditions of a call. All of them must match."""
 
     REQUIREMENTS = (
         Requirement(
             some(*map(names, CONDITIONS)),
-            "must say a condition; leave `when` out to mean every call",
+            "must have at least one condition; remove `when` to match every call",
         ),
     )
 
     key: Match | None = None
-    """The name of its key."""
+    """Name of the virtual key."""
     dialect: Match | None = None
-    """The wire format that the client speaks."""
+    """API dialect of the client."""
     endpoint: Match | None = None
-    """completions, chat, responses, embeddings, count_tokens, passthrough, or stored: what is asked
-    of a response that its provider keeps."""
+    """completions, chat, responses, embeddings, count_tokens, passthrough, or stored (calls about a
+    response that the provider stores)."""
     model: Match | None = None
-    """A name of the model that it may reach."""
+    """Name of a model that the call may reach."""
     stream: bool | None = None
-    """Whether its answer is to be streamed."""
+    """Whether the response is streamed."""
     tag: dict[TagKey, Match] = Field(default_factory=dict)
-    """Its tags, by their keys."""
+    """Tags of the call, by name."""
     header: dict[HeaderName, Match] = Field(default_factory=dict)
-    """Its request headers, by their names."""
+    """Request headers, by name."""
     time: Hours | None = None
-    """The time at which it came."""
+    """Time of arrival."""
     all: list[When] = Field(default_factory=list)
-    """Conditions that must all hold."""
+    """Conditions that must all match."""
     any: list[When] = Field(default_factory=list)
-    """Conditions of which at least one must hold."""
+    """Conditions of which at least one must match."""
     not_: When | None = Field(None, alias="not")
-    """A condition that must not hold."""
+    """Condition that must not match."""
 
 
 Tokens = Annotated[int, Field(ge=1)]
@@ -144,58 +144,58 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 class Cap(Section):
-    """The most that a request's parameters may say."""
+    """Upper bounds of request parameters."""
 
     max_tokens: Tokens | None = None
-    """Of max_tokens and all other names of it; a request that says none gets max_tokens."""
+    """Maximum of max_tokens and its other names. A request without one gets max_tokens."""
     max_completion_tokens: Tokens | None = None
-    """The same; a request that says none gets max_completion_tokens."""
+    """As max_tokens; a request without one gets max_completion_tokens."""
     n: Few | None = None
-    """Of n: how many choices."""
+    """Maximum of n, the number of choices."""
     best_of: Few | None = None
-    """Of best_of."""
+    """Maximum of best_of."""
     temperature: Temperature | None = None
-    """Of temperature, where a request says one."""
+    """Maximum of temperature, if the request has one."""
     top_p: Share | None = None
-    """Of top_p, where a request says one."""
+    """Maximum of top_p, if the request has one."""
 
 
 class Set(Section):
-    """Parameters that every request gets, whatever it says itself."""
+    """Request parameters that are always set to these values."""
 
     max_tokens: Tokens | None = None
-    """Takes the place of all other names of it too."""
+    """Maximum number of output tokens. Replaces all other names of this parameter."""
     max_completion_tokens: Tokens | None = None
-    """Takes the place of all other names of it too."""
+    """Maximum number of output tokens. Replaces all other names of this parameter."""
     n: Few | None = None
-    """How many choices."""
+    """Number of choices."""
     best_of: Few | None = None
-    """Of how many choices the best is given."""
+    """Number of candidates from which the best is returned."""
     temperature: Temperature | None = None
-    """How freely it chooses."""
+    """Sampling temperature."""
     top_p: Share | None = None
-    """The share of likely tokens it chooses from."""
+    """Probability mass for nucleus sampling."""
     frequency_penalty: Penalty | None = None
-    """Against saying the same again and again."""
+    """Penalty for tokens by how often they occur."""
     presence_penalty: Penalty | None = None
-    """Against saying the same twice."""
+    """Penalty for tokens that already occur."""
     seed: int | None = None
-    """The start of its draws, for answers that repeat."""
+    """Seed for repeatable sampling."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    """How much it thinks."""
+    """Reasoning effort of the model."""
     parallel_tool_calls: bool | None = None
-    """Whether it may call several tools at once."""
+    """Whether the model may call several tools in parallel."""
     store: bool | None = None
-    """Whether the provider keeps the answer."""
+    """Whether the provider stores the response."""
 
 
 class RefusalConfig(Section):
-    """A no to the call, in the client's own dialect."""
+    """Rejection of a call, written in the dialect of the client."""
 
     message: Annotated[str, StringConstraints(min_length=1, max_length=500)]
-    """What the client is told."""
+    """Error message for the client."""
     status: Annotated[int, Field(ge=400, le=499)] = 403
-    """The HTTP status; 403."""
+    """HTTP status. Default 403."""
 
     SHORT_FORMS = ({"type": "string", "minLength": 1, "maxLength": 500},)
 
@@ -206,14 +206,14 @@ class RefusalConfig(Section):
 
 
 class Without(Section):
-    """What does not hold for the calls of a rule."""
+    """Limits and guards that do not apply to the calls of a rule."""
 
-    REQUIREMENTS = (Requirement(some(has("limits"), has("guards")), "must say limits or guards"),)
+    REQUIREMENTS = (Requirement(some(has("limits"), has("guards")), "must have limits or guards"),)
 
     limits: Annotated[list[Name], Field(min_length=1)] | None = None
-    """Limits that do not count for them."""
+    """Names of limits that do not count these calls."""
     guards: Annotated[list[Name], Field(min_length=1)] | None = None
-    """Guards that do not look at them."""
+    """Names of guards that do not inspect these calls."""
 
 
 EFFECTS = (
@@ -232,96 +232,98 @@ EFFECTS = (
 
 
 class RuleConfig(Section):
-    """One sentence of a policy: when it holds, and what it does then."""
+    """A rule: its condition and its effects."""
 
     REQUIREMENTS = (
-        Requirement(some(*map(has, EFFECTS)), f"must do something: {', '.join(EFFECTS)}"),
+        Requirement(
+            some(*map(has, EFFECTS)), f"must have at least one effect: {', '.join(EFFECTS)}"
+        ),
         Requirement(
             needs(has("refuse"), one(*map(has, EFFECTS))),
-            "must not do anything else when it refuses",
+            "must not combine refuse with other effects",
         ),
         *WEIGHTS,
     )
 
     name: Name
-    """Its name within the policy, for tests, logs and metrics."""
+    """Name within the policy, used in tests, logs and metrics."""
     description: str = ""
-    """For people."""
+    """Description for readers."""
     when: When | None = None
-    """The calls for which it holds; all of them where it is left out."""
+    """Condition of the rule. Default: all calls."""
     mode: MODES = "enforce"
-    """`shadow` counts what it would do, and does nothing."""
+    """`shadow` records what the rule would do, without effect."""
     targets: Annotated[list[TargetConfig], Field(min_length=1)] | None = None
-    """Where the call goes instead; the deployment's fallback is replaced as well."""
+    """Targets instead of those of the deployment. Replaces its fallback too."""
     fallback: list[TargetConfig] | None = None
-    """Where it goes next when an upstream fails; an empty list means nowhere."""
+    """Targets to try if an upstream fails. An empty list means none."""
     model: Model | None = None
-    """The name that counts as the model asked for."""
+    """Model name that replaces the requested one."""
     set: Set | None = None
-    """Parameters that the request gets."""
+    """Parameters that are set in the request."""
     cap: Cap | None = None
-    """Parameters that the request may not exceed."""
+    """Upper bounds of parameters of the request."""
     limits: Annotated[list[LimitConfig], Field(min_length=1)] | None = None
-    """Limits that count for its calls beside the others."""
+    """Additional limits for its calls."""
     without: Without | None = None
-    """What does not hold for its calls."""
+    """Limits and guards that do not apply to its calls."""
     cache: CacheConfig | None = None
-    """How the answers to its calls are kept; `off` for not at all."""
+    """Cache of responses to its calls, or `off`."""
     input: Annotated[list[AnyGuard], Field(min_length=1)] | None = None
-    """Guards that look at its questions, after the others."""
+    """Guards of its requests, run after the others."""
     output: Annotated[list[AnyGuard], Field(min_length=1)] | None = None
-    """Guards that look at its answers, after the others."""
+    """Guards of its responses, run after the others."""
     refuse: RefusalConfig | None = None
-    """Refuse the call with a message."""
+    """Reject the call with a message."""
 
 
 class PolicyConfig(Section):
-    """Rules under a name; deployments follow them, other policies extend them."""
+    """A named set of rules, limits and guards for deployments. Policies can extend others."""
 
     REQUIREMENTS = (
         Requirement(
             needs(several("rules"), has("match")),
-            "must say match: first or match: all when it has several rules",
+            "requires match: first or match: all, because it has several rules",
         ),
         Requirement(
             some(
                 *map(filled, ("rules", "extends", "limits", "input", "output")),
                 *map(has, ("cache", "capture")),
             ),
-            "must have rules, guards, limits, a cache or a capture, or extend a policy",
+            "is empty. Add rules, limits, input, output, cache, capture or extends.",
         ),
     )
 
     description: str = ""
-    """For people."""
+    """Description for readers."""
     extends: Annotated[
         list[Name],
         BeforeValidator(listed),
         WithJsonSchema(one_or_several({"type": "string", "pattern": f"^{NAME}$"})),
     ] = Field(default_factory=list)
-    """Policies whose rules come after these."""
+    """Policies whose rules follow these rules."""
     mode: MODES = "enforce"
-    """`shadow` puts all its rules in shadow."""
+    """`shadow` puts all its rules, limits and guards into shadow mode."""
     match: Literal["first", "all"] | None = None
-    """Whether only the first rule that holds counts, or all that hold."""
+    """Whether the first matching rule applies, or all matching rules."""
     rules: list[RuleConfig] = Field(default_factory=list)
-    """Its rules, from the first to the last."""
+    """Rules, in order of precedence."""
     limits: list[LimitConfig] = Field(default_factory=list)
-    """Limits of all calls that follow it."""
+    """Limits of all calls of this policy."""
     cache: CacheConfig | None = None
-    """How the answers to all calls that follow it are kept."""
+    """Cache of responses."""
     input: list[AnyGuard] = Field(default_factory=list)
-    """Guards that look at every question, in order."""
+    """Guards of every request, in order."""
     output: list[AnyGuard] = Field(default_factory=list)
-    """Guards that look at every answer, in order."""
+    """Guards of every response, in order."""
     opaque: Literal["refuse", "allow"] = "refuse"
-    """What becomes of content that no guard can read: tokens, pictures, sounds."""
+    """Calls with content that guards cannot inspect: images, audio, files, token ids."""
     capture: CaptureConfig | None = None
-    """Which texts are shown in traces, redacted; none where it is not said."""
+    """Prompt and response text in traces, redacted. Default: none."""
 
     def unmet(self) -> Iterator[str]:
         yield from super().unmet()
         names = [rule.name for rule in self.rules]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            yield f"has several rules named {', '.join(twice)}"
+            yield f"has several rules with the same name: {', '.join(twice)}"

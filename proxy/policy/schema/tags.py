@@ -1,4 +1,4 @@
-"""The sections ``tags`` and ``caller_tags``."""
+"""Sections ``tags`` and ``caller_tags``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ TAG_VALUE = {"type": "string", "minLength": 1, "maxLength": patterns.MAX_VALUE, 
 
 def _tag_value(value: str) -> str:
     if not patterns.is_plain(value):
-        raise ValueError(f"must be 1 to {patterns.MAX_VALUE} visible characters, in NFC")
+        raise ValueError(
+            f"must be 1 to {patterns.MAX_VALUE} printable characters in Unicode form NFC"
+        )
     return value
 
 
@@ -23,16 +25,16 @@ TagValue = Annotated[str, AfterValidator(_tag_value), WithJsonSchema(TAG_VALUE)]
 
 
 class Tag(Section):
-    """The values a tag may have: a closed list, a pattern, or just set (``flag``)."""
+    """Allowed values of a tag: a list, a pattern, or ``flag`` for a tag without a value."""
 
     values: Annotated[list[TagValue], Field(min_length=1)] | None = None
-    """The closed list of its values."""
+    """Allowed values."""
     pattern: str | None = None
-    """What its whole value must match, in the language of RE2."""
+    """RE2 pattern that the whole value must match."""
     flag: bool = False
-    """It is set or not, and has no other value."""
+    """Whether the tag has no value: it is set or not set."""
     caller: bool = False
-    """Whether callers may set it by header."""
+    """Whether clients may set the tag in a header."""
 
     SHORT_FORMS = (
         {"type": "array", "items": TAG_VALUE, "minItems": 1},
@@ -41,7 +43,7 @@ class Tag(Section):
     REQUIREMENTS = (
         Requirement(
             one(has("values"), has("pattern"), equals("flag", True)),
-            "must be a list of values, a pattern, or flag",
+            "must have exactly one of values, pattern and flag",
         ),
     )
 
@@ -61,7 +63,7 @@ class Tag(Section):
 
 
 class CallerTags(Section):
-    """What becomes of a caller's tag that the policy does not allow."""
+    """Handling of client tags that the policy does not allow."""
 
     otherwise: Literal["drop", "refuse"] = "drop"
-    """Drop it, count it and name it in a header; or refuse the call."""
+    """`drop` removes the tag with a warning header; `refuse` rejects the call."""

@@ -1,4 +1,4 @@
-"""The section ``upstreams``."""
+"""Section ``upstreams``."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from proxy.config.scalars import (
     text,
 )
 from proxy.dialects import DIALECTS
+from proxy.words import quoted
 
 FRAMING = frozenset(
     {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
@@ -56,7 +57,7 @@ NEEDED = frozenset({"input", "messages", "model", "prompt", "stream"})
 
 def _small(name: str) -> str:
     if name.lower() in NEEDED:
-        raise ValueError(f"{name!r} is what a request is made of")
+        raise ValueError(f"{quoted(name)} is required in every request and cannot be listed here")
     return name.lower()
 
 
@@ -72,14 +73,16 @@ FieldName = Annotated[
 
 
 def _accepted(value: Any) -> Any:
-    """Return a field's name, or what has the most that is taken of it. Raise ``ValueError``."""
+    """Return a field name, or a field with its maximum. Raise ``ValueError`` for anything else."""
     if isinstance(value, dict) and len(value) == 1:
         [(name, most)] = value.items()
         good = isinstance(name, str) and type(most) in (int, float) and most >= 0
     else:
         good = isinstance(value, str)
     if not good:
-        raise ValueError("must be a field, such as top_k, or the most of one, such as stop: 16")
+        raise ValueError(
+            "must be a field name such as top_k, or a field with its maximum such as {stop: 16}"
+        )
     return value
 
 
@@ -102,95 +105,97 @@ AcceptedField = Annotated[
 ]
 COMPATIBLE, AZURE = "openai_compatible", "azure"
 OPENAIS_FORM = (COMPATIBLE, AZURE)
-"""What stands for OpenAI's dialect as others speak it: those who judge by themselves what is too
-much, and Azure, whose paths and credential are its own."""
+"""Variants of OpenAI's dialect: servers with ranges of their own, and Azure with its own paths and
+credential."""
 
 
 QueryName = Annotated[
     str,
     *text(
         rf"(?!(?:.*(?:{CREDENTIAL}|[kK][eE][yY])))[A-Za-z0-9_.-]{{1,64}}",
-        "must be a plain word, and no secret's name: those go into headers",
+        "must be a parameter name that does not refer to a key or secret; use headers for secrets",
         "api-version",
     ),
 ]
 QueryValue = Annotated[
     str,
-    *text(r"[A-Za-z0-9_.,:~-]{1,200}", "must be letters, digits and ._,:~-", "2024-10-21"),
+    *text(
+        r"[A-Za-z0-9_.,:~-]{1,200}", "must consist of letters, digits and . _ , : ~ -", "2024-10-21"
+    ),
 ]
 
 
 class TimeoutsConfig(Section):
-    """How long an upstream may take in each phase."""
+    """Timeouts of an upstream."""
 
     connect: Duration = 5.0
-    """To connect; 5s when it is not said."""
+    """Time to connect. Default 5s."""
     first_byte: Duration = 600.0
-    """From sending the request to the first byte of a stream; 10m. Whole answers have `total`."""
+    """Time from the request to the first byte of a stream. Default 10m."""
     idle: Duration = 600.0
-    """Between two bytes of a stream, comments too; 10m."""
+    """Time between two bytes of a stream, including comments. Default 10m."""
     total: Duration = 600.0
-    """In all; 10m."""
+    """Total time of a request. Default 10m."""
 
 
 class BreakerConfig(Switched):
-    """When a target that keeps failing is left alone."""
+    """Circuit breaker of a target."""
 
     failures: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """How many failures in a row open it; 5."""
+    """Consecutive failures that open the circuit. Default 5."""
     rest: Duration = 10.0
-    """How long it is left alone before one call may try it again; 10s."""
+    """Time until one call may try the target again. Default 10s."""
 
 
 class UpstreamConfig(Section):
-    """A provider endpoint."""
+    """A provider or server that calls can go to."""
 
     dialect: Annotated[str, ListedWord((*DIALECTS, *OPENAIS_FORM))]
-    """The wire format that it speaks; `openai_compatible` is OpenAI's, with ranges of its own, and
-    `azure` is OpenAI's at Azure's paths."""
+    """API dialect. `openai_compatible` is OpenAI's without its value ranges, `azure` OpenAI's at
+    Azure's paths."""
     base_url: Url
-    """Where it is; without a path, the dialect's own prefix is added."""
+    """Base URL. Without a path, the default prefix of the dialect is added."""
     api_key: KeyRef | None = None
-    """Its credential, as ${VARIABLE} or file:/path; or azure:SCOPE, google:SCOPE or aws:REGION for
-    a token of the machine's own identity."""
+    """Credential as ${VARIABLE} or file:/path; or azure:SCOPE, google:SCOPE or aws:REGION for a
+    token of the machine's identity."""
     headers: Annotated[dict[str, str], WithJsonSchema(HEADERS)] = Field(default_factory=dict)
-    """Headers that are sent with every request."""
+    """Headers of every request."""
     query: dict[QueryName, QueryValue] = Field(default_factory=dict)
-    """What is said in the query of every request, such as an `api-version`; no secret."""
+    """Query parameters of every request, such as `api-version`. No secrets."""
     timeouts: TimeoutsConfig = Field(default_factory=TimeoutsConfig)
-    """How long it may take in each phase."""
+    """Timeouts of requests."""
     provider: Name | None = None
-    """Whose prices count, and its name in telemetry."""
+    """Provider name, used for the price table and telemetry."""
     accepts: list[AcceptedField] = Field(default_factory=list)
-    """Request fields that it takes beyond its dialect's own, or `NAME: MOST`: the largest number
-    that it takes there, or the most entries."""
+    """Additional request fields that it supports, or `NAME: MAX` for the largest number or the
+    maximum number of entries of a field."""
     include_usage: Literal["on", "off"] = "on"
-    """Whether a stream is asked to tell its usage; `off` for a server that refuses to be asked."""
+    """Whether to request usage in streams. `off` for servers that reject the option."""
     drop: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)
-    """Request fields that are left out on the way to it, with a warning to the client."""
+    """Request fields to remove, with a warning to the client."""
     refuse: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)
-    """Request fields that a client may not say, beside those that choose a model, an address or a
-    key; `drop` or `accepts` takes one of these off."""
+    """Request fields to reject, in addition to those that choose a model, an address or a key.
+    `drop` or `accepts` exempts one of these."""
     max_answer_bytes: Size | None = None
-    """The largest answer that is not streamed; 64MiB, of embeddings 256MiB."""
+    """Maximum size of a response that is not streamed. Default 64MiB, embeddings 256MiB."""
     max_answer_values: Annotated[int, Field(ge=1_000, le=10_000_000)] = 100_000
-    """How many values an answer, or an event of a stream, may hold; ten times as many where the
-    others are of log-probabilities, and numbers of embeddings beside."""
+    """Maximum number of JSON values in a response or stream event. Log probabilities may have ten
+    times as many; numbers of embeddings do not count."""
     propagate_trace: bool = False
-    """Whether it gets a traceparent."""
+    """Whether to send the traceparent header."""
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """How many requests it may have at once; the next goes elsewhere, or is refused at once."""
+    """Maximum number of concurrent requests. Others go to the next target or get 503."""
     breaker: BreakerConfig = Field(default_factory=BreakerConfig)
-    """When a target there that keeps failing is left alone; `off` for never."""
+    """Circuit breaker of its targets, or `off`."""
 
     @property
     def spoken(self) -> str:
-        """The name of the dialect that it speaks."""
+        """Name of the dialect."""
         return "openai" if self.dialect in OPENAIS_FORM else self.dialect
 
     @property
     def accepted(self) -> dict[str, float | None]:
-        """Request fields that it takes, with the most that it takes of each, where that is said."""
+        """Additional request fields, with their maximum if there is one."""
         found: dict[str, float | None] = {}
         for each in self.accepts:
             found.update({each: None} if isinstance(each, str) else each)
@@ -201,7 +206,7 @@ class UpstreamConfig(Section):
     def _plain_headers(cls, value: dict[str, str]) -> dict[str, str]:
         found = [_header_problem(name, content) for name, content in value.items()]
         if len({name.lower() for name in value}) < len(value):
-            found.append("must name each header once, whatever its case")
+            found.append("must not contain the same header twice (names are case-insensitive)")
         problems = [problem for problem in found if problem is not None]
         if problems:
             raise ValueError("; ".join(problems))
@@ -209,15 +214,15 @@ class UpstreamConfig(Section):
 
 
 def _header_problem(name: str, content: str) -> str | None:
-    """Return what is wrong with a header that is none, frames the request, or tells a secret."""
+    """Return the problem of a header that is invalid, frames the request, or exposes a secret."""
     if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (
         content.isprintable() and content.isascii()
     ):
-        return f"{name!r} is not a header of plain text"
+        return f"header {quoted(name)} must have an ASCII name and a printable ASCII value"
     if name.lower() in FRAMING:
-        return f"{name!r} is not the policy's to set"
+        return f"header {quoted(name)} is set by Headrace and cannot be configured"
     if "${" in re.sub(VARIABLE, "", content):
-        return f"{name!r} has a ${{ that names no variable"
+        return f"header {quoted(name)} contains ${{ without a valid variable name"
     if re.search(CREDENTIAL, name) and not re.search(rf"{VARIABLE}|^file:.", content):
-        return f"{name!r} must use ${{VARIABLE}} or file:/path, never the secret itself"
+        return f"header {quoted(name)} must use ${{VARIABLE}} or file:/path, not the secret itself"
     return None

@@ -107,7 +107,7 @@ def test_one_that_cannot_be_renewed_counts_on_and_is_tried_again() -> None:
     cloud.fails = OSError("the words of somebody")
 
     assert renewed(tokens) == renewed(tokens) == seen
-    assert cloud.told == [(AZURE, "no token could be fetched from azure (OSError)")]
+    assert cloud.told == [(AZURE, "fetching a token from azure failed with OSError")]
     assert tokens.text(AZURE) == "token-1"
     cloud.fails, cloud.now = None, cloud.now + RETRY_S
     assert renewed(tokens) != seen
@@ -119,7 +119,7 @@ def test_a_first_one_that_fails_is_a_problem_of_the_policy_until_there_is_one() 
     tokens = cloud.tokens()
 
     for _ in range(2):
-        with pytest.raises(ValueError, match="no token could be fetched"):
+        with pytest.raises(ValueError, match="fetching a token from azure failed"):
             tokens.text(AZURE)
     seen = renewed(tokens)
     cloud.fails, cloud.now = None, cloud.now + RETRY_S
@@ -242,7 +242,8 @@ def test_an_extra_that_is_missing_is_named_at_its_place(tmp_path: Path) -> None:
 
     [problem] = wrong.value.problems
     assert str(problem).endswith(
-        "upstreams.cloud.api_key: needs the extra azure: pip install 'headrace[azure]'"
+        "upstreams.cloud.api_key: tokens of azure need an extra package. Run: pip install "
+        "'headrace[azure]'"
     )
     assert read_folder(tmp_path, None).secret_files == frozenset()
 

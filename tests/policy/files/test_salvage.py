@@ -45,7 +45,9 @@ def problems(folder: Path) -> tuple[Problem, ...]:
 def told(folder: Path) -> set[str]:
     """Return all errors without the names that they suggest."""
     found = {f"{each.path}: {each.message}" for each in problems(folder)}
-    return {re.sub(r"\. (Did you mean|Available:) .*", "", each) for each in found}
+    return {
+        re.sub(r"\. (Did you mean|Available:|Allowed:|Add it under) .*", "", each) for each in found
+    }
 
 
 def told_of(folder: Path, text: str) -> list[str]:

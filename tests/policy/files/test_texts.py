@@ -32,8 +32,8 @@ def test_what_a_file_says_is_read_by_its_name(tmp_path: Path) -> None:
     [
         ("none.txt", None, "cannot be read"),
         (".", None, "cannot be read"),
-        ("/etc/hostname", None, "must be a file in the folder"),
-        ("a/../../w.txt", None, "must be a file in the folder"),
+        ("/etc/hostname", None, "must be a relative path inside the policy folder"),
+        ("a/../../w.txt", None, "must be a relative path inside the policy folder"),
         ("w.txt", b"\xff\xfe", "is not UTF-8"),
         ("w.txt", b"x" * (MOST_BYTES + 1), "is larger than"),
     ],

@@ -143,7 +143,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     read_file(tmp_path / "pipe.yaml", "pipe.yaml", document)
 
     assert [problem.message for problem in document.problems] == [
-        "cannot be read: it is not a file"
+        "cannot be read: not a regular file"
     ]
 
 

@@ -95,9 +95,9 @@ def test_every_key_says_what_it_is_for() -> None:
 # What JSON Schema has no words for, so that an editor cannot tell of it. All else that needs no
 # folder is refused by editors too.
 BEYOND_SCHEMAS = (
-    "has several rules named",
-    "must name each header once, whatever its case",
-    "is not a pattern",
+    "has several rules with the same name",
+    "must not contain the same header twice",
+    "is not a valid RE2 pattern",
 )
 TEXTS = (
     *("a", "a b", "", "key", "x" * 65, "${X}", "file:/a", "0" * 64, "mn", "PERSON", "en", "1", "0"),

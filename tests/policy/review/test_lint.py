@@ -44,76 +44,79 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
         (
             "tags:\n  team",
             "  spare: {dialect: openai, base_url: 'https://x.test'}\ntags:\n  team",
-            "3:3: upstreams.spare: is used by no deployment and no rule",
+            "3:3: upstreams.spare: is not used by any deployment or rule. Use it in a target, or "
+            "remove it.",
         ),
         (
             "https://api",
             "http://api",
-            "2:29: upstreams.openai.base_url: is not https: the key and all texts go in the clear",
+            "2:29: upstreams.openai.base_url: does not use https: the API key and all prompts are "
+            "sent unencrypted",
         ),
         (
             "https://api.example.test",
             "https://api.example.test/v1/chat/completions",
-            "2:29: upstreams.openai.base_url: ends in the route /chat/completions, which is put "
-            "after it once more: write https://api.example.test/v1",
+            "2:29: upstreams.openai.base_url: ends with /chat/completions, which Headrace "
+            "appends to it. Use https://api.example.test/v1.",
         ),
         (
             "https://api.example.test",
             "https://api.example.test/v1/completions/",
-            "2:29: upstreams.openai.base_url: ends in the route /completions, which is put after "
-            "it once more: write https://api.example.test/v1",
+            "2:29: upstreams.openai.base_url: ends with /completions, which Headrace appends "
+            "to it. Use https://api.example.test/v1.",
         ),
         (
             "https://api.example.test",
             "https://api.example.test/embeddings",
-            "2:29: upstreams.openai.base_url: ends in the route /embeddings, which is put after "
-            "it once more: write https://api.example.test",
+            "2:29: upstreams.openai.base_url: ends with /embeddings, which Headrace appends "
+            "to it. Use https://api.example.test.",
         ),
         (
             "dialect: openai",
             "dialect: enkrypt",
-            "2:3: upstreams.openai: has no x-enkrypt-deployment under headers, "
-            "which Enkrypt requires",
+            '2:3: upstreams.openai: has no header "x-enkrypt-deployment" under "headers:". '
+            "Enkrypt requires it.",
         ),
         (
             "deployments:\n  support-chat:",
             "deployments:\n  lonely: {targets: [{upstream: openai, model: x, "
             "price: {input: 1, output: 2}}]}\n"
             "  support-chat:",
-            "11:3: deployments.lonely: is reached by no key",
+            "11:3: deployments.lonely: cannot be called: no key lists it under deployments",
         ),
         (
             ", price: {input: 1, output: 2}",
             "",
-            "13:9: deployments.support-chat.targets[0]: m has no known price: "
-            "what its calls cost is unknown",
+            '13:9: deployments.support-chat.targets[0]: model "m" has no known price, so the cost '
+            'of its calls is unknown. Add "price:" here.',
         ),
         (
             "output: 2}}\n",
             "output: 2}}\n      - {upstream: openai, model: support-chat, price: "
             "{input: 1, output: 2}}\n",
             "14:9: deployments.support-chat.targets[1]: is used only by calls for "
-            "openai/support-chat, as calls for support-chat go to an earlier target: give all "
-            "targets a weight, set balance, or move this one to fallback",
+            "openai/support-chat, because calls for support-chat go to an earlier target. Give all "
+            "targets a weight, set balance, or move this one to fallback.",
         ),
         (
             "  team: [support]",
             "  team: [support]\n  env: [prod]",
-            "5:3: tags.env: is set by no deployment and no key, and callers may not set it",
+            "5:3: tags.env: is never set: no deployment or key sets it, and clients may not set "
+            'it. Remove it, or add "caller: true".',
         ),
         (
             "deployments: [support-chat]",
             "deployments: [support-chat, other]",
-            "8:5: keys.widget.deployments: m is served by other, support-chat: "
-            "a call for it must name one of them",
+            '8:5: keys.widget.deployments: model "m" is served by deployments other, support-chat. '
+            "Calls for it must select one with the header x-headrace-deployment.",
         ),
         (
             "  team: [support]\n",
             "  team: {values: [support], caller: true}\npolicies: {default: {limits: "
             "[{name: l, requests: 9 per day, per: tag.team}]}}\n",
-            "5:62: policies.default.limits[0].per: each key has a counter of its own, as callers "
-            "may set tag.team too: say across: keys for one of all keys, or take caller: true "
-            "from the tag",
+            "5:62: policies.default.limits[0].per: each key has its own counter, because clients "
+            'may set tag.team. For one counter, add "across: keys", or remove "caller: true" from '
+            "the tag.",
         ),
     ],
 )
@@ -145,7 +148,7 @@ def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
     good = judged(tmp_path, text + recipe)
 
     assert told.path == "deployments.support-chat.targets[1]"
-    assert "gets no call that names another model than larger" in told.message
+    assert 'receives no calls for other models than "larger"' in told.message
     assert (good.errors, good.warnings) == ((), ())
 
 
@@ -158,7 +161,7 @@ def test_of_two_models_of_one_weight_the_second_is_told_of(tmp_path: Path) -> No
 
     assert halves != CANARY
     assert told.path == "deployments.support-chat.targets[1]"
-    assert "gets no call that names another model than larger" in told.message
+    assert 'receives no calls for other models than "larger"' in told.message
 
 
 def test_a_target_is_told_of_where_it_is_written_whatever_its_weight(tmp_path: Path) -> None:
@@ -189,7 +192,9 @@ def test_a_hedge_that_has_no_other_target_to_ask_is_told_of(
 
     assert found.errors == ()
     assert [problem.path for problem in found.warnings] == told
-    assert all("asks the same target again" in problem.message for problem in found.warnings)
+    assert all(
+        "repeats the request to the same target" in problem.message for problem in found.warnings
+    )
 
 
 def test_secrets_need_not_be_there_where_they_are_not_read(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ policies:
       - {guard: webhook, url: 'https://guard.example.test', secret: '${S}'}
       - {guard: presidio, url: 'http://localhost:3000'}
 """.replace("AAAA", "0" * 64).replace("PRICE", "{input: 1, output: 2}")
-AGAIN = "has guards that ask it again: they do not look at what guards ask"
+AGAIN = "has guards that call it again. They do not inspect calls of guards."
 
 
 def found(folder: Path, *changes: tuple[str, str]) -> list[str]:
@@ -49,8 +49,8 @@ def test_a_judge_that_would_be_judged_by_itself_is_told(tmp_path: Path) -> None:
     told = found(tmp_path, ("policy: judging", "policy: public"))
 
     assert [each.partition(": policies")[2] for each in told if "judging" not in each] == [
-        f".public.input[0].deployment: judge-smol {AGAIN}",
-        f".public.output[0].deployment: judge-smol {AGAIN}",
+        f'.public.input[0].deployment: deployment "judge-smol" {AGAIN}',
+        f'.public.output[0].deployment: deployment "judge-smol" {AGAIN}',
     ]
 
 
@@ -59,14 +59,16 @@ def test_judges_that_would_judge_each_other_are_told(tmp_path: Path) -> None:
     told = found(tmp_path, ("[{guard: secrets}]", f"[{{guard: secrets}}, {bias}]"))
 
     assert len(told) == 3
-    assert f"policies.judging.input[1].deployment: support-chat {AGAIN}" in told[0]
+    assert f'policies.judging.input[1].deployment: deployment "support-chat" {AGAIN}' in told[0]
 
 
 def test_guards_that_rules_bring_count_too(tmp_path: Path) -> None:
     rule = "{name: r, input: [{guard: bias, deployment: judge-smol}]}"
     told = found(tmp_path, ("{input: [{guard: secrets}]}", f"{{match: all, rules: [{rule}]}}"))
 
-    assert f"policies.judging.rules[0].input[0].deployment: judge-smol {AGAIN}" in told[0]
+    assert (
+        f'policies.judging.rules[0].input[0].deployment: deployment "judge-smol" {AGAIN}' in told[0]
+    )
 
 
 @pytest.mark.parametrize("kind", ["webhook", "presidio"])
@@ -74,7 +76,7 @@ def test_texts_that_would_go_in_the_clear_are_told(kind: str, tmp_path: Path) ->
     near = "https://guard" if kind == "webhook" else "http://localhost:3000"
     [told] = found(tmp_path, (near, "http://guard" if kind == "webhook" else "http://p.test"))
 
-    assert told.endswith(".url: is not https: all texts go in the clear")
+    assert told.endswith(".url: does not use https: all texts are sent unencrypted")
 
 
 def test_a_model_that_errs_much_and_enforces_is_told(tmp_path: Path) -> None:
@@ -82,8 +84,8 @@ def test_a_model_that_errs_much_and_enforces_is_told(tmp_path: Path) -> None:
         return found(tmp_path, ("{guard: secrets}", f"{{guard: injection, {guard}}}"))
 
     assert [each.partition(": policies")[2] for each in told("by_model: true, action: block")] == [
-        ".judging.input[0].by_model: the model errs on more than 1 of 100 texts of some kinds at "
-        "this threshold: flag by it"
+        ".judging.input[0].by_model: the model has more than 1% false positives on some kinds of "
+        "text at this threshold. Use action: flag, or raise the threshold."
     ]
     assert told("by_model: true") == []  # which flags
     assert told("action: block") == []  # by rules

@@ -36,23 +36,29 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
         (
             f"sha256: {ONE}, expires: 2026-06-30",
             "",
-            ["keys.old.expires: the key expired at 2026-07-01 00:00 UTC: every call is refused"],
+            [
+                "keys.old.expires: the key expired at 2026-07-01 00:00 UTC, so every call with "
+                "it is rejected"
+            ],
         ),
         (
             f"sha256: [{{digest: {ONE}, until: 2026-06-29}}]",
             "",
-            ["keys.old.sha256: the key expired at 2026-06-30 00:00 UTC: every call is refused"],
+            [
+                "keys.old.sha256: the key expired at 2026-06-30 00:00 UTC, so every call with it "
+                "is rejected"
+            ],
         ),
         (f"sha256: [{{digest: {ONE}, until: 2026-06-29}}, {TWO}]", "", []),
         (
             f"sha256: {ONE}",
             "revoked: [old]",
-            ["keys.old: the key is revoked: every call is refused"],
+            ["keys.old: the key is revoked, so every call with it is rejected"],
         ),
         (
             f"sha256: {ONE}",
             f"revoked: [{ONE}]",
-            ["keys.old: the key is revoked: every call is refused"],
+            ["keys.old: the key is revoked, so every call with it is rejected"],
         ),
         (
             f"sha256: [{ONE}, {TWO}]",
@@ -62,25 +68,28 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
         (
             f"sha256: [{{digest: {ONE}, until: 2026-06-29}}]",
             f"revoked: [{ONE}]",
-            ["keys.old: the key is revoked, and has expired too: every call is refused"],
+            ["keys.old: the key is revoked and expired, so every call with it is rejected"],
         ),
         (
             f"sha256: {ONE}, expires: 2026-06-30",
             "revoked: [old]",
-            ["keys.old: the key is revoked, and has expired too: every call is refused"],
+            ["keys.old: the key is revoked and expired, so every call with it is rejected"],
         ),
         (
             f"sha256: [{{digest: {ONE}, until: 2026-06-29}}, {TWO}]",
             f"revoked: [{TWO}]",
             [
-                "keys.old.sha256: each text of the key is revoked or has expired: "
-                "every call is refused"
+                "keys.old.sha256: all secrets of the key are revoked or expired, so "
+                "every call with it is rejected"
             ],
         ),
         (
             f"sha256: [{ONE}, {TWO}], expires: 2026-06-30",
             f"revoked: [{ONE}]",
-            ["keys.old.expires: the key expired at 2026-07-01 00:00 UTC: every call is refused"],
+            [
+                "keys.old.expires: the key expired at 2026-07-01 00:00 UTC, so every call with "
+                "it is rejected"
+            ],
         ),
         (
             f"sha256: {ONE}",
@@ -100,16 +109,16 @@ def test_keys_that_no_call_can_use_are_doubtful(
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ("keys: {}\n", "there is no key: every call is refused"),
+        ("keys: {}\n", "there are no keys, so every call is rejected"),
         (
             "keys:\n",
-            "there is no key: every call is refused: say keys: {} where that is meant, as a "
-            "process that has keys in force does not take it",
+            'there are no keys, so every call is rejected. If this is intended, write "keys: {}"; '
+            "otherwise a running proxy ignores this change.",
         ),
         (
             "",
-            "there is no key: every call is refused: say keys: {} where that is meant, as a "
-            "process that has keys in force does not take it",
+            'there are no keys, so every call is rejected. If this is intended, write "keys: {}"; '
+            "otherwise a running proxy ignores this change.",
         ),
     ],
     ids=["none at all", "half written", "not there"],

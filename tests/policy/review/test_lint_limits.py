@@ -10,15 +10,16 @@ from tests.policy.review.test_lint_rules import found
 TOKENS = "limits: [{name: few, tokens: 800 per minute}]"
 MONEY = "limits: [{name: few, usd: 0.001 per month}]"
 WARNED = (
-    "policies.public.rules[{}].limits[0].{}: is smaller than one call of chat that bounds nothing: "
+    'policies.public.rules[{}].limits[0].{}: is less than one call of deployment "chat" without an '
+    "output limit reserves: "
 )
 
 
 @for_each(
     ("rules", "told"),
     [
-        ((TOKENS,), WARNED.format(0, "tokens") + "1033 tokens are claimed"),
-        ((MONEY,), WARNED.format(0, "usd") + "0.001033 USD are claimed"),
+        ((TOKENS,), WARNED.format(0, "tokens") + "1033 tokens."),
+        ((MONEY,), WARNED.format(0, "usd") + "0.001033 USD."),
         ((MONEY.replace("0.001", "0.0011"),), None),
         (("limits: [{name: few, tokens: 2000 per minute, burst: 1000}]",), "1033 tokens"),
         (("limits: [{name: few, requests: 1 per minute}, {name: one, concurrency: 1}]",), None),

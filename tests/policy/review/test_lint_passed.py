@@ -22,8 +22,8 @@ keys:
 policies:
   default: {%s}
 """
-SHARED = "2 keys can see, use and delete what any of them has stored there"
-UNREAD = "refuses what is no JSON at /v1/audio/speech, "
+SHARED = "2 keys can read, use and delete each other's data"
+UNREAD = "rejects bodies at /v1/audio/speech that are not JSON, "
 QUIET = "match: all, limits: [{name: l, requests: 10 per minute}]"
 FILES, ITEM, RERANK = "/v1/files", "'/v1/things/{id}'", "/v1/rerank"
 
@@ -59,7 +59,10 @@ def test_what_is_stored_at_one_of_several_upstreams_is_told(tmp_path: Path) -> N
 
     messages = [each for each in warned(tmp_path, split, RERANK) if "up, up2" in each]
     assert len(messages) == 1
-    assert "what is stored at /v1/files, /v1/things/{id} is kept by one of up, up2" in messages[0]
+    assert (
+        "data of /v1/files, /v1/things/{id} is stored at one of the upstreams up, up2"
+        in messages[0]
+    )
 
 
 def test_what_no_guard_can_read_is_told(tmp_path: Path) -> None:
@@ -72,7 +75,7 @@ def test_what_no_guard_can_read_is_told(tmp_path: Path) -> None:
 
 
 BUDGET = "match: all, limits: [{name: day, usd: 5 per day}]"
-UNBOUNDED = "says no most_usd of /v1/rerank: a call there claims what its JSON alone costs"
+UNBOUNDED = "/v1/rerank has no most_usd. Concurrent calls may together spend more"
 
 
 @for_each(
@@ -100,7 +103,7 @@ def test_a_path_that_a_limit_never_lets_be_called_is_told(tmp_path: Path) -> Non
 
     [message] = warned(tmp_path, above, below, BUDGET)
 
-    assert message.endswith("says a most_usd of /v1/rerank that is more than day ever allows")
+    assert message.endswith('most_usd of /v1/rerank exceeds limit "day", so every call is rejected')
 
 
 def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None
     (tmp_path / "p.yaml").write_text(text % (RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
     found = [each.message for each in check(tmp_path, {}, NOW).warnings]
     assert [each[:11] for each in found if "most_usd" in each or "passthrough" in each] == [
-        "takes chats"
+        "also serves"
     ] * 2
 
     for said in ("true", "false"):

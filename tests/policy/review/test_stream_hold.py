@@ -19,45 +19,47 @@ from tests.conftest import world
 from tests.for_each import for_each
 from tests.guardrails.doubles import pieces, tallies
 
-SOON = "a word or two late, and later only what may become a finding"
-UNTOLD = "as it cannot tell where a finding begins"
+SOON = "delayed by a word or two, and longer only while text may become a finding"
 CASES = {
-    "{guard: keywords, words: [hippo]}": ("keywords holds 6 characters back", SOON),
+    "{guard: keywords, words: [hippo]}": (
+        "keywords withholds the last 6 characters of streamed text",
+        SOON,
+    ),
     "{guard: urls, deny: [mill.example]}": (
-        "urls holds what may become a finding, at most 2048 characters",
+        "urls withholds text that may become a finding, up to 2048 characters",
         SOON,
     ),
     "{guard: toxicity, action: block}": (
-        "toxicity holds what may become a finding, at most 80 characters",
+        "toxicity withholds text that may become a finding, up to 80 characters",
         SOON,
     ),
     "{guard: system_prompt}": (
-        "system_prompt holds what may become a finding, at most 288 characters",
+        "system_prompt withholds text that may become a finding, up to 288 characters",
         SOON,
     ),
     "{guard: injection, action: block}": (
-        "injection holds what may become a finding, at most 240 characters",
+        "injection withholds text that may become a finding, up to 240 characters",
         SOON,
     ),
     "{guard: injection, action: block, by_model: true}": (
-        f"injection holds 240 characters back, {UNTOLD}",
-        "some 40 words late, because of injection",
+        "injection withholds the last 240 characters of streamed text",
+        "delayed by about 40 words, because of injection",
     ),
     "{guard: length, characters: 9}": (
-        "length holds a stream to its end",
-        "when they have ended, because of length",
+        "length withholds streamed responses until their end",
+        "sent after their end, because of length",
     ),
     "{guard: keywords, words: [hippo], action: retry}": (
-        "keywords holds a stream to its end",
-        "when they have ended, because of keywords",
+        "keywords withholds streamed responses until their end",
+        "sent after their end, because of keywords",
     ),
     "{guard: relevant, action: block}": (
-        "relevant holds a stream to its end",
-        "when they have ended, because of relevant",
+        "relevant withholds streamed responses until their end",
+        "sent after their end, because of relevant",
     ),
     "{guard: webhook, name: ours, url: 'http://localhost:1/x', secret: '${UPSTREAM_KEY}'}": (
-        "ours holds a stream to its end",
-        "when they have ended, because of ours",
+        "ours withholds streamed responses until their end",
+        "sent after their end, because of ours",
     ),
     "{guard: keywords, words: [hippo], action: flag}": None,
     "{guard: keywords, words: [hippo], mode: shadow}": None,
@@ -77,7 +79,7 @@ def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
 
 
 def _said(holds: str, shown: str) -> tuple[str, str]:
-    return holds, f"streams are shown {shown}"
+    return f"output guard {holds}", f"streamed responses are {shown}"
 
 
 WORDS = st.lists(st.text("abcdefg", min_size=2, max_size=30), max_size=60).map(" ".join)

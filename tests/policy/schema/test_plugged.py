@@ -117,8 +117,8 @@ WRONG = {
     "input: [{guard: zoo, animal: x}]": ("animal: ", "at least 2 characters"),
     "input: [{guard: zoo, animal: emu, action: shoot}]": ("action: must be one of block, mask",),
     "input: [{guard: zoo, animal: dodo}]": ("there are no dodos",),
-    "input: [{guard: zoo, animal: bug}]": ("zoo cannot be made: KeyError",),
-    "input: [{guard: broken}]": ("broken cannot be loaded: AttributeError",),
+    "input: [{guard: zoo, animal: bug}]": ('guard "zoo" failed to start with KeyError',),
+    "input: [{guard: broken}]": ('guard "broken" cannot be loaded: AttributeError',),
     "input: [{guard: zou}]": ('guard "zou" does not exist. Did you mean "zoo"?',),
     "input: [{guard: qqqqqq}]": ('guard "qqqqqq" does not exist. Available: ', ", pii, ", ", zoo"),
 }
