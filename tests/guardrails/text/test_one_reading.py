@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.guardrails.text import base64_text
+from proxy.guardrails.text import base64_text, within_words
 from proxy.guardrails.text.confusables import CONTROLS
 from proxy.guardrails.text.normalize import _apart, variants
 from proxy.guardrails.text.one_reading import has_one_reading
@@ -25,13 +27,16 @@ def searched(raw: bytes) -> bool:
     controls = [range(0, 9), range(0x0B, 0x0D), range(0x0E, 0x20), [0x7F]]
     hidden = bytes(each for part in controls for each in part)
     plain = not any(each in b"&%\\" or each in hidden for each in raw)
-    return plain and not (base64_text.possible(raw) or _apart(raw))
+    within = re.search(within_words.SIEVE.encode(), raw)
+    return plain and not (base64_text.possible(raw) or _apart(raw) or within)
 
 
 @given(TEXT)
 @example("")
 @example("a b c")
 @example("x" * 16)
+@example("0*0")
+@example("a-\nb")
 def test_one_pass_tells_what_a_search_for_each_disguise_tells(text: str) -> None:
     assert has_one_reading(text.encode()) is searched(text.encode())
 
