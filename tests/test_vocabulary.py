@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -15,16 +14,14 @@ MOST_POSITIONAL = 3
 
 
 @cache
-def trees() -> dict[Path, ast.Module]:
-    """Return the files of the package, parsed once for all tests that read them."""
-    return {path: ast.parse(path.read_text()) for path in sorted((TOP / "proxy").rglob("*.py"))}
-
-
-def nodes() -> Iterator[tuple[str, ast.AST]]:
-    """Return each node of the package with its place."""
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            yield f"{path.relative_to(TOP).as_posix()}:{getattr(node, 'lineno', 1)}", node
+def nodes() -> list[tuple[str, ast.AST]]:
+    """Return each node of the package with its place, once for all tests that read them."""
+    found: list[tuple[str, ast.AST]] = []
+    for path in sorted((TOP / "proxy").rglob("*.py")):
+        file = path.relative_to(TOP).as_posix()
+        for node in ast.walk(ast.parse(path.read_text())):
+            found.append((f"{file}:{getattr(node, 'lineno', 1)}", node))  # noqa: PERF401
+    return found
 
 
 def identifiers(node: ast.AST) -> list[str]:

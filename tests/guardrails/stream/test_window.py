@@ -414,7 +414,7 @@ def test_a_text_in_pieces_is_read_in_linear_time(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_rule_that_reaches_far_does_not_make_letters_be_read_more_often(shape: str) -> None:
-    text = SHAPES[shape](SIZE)
+    text = SHAPES[shape](SIZE // 2)
 
     assert grown(lambda reach: _streamed(text, reach), 100, 800, most=TIMES / 2) < TIMES / 2
 

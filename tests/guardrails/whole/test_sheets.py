@@ -113,7 +113,7 @@ def test_what_judges_a_whole_text_sees_a_long_one_as_it_is() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_readings_take_little_memory_however_long_a_text_is(shape: str) -> None:
-    written = text(shape, 6 * SHEET)
+    written = text(shape, 3 * SHEET)
     sheet_by_sheet((rule("unfindable"),), written[:2000])  # what is made once
     gc.collect()
     tracemalloc.start()
