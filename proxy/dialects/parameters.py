@@ -22,7 +22,7 @@ from proxy.dialects.bounds import (
     is_bound,
 )
 from proxy.dialects.openai import OPENAI
-from proxy.types import Changes, Endpoint, Json
+from proxy.types import Changes, Endpoint, Json, Target
 from proxy.types.reasoning import WISHES, reasons
 
 SAME: Mapping[str, frozenset[str]] = {
@@ -67,15 +67,17 @@ def apply_parameters(
     return body
 
 
-def added_by(changes: Changes, endpoint: Endpoint, model: str) -> tuple[frozenset[str], Json]:
-    """Return which fields of a request the changes read, and what they add to each for this
-    endpoint and model of a target that has none of these. It is kept with the changes."""
-    known = endpoint, model
-    if known not in changes.added:
+def added_by(
+    changes: Changes, endpoint: Endpoint, target: Target, obeyed: Collection[str]
+) -> tuple[frozenset[str], Json]:
+    """Return the fields of a request that the changes read, and the fields that they add for this
+    endpoint of a target if the request has none of these. The result is cached in the changes."""
+    key = endpoint, target.title
+    if key not in changes.added:
         read = READ.union(changes.set, changes.cap)
-        added = apply_parameters(endpoint, {"model": model}, changes, ())
-        changes.added[known] = read, {k: v for k, v in added.items() if k != "model"}
-    return changes.added[known]
+        added = apply_parameters(endpoint, {"model": target.model}, changes, obeyed)
+        changes.added[key] = read, {k: v for k, v in added.items() if k != "model"}
+    return changes.added[key]
 
 
 def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
+from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import added_by, apply_parameters
 from proxy.dialects.pieces import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
@@ -102,13 +104,42 @@ def parameters(call: Call, target: Target, changes: Changes) -> Json:
             return {**call.body, **found.fields}
     to_dialect = DIALECTS[target.upstream.dialect]
     endpoint = target_endpoint(call.head.endpoint, target, to_dialect)
-    read, added = added_by(changes, endpoint, target.model)
+    known = to_dialect.fields.get(endpoint, {}).keys() | target.upstream.accepts
+    read, added = added_by(changes, endpoint, target, known)
     if read.isdisjoint(call.body):
         return {**call.body, **added}
-    known = to_dialect.fields.get(endpoint, {}).keys() | target.upstream.accepts
     body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, known)
     del body["model"]
     return {**body, "model": call.body["model"]} if "model" in call.body else body
+
+
+def rule_changes(call: Call, target: Target, changes: Changes) -> Json:
+    """Return the fields of the request to a target that rules change: name, value before, after.
+
+    Members of objects are named ``thinking.budget_tokens``. A missing field is None. Raise
+    ``BadField`` if the target's dialect cannot express the call.
+    """
+    if not changes or call.head.endpoint not in OPENAI.fields:
+        return {}
+    dialects = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
+    before, after = (
+        dict(_members(translated(call, target, *dialects, each).body))
+        for each in (UNCHANGED, changes)
+    )
+    names = sorted({*before, *after})
+    return {
+        name: (before.get(name), after.get(name))
+        for name in names
+        if before.get(name) != after.get(name)
+    }
+
+
+def _members(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in body.items():
+        if isinstance(value, dict):
+            yield from _members(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
 
 
 def build_request(

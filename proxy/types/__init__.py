@@ -146,9 +146,9 @@ class Call:
 class Changes:
     """What rules make of a request's parameters: values they set, and the most they may be.
 
-    ``added`` has by the endpoint and the model of a target which fields they read, and what they
-    add to a request that has none of these, once that was asked for. ``changed`` has what becomes
-    of such fields on the ways that requests have gone.
+    ``added`` caches, by the endpoint and the title of a target, the fields that they read, and the
+    fields that they add to a request without any of these. ``changed`` caches what becomes of such
+    fields, by way.
     """
 
     set: Mapping[str, Any] = field(default_factory=dict)

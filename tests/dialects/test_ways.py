@@ -42,6 +42,7 @@ CHANGES = (
     Changes(set={"max_tokens": 5, "seed": 1}),
     Changes(set={"temperature": 3}, cap={"max_tokens": 0}),
     Changes(set={"odd": 1, "model": "other"}),
+    Changes(set={"max_tokens": 1000}, cap={"max_tokens": 50}),
 )
 
 

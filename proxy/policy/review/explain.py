@@ -6,18 +6,19 @@ code gives the call. Header values are not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from proxy.dialects.upstream_request import parameters
-from proxy.errors import ProxyError, Unauthorized
+from proxy.dialects.upstream_request import rule_changes
+from proxy.errors import BadField, ProxyError, Unauthorized
 from proxy.limits.claims import claims_of, predicted
 from proxy.plural import counted
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explanation import CallExplanation, Reason
-from proxy.types import Call, Plan, ScopedLimit
+from proxy.types import Call, Json, Plan, ScopedLimit
 from proxy.types.guard import Guarding, GuardRule
 from proxy.types.limit import Claim
 from proxy.types.target import titles
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath
 
 NOT_EVALUATED = "guards are listed, not evaluated"
+EMPTY_TEXTS: Mapping[str, Json] = {
+    "chat": {"messages": [{"role": "user", "content": ""}]},
+    "completions": {"prompt": ""},
+    "embeddings": {"input": ""},
+    "responses": {"input": ""},
+}
 OPAQUE = "guards cannot inspect them; `opaque: allow` accepts them"
 
 
@@ -121,9 +128,7 @@ def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
     applied = len(model_call.rules)
     verb = "applies" if applied == 1 else "apply"
     yield Reason("rules", f"{text}{applied} of {len(rules)} {verb}", parts=rules)
-    changed = tuple(_parameters(plan, index, call))
-    if changed:
-        yield Reason("parameters", f"{text}{len(changed)} changed", parts=changed)
+    yield from _parameters(plan, index, call, text)
     targets = tuple(_targets(plan, index, call))
     yield Reason("targets", f"{text}{len(model_call.targets)}", parts=targets)
 
@@ -141,15 +146,26 @@ def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Reason:
     return Reason(about="rule", decided=f"{rule.name} {verb}", why=why, at=at)
 
 
-def _parameters(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
-    model_call = plan.model_calls[index]
-    target, before = model_call.targets[0], call.body
-    after = parameters(call, target, model_call.changes_for(target))
-    for name in sorted({*before, *after} - {"user"}):
-        old, new = before.get(name), after.get(name)
-        if old != new:
-            was = "not set in the request" if old is None else f"request: {old}"
-            yield Reason("parameter", f"{name}: {'removed' if new is None else new}", was)
+def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterator[Reason]:
+    """Yield the parameters of the request to the first target that the rules change."""
+    target = plan.model_calls[index].targets[0]
+    if not _has_texts(call):  # a past call, whose texts are not kept
+        call = replace(call, body={**call.body, **EMPTY_TEXTS.get(call.head.endpoint, {})})
+    try:
+        changes = rule_changes(call, target, plan.model_calls[index].changes_for(target))
+    except BadField as error:
+        yield Reason("parameters", f"{text}not supported by {target.title}", str(error))
+        return
+    parts = [
+        Reason(
+            "parameter",
+            f"{name}: {'removed' if new is None else new}",
+            f"without rules: {'not set' if old is None else old}",
+        )
+        for name, (old, new) in changes.items()
+    ]
+    if parts:
+        yield Reason("parameters", f"{text}{len(parts)} changed", parts=tuple(parts))
 
 
 def _targets(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:

@@ -110,8 +110,8 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
         "cap max_tokens 200)  [p.yaml:26]",
         "│  └─ house/would would apply (shadow mode: reject with 403: not you)  [p.yaml:27]",
         "├─ parameters: 2 changed",
-        "│  ├─ max_tokens: 200 (request: 500)",
-        "│  └─ temperature: 0.0 (not set in the request)",
+        "│  ├─ max_tokens: 200 (without rules: 500)",
+        "│  └─ temperature: 0.0 (without rules: not set)",
         "├─ targets: 2",
         "│  ├─ openai/m (the first target for this model; USD per million tokens: "
         "input 1, output 2)  [p.yaml:32]",
@@ -290,7 +290,7 @@ def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
 
     assert code == 0
     assert "route to eu/m" in text
-    assert "max_tokens: 100 (request: 999)" in text
+    assert "max_tokens: 100 (without rules: 999)" in text
 
 
 def test_a_call_that_a_rule_refuses_is_explained_and_so_no_failure(folder: Path) -> None:

@@ -1,0 +1,153 @@
+"""The parameters that ``explain`` shows are those that the upstream receives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from proxy.dialects import DIALECTS, ROUTES
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.explain import explain
+from proxy.policy.review.recent import facts_of
+from proxy.policy.review.sample_call import suppose
+from proxy.policy.store import read_folder
+from proxy.policytest.cases import Given, ScriptedAnswer
+from proxy.policytest.harness import play
+from proxy.types import Call, Endpoint, Json
+from tests.for_each import for_each
+
+AT = datetime(2026, 1, 5, 12, tzinfo=UTC)
+CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
+BODIES: dict[str, Json] = {
+    "chat": CHAT,
+    "completions": {"prompt": "Hi"},
+    "embeddings": {"input": "Hi"},
+    "responses": {"input": "Hi"},
+}
+PATHS = {
+    (dialect, endpoint): path
+    for (method, path), (dialect, endpoint) in reversed(ROUTES.items())
+    if method == "POST" and endpoint in BODIES and "{" not in path
+}
+RULES: dict[str, Json] = {
+    "none": {},
+    "set and lower cap": {"set": {"max_tokens": 1000}, "cap": {"max_tokens": 50}},
+    "set and higher cap": {"set": {"max_tokens": 5}, "cap": {"max_tokens": 50}},
+    "cap": {"cap": {"max_tokens": 50}},
+    "high cap": {"cap": {"max_tokens": 100_000}},
+    "cap of one": {"cap": {"max_tokens": 1}},
+    "set": {"set": {"max_tokens": 1000}},
+    "two names": {"set": {"max_completion_tokens": 90}, "cap": {"max_tokens": 60}},
+    "others": {"set": {"temperature": 0.2, "seed": 7}, "cap": {"top_p": 0.5, "n": 1}},
+    "effort": {"set": {"reasoning_effort": "low"}, "cap": {"max_completion_tokens": 4000}},
+}
+UPSTREAMS: dict[str, Json] = {
+    **{dialect: {"upstream": dialect} for dialect in DIALECTS},
+    **{
+        f"openai.{endpoint}": {"upstream": "openai", "endpoint": endpoint}
+        for endpoint in ("chat", "completions", "responses")
+    },
+}
+MODELS = ("gpt-4o", "o3-mini", "claude-sonnet-4-5")
+REQUESTS: dict[str, Json] = {
+    "nothing": {},
+    "bound": {"max_tokens": 500},
+    "other bound": {"max_completion_tokens": 500},
+    "output bound": {"max_output_tokens": 500},
+    "sampling": {"temperature": 0.9, "top_p": 0.9},
+    "effort": {"reasoning_effort": "high"},
+    "thinking": {"max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 2000}},
+}
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    """Policies with a deployment per upstream dialect, model and rule."""
+    folder = tmp_path_factory.mktemp("policies")
+    deployments = {
+        f"{upstream}-{model}-{number}": {
+            "policy": f"p{number}",
+            "targets": [{**target, "model": model}],
+        }
+        for upstream, target in UPSTREAMS.items()
+        for model in MODELS
+        for number, _ in enumerate(RULES)
+    }
+    policies = {
+        f"p{number}": {"rules": [{"name": "r", "when": {"key": "widget"}, **effects}]}
+        for number, effects in enumerate(RULES.values())
+        if effects
+    }
+    plain = {"p0": {"limits": [{"name": "l", "requests": "9 per second", "mode": "shadow"}]}}
+    upstreams = {
+        dialect: {"dialect": dialect, "base_url": f"https://{dialect}.test"} for dialect in DIALECTS
+    }
+    key = {"sha256": "0" * 64, "deployments": list(deployments)}
+    said = {"upstreams": upstreams, "policies": {**plain, **policies}, "deployments": deployments}
+    (folder / "p.json.yaml").write_text(json.dumps({**said, "keys": {"widget": key}}))
+    return read_folder(folder, None)
+
+
+def flat(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in body.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def changed(before: Json, after: Json) -> dict[str, str]:
+    was, now = dict(flat(before)), dict(flat(after))
+    return {
+        name: str(now.get(name, "removed"))
+        for name in {*was, *now}
+        if was.get(name) != now.get(name)
+    }
+
+
+async def received(snapshot: Snapshot, path: str, deployment: str, body: Json) -> Json | None:
+    """Return the request that the upstream receives."""
+    answers = [ScriptedAnswer(status=500)]
+    given = Given(key="widget", path=path, deployment=deployment, body=body, answers=answers)
+    played = await play(snapshot, given)
+    return played.asked[0].body if played.asked else None
+
+
+def explained(snapshot: Snapshot, call: Call) -> dict[str, str]:
+    key = snapshot.key_named("widget")
+    assert key is not None
+    reasons = explain(snapshot, key, call).reasons
+    parts = [part for reason in reasons for part in reason.parts if part.about == "parameter"]
+    shown = (part.decided.partition(": ") for part in parts)
+    return {name: value for name, _, value in shown}
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize("model", MODELS)
+@for_each("client", PATHS, ids="-".join)
+@for_each("request_", REQUESTS)
+async def test_explain_shows_the_parameters_that_the_upstream_receives(
+    upstream: str, model: str, client: tuple[str, Endpoint], request_: str, snapshot: Snapshot
+) -> None:
+    path, compared = PATHS[client], 0
+    for number, rules in enumerate(RULES):
+        deployment = f"{upstream}-{model}-{number}"
+        body = {"model": deployment, **BODIES[client[1]], **REQUESTS[request_]}
+        plain = await received(snapshot, path, f"{upstream}-{model}-0", body)
+        sent = await received(snapshot, path, deployment, body)
+        if plain is None or sent is None:
+            continue
+        headers = {"x-headrace-deployment": deployment}
+        call = suppose(body, headers, AT, path)
+
+        assert explained(snapshot, call) == changed(plain, sent), (rules, sent)
+
+        past = facts_of(call, frozenset()).call()
+        if not any(isinstance(value, dict) for value in REQUESTS[request_].values()):
+            assert explained(snapshot, past) == changed(plain, sent), (rules, sent)
+        compared += 1
+    assert compared or client[1] == "embeddings" or request_ != "bound"
