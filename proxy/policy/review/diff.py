@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any
+from datetime import MAXYEAR, UTC, datetime
+from typing import Annotated, Any, Literal, cast
 
 import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from proxy.plural import counted
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
 from proxy.policy.schema import PoliciesConfig
-from proxy.types import Call, RequestHead
+from proxy.types import Call, Endpoint, RequestHead
 
 SECTIONS = {
     "deployments": "deployment",
@@ -194,29 +195,31 @@ class Replayed:
 
 
 def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
-    """Decide recorded calls under both. A line is one of the call log, with the ``parameters`` of
-    its request, or has a ``body`` and ``headers`` beside, where they were captured; of what is not
-    recorded both know nothing."""
+    """Decide recorded calls under both snapshots.
+
+    A line of the call log has the ``parameters`` of its request. ``body`` and ``headers`` are used
+    if a line has them.
+    """
     found = Replayed()
     for line in lines:
         record = _read(line)
         if record is None:
             found.unread += bool(line.strip())
             continue
-        if not _is_decided(record):
+        if not record.models or record.endpoint not in ENDPOINTS:
             found.unasked += 1
             continue
-        key = old.key_named(record.get("key"))
+        key = old.key_named(record.key)
         if key is None:
             found.unknown += 1
             continue
-        call = _call(old, key, record)
+        call = record.call(old, key)
         at = call.head.at
         if old.lapse_of(key.name, at) is not None and new.lapse_of(key.name, at) is not None:
             found.unknown += 1
             continue
         found.calls += 1
-        sized = isinstance(record.get("body", record.get("parameters")), dict)
+        sized = record.body is not None or record.parameters is not None
         found.unsized += not sized
         _compare(old, new, key, call, found, sized=sized)
     return found
@@ -242,54 +245,65 @@ def _divergences(old: Snapshot, new: Snapshot, key: VirtualKey, call: Call) -> l
     return divergences(call, decided(old, key, call), decided(new, new.keys[key.name], call))
 
 
-def _read(line: bytes) -> dict[str, Any] | None:
-    """Return a line of a call; None for any other."""
+def _in_utc(time: datetime) -> datetime:
+    if not 1 < time.year < MAXYEAR:  # else it may not exist in another zone
+        raise ValueError("out of range")
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+class RecordedCall(BaseModel):
+    """The fields of a line of the call log that a decision depends on."""
+
+    model_config = ConfigDict(strict=True)
+
+    event: Literal["call"]
+    time: Annotated[datetime, AfterValidator(_in_utc)]
+    request_id: str | None = None
+    key: str | None = None
+    dialect: str | None = None
+    endpoint: str | None = None
+    route: str | None = None
+    models: list[str] | None = None
+    stream: bool | None = None
+    deployment: str | None = None
+    tags: dict[str, str] | None = None
+    headers: dict[str, str] | None = None
+    parameters: dict[str, Any] | None = None
+    body: dict[str, Any] | None = None
+
+    def call(self, old: Snapshot, key: VirtualKey) -> Call:
+        """Return the call as it was made.
+
+        The client named the deployment and those tags that the old policies do not set.
+        """
+        head = RequestHead(
+            dialect=str(self.dialect),
+            endpoint=cast("Endpoint", self.endpoint),
+            route=str(self.route),
+            request_id=str(self.request_id),
+            nonce=str(self.request_id),
+            headers={name.lower(): value for name, value in (self.headers or {}).items()},
+            at=self.time,
+        )
+        call = Call(
+            head,
+            self.body or self.parameters or {},
+            models=tuple(self.models or ()),
+            stream=self.stream is True,
+        )
+        plan = decided(old, key, call)
+        if self.deployment and getattr(plan, "deployment", None) != self.deployment:
+            head = replace(head, deployment=self.deployment)
+        reach = key.deployments.get(self.deployment or "")
+        if reach is not None:
+            given = (self.tags or {}).items()
+            brought = tuple((name, value) for name, value in given if reach.tags.get(name) != value)
+            head = replace(head, tags=brought)
+        return replace(call, head=head)
+
+
+def _read(line: bytes) -> RecordedCall | None:
     try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        return RecordedCall.model_validate_json(line)
+    except ValidationError:
         return None
-    return record if isinstance(record, dict) and record.get("event") == "call" else None
-
-
-def _is_decided(record: Mapping[str, Any]) -> bool:
-    """True if policies decided on a call, by no more than its line tells."""
-    return bool(record.get("models")) and record.get("endpoint") in ENDPOINTS
-
-
-def _call(old: Snapshot, key: VirtualKey, record: Mapping[str, Any]) -> Call:
-    """Return a recorded call as it was made. The deployment and the tags that it named itself are
-    those that the old policies do not give it without."""
-    request = str(record.get("request_id"))
-    time = datetime.fromisoformat(str(record.get("time")))
-    headers = {str(name).lower(): str(v) for name, v in (record.get("headers") or {}).items()}
-    head = RequestHead(
-        dialect=str(record.get("dialect")),
-        endpoint=record["endpoint"],
-        route=str(record.get("route")),
-        request_id=request,
-        nonce=request,
-        headers=headers,
-        at=time if time.tzinfo else time.replace(tzinfo=UTC),
-    )
-    body = record.get("body", record.get("parameters"))
-    call = Call(
-        head,
-        body if isinstance(body, dict) else {},
-        models=tuple(map(str, record["models"])),
-        stream=record.get("stream") is True,
-    )
-    return _with_callers_tags(old, key, call, record)
-
-
-def _with_callers_tags(
-    old: Snapshot, key: VirtualKey, call: Call, record: Mapping[str, Any]
-) -> Call:
-    deployment, tags = record.get("deployment"), record.get("tags") or {}
-    plan = decided(old, key, call)
-    if deployment and getattr(plan, "deployment", None) != deployment:
-        call = replace(call, head=replace(call.head, deployment=str(deployment)))
-    if not deployment or deployment not in key.deployments:
-        return call
-    own = key.deployments[deployment].tags
-    brought = tuple((name, str(v)) for name, v in tags.items() if own.get(name) != v)
-    return replace(call, head=replace(call.head, tags=brought))

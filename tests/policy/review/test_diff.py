@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
@@ -258,6 +260,54 @@ def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Pa
     assert (found.calls, found.otherwise, found.unsized) == (4, 1, 1)
     assert dict(found.ways) == {("parameters", "public/short"): 1}
     assert "1 line has no parameters" in "\n".join(found.lines())
+
+
+LINE: dict[str, Any] = {
+    "event": "call",
+    "time": "2026-01-01T00:00:00+00:00",
+    "request_id": "r",
+    "key": "widget",
+    "dialect": "openai",
+    "endpoint": "chat",
+    "route": "/v1/chat/completions",
+    "models": ["m"],
+    "stream": False,
+    "deployment": "chat",
+    "tags": {"team": "support"},
+    "headers": {"x-region": "eu"},
+    "parameters": {"max_tokens": 9},
+    "body": {"max_tokens": 9, "messages": []},
+}
+ODD: tuple[Any, ...] = (
+    *(None, 0, -1, 2**70, 0.5, True, "", "x", [], ["x"], [1], [None], {}, {"x": 1}, {"x": {}}),
+    *({"": []}, [[]], "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "2026-01-01"),
+    *(
+        {name: [] for name in ("max_tokens", "n")},
+        {"max_tokens": "9"},
+        {"reasoning": {"effort": 1}},
+    ),
+    *({"max_tokens": 2**70}, {"stream_options": 5}, {"messages": [5]}, {"model": []}),
+)
+
+
+@for_each("field", LINE)
+@for_each("value", [*ODD, "missing"])
+def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_path: Path) -> None:
+    line = {**LINE, field: value}
+    if value == "missing":
+        del line[field]
+    for name, text in (("a", POLICIES), ("b", POLICIES.replace("max_tokens: 9", "max_tokens: 8"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(text)
+    (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(LINE) + b"\n" + json.dumps(line).encode())
+
+    folders = [str(tmp_path / name) for name in "ab"]
+    told = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
+
+    assert told.exit_code == 0, told.output
+    assert told.exception is None
+    skipped = "line is not a call" in told.output or "call was skipped" in told.output
+    assert skipped == ("of 1 call would" in told.output), told.output
 
 
 async def test_calls_that_were_refused_for_their_key_are_told_as_calls_not_decided_again(
