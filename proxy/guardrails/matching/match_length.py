@@ -33,6 +33,9 @@ TOKENS = re.compile(
 )
 
 
+MAX_NESTING = 64
+
+
 class _Group:
     """What has been read of a group: its longest branch, this branch, and its last piece."""
 
@@ -76,6 +79,15 @@ def longest(pattern: str) -> int | None:
                 group.add(_length(token))
     groups[0].end_branch()
     return None if math.isinf(groups[0].longest) else int(groups[0].longest)
+
+
+def check_nesting(pattern: str) -> None:
+    """Raise ``ValueError`` if groups are nested too deep for readers that recurse."""
+    depth = 0
+    for token in TOKENS.finditer(pattern):
+        depth += (token.lastgroup == "opens") - (token.lastgroup == "closes")
+        if depth > MAX_NESTING:
+            raise ValueError(f"its groups are nested more than {MAX_NESTING} deep")
 
 
 def _length(token: re.Match[str]) -> int:

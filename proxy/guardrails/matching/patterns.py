@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.hold import Shape, Shapes
-from proxy.guardrails.matching.match_length import longest
+from proxy.guardrails.matching.match_length import check_nesting, longest
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.pattern_work import MAX_STEPS, work_of
 from proxy.guardrails.matching.re2set import MANY_BYTES, PatternSet, compiled
@@ -124,6 +124,7 @@ class _Single:
         try:
             self._regex = compiled(pattern.regex)
             self.longest = longest(pattern.regex)
+            check_nesting(pattern.regex)
         except ValueError as error:
             shown = pattern.regex[:80]
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,22 @@ def test_words_and_texts_may_be_in_files_and_are_part_of_the_revision(tmp_path: 
     assert [each[0] for each in found] == [2, 1]
     assert found[0][1] != found[1][1]
     assert found[0][2] != found[1][2]
+
+
+@for_each("group", ["(", "(?:", "(?i:", "(a|"])
+def test_nested_pattern_is_accepted_or_refused_with_its_place(group: str, tmp_path: Path) -> None:
+    """No depth that fits into a pattern of 500 characters overflows the stack."""
+    deepest = (500 - 1) // (len(group) + 1)
+    for depth in sorted({1, 64, 65, min(244, deepest), deepest}):
+        pattern = group * depth + "b" + ")" * depth
+        tags = f"tags: {{team: {{pattern: '{pattern}'}}}}\n"
+        (tmp_path / "tags.yaml").write_text(tags)
+        try:
+            read(tmp_path, f"{{guard: keywords, patterns: ['{pattern}']}}")
+        except PolicyError as error:
+            refused = str(error)
+            assert re.match(r"p\.yaml:\d+:\d+: policies\.public\.input\[0\]: ", refused), refused
+            assert "nested more than 64 deep" in refused
+            assert depth > 64
+        else:
+            assert depth <= 64
