@@ -53,4 +53,4 @@ class Commands(click.Group):
 @click.group(cls=Commands)
 @click.version_option(__version__, prog_name="headrace")
 def main() -> None:
-    """Headrace: an observability and policy proxy for LLM completion calls."""
+    """Headrace: an observability and policy proxy for LLM calls."""

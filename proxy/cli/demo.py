@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from proxy.cli.parameters import FOLDER, admin_option, listen_option
+from proxy.cli.parameters import admin_option, listen_option, policies_option
 from proxy.cli.serve import run, settings_of, until_stopped
 from proxy.demo import serving
 from proxy.ledger import render, spending
@@ -24,11 +24,11 @@ TEMPORARY = "The ledger was temporary. Set HEADRACE_LEDGER=sqlite:usage.db to ke
 
 
 @click.command("demo")
-@click.option("--policies", type=FOLDER, default="policies", show_default=True)
+@policies_option
 @listen_option
 @admin_option
 def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None:
-    """Serve calls in front of a small model that runs on this machine.
+    """Serve calls with a small model on this machine.
 
     Prints the usage and cost of the calls when it stops.
     """

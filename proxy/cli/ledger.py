@@ -18,8 +18,10 @@ from proxy.ledger.store import Unusable, Unwritten
 @click.option(
     "--by", multiple=True, metavar="DIMENSION", help="Group by this dimension. Repeatable."
 )
-@click.option("--since", type=Moment(), default="30d", show_default=True, help="Start.")
-@click.option("--until", type=Moment(), help="End.  [default: now]")
+@click.option(
+    "--since", type=Moment(), default="30d", show_default=True, help="Start of the period."
+)
+@click.option("--until", type=Moment(), help="End of the period.  [default: now]")
 @click.option("--format", "form", type=click.Choice(sorted(render.FORMS)), default="table")
 def usage_command(
     path: Path, by: tuple[str, ...], since: datetime, until: datetime | None, form: str
@@ -43,9 +45,11 @@ def ledger_group() -> None:
 
 @ledger_group.command("prune")
 @click.argument("path", metavar="LEDGER", type=FILE)
-@click.option("--before", "--keep", "before", type=Moment(), required=True)
+@click.option(
+    "--before", "--keep", "before", type=Moment(), required=True, help="Delete older calls."
+)
 def prune_command(path: Path, before: datetime) -> None:
-    """Delete the rows of old calls, for example --before 2026-01-31 or --keep 90d.
+    """Delete the rows of old calls, such as --keep 90d.
 
     Keeps the rows of this month and week, because budgets may need them. The number and cost of
     deleted calls stay in the ledger.
@@ -63,9 +67,10 @@ def prune_command(path: Path, before: datetime) -> None:
     "--holds", multiple=True, metavar="HASH", help="Hash that a line must have. Repeatable."
 )
 def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
-    """Check that no line of a decision log was changed, removed or inserted.
+    """Check a decision log for changed or removed lines.
 
-    Lines removed at the end are found only with --holds. Exits 1 if the log is invalid or empty.
+    Lines that were removed at the end are found only with --holds. Exits 1 if the log is
+    invalid or empty.
     """
     found = chain.verify(path, holds)
     click.echo(found.text())

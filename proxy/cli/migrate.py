@@ -1,4 +1,4 @@
-"""``headrace migrate``: another gateway's configuration as a folder of policies."""
+"""``headrace migrate``: convert the configuration of another gateway to policies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proxy.policy.review import new_key
 
 MOST_BYTES = 4 * 1024 * 1024
 NEXT = """\
-{folder} is written; the key above is shown this once.{left_out} Next:
+Created {folder}. Save the key above: it is not shown again.{left_out} Next steps:
 {exports}
   headrace check --no-secrets {folder}
   headrace serve --policies {folder}"""
@@ -28,18 +28,18 @@ NEXT = """\
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 def migrate_command(gateway: str, config: Path, folder: Path) -> None:
-    """Write what the CONFIG of another gateway says as policies into DIR, which must be new or
-    empty, and list what could not be carried over, and the variables that have to be set.
+    """Convert the configuration of another gateway to policies.
 
-    An address that the CONFIG names by a variable is read from it, here and now.
+    Reads CONFIG and writes policies to DIR, which must be new or empty. Lists everything that is
+    not converted, and the variables to set. Addresses in variables are read now.
 
-    The secret of a key for all deployments goes to standard error, once.
+    Prints the secret of a virtual key for all deployments to standard error, once.
     """
     draft = FORMATS[gateway](_read(config), config.stem, settings.environment())
     for note in draft.notes:
         click.echo(note)
     if not draft.deployments:
-        raise click.ClickException(f"{config} names no model that could be served")
+        raise click.ClickException(f"{config} contains no supported model")
     names = sorted(draft.deployments)
     text, lines = new_key.draw(slug(gateway), names, names)
     try:
@@ -55,9 +55,9 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
 
 
 def _next(draft: Draft, folder: str) -> str:
-    """Return what there is to do, and how much did not come over."""
+    """Return the next steps, with the number of skipped targets."""
     left_out = (
-        f" {counted(draft.left_out, 'target')} left out: see above." if draft.left_out else ""
+        f" {counted(draft.left_out, 'target')} skipped (see above)." if draft.left_out else ""
     )
     lines = [f"  export {name}=...  # {what}\n" for name, what in draft.exports.items()]
     exports = f"\n{''.join(lines)}" if lines else ""

@@ -23,10 +23,10 @@ Created {folder}. Save the key above: it is not shown again. Next steps:
 @click.command("init")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 def init_command(folder: Path) -> None:
-    """Create a starter folder of policies in DIR, which must be new or empty.
+    """Create a starter folder of policies in DIR.
 
-    The files are commented and include tests. The virtual key is printed to standard error
-    once; the folder stores only its digest.
+    DIR must be new or empty. The files are commented and include tests. The virtual key is
+    printed to standard error once; the folder stores only its digest.
     """
     try:
         text = write_starter(folder)

@@ -1,4 +1,4 @@
-"""Parameters that several commands take."""
+"""Parameters of several commands."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from proxy import settings
 from proxy.config.scalars import NAME
 from proxy.config.units import duration
 from proxy.settings import Address, BadSetting
+from proxy.words import quoted
 
 MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -38,15 +39,15 @@ class PolicyName(click.ParamType[str]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         if not re.fullmatch(NAME, value):
-            rule = "a name is of lower case letters, digits, '.', '_' and '-'"
-            self.fail(f"{value!r}: {rule}, begins with a letter or digit, at most 64", param, ctx)
+            rule = "Use at most 64 of a-z, 0-9, '.', '_' and '-', starting with a letter or digit."
+            self.fail(f"{quoted(value)} is not a valid name. {rule}", param, ctx)
         return str(value)
 
 
 class Moment(click.ParamType[datetime]):
-    """How long ago, such as ``30d``, or a UTC time."""
+    """An age such as ``30d``, or a UTC time."""
 
-    name = "30d|DATE"
+    name = "AGE|TIME"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
         try:
@@ -56,12 +57,25 @@ class Moment(click.ParamType[datetime]):
         try:
             return click.DateTime(MOMENTS).convert(value, param, ctx).replace(tzinfo=UTC)
         except click.BadParameter:
-            forms = "how long ago, as 12h or 30d, or a time in UTC, as 2026-01-31 or"
-            self.fail(f"{value!r} must be {forms} 2026-01-31T22:00", param, ctx)
+            forms = "an age such as 12h or 30d, or a UTC time such as 2026-01-31T22:00"
+            self.fail(f"{quoted(value)} must be {forms}", param, ctx)
+
+
+policies_option = click.option(
+    "--policies",
+    type=FOLDER,
+    default="policies",
+    show_default=True,
+    help="Folder of policy files.",
+)
 
 
 listen_option = click.option(
-    "--listen", type=Listen(), default="127.0.0.1:8080", show_default=True, help="Data port."
+    "--listen",
+    type=Listen(),
+    default="127.0.0.1:8080",
+    show_default=True,
+    help="Address for client calls.",
 )
 
 
@@ -70,5 +84,5 @@ admin_option = click.option(
     type=Listen(),
     default="127.0.0.1:8081",
     show_default=True,
-    help="Metrics, health and readiness.",
+    help="Address for metrics, health and the admin API.",
 )

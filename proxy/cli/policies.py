@@ -10,7 +10,7 @@ import click
 import orjson
 
 from proxy import settings
-from proxy.cli.parameters import FOLDER, MOMENTS, PolicyName
+from proxy.cli.parameters import FOLDER, MOMENTS, PolicyName, policies_option
 from proxy.dialects import strict
 from proxy.emit import declared
 from proxy.errors import ProxyError
@@ -43,7 +43,7 @@ HERE = Path("policies")
     show_default=True,
 )
 def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
-    """Check a folder of policy files and list all errors and warnings.
+    """Check policy files for errors and warnings.
 
     Each line has the form FILE:LINE:COLUMN: PATH: MESSAGE. List items in PATH are numbered from
     0, as in jq: rules[2] is the third rule.
@@ -57,15 +57,17 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 
 
 @click.command("explain")
-@click.option("--policies", type=FOLDER, default="policies", show_default=True)
+@policies_option
 @click.option("--key", "name", required=True, help="Name of the virtual key that makes the call.")
 @click.option("--deployment", help="Deployment that the call names in a header.")
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Request header. Repeatable."
 )
 @click.option("--path", help="Request path.  [default: derived from the body]")
-@click.option("--method", default="POST", show_default=True, metavar="METHOD")
-@click.option("--at", type=click.DateTime(MOMENTS), help="Time in UTC.  [default: now]")
+@click.option(
+    "--method", default="POST", show_default=True, metavar="METHOD", help="Request method."
+)
+@click.option("--at", type=click.DateTime(MOMENTS), metavar="TIME", help="UTC.  [default: now]")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
 @click.argument("request_file", type=click.File("rb"), required=False)
 def explain_command(
@@ -75,7 +77,7 @@ def explain_command(
     request_file: IO[bytes] | None,
     **options: Any,
 ) -> None:
-    """Explain a call before it is made: its deployment, tags, rules, targets, guards and limits.
+    """Explain a call: deployment, rules, targets, guards, limits.
 
     REQUEST_FILE holds the JSON body; - reads standard input. Without a file, the body is a short
     chat, or empty if --path is not the chat path. Guards are listed, not evaluated.
@@ -127,7 +129,7 @@ def _header(text: str) -> tuple[str, str]:
     "--format", "form", type=click.Choice(sorted(report.FORMS)), default="text", show_default=True
 )
 def test_command(folder: Path, fail_under: int, form: str) -> None:
-    """Run the tests in FOLDER/tests against the policies in FOLDER, offline.
+    """Run the policy tests in FOLDER/tests offline.
 
     Exits 1 if a test fails, or if the tests cover fewer rules and deployments than --fail-under.
     """
@@ -146,7 +148,7 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
 @click.argument("new", type=FOLDER)
 @click.option("--calls", type=click.File("rb"), help="Call log with recorded calls, as JSON lines.")
 def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
-    """List the changes from the policies in OLD to those in NEW.
+    """List the changes from policy folder OLD to NEW.
 
     With --calls, also list which recorded calls NEW would decide differently.
     """
@@ -175,7 +177,7 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
 @click.command("schema")
 @click.option("--tests", is_flag=True, help="Print the schema of policy tests instead.")
 def schema_command(tests: bool) -> None:
-    """Print the JSON Schema of policy files, for completion and checks in editors."""
+    """Print the JSON Schema of policy files, for editors."""
     document = editor.schema_of(Suite, "Headrace policy tests") if tests else editor.json_schema()
     click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
@@ -183,7 +185,10 @@ def schema_command(tests: bool) -> None:
 @click.command("metrics")
 @click.argument("folder", type=FOLDER, default="policies")
 def metrics_command(folder: Path) -> None:
-    """List all metrics, with the maximum number of series under the policies in FOLDER."""
+    """List all metrics and their maximum number of series.
+
+    The maximum depends on the policies in FOLDER.
+    """
     try:
         known = roster(read_folder(folder, None))
     except PolicyError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from proxy.cli.parameters import policies_option
 from proxy.plural import counted
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read
@@ -15,14 +16,6 @@ from proxy.policy.review import check_report
 from proxy.prices import checking, listing, renewal
 
 UNREADABLE = 2  # same code as for a missing folder
-folder_option = click.option(
-    "--policies",
-    "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default="policies",
-    show_default=True,
-    help="Folder of policy files.",
-)
 at_option = click.option(
     "--at", type=click.DateTime(["%Y-%m-%d"]), help="Day in UTC.  [default: today]"
 )
@@ -38,19 +31,19 @@ def prices_group() -> None:
 
 
 @prices_group.command("show")
-@folder_option
+@policies_option
 @at_option
 @click.option("--model", help="Only models of this name or pattern, such as gpt-4o*.")
 @click.option(
     "--format", "form", type=click.Choice(sorted(listing.FORMS)), default="table", show_default=True
 )
-def show(folder: Path, at: datetime | None, model: str | None, form: str) -> None:
+def show(policies: Path, at: datetime | None, model: str | None, form: str) -> None:
     """Show the current price of each target.
 
     With --model, also show the matching rows of the price table.
     """
     try:
-        loaded = read(folder)
+        loaded = read(policies)
         snapshot = compile_policies(loaded, None)
     except PolicyError as error:
         click.echo(str(error), err=True)
@@ -59,7 +52,7 @@ def show(folder: Path, at: datetime | None, model: str | None, form: str) -> Non
 
 
 @prices_group.command("check")
-@folder_option
+@policies_option
 @at_option
 @click.option(
     "--older-than", "days", type=click.IntRange(1), metavar="DAYS", help="Report older prices."
@@ -71,24 +64,26 @@ def show(folder: Path, at: datetime | None, model: str | None, form: str) -> Non
     default="text",
     show_default=True,
 )
-def check(folder: Path, at: datetime | None, days: int | None, form: str) -> None:
-    """List targets without a price, and prices that are old, contradictory or implausible.
+def check(policies: Path, at: datetime | None, days: int | None, form: str) -> None:
+    """List missing, old, contradictory and implausible prices.
 
     Exits 1 if there are any.
     """
-    found = checking.check(folder, _day(at), days)
+    found = checking.check(policies, _day(at), days)
     click.echo(check_report.FORMS[form](found))
     if found.errors:
         raise SystemExit(1)
 
 
 @prices_group.command("refresh")
-@folder_option
+@policies_option
 @click.option(
     "--check", "only", is_flag=True, help="Write nothing; exit 1 if prices.yaml would change."
 )
-def refresh(folder: Path, only: bool) -> None:
-    """Update prices.yaml from the installed package genai-prices, without network access.
+def refresh(policies: Path, only: bool) -> None:
+    """Update prices.yaml from the package genai-prices.
+
+    The package must be installed. No network access is needed.
 
     A changed price gets a new row that starts today. Older rows stay.
 
@@ -96,7 +91,7 @@ def refresh(folder: Path, only: bool) -> None:
     prices.yaml cannot be read.
     """
     try:
-        renewed = renewal.renewal(folder, _day(None))
+        renewed = renewal.renewal(policies, _day(None))
     except (renewal.Unavailable, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         raise SystemExit(UNREADABLE) from None
@@ -115,4 +110,4 @@ def refresh(folder: Path, only: bool) -> None:
     elif only:
         raise SystemExit(1)
     else:
-        renewal.write(folder, renewed)
+        renewal.write(policies, renewed)

@@ -35,16 +35,18 @@ set one off. Calls leave no garbage that only a round would find."""
 
 @click.command()
 @click.option("--policies", type=FOLDER, required=True, help="Folder of policy files.")
-@click.option("--candidate", type=FOLDER, help="Folder to decide beside it, without effect.")
+@click.option(
+    "--candidate", type=FOLDER, help="Second folder whose decisions are recorded, not applied."
+)
 @listen_option
 @admin_option
 def serve(policies: Path, candidate: Path | None, listen: Address, admin_listen: Address) -> None:
-    """Serve calls under the policies of a folder."""
+    """Serve calls under the policies in a folder."""
     run(_serve(replace(settings_of(policies, listen, admin_listen), candidate=candidate)))
 
 
 def settings_of(policies: Path, listen: Address, admin: Address) -> Settings:
-    """Return what flags and variables say together. Raise ``ClickException`` for what is wrong."""
+    """Return the settings from flags and variables. Raise ``ClickException`` if one is invalid."""
     try:
         return settings.from_environment(policies, listen, admin, settings.environment())
     except BadSetting as error:
@@ -52,7 +54,7 @@ def settings_of(policies: Path, listen: Address, admin: Address) -> Settings:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end; what stops a start is one clear message and exit code 1."""
+    """Run to the end. An error at start ends in one message and exit code 1."""
     try:
         uvloop.run(work)
     except PolicyError as error:
@@ -71,8 +73,8 @@ def _check_keys(chosen: Settings, snapshot: Snapshot) -> None:
     found = snapshot.credentials.get(hashlib.sha256(KEY.encode()).digest())
     if found is not None:
         raise click.ClickException(
-            f"keys.{found.key.name} is the published key of the demo: take it out of the policies, "
-            f"or listen on 127.0.0.1"
+            f"keys.{found.key.name} is the public key of the demo. Remove it from the policies, or "
+            "listen on 127.0.0.1."
         )
 
 

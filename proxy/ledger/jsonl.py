@@ -46,7 +46,7 @@ class JsonlStore:
             raise failed(error) from None
         if not ours:
             self._let_go()
-            raise Unusable("it is no ledger of Headrace")
+            raise Unusable("the file is not a Headrace ledger")
 
     def write(self, rows: Rows, counts: Counts) -> None:
         if not self._rest:

@@ -101,8 +101,8 @@ def known(file: sqlite3.Connection) -> int | None:
     if not tables:
         return None
     if application != APPLICATION:
-        raise Unusable("it is no ledger of Headrace")
+        raise Unusable("the file is not a Headrace ledger")
     [version] = file.execute("SELECT COALESCE(MAX(version), 0) FROM migrations").fetchone()
     if version > len(MIGRATIONS):
-        raise Unusable("a later version of Headrace has written it")
+        raise Unusable("a later version of Headrace has written the file")
     return int(version)

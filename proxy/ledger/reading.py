@@ -27,7 +27,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
             file.execute("BEGIN")
             version = known(file)
             if version is None:
-                raise Unusable("it is no ledger of Headrace")
+                raise Unusable("the file is not a Headrace ledger")
             for view in views(version):
                 file.execute(view)
             yield file

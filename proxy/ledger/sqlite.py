@@ -35,11 +35,11 @@ LOG_BYTES = 64 * 1024 * 1024
 PRUNE_EVERY_MS = 60_000
 PATIENCE_MS = 10_000
 HOPELESS = {
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
-    sqlite3.SQLITE_CORRUPT: "it is damaged",
-    sqlite3.SQLITE_NOTADB: "it is no SQLite file",
-    sqlite3.SQLITE_PERM: "it may not be written",
-    sqlite3.SQLITE_READONLY: "it may not be written",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged",
+    sqlite3.SQLITE_NOTADB: "the file is not a SQLite file",
+    sqlite3.SQLITE_PERM: "the file is not writable",
+    sqlite3.SQLITE_READONLY: "the file is not writable",
 }
 
 REFUSING = {
@@ -278,7 +278,7 @@ def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
     until then is gone."""
     gone = Pruned()
     if not path.stat().st_size:
-        raise Unusable("it is no ledger of Headrace")
+        raise Unusable("the file is not a Headrace ledger")
     try:
         with closing(_connected(path, call_counters.folder(path.parent))) as file:
             file.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")

@@ -62,4 +62,4 @@ def failed(error: OSError) -> Unwritten:
     """Return the kind of a fault: one that may pass, or ``Unusable`` for one that will not."""
     if error.errno in PASSING:
         return Unwritten(errno.errorcode[error.errno])
-    return Unusable(error.strerror or "it cannot be opened")
+    return Unusable(error.strerror or "the file cannot be opened")

@@ -11,7 +11,7 @@ MOST_LISTED = 10_000  # items of one list
 
 
 class ConfigPart:
-    """One mapping, and its ``place`` in the file, as ``model_list.0.litellm_params``."""
+    """One mapping, and its ``place`` in the file, as ``model_list[0].litellm_params``."""
 
     def __init__(self, place: str, values: Any) -> None:
         self.place = place
@@ -66,7 +66,7 @@ class ConfigPart:
             return []
         self._taken.add(name)
         listed = enumerate(few(value, MOST_LISTED))
-        return [ConfigPart(f"{self.at(name)}.{place}", each) for place, each in listed]
+        return [ConfigPart(f"{self.at(name)}[{place}]", each) for place, each in listed]
 
     def left(self) -> Iterator[str]:
         """Yield the places of members that were not taken, but for those that say nothing."""

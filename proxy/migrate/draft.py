@@ -14,7 +14,7 @@ from proxy.migrate.config_part import ConfigPart
 from proxy.words import word
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-NO_ADDRESS = "is no http or https address"
+NO_ADDRESS = "is not an http or https URL"
 _VARIABLE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)|\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 
 
@@ -43,7 +43,7 @@ class Draft:
     def leave_out(self, place: str, why: str) -> None:
         """Note that a target does not come over, and why."""
         self.left_out += 1
-        self.note(place, f"{why}: this target is left out")
+        self.note(place, f"{why}. This target is skipped.")
 
     def secret(self, value: object, wanted: str, place: str) -> str:
         """Return how a policy names the secret of a place. One that stood in the text itself is
@@ -51,10 +51,10 @@ class Draft:
         own = _referred(value)
         if own is None and value is not None:
             own = self._own_variable(str(value), wanted)
-            self.note(place, f"is written nowhere: set {own} to it")
-            self.exports.setdefault(own, f"what stands at {word(place, 200)}")
+            self.note(place, f"the secret is not copied. Set {own} to it.")
+            self.exports.setdefault(own, f"the value of {word(place, 200)}")
         own = own or wanted
-        self.exports.setdefault(own, "as the gateway before read it")
+        self.exports.setdefault(own, "as used by the previous gateway")
         return f"${{{own}}}"
 
     def _own_variable(self, value: str, wanted: str) -> str:
@@ -67,7 +67,7 @@ class Draft:
             self._variables[value] = own
         return self._variables[value]
 
-    def note_left(self, parts: Iterable[ConfigPart], why: str = "is not carried over") -> None:
+    def note_left(self, parts: Iterable[ConfigPart], why: str = "is not converted") -> None:
         """Note what nobody took of parts of the configuration."""
         for part in parts:
             for place in part.left():
@@ -93,7 +93,7 @@ class Draft:
     def files(self) -> dict[str, str]:
         """Return the text of each file by its name, with the notes where an operator reads on."""
         head = "".join(f"# - {note}\n" for note in self.notes)
-        begun = f"# What the configuration before had, and this has not:\n{head}" if head else ""
+        begun = f"# Not converted from the previous configuration:\n{head}" if head else ""
         found = {
             "upstreams.yaml": _yaml({"upstreams": self.upstreams}),
             "deployments.yaml": begun + _yaml({"deployments": self.deployments}),

@@ -33,10 +33,10 @@ PRICES = {
     "output": "output_cost_per_token",
 }
 STORES = {"local": "memory", "disk": "sqlite", "redis": "redis"}
-NAMING = "a secret of 16 characters or more, by which questions are named in a store"
+NAMING = "a secret of at least 16 characters, for the keys of cache entries"
 STORE_SETTINGS = {
     "redis": {
-        "HEADRACE_REDIS_URL": "where the Redis of the cache is: redis://USER:PASSWORD@HOST:PORT",
+        "HEADRACE_REDIS_URL": "the Redis of the cache: redis://USER:PASSWORD@HOST:PORT",
         "HEADRACE_CACHE_SECRET": NAMING,
     },
     "sqlite": {
@@ -47,20 +47,20 @@ STORE_SETTINGS = {
 """Settings that a cache beyond the memory of one process needs."""
 PERIODS = {"1d": "day", "24h": "day", "7d": "week", "30d": "month", "1mo": "month", "1h": "hour"}
 ELSEWHERE = {
-    "general_settings.master_key": "is no key of a client: draw keys with `headrace key`",
-    "general_settings.database_url": "keys are lines of keys.yaml: `headrace key` draws one",
-    "general_settings.alerting": "alerts are rules for Prometheus: see docs/dashboards.md",
-    "guardrails": "guards are named in policies.yaml: see docs/guards.md",
-    "litellm_settings.callbacks": "traces, metrics and logs are settings: see docs/traces.md",
-    "litellm_settings.success_callback": "see docs/traces.md for traces, and docs/logs.md for logs",
-    "litellm_settings.failure_callback": "see docs/traces.md for traces, and docs/logs.md for logs",
-    "litellm_settings.drop_params": "what a target does not take is always dropped, with a warning",
-    "litellm_settings.set_verbose": "is HEADRACE_LOG_LEVEL",
-    "router_settings.redis_host": "is in HEADRACE_REDIS_URL",
-    "router_settings.redis_port": "is in HEADRACE_REDIS_URL",
-    "router_settings.redis_password": "is in HEADRACE_REDIS_URL",
-    "router_settings.redis_url": "is HEADRACE_REDIS_URL",
-    "environment_variables": "are not written: set them where Headrace runs",
+    "general_settings.master_key": "is not a client key. Create keys with `headrace key`.",
+    "general_settings.database_url": "keys are lines in keys.yaml. Use `headrace key`.",
+    "general_settings.alerting": "alerts are Prometheus rules. See docs/dashboards.md.",
+    "guardrails": "guards are configured in policies.yaml. See docs/guards.md.",
+    "litellm_settings.callbacks": "traces, metrics and logs have variables. See docs/traces.md.",
+    "litellm_settings.success_callback": "see docs/traces.md for traces, docs/logs.md for logs",
+    "litellm_settings.failure_callback": "see docs/traces.md for traces, docs/logs.md for logs",
+    "litellm_settings.drop_params": "unsupported parameters are always dropped, with a warning",
+    "litellm_settings.set_verbose": "use HEADRACE_LOG_LEVEL",
+    "router_settings.redis_host": "use HEADRACE_REDIS_URL",
+    "router_settings.redis_port": "use HEADRACE_REDIS_URL",
+    "router_settings.redis_password": "use HEADRACE_REDIS_URL",
+    "router_settings.redis_url": "use HEADRACE_REDIS_URL",
+    "environment_variables": "are not copied. Set them where Headrace runs.",
 }
 
 
@@ -126,7 +126,10 @@ def _of_all(
     if strategy == "least-busy":
         deployment["balance"] = "least_loaded"
     elif strategy not in (None, "simple-shuffle"):
-        draft.note(router.at("routing_strategy"), f"{strategy} is not there: calls go by weight")
+        draft.note(
+            router.at("routing_strategy"),
+            f"{strategy} is not supported. Calls are distributed by weight.",
+        )
     return upstream, deployment
 
 
@@ -148,12 +151,12 @@ def _add_model(
     mode = info.text("mode") or "chat"
     model = params.text("model")
     if called is None or model is None or "*" in called + model:
-        draft.leave_out(item.place, "has no single model_name and model: name each")
+        draft.leave_out(item.place, "must have one model_name and one model, without wildcards")
         return
     word = _word(params)
     provider = PROVIDERS.get(word)
     if provider is None:
-        draft.leave_out(params.at("model"), f"{word} does not speak a dialect that Headrace has")
+        draft.leave_out(params.at("model"), f"provider {word} is not supported")
         return
     target = _target(draft, params, word, provider, upstream, environ)
     if target is None:
@@ -161,7 +164,7 @@ def _add_model(
     own = slug(called)
     found = draft.deployments.setdefault(own, {"targets": [], **deployment})
     if own != called and not draft.also_called(found, called[:MAX_NAME]):
-        draft.note(item.at("model_name"), f"{called} is called as {own} here")
+        draft.note(item.at("model_name"), f"{called} is renamed to {own}")
     target["model"] = model.removeprefix(f"{word}/")
     _add_target(draft, params, found, target)
     _add_mode(draft, info, mode, found, target, word)
@@ -179,10 +182,10 @@ def _add_price_of_base(
         return
     found = listed_price(draft.upstreams[target["upstream"]], base_model)
     if found is None:
-        why = f"has no known price: give the target that of {base_model}"
+        why = f'model {base_model} has no known price. Add "price:" to the target.'
     else:
         target["price"] = found.price
-        why = f"is looked up once: the price of {base_model} on {found.as_of} is the target's"
+        why = f"the target gets the price of {base_model} on {found.as_of}"
     draft.note(info.at("base_model"), why)
 
 
@@ -202,10 +205,10 @@ def _add_mode(
             found["passthrough"].append(path)
     if mode in FORMS:
         model = target["model"]
-        why = f"is a form that passes as it comes: clients must name the model {model} in it"
+        why = f"forms are forwarded unchanged: clients must send the model {model}"
         draft.note(info.at("mode"), why)
     if mode not in SERVED and mode not in PATHS:
-        why = f"{mode} is no call that is known here: see docs/policies.md, Other paths"
+        why = f'mode {mode} is not supported. See "Other paths" in docs/policies.md.'
         draft.note(info.at("mode"), why)
 
 
@@ -227,7 +230,7 @@ def _target(
     if given is not None or provider.variable:
         made["api_key"] = draft.secret(given, wanted, params.at("api_key"))
     elif provider.base_url is None:
-        why = f"is not said, so no key is sent: if there is one in {wanted}, name it as api_key"
+        why = f"is missing, so no key is sent. If {wanted} holds a key, set api_key to it."
         draft.note(params.at("api_key"), why)
     if provider.provider is not None:
         made["provider"] = provider.provider
@@ -245,14 +248,16 @@ def _base_url(
     given, place = params.text("api_base") or params.text("base_url"), params.at("api_base")
     if given is None:
         if provider.base_url is None:
-            draft.leave_out(place, "must say the address")
+            draft.leave_out(place, "must be set")
         return provider.base_url
     found = _given_address(draft, place, given, environ)
     if found is not None and word == "azure":
         found = found.rstrip("/").removesuffix("/openai/v1")
         found += "/openai/v1" if urlsplit(found).path else ""
         if params.text("api_version") is not None:
-            draft.note(params.at("api_version"), "is not needed: Azure is called by /openai/v1")
+            draft.note(
+                params.at("api_version"), "is not needed, because Azure is called at /openai/v1"
+            )
     return found
 
 
@@ -260,18 +265,17 @@ def _given_address(draft: Draft, place: str, given: str, environ: Mapping[str, s
     """Return the address that an item says, be it by a variable; None, with a note, without one."""
     text, variable = address_at(given, environ)
     if text is None:
-        why = f"stands in {variable}, which is not set here, and policies hold addresses themselves"
-        draft.leave_out(place, f"{why} (set it and migrate again)")
+        draft.leave_out(place, f"{variable} is not set. Set it and run this command again")
         return None
     found, is_cut = address(text)
     if found is None:
         draft.leave_out(place, NO_ADDRESS if variable is None else f"{variable} {NO_ADDRESS}")
         return None
     if variable is not None:
-        why = f"{found} is what {variable} holds here, and policies hold addresses themselves"
+        why = f"the value of {variable} is written to the policy: {found}"
         draft.note(place, why)
     if is_cut:
-        draft.note(place, "has more than an address, which is written nowhere")
+        draft.note(place, "contains credentials, a query or a fragment, which are not copied")
     return found
 
 
@@ -322,7 +326,7 @@ def _add_fallbacks(draft: Draft, part: ConfigPart) -> None:
         others = part.take(called)
         found = draft.deployments.get(slug(called))
         if found is None or not isinstance(others, list):
-            draft.note(part.at(called), "falls back from or to what is not in the model list")
+            draft.note(part.at(called), "refers to a model that is not in the model list")
             continue
         for other in map(str, others):
             there = draft.deployments.get(slug(other))
@@ -345,9 +349,11 @@ def _add_aliases(draft: Draft, part: ConfigPart) -> None:
         called = called.get("model") if isinstance(called, dict) else called
         found = draft.deployments.get(slug(str(called)))
         if found is None:
-            draft.note(part.at(alias), "is another name of what is not in the model list")
+            draft.note(part.at(alias), "is an alias of a model that is not in the model list")
         elif not draft.also_called(found, alias[:MAX_NAME]):
-            draft.note(part.at(alias), "is the name of another model as well, which gets its calls")
+            draft.note(
+                part.at(alias), "is also the name of another model, which receives its calls"
+            )
 
 
 def _add_policy(draft: Draft, litellm: ConfigPart) -> None:
@@ -356,19 +362,21 @@ def _add_policy(draft: Draft, litellm: ConfigPart) -> None:
     if litellm.take("cache") is True:
         store, ttl = params.text("type"), params.number("ttl")
         if store not in (None, *STORES):
-            draft.note(params.at("type"), f"{store} is no store of a cache: memory is used")
+            draft.note(
+                params.at("type"), f"store {store} is not supported. The cache is kept in memory."
+            )
         kept = {"ttl": duration(ttl)} if ttl else {}
         store = STORES.get(store or "local", "memory")
         draft.policy["cache"] = {**kept, "store": store}
         if needed := STORE_SETTINGS.get(store):
             draft.exports |= needed
-            draft.note(params.at("type"), f"needs {' and '.join(needed)} where Headrace runs")
-    draft.note_left((params,), "is not carried over: see docs/cache.md")
+            draft.note(params.at("type"), f"requires {' and '.join(needed)} where Headrace runs")
+    draft.note_left((params,), "is not converted. See docs/cache.md.")
     budget, period = litellm.number("max_budget"), litellm.text("budget_duration")
     if budget is not None:
         window = PERIODS.get(period or "30d")
         if window is None:
-            draft.note(litellm.at("budget_duration"), f"{period} is a month here")
+            draft.note(litellm.at("budget_duration"), f"{period} is converted to a month")
         usd = f"{budget:.9g} per {window or 'month'}"
         draft.policy["limits"] = [{"name": "budget", "usd": usd, "unpriced": "allow"}]
         draft.note(litellm.at("max_budget"), "does not count models without a known price")

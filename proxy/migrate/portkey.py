@@ -32,14 +32,16 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
         deployment["targets"] = [{"weight": THOUSANDTHS, **target} for target in targets]
     else:
         if mode not in {"single", "fallback"}:
-            draft.note(strategy.at("mode"), f"{mode} is not there: the first target is asked")
+            draft.note(
+                strategy.at("mode"), f"mode {mode} is not supported. The first target is used."
+            )
         deployment["targets"] = targets[:1]
         if targets[1:]:
             deployment["fallback"] = targets[1:]
     for each in targets if mode != "loadbalance" else ():
         each.pop("weight", None)
     if strategy.take("on_status_codes"):
-        draft.note(strategy.at("on_status_codes"), "a fallback is asked after each failure")
+        draft.note(strategy.at("on_status_codes"), "the fallback is used after every failure")
     _add_retry(draft, deployment, top.part("retry"))
     _add_cache(draft, deployment, top.part("cache"))
     _add_timeout(draft, top)
@@ -60,7 +62,7 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     word = _provider(called)
     base_url = part.text("custom_host") or (PROVIDERS[word].base_url if word else None)
     if word is None or base_url is None or not model:
-        draft.leave_out(part.place or "config", "names no provider with an address, and a model")
+        draft.leave_out(part.place or "config", "must have a known provider and a model")
         return None
     base_url = _bare_address(draft, part.at("custom_host"), base_url)
     if base_url is None:
@@ -79,7 +81,7 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         target["weight"] = min(MOST_WEIGHT, max(1, round(weight * THOUSANDTHS)))
     if part.place:
         draft.note_left((part,))
-    draft.note_left((changed,), "is not carried over: a rule may `set:` it, see docs/policies.md")
+    draft.note_left((changed,), "is not converted. A rule can `set:` it. See docs/policies.md.")
     return target
 
 
@@ -89,7 +91,7 @@ def _bare_address(draft: Draft, place: str, given: str) -> str | None:
     if found is None:
         draft.leave_out(place, NO_ADDRESS)
     elif is_cut:
-        draft.note(place, "has more than an address, which is written nowhere")
+        draft.note(place, "contains credentials, a query or a fragment, which are not copied")
     return found
 
 
@@ -118,7 +120,7 @@ def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
         deployment["cache"] = {"ttl": duration(age)} if age else {}
         if mode == "semantic":
             deployment["cache"]["semantic"] = {"mode": "shadow"}
-            draft.note(part.at("mode"), "other wordings are only noted: see docs/cache.md")
+            draft.note(part.at("mode"), "semantic matches are only recorded. See docs/cache.md.")
         if not deployment["cache"]:
             deployment["cache"] = {"ttl": "1h"}
     draft.note_left((part,))

@@ -23,7 +23,10 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
     """Return the body of a response, piece by piece."""
     if says.status != 200:
-        error = {"message": says.text or "as the test says", "type": "server_error"}
+        error = {
+            "message": says.text or "simulated error of the policy test",
+            "type": "server_error",
+        }
         return [orjson.dumps({"error": error})]
     url = url.partition("?")[0]
     if says.fault == "garbled":

@@ -1,4 +1,4 @@
-"""The files of policy tests: what a call says, what upstreams answer, and what must come of it."""
+"""Files of policy tests: a call, the responses of upstreams, and the expected result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proxy.policy.files.yaml_reader import read_file
 from proxy.types.guard import Verdict
 
 FOLDER = "tests"
-NO_TESTS = "is not there: there are no tests (docs/policies.md, Tests of policies, shows one)"
+NO_TESTS = 'does not exist. See "Tests of policies" in docs/policies.md for an example.'
 A_MONDAY = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
@@ -30,7 +30,7 @@ def _moment(value: Any) -> Any:
     try:
         return datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
-        raise ValueError("must be a moment such as 2026-01-31T22:00") from None
+        raise ValueError("must be a time such as 2026-01-31T22:00") from None
 
 
 def _in_utc(value: datetime) -> datetime:
@@ -46,20 +46,20 @@ Moment = Annotated[
 
 
 class ScriptedAnswer(Section):
-    """What one upstream says to one request."""
+    """Response of an upstream to one request."""
 
     text: str | None = None
-    """The text of its answer; a plain string for short."""
+    """Text of the response. Short form: a plain string."""
     chunks: list[str] | None = None
-    """The same in pieces, which a stream sends one by one."""
+    """Text in pieces, which a stream sends one by one."""
     status: int = 200
-    """Its status; one that is not 200 comes with an error in its body."""
+    """HTTP status. If it is not 200, the body is an error."""
     headers: dict[str, str] = Field(default_factory=dict)
-    """Headers of its response."""
+    """Response headers."""
     usage: dict[str, int] | None = None
-    """The usage that it reports, as OpenAI writes it."""
+    """Reported usage, in OpenAI's form."""
     fault: Literal["connect", "silent", "garbled", "cut"] | None = None
-    """It cannot be reached, says nothing, answers with garbage, or breaks off after its chunks."""
+    """`connect`: unreachable; `silent`: no response; `garbled`: not JSON; `cut`: ends early."""
 
     SHORT_FORMS = ({"type": "string"},)
 
@@ -74,99 +74,99 @@ class ScriptedAnswer(Section):
 
 
 class Given(Section):
-    """One call, and the world that it meets."""
+    """A call and its circumstances."""
 
     key: Name
-    """The name of its virtual key."""
+    """Name of the virtual key."""
     deployment: Name | None = None
-    """The deployment that its header names."""
+    """Deployment in the request header."""
     path: str | None = None
-    """Its route; by its body where it is not said, as `headrace explain` takes it."""
+    """Request path. Default: derived from the body, as in `headrace explain`."""
     method: Literal["DELETE", "GET", "PATCH", "POST", "PUT"] = "POST"
-    """Its method; POST where it is not said. A GET has no body."""
+    """Request method. Default POST. A GET has no body."""
     headers: dict[str, str] = Field(default_factory=dict)
-    """Its other headers."""
+    """Other request headers."""
     body: dict[str, Any] | None = None
-    """Its body; a greeting to the deployment where it is not said."""
+    """Request body. Default: a short chat with the deployment."""
     at: Moment = A_MONDAY
-    """When it comes; Monday, 5 January 2026, noon in UTC where it is not said."""
+    """Time of the call. Default: Monday, 5 January 2026, 12:00 UTC."""
     used: dict[Name, Usd] = Field(default_factory=dict)
-    """What was used of limits before it came, by their names; money in USD."""
+    """Amounts of limits that were used before, by limit name. Costs in USD."""
     answers: list[ScriptedAnswer] = Field(default_factory=list)
-    """What upstreams say, request by request; a short answer to all that come after."""
+    """Responses of upstreams, in order. Further requests get a short response."""
 
 
 class ExpectedRequest(Section):
-    """What the upstream that answered must have been asked."""
+    """Expected request to the upstream that responded."""
 
     body: dict[str, Any] | None = None
-    """A part of the request's body."""
+    """Part of the request body."""
     text: str | None = None
-    """All texts of the request that a model reads, in order, joined by line breaks."""
+    """All texts of the request that a model reads, in order, joined by newlines."""
 
 
 class ExpectedAnswer(Section):
-    """What the client must have got."""
+    """Expected response to the client."""
 
     body: dict[str, Any] | None = None
-    """A part of the answer's body, where it is not a stream."""
+    """Part of the response body, if it is not a stream."""
     text: str | None = None
-    """The text of the answer, whole or streamed."""
+    """Text of the response, streamed or not."""
     headers: dict[str, str] = Field(default_factory=dict)
-    """Some of its headers."""
+    """Some of the response headers."""
 
 
 class Expect(Section):
-    """What must come of a call; what is not said here may be anything."""
+    """Expected result of a call. Keys that are not set are not checked."""
 
     status: int | None = None
-    """The status that the client gets."""
+    """HTTP status for the client."""
     error: str | None = None
-    """The error's code; `none` for an answer without one."""
+    """Code of the error, or `none`."""
     deployment: Name | None = None
-    """The deployment that is found."""
+    """Selected deployment."""
     tags: dict[str, str] | None = None
     """All tags of the call."""
     rules: list[str] | None = None
     """All rules that apply, as policy/rule, in order."""
     shadow_rules: list[str] | None = None
-    """All rules in shadow that would apply."""
+    """All rules in shadow mode that would apply."""
     targets: list[str] | None = None
-    """All targets that are asked, as upstream/model, in order."""
+    """All targets that receive a request, as upstream/model, in order."""
     plan: list[str] | None = None
-    """All targets that may be asked, in order."""
+    """All targets of the plan, in order."""
     guards: dict[str, Verdict] | None = None
-    """What guards say, by input.NAME or output.NAME; of others anything."""
+    """Verdicts of guards, by input.NAME or output.NAME."""
     upstream: ExpectedRequest | None = None
-    """What the upstream that answered, or failed last, was asked."""
+    """Request to the upstream that responded, or failed last."""
     client: ExpectedAnswer | None = None
-    """What the client got."""
+    """Response to the client."""
     cost_usd: Usd | None = None
-    """What the call cost, in all attempts."""
+    """Cost of the call in USD, including all attempts."""
     charged: dict[Name, Usd] | None = None
-    """What limits were charged in the end, by their names; money in USD."""
+    """Amounts that limits were charged, by limit name. Costs in USD."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not self.model_fields_set:
-            raise ValueError("must expect something")
+            raise ValueError("must have at least one expectation")
         return self
 
 
 class Case(Section):
-    """One test, under a name that is a sentence."""
+    """A test. Its name is a sentence."""
 
     given: Given
-    """The call, and what it meets."""
+    """The call and its circumstances."""
     expect: Expect
-    """What must come of it."""
+    """The expected result."""
 
 
 class Suite(Section):
-    """A file of tests."""
+    """A file of policy tests."""
 
     tests: dict[str, Case] = Field(default_factory=dict)
-    """Tests by their names."""
+    """Tests by name."""
 
 
 def read_cases(folder: Path) -> tuple[dict[str, Case], Document]:

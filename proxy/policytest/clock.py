@@ -23,7 +23,7 @@ class _Jumping(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready and timeout is None:
-            raise RuntimeError("the call waits for something that will never come")
+            raise RuntimeError("the call waits for an event that no timer or response can trigger")
         if not ready and timeout:
             self.jumped += timeout
         return ready

@@ -294,7 +294,7 @@ class _Http:
         *,
         method: str = "POST",
     ) -> _Reply:
-        raise RuntimeError("the body of a policy test is JSON")
+        raise RuntimeError("policy tests support only JSON bodies")
 
 
 @dataclass(slots=True)

@@ -257,7 +257,7 @@ async def test_the_published_key_is_not_served_beyond_this_machine() -> None:
     )
 
     assert code == 1
-    assert "keys.demo is the published key of the demo" in said
+    assert "keys.demo is the public key of the demo" in said
 
 
 async def test_serving_answers_and_logs_one_line_per_call(
@@ -403,7 +403,7 @@ def test_no_key_is_drawn_under_a_name_that_a_check_refuses(name: str) -> None:
 
     assert drawn.exit_code == 2
     assert "hr-" not in drawn.output
-    assert "lower case" in drawn.output
+    assert "is not a valid name" in drawn.output
 
 
 def test_the_help_of_usage_lists_every_dimension() -> None:

@@ -59,16 +59,16 @@ async def test_an_application_of_the_configuration_is_served_by_the_folder(
 
 def test_all_that_does_not_come_over_is_noted_with_its_place(tmp_path: Path) -> None:
     notes = migrate(EXAMPLE, tmp_path / "p").stdout.splitlines()
-    told = next(place for place, line in enumerate(notes) if " is written; " in line)
+    told = next(place for place, line in enumerate(notes) if line.startswith("Created "))
     places = {line.partition(":")[0] for line in notes[:told]}
 
     assert places == {
-        "model_list.0.litellm_params.api_version",
-        "model_list.0.litellm_params.rpm",
-        "model_list.1.litellm_params.api_key",
-        "model_list.3.litellm_params.api_key",
-        "model_list.4",
-        "model_list.5.litellm_params.model",
+        "model_list[0].litellm_params.api_version",
+        "model_list[0].litellm_params.rpm",
+        "model_list[1].litellm_params.api_key",
+        "model_list[3].litellm_params.api_key",
+        "model_list[4]",
+        "model_list[5].litellm_params.model",
         "litellm_settings.cache_params.host",
         "litellm_settings.cache_params.type",
         "litellm_settings.callbacks",
@@ -78,9 +78,9 @@ def test_all_that_does_not_come_over_is_noted_with_its_place(tmp_path: Path) -> 
         "general_settings.database_url",
         "general_settings.master_key",
     }
-    assert "2 targets left out: see above" in "\n".join(notes)
+    assert "2 targets skipped (see above)" in "\n".join(notes)
     assert "export HEADRACE_REDIS_URL=" in "\n".join(notes)
-    assert "export OPENAI_API_KEY=...  # what stands at model_list.1" in "\n".join(notes)
+    assert "export OPENAI_API_KEY=...  # the value of model_list[1]" in "\n".join(notes)
     assert all(f"# - {line}" in (tmp_path / "p/deployments.yaml").read_text() for line in notes[:5])
 
 

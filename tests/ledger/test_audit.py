@@ -120,7 +120,7 @@ async def test_the_usage_command_sums_up(path: Path) -> None:
 
     assert (code, wrong, early, by_endpoint, late) == (0, 1, 0, 0, 2)
     assert rows.splitlines()[1].split()[:2] == ["endpoint", "calls"]
-    assert "'yesterday' must be how long ago, as 12h or 30d, or a time in UTC" in forms
+    assert '"yesterday" must be an age such as 12h or 30d, or a UTC time' in forms
     assert said.splitlines()[1].split()[:2] == ["money", "calls"]
     assert "tag.NAME. For a tag, use tag.team" in why
 
@@ -128,7 +128,7 @@ async def test_the_usage_command_sums_up(path: Path) -> None:
 def test_what_is_no_ledger_cannot_be_checked(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
-    with pytest.raises(Unusable, match="no ledger of Headrace"):
+    with pytest.raises(Unusable, match="is not a Headrace ledger"):
         audit(tmp_path / "empty")
 
 

@@ -118,7 +118,7 @@ def test_a_file_that_is_none_of_ours_is_not_written_to(content: bytes, tmp_path:
     path = tmp_path / "notes"
     path.write_bytes(content)
 
-    with pytest.raises(Unusable, match="no ledger of Headrace"):
+    with pytest.raises(Unusable, match="is not a Headrace ledger"):
         JsonlStore(path, "abc").open()
 
     assert path.read_bytes() == content

@@ -193,7 +193,7 @@ async def test_the_command_says_what_is_no_ledger(tmp_path: Path) -> None:
     code, said = await headrace("ledger", "prune", str(tmp_path / "empty"), "--keep", "90d")
 
     assert (code, (tmp_path / "empty").stat().st_size) == (1, 0)
-    assert "no ledger of Headrace" in said
+    assert "is not a Headrace ledger" in said
     with pytest.raises(Unusable):
         pruned(tmp_path / "empty", 1, now_ms())
 

@@ -128,7 +128,7 @@ def test_another_word_is_no_dimension(name: str, path: Path) -> None:
 def test_another_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database at all, but long enough" * 100)
 
-    for name, why in (("text", "no SQLite file"), ("missing", "cannot be opened")):
+    for name, why in (("text", "not a SQLite file"), ("missing", "cannot be opened")):
         with pytest.raises(Unusable, match=why):
             summed(tmp_path / name)
 

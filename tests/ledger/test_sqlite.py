@@ -139,7 +139,11 @@ def test_what_is_no_ledger_is_not_touched(tmp_path: Path, store: Stores) -> None
     with closing(sqlite3.connect(other)) as file:
         file.execute("CREATE TABLE theirs (a)")
 
-    for path, why in ((text, "no SQLite"), (other, "no ledger"), (folder, "No such file")):
+    for path, why in (
+        (text, "not a SQLite"),
+        (other, "not a Headrace ledger"),
+        (folder, "No such file"),
+    ):
         with pytest.raises(Unusable, match=why):
             store(path)[0].open()
     with closing(sqlite3.connect(other)) as file:

@@ -50,7 +50,7 @@ def test_a_secret_is_named_and_never_copied(value: object, variable: str, is_not
 
     assert draft.secret(value, "OWN", "here") == f"${{{variable}}}"
     assert list(draft.exports) == [variable]
-    assert draft.notes == (["here: is written nowhere: set OWN to it"] if is_noted else [])
+    assert draft.notes == (["here: the secret is not copied. Set OWN to it."] if is_noted else [])
 
 
 def test_secrets_that_differ_have_variables_that_nobody_else_reads() -> None:

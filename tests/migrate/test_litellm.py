@@ -126,11 +126,13 @@ def test_each_key_that_differs_has_a_variable_and_an_upstream_of_its_own(
     assert keys_of(made) == [f"${{{name}}}" for name in variables]
     assert list(made.exports) == list(dict.fromkeys(variables))
     literal = [
-        (f"model_list.{place}.litellm_params.api_key", name)
+        (f"model_list[{place}].litellm_params.api_key", name)
         for place, (key, name) in enumerate(zip(keys, variables, strict=True))
         if key is not None and not str(key).startswith("os.environ/")
     ]
-    assert made.notes == [f"{at}: is written nowhere: set {name} to it" for at, name in literal]
+    assert made.notes == [
+        f"{at}: the secret is not copied. Set {name} to it." for at, name in literal
+    ]
     assert len(made.upstreams) == len(set(variables))
 
 
@@ -149,7 +151,7 @@ def test_an_address_in_a_variable_is_read_where_it_is_set_and_else_counted() -> 
         "api_key": "${K}",
     }
     assert (made.left_out, without.left_out, without.deployments) == (0, 1, {})
-    assert "AZURE_API_BASE, which is not set here" in without.notes[0]
+    assert "AZURE_API_BASE is not set" in without.notes[0]
 
 
 @pytest.mark.parametrize("given", ["os.environ/OUR_GATEWAY", "sk-live-1", "gateway.test/v1"])
@@ -160,7 +162,7 @@ def test_what_is_no_address_is_copied_nowhere(given: str) -> None:
     made = draft_of(config, "c", {"OUR_GATEWAY": "sk-live-2"})
 
     assert (made.upstreams, made.left_out) == ({}, 1)
-    assert "no http or https address" in made.notes[0]
+    assert "not an http or https URL" in made.notes[0]
     assert "sk-live" not in "".join(made.notes)
 
 
@@ -200,7 +202,7 @@ def test_what_a_model_is_for_becomes_an_endpoint_or_paths(
 
 @pytest.mark.parametrize(
     ("mode", "words"),
-    [("audio_transcription", "must name the model a in it"), ("realtime", "realtime is no call")],
+    [("audio_transcription", "must send the model a"), ("realtime", "realtime is not supported")],
 )
 def test_a_mode_that_asks_something_of_clients_is_told(mode: str, words: str) -> None:
     item = {"model_name": "m", "litellm_params": {"model": "openai/a"}}
@@ -251,7 +253,7 @@ def test_the_price_of_a_base_model_is_that_of_its_target(
     if output is not None:
         assert f"the price of {base_model} on 20" in made.notes[-1]
     elif base_model != "gpt-4o":
-        assert f"give the target that of {base_model}" in made.notes[-1]
+        assert f"model {base_model} has no known price" in made.notes[-1]
 
 
 def test_a_base_model_beside_a_price_is_not_looked_up() -> None:

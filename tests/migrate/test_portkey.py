@@ -47,7 +47,7 @@ def test_what_is_no_address_is_copied_nowhere() -> None:
 
     assert (made.upstreams, made.left_out) == ({}, 1)
     assert made.notes[0] == (
-        "targets[0].custom_host: is no http or https address: this target is left out"
+        "targets[0].custom_host: is not an http or https URL. This target is skipped."
     )
 
 
@@ -70,7 +70,9 @@ def test_no_secret_of_a_config_is_written() -> None:
     made = draft_of({"targets": [{**GPT, "api_key": "sk-live"}]}, "c", {})
 
     assert "sk-live" not in "".join(made.files().values())
-    assert made.notes == ["targets[0].api_key: is written nowhere: set OPENAI_PROD_API_KEY to it"]
+    assert made.notes == [
+        "targets[0].api_key: the secret is not copied. Set OPENAI_PROD_API_KEY to it."
+    ]
 
 
 def test_accounts_of_one_provider_have_keys_of_their_own() -> None:

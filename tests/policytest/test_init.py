@@ -171,7 +171,7 @@ def test_a_test_that_is_written_wrongly_is_told_with_its_place(tmp_path: Path) -
         play(tmp_path, {"answer": ["x"]}, {})
 
     assert str(refused.value).splitlines() == [
-        "tests/t.yaml:3:5: tests.it works.expect: must expect something",
+        "tests/t.yaml:3:5: tests.it works.expect: must have at least one expectation",
         'tests/t.yaml:5:7: tests.it works.given.answer: unknown key. Did you mean "answers"?',
     ]
 
@@ -274,5 +274,5 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) ->
 
 
 def test_a_folder_without_tests_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="there are no tests"):
+    with pytest.raises(PolicyError, match=r"^tests:1:1: does not exist"):
         read_cases(tmp_path)

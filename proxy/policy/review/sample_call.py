@@ -18,7 +18,7 @@ CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
 EMBEDDINGS, MESSAGES, RESPONSES = "/v1/embeddings", "/v1/messages", "/v1/responses"
 OF_MESSAGES = frozenset({"anthropic_version", "stop_sequences", "system", "thinking"})
 OF_EMBEDDINGS = frozenset({"dimensions", "encoding_format"})
-SEALED = "What a provider keeps is found by ids that only the running proxy opens."
+SEALED = "Only a running proxy can explain calls that refer to stored responses."
 
 
 def path_of(body: Json) -> str:
