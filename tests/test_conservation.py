@@ -174,10 +174,10 @@ async def test_under_faults_every_account_says_the_same(
     assert money == sum(row["cost_nano_usd"] or 0 for row in told.attempts)
     assert money == sum(row["cost_nano_usd"] for row in told.charges)
     before = money - REPORTED + CLAIM  # as it stood when the last call was admitted
-    claimed = f"the call claimed {usd_text(CLAIM)} USD"
+    reserved = f"this call reserved {usd_text(CLAIM)} USD"
     used = f"{usd_text(before)} USD of 900 USD used"
-    assert f"month: admitted ({claimed}, {used})" in told.explained
-    assert "at-once: admitted (the call claimed 1, 1 of 500 used)" in told.explained
+    assert f"month admitted ({reserved}; {used})" in told.explained
+    assert "at-once admitted (this call reserved 1; 1 of 500 used)" in told.explained
 
     tokens = sum(record.billing.tokens.total for record in told.records)
     assert tokens == summed(told.metrics, "headrace_tokens_total")

@@ -230,7 +230,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         parameters += query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
     dialect, names = received.spoken or spoken_by(path, headers)
     client = dialect.client
-    credential = request_headers.read_key(client.credential, endpoint, headers)
+    credential = client.credential(headers) or request_headers.gemini_key(endpoint, headers)
     head = RequestHead(
         dialect=dialect.name,
         endpoint=endpoint,

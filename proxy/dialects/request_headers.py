@@ -7,7 +7,7 @@ what happens is refused; one that only informs is ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from proxy.dialects.base import Headers
@@ -52,12 +52,9 @@ def plain(name: str, headers: Headers) -> Secret | None:
     return Secret(token) if token else None
 
 
-def read_key(
-    read: Callable[[Headers], Secret | None], endpoint: Endpoint, headers: Headers
-) -> Secret | None:
-    """Return the credential that ``read`` finds. At a listed path a Gemini client's counts, too."""
-    found = read(headers)
-    return plain(GEMINI_KEY, headers) if found is None and endpoint == "passthrough" else found
+def gemini_key(endpoint: Endpoint, headers: Headers) -> Secret | None:
+    """Return the credential of a Gemini client, which counts at listed paths only."""
+    return plain(GEMINI_KEY, headers) if endpoint == "passthrough" else None
 
 
 def flag(name: str, headers: Headers) -> bool:

@@ -32,7 +32,7 @@ BATCH = 128
 SHARE = 3  # a sequence is many calls
 CLAIM = 20 * 4000 + 20 * 2000  # nano-USD, at the most, that the sentinel claims
 SENTINEL = {"model": "one", "prompt": "a last one", "max_tokens": 20}
-SPENT = re.compile(r"month: admitted \(the call claimed [0-9.]+ USD, ([0-9.]+) USD of")
+SPENT = re.compile(r"month admitted \(this call reserved [0-9.]+ USD; ([0-9.]+) USD of")
 
 
 def summed(metrics: str, name: str) -> Decimal:
@@ -113,7 +113,7 @@ class Crossing:
         assert [row for row in failed if row["loss"] == "guard" and not row["served"]] == []
         spent = Decimal(self._spent(explained)) * 10**9
         assert before <= spent <= before + CLAIM
-        assert "at-once: admitted (the call claimed 1, 1 of 200 used)" in explained
+        assert "at-once admitted (this call reserved 1; 1 of 200 used)" in explained
         assert summed(metrics, "headrace_requests_total") == self.calls
         assert sum(record.billing.tokens.total for record in records) >= self.fickle.reported
 

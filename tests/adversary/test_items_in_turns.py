@@ -293,7 +293,7 @@ def test_without_guards_a_client_of_the_same_form_gets_what_came() -> None:
 
     chunks = chunks_of("responses", came, ordered=False)
 
-    assert [chunk.raw for chunk in chunks[:-1]] == [orjson.dumps(each) for each in came]
+    assert [chunk.raw for chunk in chunks if chunk.raw] == [orjson.dumps(each) for each in came]
 
 
 @settings(max_examples=60, deadline=None)

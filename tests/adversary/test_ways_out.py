@@ -180,7 +180,7 @@ async def test_a_call_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
         explained = await sentinel(running)
 
     assert found == {}
-    assert "at-once: admitted (the call claimed 1, 1 of 200 used)" in explained
+    assert "at-once admitted (this call reserved 1; 1 of 200 used)" in explained
 
 
 def holders(text: str) -> list[str]:

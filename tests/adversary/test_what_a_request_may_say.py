@@ -446,4 +446,4 @@ async def test_a_list_of_models_is_as_long_as_the_policy_allows(
 
     assert [status for status, _ in told] == [200, 200, 400]
     assert told[2][1]["error"]["param"] == "model"
-    assert "more models than the 32" in told[2][1]["error"]["message"]
+    assert "at most 32 models" in told[2][1]["error"]["message"]

@@ -24,7 +24,7 @@ from tests.doubles import (
 from tests.guardrails.test_run import EMAIL, PII, WORD, guarded
 
 MASKED = "[EMAIL]"
-BLOCKED = "guard"
+BLOCKED = "Guard"
 THOUGHT = {"type": "thinking", "thinking": f"Ask {EMAIL}", "signature": "c2lnbmVk"}
 
 

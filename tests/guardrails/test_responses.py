@@ -216,7 +216,7 @@ async def test_a_blocked_stream_ends_with_an_error(
 
     assert b"hippo" not in raw
     error = json.loads(raw)["error"] if status != 200 else events_of(raw)[-1][1]["error"]
-    assert "guard" in error["message"]
+    assert "Guard" in error["message"]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

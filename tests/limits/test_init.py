@@ -166,7 +166,7 @@ async def test_budget_refusal_names_owner_rest_and_reset(
         status, headers, said = await ask(client, max_tokens=bound, user="ann")
 
     assert (status, said["error"]["code"]) == (429, "budget_exceeded")
-    budget = f'budget "month" (0.002 USD each month{owner})'
+    budget = f'budget "month" (0.002 USD per month{owner})'
     assert said["error"]["message"].startswith(message.format(budget))
     assert (RESETS.search(said["error"]["message"]) is None) == (used is None)
     assert ("retry-after" in headers) == (used is not None)

@@ -208,7 +208,7 @@ async def test_it_is_explained_by_its_id_without_what_its_client_has_named(
         async with client.get(f"{proxy.admin}/explain/{headers['x-request-id']}") as response:
             explained = await response.text()
 
-    assert "passed on: GET /v1/files/{id}" in explained
+    assert "passthrough: GET /v1/files/{id}" in explained
     assert "file-secret" not in explained
 
 

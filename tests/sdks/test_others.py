@@ -241,6 +241,6 @@ async def test_errors_are_those_of_its_own(drive: Drive, provider: Provider) -> 
     assert (missing["exception"], missing["message"].count("No such file")) == ("NotFoundError", 1)
     assert not_listed["exception"] == "NotFoundError"
     assert other_model["exception"] == "BadRequestError"
-    assert "must be gpt-4o-transcribe here" in other_model["message"]
+    assert 'must be "gpt-4o-transcribe"' in other_model["message"]
     assert no_key["exception"] == "AuthenticationError"
     assert len(provider.asked) == 1
