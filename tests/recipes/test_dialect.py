@@ -35,7 +35,7 @@ def test_a_dialect_is_one_file_and_one_line(tmp_path: Path) -> None:
         "tests/test_docs.py::test_generated_parts_are_up_to_date",
     )
 
-    assert "has no x-acme-team under headers, which Acme requires" in checked
+    assert 'has no header "x-acme-team" under "headers:". Acme requires it.' in checked
     assert "acme" in schema["$defs"]["UpstreamConfig"]["properties"]["dialect"]["enum"]
     page = copy.read("docs/dialects.md")
     assert "| POST | `/acme/chat/completions` | acme | chat |" in page
