@@ -120,7 +120,7 @@ def _ledger_run(context: Context) -> LedgerRun:
 
 
 async def _book(ledger: Ledger, counters: CounterStore) -> None:
-    """Tell the counters which bills have rows. Never ends."""
+    """Report to the counters which bills have rows. Never ends."""
     bills, loop = asyncio.Queue[str](), asyncio.get_running_loop()
 
     def put(names: Sequence[str]) -> None:

@@ -118,7 +118,8 @@ def rows_of(entry: CallEntry) -> Rows:
     """Return the rows of a call."""
     attempts, charges = attempt_rows(entry), charge_rows(entry)
     bills = [name for billed in entry.facts.attempts if (name := billed.attempt.bill_name)]
-    return Rows([call_row(entry, attempts, charges)], attempts, charges, bills)
+    calls = [call_row(entry, attempts, charges)]
+    return Rows(calls=calls, attempts=attempts, charges=charges, bills=bills)
 
 
 def charge_rows(entry: CallEntry) -> list[Row]:

@@ -174,7 +174,7 @@ class RedisStore:
             del self._bills[name]
 
     async def _bill(self, name: str, owner: str, state: BillState) -> bool:
-        """Tell the server of a bill. Return True if it is this owner's."""
+        """Store the state of a bill on the server. Return True if it is this owner's."""
         key, owner = f"{self.prefix}:billed:{name}", f"{self.ledger.run or 0} {owner}"
         try:
             reply = await self._run(key, 1, key, "", wire.bill(state, owner, self.ledger.dead()))

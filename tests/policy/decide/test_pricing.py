@@ -161,9 +161,10 @@ def test_check_warns_of_a_deployment_that_refuses_every_call(tmp_path: Path) -> 
 
     told = [(p.path, p.message) for p in check(tmp_path, {}).warnings]
 
-    refused = [path for path, said in told if said.startswith("refuses every call")]
+    refused = [path for path, said in told if said.startswith("rejects every call")]
     assert refused == ["deployments.never.unpriced"]
-    assert ("deployments.spared.targets[0]", "smol has no known price: it is never asked") in told
+    unused = 'model "smol" has no known price, so it is never used. Add "price:" here.'
+    assert ("deployments.spared.targets[0]", unused) in told
 
 
 def test_a_policy_test_can_expect_it(tmp_path: Path) -> None:
