@@ -54,6 +54,8 @@ def _candidates(weighted: Sequence[WeightedTarget], balanced: bool) -> Candidate
     ordered = sorted(weighted, key=lambda each: -(each[1] or 0))
     targets = tuple(target for target, _ in ordered)
     weights = tuple(weight for _, weight in ordered if weight is not None)
+    if weights:  # the schema reports a weight that is missing or invalid
+        weights += (0,) * (len(targets) - len(weights))
     return Candidates(targets, weights, balanced)
 
 
