@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -64,7 +64,7 @@ async def _stream(request: web.Request, events: Iterable[str]) -> web.StreamResp
 
 
 def _head(body: dict[str, Any], kind: str) -> dict[str, Any]:
-    created = int(time.monotonic())
+    created = _now_s()
     return {"id": "simulated", "object": kind, "created": created, "model": body.get("model")}
 
 
@@ -96,7 +96,7 @@ def _response(body: dict[str, Any]) -> dict[str, Any]:
     item = {"id": "msg_simulated", "type": "message", "role": "assistant", "content": [part]}
     usage = {"input_tokens": 1, "output_tokens": len(WORDS), **USAGE}
     head = {"id": "resp_simulated", "object": "response", "status": "completed"}
-    model = {"created_at": int(time.monotonic()), "model": body.get("model")}
+    model = {"created_at": _now_s(), "model": body.get("model")}
     return {**head, **model, "output": [{**item, "status": "completed"}], "usage": usage}
 
 
@@ -115,3 +115,7 @@ def _response_events(response: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "response.content_part.done", **text, "part": part}
     yield {"type": "response.output_item.done", "output_index": 0, "item": item}
     yield {"type": "response.completed", "response": response}
+
+
+def _now_s() -> int:
+    return int(datetime.now(UTC).timestamp())
