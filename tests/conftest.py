@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,7 +42,15 @@ def _forget_http_proxies() -> None:
             del os.environ[name]
 
 
+def _heed_ctrl_c() -> None:
+    """Undo the ignored SIGINT of a command that a script started in the background. Processes that
+    tests start would inherit it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 _forget_http_proxies()
+_heed_ctrl_c()
 sys.addaudithook(_stay_here)
 settings.register_profile("busy machines", deadline=None)
 settings.load_profile("busy machines")
