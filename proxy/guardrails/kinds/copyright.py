@@ -66,19 +66,19 @@ class Copyright:
 
 
 class CopyrightConfig(Section):
-    """Protected texts: long passages of them, and answers that are mostly made of them."""
+    """Passages of protected texts, and responses that consist mostly of such passages."""
 
     action: Action = "flag"
-    """What its findings lead to; `flag` where it is not said, as quoting may be lawful."""
+    """Action on findings. Default `flag`, because quotations may be lawful."""
     texts: list[Annotated[str, StringConstraints(min_length=1)]] = Field(default_factory=list)
-    """The texts."""
+    """Protected texts."""
     texts_from: Annotated[list[FileName], Reference("text")] = Field(default_factory=list)
-    """Files in the folder of the policies, each of them a text."""
+    """Files with protected texts, in the policy folder."""
     words: Annotated[int, Field(ge=5, le=100)] = 20
-    """Words in a row that make a passage."""
+    """Minimum number of consecutive words of a passage."""
     share: Share | None = 0.5
-    """How much of an answer may be made of their sequences of five words; null to look for passages
-    alone, which a stream need not wait for."""
+    """Maximum share of a response that may consist of five-word sequences of the texts. With null
+    only passages are found, and streams are not delayed to their end."""
 
 
 def _make(keys: CopyrightConfig, context: GuardContext) -> Copyright:

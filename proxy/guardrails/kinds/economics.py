@@ -14,7 +14,7 @@ from proxy.usage import NANO
 
 
 class EconomicsConfig(Section):
-    """Calls that may cost too much, by the estimate that limits claim. It stands under `input`."""
+    """Calls whose estimated maximum cost is too high. Allowed under `input` only."""
 
     REQUIREMENTS = (
         Requirement(
@@ -24,9 +24,9 @@ class EconomicsConfig(Section):
     )
 
     action: Literal["block", "flag"] = "block"
-    """What a call that may cost more leads to: `flag` only notes it."""
+    """Action on calls that may cost more: `block` or `flag`."""
     max_cost_usd: PositiveUsd
-    """The most that a call may cost, in USD."""
+    """Maximum cost of a call in USD."""
 
 
 def _make(keys: EconomicsConfig, context: GuardContext) -> MostCost:

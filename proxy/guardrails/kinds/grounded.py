@@ -163,15 +163,15 @@ def _share(sentence: Sentence, known: Sentence) -> float:
 
 
 class GroundedConfig(Section):
-    """Sentences of an answer that the call's `context` does not bear: by words, numbers and names,
-    or by a model of your own."""
+    """Sentences of a response without support in the `context` of the call, judged by words,
+    numbers and names, or by your own model."""
 
     action: Action = "flag"
-    """What its findings lead to; `flag` where it is not said, as it errs."""
+    """Action on findings. Default `flag`, because of false positives."""
     threshold: Certain = 0.5
-    """How surely a sentence must lack support."""
+    """Minimum confidence that a sentence lacks support."""
     nli: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = None
-    """A folder as that of `onnx`, whose model judges pairs by entailment, contradiction or both."""
+    """Folder with an ONNX model that judges entailment, contradiction or both."""
 
 
 def _make(keys: GroundedConfig, context: GuardContext) -> Grounded | Entailed:

@@ -145,19 +145,19 @@ def _english() -> PhraseRules:
 
 
 class InjectionConfig(Section):
-    """Attempts to give the model other orders, in what users, tools and files say: by rules, and
-    by a small model where it is asked for. Messages of `system` and `developer`, which the
-    application writes, are looked at where `roles` names them."""
+    """Prompt injection in the text of users, tools and files, found by rules and optionally by a
+    small model. Messages of the roles `system` and `developer` are inspected only if `roles`
+    contains them."""
 
     action: Action = "flag"
-    """What its findings lead to; `flag` where it is not said, as it errs."""
+    """Action on findings. Default `flag`, because of false positives."""
     threshold: Share = 0.95
-    """How certain it must be."""
+    """Minimum confidence of a finding."""
     by_rules: bool = True
-    """Whether the rules are asked."""
+    """Whether to use the rules."""
     by_model: bool = False
-    """Whether the model is asked as well: it finds twice as much, and errs on more than 1 of 100
-    texts of some kinds."""
+    """Whether to use the model too. It finds twice as much, with more than 1% false positives on
+    some kinds of text."""
 
 
 KIND = GuardKind(

@@ -68,14 +68,14 @@ def _refuse(address: str) -> NoReturn:
 
 
 class JsonSchemaConfig(Section):
-    """Answers that must be JSON of a schema."""
+    """Responses that are not JSON of a given schema."""
 
     json_schema: Annotated[
         dict[str, Any] | Literal[True],
         Field(alias="schema"),
         WithJsonSchema({"anyOf": [{"type": "object"}, {"const": True}]}),
     ] = True
-    """The schema; any JSON where none is said."""
+    """JSON Schema. Default: any JSON."""
 
 
 KIND = GuardKind(

@@ -107,16 +107,16 @@ def _regex(name: str, word: str) -> str:
 
 
 class KeywordsConfig(Section):
-    """Words and patterns that must not be there."""
+    """Forbidden words and patterns."""
 
     words: Words = Field(default_factory=list)
-    """Words, whole and in any case."""
+    """Forbidden words, in any case."""
     patterns: Words = Field(default_factory=list)
-    """Patterns in RE2's language; one that could be slow is refused, by a count of its steps."""
+    """Forbidden RE2 patterns. Patterns that could be slow are rejected by `headrace check`."""
     words_from: Annotated[FileName | None, Reference("text")] = None
-    """A file in the folder of the policies: a word a line; one that begins with `#` is none."""
+    """File in the policy folder with one word per line. Lines that start with `#` are comments."""
     whole_words: bool = True
-    """Whether a word counts only where it stands by itself."""
+    """Whether only whole words match."""
 
 
 def _make(keys: KeywordsConfig, context: GuardContext) -> Keywords:

@@ -114,16 +114,16 @@ def _model() -> tuple[Tell, frozenset[str]]:
 
 
 class LanguageConfig(Section):
-    """Languages that may be there, or not, judged in parts of some 80 letters (extra `lang`)."""
+    """Forbidden languages, detected in parts of about 80 letters (extra `lang`)."""
 
     action: Action = "flag"
-    """What its findings lead to; `flag` where it is not said, as it errs."""
+    """Action on findings. Default `flag`, because of false positives."""
     allowed: Words = Field(default_factory=list)
-    """The only languages that may be there, by their codes: en, de."""
+    """Allowed languages as codes such as en or de. All others are forbidden."""
     denied: Words = Field(default_factory=list)
-    """Languages that must not be there, where none is allowed alone."""
+    """Forbidden languages, if `allowed` is not set."""
     threshold: Share = 0.6
-    """How certain it must be of a part."""
+    """Minimum confidence for a part."""
 
 
 KIND = GuardKind(

@@ -59,11 +59,11 @@ class LengthConfig(Section):
     )
 
     characters: Most | None = None
-    """The most characters of one text."""
+    """Maximum characters of one text."""
     lines: Most | None = None
-    """The most lines."""
+    """Maximum lines."""
     tokens: Most | None = None
-    """The most tokens, by estimate."""
+    """Maximum tokens, estimated."""
 
 
 KIND = GuardKind(

@@ -87,11 +87,11 @@ def _book(threshold: float) -> PhraseRules:
 
 
 class NsfwConfig(Section):
-    """Sexual texts, by a list of English words: a scene in clean words is not found, medicine and
-    law may be."""
+    """Sexual content, by a list of English words. It misses scenes without such words, and may flag
+    medical and legal texts."""
 
     threshold: Share = 0.4
-    """How severe a word must be."""
+    """Minimum severity of a word."""
 
 
 KIND = GuardKind(

@@ -220,13 +220,13 @@ def _most_tokens(config: Mapping[str, Any]) -> int:
 
 
 class OnnxConfig(Section):
-    """What a classifier of your own finds: a folder with `model.onnx`, `tokenizer.json` and
-    `config.json`, judged window by window in threads (extra `onnx`)."""
+    """Findings of your own classifier: a folder with `model.onnx`, `tokenizer.json` and
+    `config.json`. Texts are judged in windows, in threads (extra `onnx`)."""
 
     folder: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
-    """Where its files are, from the root or from where Headrace was started."""
+    """Folder of the files: an absolute path, or relative to the working directory of Headrace."""
     labels: Annotated[dict[Label, Certain], Field(min_length=1)]
-    """Labels of its `id2label` that are findings, each with the least probability."""
+    """Labels of `id2label` that are findings, with their minimum probability."""
 
 
 KIND = GuardKind(OnnxConfig, lambda keys, context: Onnx(keys.folder, keys.labels))

@@ -209,11 +209,11 @@ class PiiConfig(Section):
     """Personal identifiers."""
 
     entities: Words = Field(default_factory=lambda: [*DEFAULT])
-    """email, phone, card, iban, ssn, ip, or id_XX for the number of a country."""
+    """Entities: email, phone, card, iban, ssn, ip, or id_XX for the ID numbers of a country."""
     regions: Words = Field(default_factory=lambda: [*REGIONS])
-    """Whose national phone numbers are known."""
+    """Countries whose national phone numbers are detected."""
     threshold: Share = 0.5
-    """How certain it must be."""
+    """Minimum confidence of a finding."""
 
 
 KIND = GuardKind(

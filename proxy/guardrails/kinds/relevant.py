@@ -94,12 +94,12 @@ class RelevantTo:
 
 
 class RelevantConfig(Section):
-    """Answers that share no word with the call's question, or with its `context`."""
+    """Responses that share no word with the question or the `context` of the call."""
 
     action: Action = "flag"
-    """What its findings lead to; `flag` where it is not said, as it errs."""
+    """Action on findings. Default `flag`, because of false positives."""
     threshold: Certain = 0.8
-    """How irrelevant an answer must be."""
+    """Minimum irrelevance of a response."""
 
 
 KIND = GuardKind(

@@ -312,11 +312,12 @@ def _rule(
 
 
 class SecretsConfig(Section):
-    """Credentials: by the rules of gitleaks, in sentences and addresses too, and keys of more
-    makers by their shape."""
+    """Credentials, by the rules of gitleaks and by the format of further vendors, also in sentences
+    and URLs."""
 
     reach: Annotated[int, Field(ge=LEAST_REACH, le=65536)] = REACH
-    """The longest credential that is found in a stream, in characters: as much may be held back."""
+    """Maximum length of a credential in a stream, in characters. Up to this many characters may be
+    withheld."""
 
 
 @lru_cache(maxsize=MOST_SHARED)

@@ -94,7 +94,7 @@ class Sponge:
 
 
 class SpongeConfig(Section):
-    """Texts that repeat themselves to cost time."""
+    """Texts with long repetitions, which waste processing time."""
 
 
 KIND = GuardKind(

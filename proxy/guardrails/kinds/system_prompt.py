@@ -47,10 +47,11 @@ class SystemPrompt:
 
 
 class SystemPromptConfig(Section):
-    """The system prompt of the call, told word for word in its answer."""
+    """The system prompt of the call, repeated word by word in the response."""
 
     words: Annotated[int, Field(ge=5, le=100)] = WORDS
-    """Words in a row that are too many; a shorter prompt is found as a whole."""
+    """Number of consecutive words that count as a leak. A shorter prompt counts if it is repeated
+    completely."""
 
 
 KIND = GuardKind(

@@ -106,14 +106,14 @@ def _likeness(vector: Vector, examples: Sequence[Vector]) -> float:
 
 
 class TopicConfig(Section):
-    """What a text is about, told by the words of examples: in other words it is of no topic."""
+    """Topics, by the words of examples. Texts with other words have no topic."""
 
     allowed: dict[Name, Words] = Field(default_factory=dict)
-    """Topics by examples; a text must be like one of them."""
+    """Allowed topics with examples. A text must resemble one of them."""
     banned: dict[Name, Words] = Field(default_factory=dict)
-    """Topics by examples; a text must be like none of them."""
+    """Forbidden topics with examples. A text must resemble none of them."""
     threshold: Share = 0.2
-    """How like an example it must be."""
+    """Minimum similarity to an example."""
 
 
 KIND = GuardKind(

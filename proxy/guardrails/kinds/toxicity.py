@@ -107,11 +107,11 @@ def _book(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
 
 
 class ToxicityConfig(Section):
-    """Insults, profanity, slurs and threats, by a list of English words: who says it to whom, and
-    malice in polite words, it cannot tell."""
+    """Insults, profanity, slurs and threats, by a list of English words. It ignores who is
+    addressed, and misses polite malice."""
 
     threshold: Share = 0.4
-    """How severe a word must be."""
+    """Minimum severity of a word."""
 
 
 KIND = GuardKind(

@@ -92,12 +92,12 @@ class Urls:
 
 
 class UrlsConfig(Section):
-    """Addresses, by their hosts."""
+    """URLs, by host."""
 
     allow: Words = Field(default_factory=list)
-    """Hosts that may be there, `*.example.com` with all below; others must not."""
+    """Allowed hosts. `*.example.com` includes all subdomains. All others are forbidden."""
     deny: Words = Field(default_factory=list)
-    """Hosts that must not be there, and all below them: `example.com` is `www.example.com` too."""
+    """Forbidden hosts, including their subdomains."""
 
 
 KIND = GuardKind(UrlsConfig, lambda keys, context: Urls(keys.allow, keys.deny))

@@ -15,7 +15,7 @@ To speak of such groups, or to report what somebody said of them, does not break
 
 
 class BiasConfig(ByModelConfig):
-    """Prejudice against groups of people, judged by a model."""
+    """Prejudice against groups of people, as judged by a model."""
 
 
 KIND = GuardKind(

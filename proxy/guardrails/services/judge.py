@@ -263,17 +263,17 @@ class ByModelConfig(Section):
     """What all guards have in common that ask a model."""
 
     deployment: Annotated[Name, Reference("deployment")]
-    """Which deployment is asked: without guards, at its own limits and cost."""
+    """Deployment of the judging model. Its calls have no guards, and its own limits and cost."""
     threshold: Share = 0.5
-    """How certain it must be."""
+    """Minimum confidence of a finding."""
     longest: Most = 32_000
-    """The most characters that it is shown; of more it cannot tell."""
+    """Maximum characters of all texts. The guard fails for a call with more."""
     deadline: Duration = 10.0
-    """How long it may take for all texts of a call; 10s."""
+    """Maximum time for all texts of a call. Default 10s."""
 
 
 class JudgeConfig(ByModelConfig):
-    """Whatever can be said in words, judged by a model."""
+    """Any criteria in words, judged by a model."""
 
     REQUIREMENTS = (
         Requirement(
@@ -290,9 +290,10 @@ class JudgeConfig(ByModelConfig):
     )
 
     check: Check = "criteria"
-    """By what: your criteria, the call's context, or what its user asked."""
+    """Basis of the judgment: `criteria`, the context of the call (`grounded`), or the user's
+    question (`relevant`)."""
     criteria: Prose | None = None
-    """What a text must be or must not be, as you would tell it to a person."""
+    """Description of what a text must or must not be."""
 
 
 def judged_by(

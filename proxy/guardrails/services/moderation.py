@@ -106,16 +106,16 @@ Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")
 
 
 class ModerationConfig(Section):
-    """Hate, violence, sexual texts and more, by an upstream's moderation endpoint."""
+    """Hate, violence, sexual content and more, by the moderation endpoint of an upstream."""
 
     upstream: Annotated[Name, Reference("upstream")]
-    """Whose endpoint: an upstream of the dialect openai."""
+    """Upstream with the dialect openai."""
     model: Model | None = None
-    """Its model; the endpoint's own choice where none is said."""
+    """Moderation model. Default: chosen by the endpoint."""
     categories: dict[Category, Share] = Field(default_factory=dict)
-    """How certain each category must be; what the endpoint flags where none is said."""
+    """Minimum score per category. Default: the categories that the endpoint flags."""
     deadline: Duration = 3.0
-    """How long it may take for all texts of a call; 3s."""
+    """Maximum time for all texts of a call. Default 3s."""
 
 
 def _make(keys: ModerationConfig, context: GuardContext) -> Moderation:

@@ -10,10 +10,10 @@ from proxy.types.detections import DetectionFormat
 
 
 class PolicyViolationConfig(ByModelConfig):
-    """What a policy of your own forbids, judged by a model."""
+    """Violations of your own policy, judged by a model."""
 
     policy: Prose
-    """The policy, in words."""
+    """Text of the policy."""
 
 
 def _make(keys: PolicyViolationConfig, context: GuardContext) -> Judge:

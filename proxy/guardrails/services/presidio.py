@@ -89,20 +89,20 @@ LanguageCode = Annotated[str, *text("[a-z]{2,3}", "must be a language code, such
 
 
 class PresidioConfig(Section):
-    """Personal data, names and places among it, by a Presidio analyzer of your own."""
+    """Personal data, including names and places, by your own Presidio analyzer."""
 
     url: Annotated[Url, Reference("service")]
-    """The analyzer's address, without `/analyze`."""
+    """URL of the analyzer, without `/analyze`."""
     entities: Annotated[list[Entity], Field(min_length=1)] = Field(
         default_factory=lambda: ["PERSON", "LOCATION"]
     )
-    """What it looks for, in Presidio's words."""
+    """Presidio entity types to detect."""
     language: LanguageCode = "en"
-    """The language of the texts."""
+    """Language of the texts."""
     threshold: Share = 0.5
-    """How certain it must be."""
+    """Minimum confidence of a finding."""
     deadline: Duration = 2.0
-    """How long it may take for all texts of a call; 2s."""
+    """Maximum time for all texts of a call. Default 2s."""
 
 
 def _make(keys: PresidioConfig, context: GuardContext) -> Presidio:

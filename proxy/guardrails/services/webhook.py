@@ -114,16 +114,16 @@ class Webhook:
 
 
 class WebhookConfig(Section):
-    """A service of your own: see `docs/guard-services.md`."""
+    """Your own guard service. See `docs/guard-services.md`."""
 
     url: Annotated[Url, Reference("service")]
-    """Where it is posted to."""
+    """URL for the POST requests."""
     secret: Annotated[SecretRef, Reference("secret")]
-    """What signs each request, as ${VARIABLE} or file:/path."""
+    """Secret that signs each request, as ${VARIABLE} or file:/path."""
     kinds: list[Name] = Field(default_factory=list)
-    """The kinds of findings that it may name; all others count as `other`."""
+    """Kinds of findings that the service may return. All others count as `other`."""
     deadline: Duration = 2.0
-    """How long it may take for all texts of a call; 2s."""
+    """Maximum time for all texts of a call. Default 2s."""
 
 
 def _make(keys: WebhookConfig, context: GuardContext) -> Webhook:

@@ -7,7 +7,7 @@ from proxy.usage import Tokens
 
 
 class Concurrency(LimitKind):
-    """Calls at once."""
+    """Concurrent calls."""
 
     name = "concurrency"
     unit = "call"

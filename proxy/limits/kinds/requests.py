@@ -6,7 +6,7 @@ from proxy.types.limit import LimitKind
 
 
 class RequestRate(LimitKind):
-    """Calls per time."""
+    """Calls per period."""
 
     name = "requests"
     unit = "request"

@@ -10,7 +10,7 @@ from proxy.usage import Tokens
 
 
 class TokenRate(LimitKind):
-    """Tokens per time, of prompts and answers."""
+    """Tokens of prompts and responses per period."""
 
     name = "tokens"
     unit = "token"

@@ -12,7 +12,7 @@ from proxy.usage import NANO, Tokens, usd_text
 
 
 class UsdBudget(LimitKind):
-    """Money in each second, minute, hour, day, week or month of the calendar."""
+    """USD per calendar second, minute, hour, day, week or month."""
 
     name = "usd"
     unit = "USD"
