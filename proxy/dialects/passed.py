@@ -31,7 +31,6 @@ from proxy.types.passthrough import (
     Upload,
     fill,
 )
-from proxy.types.target import CONTAINER_IDS
 from proxy.words import MAX_NAME
 
 MOST_PAIRS = 64  # of one query
@@ -39,8 +38,8 @@ JSON = "application/json"
 MODEL_FIELD = {"model": "model"}
 """What of a body is read here: under any spelling of its own a server may read it, too."""
 CLIENTS_PREFIX = "/v1"
-OF_CONTAINERS = CONTAINER_IDS | {"container.id"}
-"""What an upstream accepts whose containers are of one tenant: anybody's id of one leads there."""
+OF_CONTAINERS = ("container.id", "container_id")
+"""Ends of names that an upstream accepts if all its containers belong to one tenant."""
 PASSED_HEADERS: Mapping[str, str] = {"openai-beta": ""}
 """Headers of a client that every upstream gets, if they are short words."""
 _WORD = r"[A-Za-z0-9!#$&^_.+-]{1,127}"
@@ -110,7 +109,7 @@ def build_passed(
     """Write a call for a target, whose dialect that is. Raise ``BadField`` for what no client may
     say, and ``BadRequest`` for a query that cannot be read."""
     upstream, upload = target.upstream, call.upload
-    if passed.unopened and upstream.accepts.isdisjoint(OF_CONTAINERS):
+    if passed.unopened and not any(name.endswith(OF_CONTAINERS) for name in upstream.accepts):
         raise _not_given(call, passed.unopened)
     query, left_out = _query(passed.query, path)
     url, headers = _place(passed, path, upstream, dialect)

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from proxy.frozen import frozen
 from proxy.types.spelling import squeezed
 
+ANYWHERE = "**."
+
 
 @frozen
 class NestedNames:
@@ -21,12 +23,12 @@ class NestedNames:
 
 def nested_names(names: Iterable[str]) -> NestedNames:
     """Return the names that have more than one step. A list's items are written as ``[]``, and
-    an item that stands without its list has the same name."""
-    return _tree([(steps, name) for name in sorted(names) if len(steps := _steps(name)) > 1])
+    an item that stands without its list has the same name. ``**`` is a first step of any name."""
+    return _tree([(_steps(name), name) for name in sorted(set(names)) if "." in name])
 
 
 def _steps(name: str) -> tuple[str, ...]:
-    return tuple(name.replace("[]", "").split("."))
+    return tuple(name.removeprefix(ANYWHERE).replace("[]", "").split("."))
 
 
 def _tree(names: Iterable[tuple[tuple[str, ...], str]]) -> NestedNames:

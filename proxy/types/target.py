@@ -118,24 +118,27 @@ UNREAD = frozenset(
 )
 """What brings a text that no guard has read, runs what the client says, or turns a guard off."""
 
-CONTAINER_IDS = frozenset(
-    {"input[].container_id", "input[].environment.container_id"}
-    | {"tools[].container.id", "tools[].environment.container_id"}
-)
-"""Where a request of Responses may have the id of a container, which leads to its own tenant's once
-it was opened."""
+CONTAINER_IDS = frozenset({"container.id", "**.container_id"})
+"""Ids of containers, which belong to the account of the upstream's key."""
 
 WITHIN = CONTAINER_IDS | frozenset(
-    {"container.id"}
-    | {"search_parameters.sources[].links", "tools[].authorization", "tools[].connector_id"}
-    | {"tools[].environment.file_ids"}
+    {"**.comparison_response_id", "**.connector_id", "**.domain_secrets", "**.file_id"}
+    | {"**.file_ids", "**.previous_message_id", "**.server_url", "**.skill_id", "**.tunnel_id"}
+    | {"messages[].audio.id", "moderation.model", "network_policy.allowed_domains"}
+    | {"search_parameters.sources[].links", "skills[].source", "tools[].authorization"}
     | {"tools[].extra_headers", "tools[].headers", "tools[].mcp.authorization"}
-    | {"tools[].mcp.headers", "tools[].mcp.server_url", "tools[].mcp_servers", "tools[].model"}
-    | {"tools[].container.file_ids", "tools[].parameters.model", "tools[].retrieval"}
-    | {"tools[].server_url", "tools[].vector_store_ids"}
+    | {"tools[].mcp.headers", "tools[].mcp_servers", "tools[].model", "tools[].parameters.model"}
+    | {"tools[].retrieval", "tools[].vector_store_ids"}
 )
-"""What chooses one of these within a field: OpenAI, Anthropic, xAI, Mistral, Z.AI, Gemini,
-OpenRouter. A container is of the account that its upstream's key is of, as its files are."""
+"""Fields that choose an address, a secret, a model, a text that no guard reads or data of the
+account, at any depth of a request: OpenAI, Anthropic, xAI, Mistral, Z.AI, Gemini, OpenRouter."""
+
+CLIENTS_OWN = frozenset(
+    {"annotations", "arguments", "attributes", "citations", "env", "input_examples"}
+    | {"input_schema", "metadata", "output_schema", "parameters", "results", "schema"}
+)
+"""Members whose value is the client's own JSON, a JSON schema, or a quotation of a response. Names
+of ``WITHIN`` that do not begin outside of such a value do not count within it."""
 
 NOT_THE_CLIENTS = MODELS | ADDRESSES | KEYS | UNREAD | WITHIN | {"auto_max_new_tokens"}
 """Request fields that are the policy's to choose, where an upstream knows them. The last has
@@ -163,8 +166,8 @@ class Upstream:
     ``most`` has the largest number that it takes for some of them, or the most entries. Of all
     others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
     it: ``banned`` has both and those of ``USUAL``, by what their names have in common with other
-    spellings of them, ``nested`` has those that stand within others, and ``looked_for`` what either
-    begins with at the top of a request. With ``open_ranges`` it judges by itself how large a value
+    spellings of them, and ``nested`` has those that occur within others, the accepted ones too.
+    With ``open_ranges`` it judges by itself how large a value
     may be, and only types are checked. Without ``asks_usage`` no stream of it is asked to tell its
     usage. A ``base_url`` may have a place for ``{model}``; ``query`` is added to each URL, and
     ``key_header`` carries the key in place of the dialect's own.
@@ -198,7 +201,6 @@ class Upstream:
     breaker: Breaker | None = field(default_factory=Breaker)
     banned: Mapping[str, str] = field(init=False, repr=False, compare=False)
     nested: NestedNames = field(init=False, repr=False, compare=False)
-    looked_for: frozenset[str] = field(init=False, repr=False, compare=False)
     ways: dict[tuple[str, Endpoint, Endpoint | None], Way] = memo(dict)
 
     def __post_init__(self) -> None:
@@ -206,9 +208,7 @@ class Upstream:
         names = (*self.refuses, *self.drops)
         banned = {squeezed(name): name for name in (*USUAL, *names)}
         object.__setattr__(self, "banned", banned)
-        nested = nested_names(names)
-        object.__setattr__(self, "nested", nested)
-        object.__setattr__(self, "looked_for", frozenset(banned) | nested.within.keys())
+        object.__setattr__(self, "nested", nested_names((*names, *self.accepts)))
 
 
 @frozen

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from proxy.types.nested import NestedNames
+
 Endpoint = Literal[
     "completions", "chat", "responses", "embeddings", "models", "count_tokens", "passthrough",
     "stored", "conversations"
@@ -39,7 +41,8 @@ class Way:
 
     ``endpoint`` is that of the upstream, ``url`` and ``headers`` are those of each request to it.
     Fields of the names ``passed`` go on as they came, if the upstream's ``checks`` have nothing
-    against their values; those that are not ``unsure`` were checked so when they came.
+    against their values, and no ``nested`` name occurs within them; those that are not ``unsure``
+    were checked so when they came.
     ``asked_for_usage`` is true where a stream must be asked to tell its usage. ``obeyed`` and
     ``takes_zero`` are those of ``Translated``. ``unchanged`` has what becomes of fields that no
     rule changes.
@@ -47,6 +50,7 @@ class Way:
 
     endpoint: Endpoint
     url: str
+    nested: NestedNames
     passed: frozenset[str]
     checks: Mapping[str, Callable[[Any], str | None]]
     unsure: frozenset[str]

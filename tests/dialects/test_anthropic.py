@@ -349,7 +349,7 @@ async def test_a_container_of_any_tenant_is_refused_and_one_to_be_made_passes(
 
 LOOK_UP = {"role": "assistant", "content": [CALLED]}
 RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}
-UNREADABLE: Json = {"type": "document", "source": {"type": "file", "file_id": "f"}}
+UNREADABLE: Json = {"type": "document", "source": {"type": "file"}}
 
 
 @for_each(

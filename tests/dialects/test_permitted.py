@@ -94,8 +94,8 @@ def test_a_dearer_word_is_refused_and_an_accepted_field_has_any(name: str) -> No
         assert permitted({name: usual}, upstream()) == ({name: usual}, [])
 
 
-@for_each("item", [{}, {"server_label": "a"}, {"mcp": {}}, "tool", [{"server_url": "a"}]])
+@for_each("item", [{}, {"server_label": "a"}, {"mcp": {}}, "tool", [{"a": "b"}]])
 def test_many_tools_are_looked_through_at_once(item: Any) -> None:
     body = {"tools": [item] * 10_000}
 
-    assert lines(lambda: permitted(body, upstream())) < 15 * 10_000
+    assert lines(lambda: permitted(body, upstream())) < 20 * 10_000

@@ -265,10 +265,10 @@ async def test_what_the_policy_says_of_containers_counts(
     assert got == status, body
 
 
-async def test_ids_of_files_are_shared_unless_the_policy_refuses_them(
+async def test_ids_of_files_are_refused_unless_the_upstream_accepts_them(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    said = "openai: {dialect: openai, refuse: ['input[].content[].file_id'],"
+    said = "openai: {dialect: openai, accepts: ['input[].content[].file_id'],"
     policies = policy(upstream.url)
     upstream.answer_with(answer(response()))
     found = []
@@ -277,8 +277,8 @@ async def test_ids_of_files_are_shared_unless_the_policy_refuses_them(
             part = {"type": "input_file", "file_id": "file-1"}
             found.append(await there.ask(model="kept", input=[{"role": "user", "content": [part]}]))
 
-    assert [status for status, _ in found] == [200, 400]
-    assert found[1][1]["error"]["param"] == "input[].content[].file_id"
+    assert [status for status, _ in found] == [400, 200]
+    assert found[0][1]["error"]["param"] == "input[].content[].file_id"
 
 
 async def test_a_clients_own_names_of_items_are_never_those_of_containers(there: House) -> None:

@@ -1,0 +1,187 @@
+"""A field that chooses an address, a secret, a model or another tenant's data is refused wherever
+it occurs in a request; the client's own JSON may use the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import aiohttp
+import pytest
+
+from proxy.dialects.permitted import permitted
+from proxy.errors import BadField
+from proxy.types import Json, Upstream
+from tests.doubles import ScriptedUpstream, answer, response
+from tests.test_pipeline import BEARER
+
+UPSTREAM = Upstream("openai", "openai", "https://example.com")
+ELSEWHERE = "https://evil.example/mcp"
+NETWORK: Json = {"type": "allowlist", "allowed_domains": ["evil.example"]}
+SECRETS: Json = {"domain_secrets": [{"domain": "evil.example", "name": "a", "value": "b"}]}
+INLINE: Json = {"type": "inline", "source": {"type": "base64", "data": "AAAA"}}
+
+TOOLS: dict[str, Json] = {
+    "server_url": {"type": "mcp", "server_label": "a", "server_url": ELSEWHERE},
+    "authorization": {"type": "mcp", "server_label": "a", "authorization": "token"},
+    "headers": {"type": "mcp", "server_label": "a", "headers": {"x-key": "a"}},
+    "connector_id": {"type": "mcp", "connector_id": "connector_gmail"},
+    "tunnel_id": {"type": "mcp", "tunnel_id": "tunnel_1"},
+    "vector_store_ids": {"type": "file_search", "vector_store_ids": ["vs_1"]},
+    "model": {"type": "image_generation", "model": "expensive"},
+    "mask": {"type": "image_generation", "input_image_mask": {"file_id": "file-1"}},
+    "container": {"type": "code_interpreter", "container": "cntr_1"},
+    "file_ids": {"type": "code_interpreter", "container": {"type": "auto", "file_ids": ["f"]}},
+    "environment": {"type": "shell", "environment": {"container_id": "cntr_1"}},
+    "network": {"type": "shell", "environment": {"network_policy": NETWORK}},
+    "secrets": {"type": "shell", "environment": {"network_policy": SECRETS}},
+    "skill_id": {"type": "shell", "environment": {"skills": [{"skill_id": "skill_1"}]}},
+    "inline skill": {"type": "shell", "environment": {"skills": [INLINE]}},
+}
+PLACES: dict[str, Callable[[Json], Json]] = {
+    "tools": lambda tool: {"tools": [tool]},
+    "namespace": lambda tool: {"tools": [{"type": "namespace", "name": "n", "tools": [tool]}]},
+    "tool_choice": lambda tool: {"tool_choice": {"type": "allowed_tools", "tools": [tool]}},
+    "additional_tools": lambda tool: {"input": [{"type": "additional_tools", "tools": [tool]}]},
+    "tool_search_output": lambda tool: {
+        "input": [{"type": "tool_search_output", "call_id": "c", "tools": [tool]}]
+    },
+    "namespace in an item": lambda tool: {
+        "input": [
+            {"type": "additional_tools", "tools": [{"type": "namespace", "tools": [tool]}]},
+        ]
+    },
+    "batch": lambda tool: {"requests": [{"custom_id": "a", "params": {"tools": [tool]}}]},
+    "session": lambda tool: {"session": {"tools": [tool]}},
+    "nested lists": lambda tool: {"input": [[{"tools": [[tool]]}]]},
+    "extra_body": lambda tool: {"extra_body": {"parameters": {"tools": [tool]}}},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_is_checked_in_every_place(tool: str, place: str) -> None:
+    with pytest.raises(BadField, match="clients may not set this field"):
+        permitted(PLACES[place](TOOLS[tool]), UPSTREAM)
+
+
+FILE: Json = {"type": "input_file", "file_id": "file-1"}
+ACCOUNT_WIDE: dict[str, Json] = {
+    "input[].content[].file_id": {"input": [{"role": "user", "content": [FILE]}]},
+    "input[].output[].file_id": {"input": [{"type": "function_call_output", "output": [FILE]}]},
+    "input[].output.file_id": {
+        "input": [{"type": "computer_call_output", "output": {"file_id": "file-1"}}]
+    },
+    "messages[].content[].file.file_id": {
+        "messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]
+    },
+    "messages[].content[].source.file_id": {
+        "messages": [
+            {"role": "user", "content": [{"type": "image", "source": {"file_id": "f"}}]},
+        ]
+    },
+    "messages[].content[].content[].source.file_id": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "content": [{"source": {"file_id": "f"}}]}],
+            }
+        ]
+    },
+    "messages[].audio.id": {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]},
+    "container.skills[].skill_id": {"container": {"skills": [{"skill_id": "skill_1"}]}},
+    "moderation.model": {"moderation": {"model": "expensive"}},
+    "diagnostics.previous_message_id": {"diagnostics": {"previous_message_id": "msg_1"}},
+    "tool.comparison_response_id": {"tool": {"comparison_response_id": "resp_1"}},
+}
+
+
+@pytest.mark.parametrize(("param", "body"), ACCOUNT_WIDE.items(), ids=list(ACCOUNT_WIDE))
+def test_an_id_of_the_account_is_refused_unless_accepted(param: str, body: Json) -> None:
+    with pytest.raises(BadField) as refused:
+        permitted(body, UPSTREAM)
+    accepting = Upstream("a", "openai", "https://example.com", accepts=frozenset({param}))
+
+    assert refused.value.param == param
+    assert permitted(body, accepting) == (body, [])
+
+
+SAME_NAMES: Json = {
+    "model": "a", "server_url": "b", "file_id": "c", "headers": {"authorization": "d"},
+    "tools": [{"type": "mcp", "server_url": ELSEWHERE}], "container": {"id": "e"},
+}  # fmt: skip
+SCHEMA: Json = {"type": "object", "properties": SAME_NAMES, "required": ["server_url"]}
+OWN: dict[str, Json] = {
+    "metadata": {"metadata": SAME_NAMES},
+    "chat function": {"tools": [{"type": "function", "function": {"parameters": SCHEMA}}]},
+    "Responses function": {"tools": [{"type": "function", "parameters": SCHEMA}]},
+    "Messages tool": {"tools": [{"name": "f", "input_schema": SCHEMA}]},
+    "examples": {"tools": [{"name": "f", "input_examples": [SAME_NAMES]}]},
+    "deferred function": {
+        "input": [{"type": "tool_search_output", "tools": [{"parameters": SCHEMA}]}]
+    },
+    "response_format": {"response_format": {"json_schema": {"name": "a", "schema": SCHEMA}}},
+    "text format": {"text": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    "output_config": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    "tool_use": {
+        "messages": [
+            {"role": "assistant", "content": [{"type": "tool_use", "input": SAME_NAMES}]},
+        ]
+    },
+    "arguments": {"input": [{"type": "tool_search_call", "arguments": SAME_NAMES}]},
+    "citations": {
+        "input": [{"role": "assistant", "content": [{"annotations": [{"file_id": "f"}]}]}]
+    },
+    "code output": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "code_execution_tool_result",
+                        "content": {
+                            "type": "code_execution_result",
+                            "content": [{"type": "code_execution_output", "file_id": "f"}],
+                        },
+                    }
+                ],
+            }
+        ]
+    },
+    "text": {"messages": [{"role": "user", "content": '{"model": "a", "server_url": "b"}'}]},
+    "search": {"tools": [{"type": "web_search", "filters": {"allowed_domains": ["a.example"]}}]},
+    "null": {"input": [{"type": "additional_tools", "tools": [{"server_url": None}]}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", OWN.values(), ids=list(OWN))
+def test_a_clients_own_json_may_use_any_name(body: Json) -> None:
+    assert permitted(body, UPSTREAM) == (body, [])
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_no_tool_in_an_item_reaches_the_provider(
+    tool: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(response()))
+    items = [{"type": "additional_tools", "role": "developer", "tools": [TOOLS[tool]]}]
+    body = {"model": "smol-responses", "input": items}
+
+    async with client.post("/v1/responses", headers=BEARER, json=body) as got:
+        status, told = got.status, await got.json()
+
+    assert (status, told["error"]["type"]) == (400, "invalid_request_error")
+    assert told["error"]["param"].startswith("input[].tools[].")
+    assert upstream.requests == []
+
+
+async def test_a_file_in_a_plain_chat_is_found_too(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    part = {"type": "file", "file": {"file_id": "file-1"}}
+    body = {"model": "support-chat", "messages": [{"role": "user", "content": [part]}]}
+
+    async with client.post("/v1/chat/completions", headers=BEARER, json=body) as got:
+        status, told = got.status, await got.json()
+
+    assert (status, told["error"]["param"]) == (400, "messages[].content[].file.file_id")
+    assert upstream.requests == []
