@@ -10,12 +10,8 @@ from proxy.guardrails.kinds.pii import ENTITIES, Pii
 from proxy.guardrails.kinds.secrets import WHOLES, Secrets
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.injection_languages import LANGUAGES, phrases_of
-from proxy.guardrails.matching.injection_rules import RULES
-from proxy.guardrails.matching.needed_signs import work_out_signs
 from proxy.guardrails.matching.needed_words import needed
-from proxy.guardrails.matching.phrase_rules import ANY_CASE
 from proxy.guardrails.matching.phrases import BETWEEN
-from proxy.guardrails.matching.rarest_part import rarest_part
 from proxy.guardrails.matching.within_match import work_out_beginnings
 from proxy.guardrails.matching.worked_out import FILE, WorkedOut, digest
 
@@ -25,9 +21,7 @@ def work_out() -> WorkedOut:
     phrases = [rule.pattern for words in LANGUAGES for rule in phrases_of(words)]
     return WorkedOut(
         beginnings={digest(each): work_out_beginnings(each) for each in begun()},
-        rarest_part={digest(rule.pattern): rarest_part(rule.pattern, ANY_CASE) for rule in RULES},
         needed={digest(each): sorted(needed(each, f"{BETWEEN}+")) for each in phrases},
-        needed_signs={digest(each): "".join(sorted(work_out_signs(each))) for each in looked_for()},
     )
 
 
@@ -42,21 +36,13 @@ def begun() -> Iterator[str]:
                 yield from (pattern.written for pattern in allowed.patterns)
 
 
-def looked_for() -> Iterator[str]:
-    """Yield the patterns that ``pii`` looks for, which need signs."""
-    for found in (Pii(ENTITIES), Pii(["iban", "ip"])):
-        yield from (pattern.regex for pattern in found.patterns)
-
-
 def written(found: WorkedOut) -> bytes:
     """Return the file: a line for each pattern, in the order of their digests."""
     tables = [
         orjson.dumps(name) + b": {\n" + b",\n".join(_lines(kept)) + b"\n}"
         for name, kept in (
             ("beginnings", found["beginnings"]),
-            ("rarest_part", found["rarest_part"]),
             ("needed", found["needed"]),
-            ("needed_signs", found["needed_signs"]),
         )
     ]
     return b"{\n" + b",\n".join(tables) + b"\n}\n"

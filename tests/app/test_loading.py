@@ -42,7 +42,7 @@ MADE: dict[str, Callable[[], Secrets | Pii | LanguageBook | PhraseRules]] = {
     "pii": Pii,
     "languages": lambda: LanguageBook(LONGEST),
     "english": lambda: PhraseRules(
-        [PhraseRule(each.kind, each.score, each.pattern) for each in RULES], LONGEST, opened=True
+        [PhraseRule(each.kind, each.score, each.pattern) for each in RULES], LONGEST
     ),
 }
 

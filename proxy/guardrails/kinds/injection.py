@@ -61,9 +61,8 @@ class Injection:
         if self.model:
             return None
         english, others = _english(), _languages()
-        sieves = (english.openings.sieve,) if english.openings is not None else ()
         return Staged(
-            (*sieves, others.openings.sieve),
+            (*(each.sieve for each in english.sets), others.openings.sieve),
             lambda lines: english.may_find(lines) or others.may_find(lines),
         )
 
@@ -141,7 +140,7 @@ def _languages() -> LanguageBook:
 def _english() -> PhraseRules:
     """Compile the rules once: they are the same for every guard."""
     rules = [PhraseRule(f"rule:{rule.kind}", rule.score, rule.pattern) for rule in RULES]
-    return PhraseRules(rules, LONGEST, opened=True)
+    return PhraseRules(rules, LONGEST)
 
 
 class InjectionConfig(Section):

@@ -22,7 +22,6 @@ from proxy.types.guard import Finding
 from proxy.types.hold import Hold
 
 MAX_WORD = 200
-FEW = 4  # words, to look for each of which takes a sixth of a pass
 # What may stand between the words of an entry: text is wrapped, and indented.
 BETWEEN = r"[\s\p{Z}]{1,8}"
 
@@ -58,9 +57,7 @@ class Keywords:
         )
         reaches = [each.reach for each in (self._words, self._regexes) if each.reach is not None]
         self.reach: int | None = max(reaches) if len(reaches) == 2 else None
-        made, parts = prefilter([*self._words.sets, *self._regexes.sets]), _longest_parts(words)
-        are_few = 0 < len(parts) <= FEW and not regexes
-        self.may_find = made.where(parts) if made is not None and are_few else made
+        self.may_find = prefilter([*self._words.sets, *self._regexes.sets])
         holds = [each.hold for each in (self._words, self._regexes) if each.patterns]
         known = [hold for hold in holds if hold is not None]
         self.hold: Hold | None = None
@@ -79,15 +76,6 @@ def words_of(lines: Iterable[str]) -> list[str]:
     """The words of a file's lines: one a line; blank lines and those that begin with # are not."""
     stripped = (line.strip().removeprefix("\ufeff") for line in lines)
     return [line for line in stripped if line and not line.startswith("#")]
-
-
-def _longest_parts(words: Iterable[str]) -> frozenset[str]:
-    """Return strings in small letters of which lines in small letters of ASCII have one where they
-    have one of the words; none where one of these has other letters, some of which RE2 takes for
-    letters of ASCII."""
-    if not all(map(str.isascii, words)):
-        return frozenset()
-    return frozenset(max(word.lower().split(), key=len) for word in words)
 
 
 def _regex(name: str, word: str) -> str:

@@ -19,7 +19,6 @@ from proxy.guardrails.matching.cut_values import Ends, is_cut
 from proxy.guardrails.matching.hold import Shape
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
-from proxy.guardrails.matching.needed_signs import needed_signs
 from proxy.guardrails.matching.numbers import DigitRun
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.guardrails.matching.phones import Phones
@@ -102,9 +101,7 @@ class Pii:
             translated=SEEN,
             has_words=False,
         )
-        made = prefilter(self._patterns.sets, SEEN)
-        signs = needed_signs(pattern.regex for pattern in self._patterns.patterns)
-        self.may_find = None if made is None else made.where(signs)
+        self.may_find = prefilter(self._patterns.sets, SEEN)
         self.hold = self._patterns.hold
 
     @property

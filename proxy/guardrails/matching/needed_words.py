@@ -9,10 +9,25 @@ from __future__ import annotations
 import re
 
 from proxy.guardrails.matching.match_length import TOKENS
-from proxy.guardrails.matching.rarest_part import COMMON
 
 Needed = frozenset[str]  # one of these; empty where nothing need be there
 GAP = "\ufdd0"  # in a string for what stands between words; no text has it
+_COMMON = (
+    "a about above add after again ai all also an and answer any are as ask asked at back be "
+    "been before but by call can change class close code come could customer data day dear "
+    "display do don down each email end every file find first follow for forward from get "
+    "give go good had has have he hello her here hey hi him his how http https i if in into "
+    "is it its just key keys know let like line list ll long look made mail make many may me "
+    "message model more most must my name need never new no not note now of old on one "
+    "only open or order orders other our out output over own page part people place please "
+    "post put question re read reading reply request run said same say see send set share "
+    "she should show so some start starting step stop system take task tell text than that "
+    "the their them then there these they thing this through time to told tool two up use "
+    "user using very want was way we well were what when where which who will with without "
+    "word work would write you your"
+)
+COMMON = frozenset(_COMMON.split())
+"""Words that stand in many texts."""
 _LETTERS = re.compile(
     r"(?:[^\\\[\](){}|?*+.^$](?![?*+{]))+"
 )  # which stand for themselves, once each

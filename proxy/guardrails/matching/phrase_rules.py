@@ -14,9 +14,7 @@ import re2
 from proxy.frozen import frozen
 from proxy.guardrails.matching.hold import Holds, Shape, Shapes
 from proxy.guardrails.matching.phrases import unfolded
-from proxy.guardrails.matching.rarest_part import rarest_part
 from proxy.guardrails.matching.re2set import PatternSet, giving_way
-from proxy.guardrails.matching.worked_out import digest, worked_out
 from proxy.types.guard import Finding
 from proxy.types.hold import Hold
 
@@ -25,7 +23,6 @@ MAX_MEMORY = 64 << 20  # bytes for an automaton; the library's 8 MB is for one p
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
 TOGETHER = 30
 LIVE_TOGETHER = 10  # with their beginnings, which a set compiles with the interpreter held
-ANY_CASE = frozenset("i")
 LONE = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # as ``encodable`` has them
 
 
@@ -39,13 +36,9 @@ class PhraseRule:
 
 
 class PhraseRules:
-    """Compiled rules. Raises ValueError for a pattern that RE2 does not take.
+    """Compiled rules. Raises ValueError for a pattern that RE2 does not take."""
 
-    With ``opened`` a text is read for the rarest part of each rule first, and for the rules of a
-    pass only where it has one: ``openings`` tells which passes those are.
-    """
-
-    def __init__(self, rules: Sequence[PhraseRule], longest: int, *, opened: bool = False) -> None:
+    def __init__(self, rules: Sequence[PhraseRule], longest: int) -> None:
         """``longest`` bounds a finding in characters: a longer match is none."""
         self._longest = longest
         self._rules = rules
@@ -59,7 +52,6 @@ class PhraseRules:
             (PatternSet(f"(?i){unfolded(rule.pattern)}" for rule in each), each)
             for each in together(rules)
         ]
-        self.openings = PatternSet(map(_opening, together(rules))) if opened else None
 
     @property
     def sets(self) -> list[PatternSet]:
@@ -74,9 +66,7 @@ class PhraseRules:
 
     def may_find(self, lines: bytes) -> bool:
         """False only if none of these lines has a finding."""
-        if self.openings is None:
-            return any(each.may_hit(lines) for each in self.sets)
-        return any(self._parts[index][0].may_hit(lines) for index in self.openings.hits(lines))
+        return any(each.may_hit(lines) for each in self.sets)
 
     def load_rest(self) -> Iterator[None]:
         """Compile each rule by itself, which most texts ask for none of: a step for each."""
@@ -97,10 +87,8 @@ class PhraseRules:
         return sorted(found, key=lambda finding: finding.start)
 
     def _matching(self, text: str) -> Iterator[tuple[PhraseRule, Any]]:
-        data, parts = text.encode(), self._parts
-        if self.openings is not None:
-            parts = [parts[index] for index in self.openings.hits(data)]
-        for several, rules in parts:
+        data = text.encode()
+        for several, rules in self._parts:
             for index in several.hits(data):
                 yield rules[index], self._alone(rules[index].pattern)
 
@@ -118,17 +106,6 @@ class PhraseRules:
 def together(rules: Sequence[PhraseRule], most: int = TOGETHER) -> Iterator[Sequence[PhraseRule]]:
     """Return the rules that are looked for in one pass."""
     return (rules[at : at + most] for at in range(0, len(rules), most))
-
-
-def _opening(rules: Sequence[PhraseRule]) -> str:
-    """Return a pattern that is in each match of each rule."""
-    parts = dict.fromkeys(_rarest_part(rule.pattern) for rule in rules)
-    return f"(?i)(?:{unfolded('|'.join(parts))})"
-
-
-def _rarest_part(pattern: str) -> str:
-    kept = worked_out()["rarest_part"].get(digest(pattern))
-    return rarest_part(pattern, ANY_CASE) if kept is None else kept
 
 
 def live(rules: Sequence[PhraseRule]) -> Hold:

@@ -10,9 +10,8 @@ import re
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import re2
@@ -23,7 +22,6 @@ from proxy.types.guard import MayFind, Sieve
 
 Span = tuple[int, int]
 
-MOST_PARTS = 16  # each of which is looked for in a tenth of a pass, or less
 # What an automaton may hold; it is built as texts are read, and begins anew when full.
 ONE_BYTES = 8 << 20
 MANY_BYTES = 64 << 20
@@ -213,43 +211,24 @@ def prefilter(
 
 @frozen
 class Prefilter:
-    """Sets that are asked one after the other. ``seen`` is by their code points what they have to
-    see of characters beyond ASCII in place of these. ``sieves`` are those of lines of ASCII alone,
-    ``whole`` those of any where they are others."""
+    """Pattern sets that are asked one after the other. ``seen`` maps code points beyond ASCII to
+    the text that the sets read in their place."""
 
     sieves: tuple[Sieve[Any], ...]
     seen: Mapping[int, str] | None = None
-    whole: tuple[Sieve[Any], ...] = ()
 
     def __call__(self, lines: bytes) -> bool:
         if self.seen is not None and not lines.isascii():
             lines = lines.decode().translate(self.seen).encode()
-        for match, nothing in self.whole or self.sieves:  # noqa: SIM110  # a generator costs more
+        for match, nothing in self.sieves:  # noqa: SIM110  # a generator costs more
             if match(lines) != nothing:
                 return True
         return False
 
-    def where(self, parts: Collection[str]) -> Prefilter:
-        """Return one that reads lines of ASCII only where they have one of these characters or
-        words, as each match in them has; itself where they are so many that to look for all of
-        them takes longer than a pass."""
-        if len(parts) > MOST_PARTS:
-            return self
-        sieve = Sieve(partial(_has_one, tuple(sorted(parts))), nothing=False)
-        return Prefilter((sieve,), self.seen, self.whole or self.sieves)
-
-
-def _has_one(parts: Sequence[str], lines: bytes) -> bool:
-    text = lines.decode()  # in bytes each look would raise and catch an exception
-    for part in parts:  # noqa: SIM110  # a generator costs more
-        if part in text:
-            return True
-    return False
-
 
 @frozen
 class Staged:
-    """Sets that are asked first, and what is asked ``then``, where one of them may hit."""
+    """Pattern sets that decide whether the costlier test ``then`` is needed."""
 
     sieves: tuple[Sieve[Any], ...]
     then: MayFind

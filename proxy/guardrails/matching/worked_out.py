@@ -18,13 +18,11 @@ FILE = Path(__file__).parent / "data" / "worked_out.json"
 
 
 class WorkedOut(TypedDict):
-    """What functions of a pattern return, by the pattern's ``digest``: ``beginnings``,
-    ``rarest_part``, ``needed`` and ``needed_signs``."""
+    """What functions of a pattern return, by the pattern's ``digest``: ``beginnings``
+    and ``needed``."""
 
     beginnings: dict[str, tuple[str | None, str | None]]
-    rarest_part: dict[str, str]
     needed: dict[str, list[str]]
-    needed_signs: dict[str, str]
 
 
 @lru_cache(maxsize=1)

@@ -124,12 +124,9 @@ def test_lines_with_one_of_a_few_words_are_looked_at(word: str, between: str) ->
     ("words", "regexes"),
     [(["stra\u00dfe"], []), (["\u212aelvin"], []), (["mill"], ["weir"]), (list("abcde"), [])],
 )
-def test_other_letters_patterns_and_many_words_are_looked_for_by_their_set(
-    words: list[str], regexes: list[str]
-) -> None:
+def test_the_prefilter_agrees_with_the_findings(words: list[str], regexes: list[str]) -> None:
     keywords = Keywords("rivals", words, regexes)
 
     assert keywords.may_find is not None
-    assert not keywords.may_find.whole
     lines = b"a strasse to the mill of kelvin"
     assert keywords.may_find(lines) == bool(keywords.find(lines.decode()))
