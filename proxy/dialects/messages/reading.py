@@ -112,8 +112,9 @@ def _sealed(block: Json) -> Json:
     return {**block, SEAL: seal_of(thought)} if isinstance(thought, str) else block
 
 
-def seal_of(text: str) -> int:
-    return crc32(text.encode("utf-8", "surrogatepass"))
+def seal_of(text: str, before: int = 0) -> int:
+    """Return the seal of a text that goes on from one whose seal is ``before``."""
+    return crc32(text.encode("utf-8", "surrogatepass"), before)
 
 
 def own_usage(usage: Any) -> Json | None:
@@ -143,7 +144,7 @@ class EventTurn:
     Counts are cumulative: those that an event leaves out are what they were before.
     """
 
-    __slots__ = ("_calls", "_head", "_in_message", "_own", "_usage")
+    __slots__ = ("_calls", "_head", "_in_message", "_own", "_seal", "_usage")
 
     def __init__(self, *, own: bool) -> None:
         self._own = own
@@ -151,6 +152,7 @@ class EventTurn:
         self._head = _head({}, "chat.completion.chunk")
         self._calls: dict[Any, int] = {}  # the place of each call among the tools, by its block
         self._usage: Json = {}
+        self._seal = 0  # of the thought so far
 
     def feed(self, event: Json) -> list[Json]:
         """Return an event as chunks; none for one that says nothing in chat's form."""
@@ -240,7 +242,8 @@ class EventTurn:
                 delta["reasoning_content"] = block["thinking"]
         if self._own:
             rest = {name: value for name, value in block.items() if name not in hidden}
-            delta["block"] = {"index": index, "start": {"type": kind, **rest}}
+            self._seal = seal_of(delta.get("reasoning_content", ""))
+            delta["block"] = {"index": index, "start": {"type": kind, **rest}, SEAL: self._seal}
         return self._delta(delta) if delta else []
 
     def _grown(self, index: Any, delta: Json) -> list[Json]:
@@ -250,7 +253,7 @@ class EventTurn:
             made["content"] = delta["text"]
         elif kind == "thinking_delta" and isinstance(delta.get("thinking"), str):
             made["reasoning_content"] = delta["thinking"]
-            beside[SEAL] = seal_of(delta["thinking"])
+            self._seal = beside[SEAL] = seal_of(delta["thinking"], self._seal)
         elif kind == "input_json_delta" and index in self._calls:
             function = {"arguments": delta.get("partial_json")}
             made["tool_calls"] = [{"index": self._calls[index], "function": function}]

@@ -143,14 +143,17 @@ def _wrapped(arguments: Any) -> Json:
 class MessageEvents:
     """A stream. Events that nothing had to change pass as they came."""
 
-    __slots__ = ("_began", "_block", "_broken", "_called", "_ended", "_next", "_stop", "_usage")
+    __slots__ = (
+        *("_began", "_block", "_called", "_ended", "_next", "_seal"),
+        *("_shown_seal", "_stop", "_usage"),
+    )
     media_type = "text/event-stream; charset=utf-8"
 
     def __init__(self) -> None:
         self._began = False
         self._ended = False
         self._block: tuple[int, object] | None = None  # that is open, and of which kind
-        self._broken = False  # of the thoughts of a block something was masked
+        self._seal = self._shown_seal = 0  # of a thought as it came, and as it is shown
         self._called = False  # a tool, by an upstream of another form
         self._next = 0
         self._stop: str | None = None
@@ -230,15 +233,17 @@ class MessageEvents:
     def _say_texts(self, delta: Json, beside: Json, made: list[Json]) -> None:
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thought, str) and thought:
-            self._broken = self._broken or beside.get(SEAL) != seal_of(thought)
             self._grow("thinking", {"type": "thinking_delta", "thinking": thought}, made)
+            self._shown_seal = seal_of(thought, self._shown_seal)
+        self._seal = beside.get(SEAL, self._seal)
         words = delta.get("content") or delta.get("refusal")
         if isinstance(words, str) and words:
             self._grow("text", {"type": "text_delta", "text": words}, made)
 
     def _fits(self, beside: Json) -> bool:
         """True unless it is the signature of thoughts that are shown otherwise."""
-        return not (self._broken and beside["delta"].get("type") == "signature_delta")
+        is_changed = self._seal != self._shown_seal
+        return not (is_changed and beside["delta"].get("type") == "signature_delta")
 
     def _begin(self, start: Json, delta: Json, beside: Json, made: list[Json]) -> None:
         """Begin a block of an upstream of Messages."""
@@ -258,6 +263,7 @@ class MessageEvents:
             if function.get("arguments"):
                 grown = {"type": "input_json_delta", "partial_json": function["arguments"]}
         self._open(key, block, made)
+        self._seal = beside.get(SEAL, self._shown_seal)
         if grown is not None:
             self._delta(grown, made)
 
@@ -305,7 +311,7 @@ class MessageEvents:
 
     def _open(self, key: object, block: Json, made: list[Json]) -> None:
         self._close(made)
-        self._broken = False
+        self._seal = self._shown_seal = seal_of(str(block.get("thinking") or ""))
         self._block = self._next, key
         self._next += 1
         start = {"type": "content_block_start", "index": self._block[0], "content_block": block}

@@ -18,6 +18,7 @@ from proxy.types import Json
 AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut: looked at as whole
 
 _CONTENT: Path = ("delta", "content")
+_CHOICE_DELTA: Level = ("choices", "delta")
 _BLOCK: Path = ("delta", "block")  # what is beside a text of Messages
 _WHOLE: tuple[Path, ...] = (("start",), ("event",), ("end",), ("message",))
 _TYPE: Path = ("delta", "type")
@@ -25,6 +26,7 @@ _DELTA: Path = (*_BLOCK, "delta")  # a delta that chat has no place for, as it c
 _CITATION: Path = ("delta", "citation")
 _ENDS = frozenset({"index", "finish_reason"})  # what the end of a choice has, whatever is in it
 _NUMBERED = ("index", "id", "type")  # what tells an item of a list from others
+_PLACE = ("index", "at", "summary")  # members of ``block`` by which a writer places a text
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
 
 TextPlace = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
@@ -177,6 +179,9 @@ def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
         level = tuple(each for each in path[:depth] if isinstance(each, str))
         names = _NUMBERED if path[2:depth] != _DELTA else (*_NUMBERED, *filter(_is_number, above))
         kept = {name: above[name] for name in names if _is_kept(name, above, level)}
+        if level == _CHOICE_DELTA and step != "block" and isinstance(above.get("block"), dict):
+            block = above["block"]
+            kept["block"] = {name: block[name] for name in _PLACE if name in block}
         made = {**kept, **(_without_words(above) if depth == 2 else {}), step: made}
         if depth == 2:
             made |= {name: above[name] for name in beside if name in above}

@@ -174,7 +174,10 @@ class StreamFilter:
             yield self._let_go()
         chunk, going = self._at_once(step.chunk, step.texts)
         self._ended |= step.ends
-        yield from self._parted(chunk, going, step.ends)
+        if going:
+            yield from self._parted(chunk, going, step.ends)
+        else:
+            yield [*self._flushed(self._ending(chunk, step.ends)), chunk]
 
     def _ending(self, chunk: Chunk, ends: set[int]) -> list[TextPlace]:
         """Return the texts that end with a chunk."""
