@@ -6,7 +6,7 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -37,7 +37,6 @@ from proxy.emit.log import CallLog, EventLines, LineWriter
 from proxy.emit.metrics import Metrics
 from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
-from proxy.freed import release, uncollected
 from proxy.frozen import frozen
 from proxy.guardrails.unguarded import GuardsOnDemand
 from proxy.limits import Admission
@@ -48,7 +47,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.review.recent import CallHistory
-from proxy.policy.store import PolicyStore, read_folder
+from proxy.policy.store import PolicyFolder, PolicyStore
 from proxy.policy.watch import FolderWatch, Look, look, look_at_secrets, watching
 from proxy.record import Record
 from proxy.settings import Address, Settings
@@ -324,20 +323,14 @@ def _policies(
     folder = context.settings.policies
     tokens = CloudTokens(context.settings.environ, telemetry.tokens(context))
     known = look(folder)  # before it is read, so that no change is missed
-    reading = partial(_read, folder, context.settings.environ, tokens)
+    source = PolicyFolder(folder, context.settings.environ, tokens)
     tell = telemetry.policies(context, decisions)
-    store = PolicyStore(reading, time.monotonic, asyncio.sleep, context.log, tell)
+    store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
+    context.metrics.watch(
+        "headrace_policy_revocations_unread", read=lambda: len(store.unread_revocations)
+    )
     known |= look_at_secrets(store.secret_files, tokens)
     return store, _watch(context, folder, known, store, tokens), tokens
-
-
-def _read(folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None) -> Snapshot:
-    """Read a folder, and give back the memory that compiling it has taken and freed."""
-    try:
-        with uncollected():
-            return read_folder(folder, environ, tokens)
-    finally:
-        release()
 
 
 def _watch(
@@ -357,10 +350,9 @@ async def _candidate(context: Context) -> Candidate | None:
     if folder is None:
         return None
     known = look(folder)
-    reading = partial(_read, folder, None, None)
     clock = (time.monotonic, asyncio.sleep)
     on_reading = gauges.candidate(context.metrics)
-    store = PolicyStore(reading, *clock, context.log, on_reading, "candidate")
+    store = PolicyStore(PolicyFolder(folder, None), *clock, context.log, on_reading, "candidate")
     watch = _watch(context, folder, known, store, None)
     await context.opened.enter_async_context(running_beside(watch.run()))
     return Candidate(lambda: store.current, context.metrics.candidate)

@@ -6,14 +6,17 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from proxy.errors import Unauthorized
+from proxy.freed import release, uncollected
+from proxy.frozen import frozen
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide import InForce, identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import read
+from proxy.policy.files.revocations import Revocations, read_revocations
 from proxy.policy.files.source import PolicyError, unexpected
 from proxy.ports import EventLog
 from proxy.types import RequestHead
@@ -40,6 +43,36 @@ def read_folder(
     return compile_policies(read(folder), environ, tokens)
 
 
+class PolicySource(Protocol):
+    """Policies as they are stored, read in a thread."""
+
+    def read(self) -> Snapshot:
+        """Raises ``PolicyError``."""
+
+    def read_revocations(self) -> Revocations:
+        """Raises nothing."""
+
+
+@frozen
+class PolicyFolder:
+    """A folder of policies, read without secrets where there is no ``environ``."""
+
+    path: Path
+    environ: Mapping[str, str] | None
+    tokens: CloudTokens | None = None
+
+    def read(self) -> Snapshot:
+        """Read the folder, and give back the memory that compiling it has taken and freed."""
+        try:
+            with uncollected():
+                return read_folder(self.path, self.environ, self.tokens)
+        finally:
+            release()
+
+    def read_revocations(self) -> Revocations:
+        return read_revocations(self.path)
+
+
 def _load(snapshot: Snapshot) -> None:
     """Load all that texts may ask of its guards, in a thread."""
     snapshot.prepare()
@@ -56,7 +89,7 @@ class PolicyStore:
 
     def __init__(
         self,
-        read: Callable[[], Snapshot],
+        source: PolicySource,
         now: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         log: EventLog,
@@ -69,13 +102,15 @@ class PolicyStore:
         names of what is logged.
         """
         self._subject = subject
-        self._read = read
+        self._source = source
         self._now = now
         self._sleep = sleep
         self._log = log
         self._tell = tell
         self._reading = asyncio.Lock()
-        self.current = read()
+        self.unread_revocations: tuple[str, ...] = ()
+        self._report_unread(source.read_revocations().unread)
+        self.current = source.read()
         self.secret_files = self.current.secret_files
         self._in_force = InForce(self.current)
         self._kept = OrderedDict({self.current.revision: self.current})
@@ -117,14 +152,14 @@ class PolicyStore:
                 return
             await self._sleep(max(0.0, self._began + SECONDS_BETWEEN - self._now()))
             began = self._began = self._now()
+            await self._read_revocations()
             try:
-                fresh = await asyncio.to_thread(self._read)
+                fresh = await asyncio.to_thread(self._source.read)
                 await asyncio.to_thread(_load, fresh)
                 self._take(fresh)
                 self.secret_files = self.current.secret_files | fresh.secret_files
             except PolicyError as error:
                 self.secret_files = self.current.secret_files | error.secret_files
-                self._revoke(error.revoked)
                 self._reject([str(problem) for problem in error.problems])
             except Exception as bug:  # noqa: BLE001  # reading must never take traffic down
                 self._reject([unexpected(bug)])
@@ -135,13 +170,18 @@ class PolicyStore:
         async with self._reading:
             await self._sleep(max(0.0, self._revoked_at + SECONDS_BETWEEN - self._now()))
             self._revoked_at = self._now()
-            try:
-                revoked = (await asyncio.to_thread(self._read)).revoked
-            except PolicyError as error:
-                revoked = error.revoked
-            except Exception:  # noqa: BLE001  # the reading of all of it tells of the bug
-                return
-            self._revoke(revoked)
+            await self._read_revocations()
+
+    async def _read_revocations(self) -> None:
+        found = await asyncio.to_thread(self._source.read_revocations)
+        self._revoke(found.names)
+        self._report_unread(found.unread)
+
+    def _report_unread(self, unread: tuple[str, ...]) -> None:
+        """Log which revocations cannot be read, once for each state."""
+        if unread and unread != self.unread_revocations:
+            self._log.error(f"{self._subject}.revocations_unread", problems=list(unread))
+        self.unread_revocations = unread
 
     def find(self, revision: str) -> Snapshot | None:
         """Return a revision that is, or not long ago was, in force; None for any other."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from proxy.policy.files.cloud_tokens import CloudTokens
+from proxy.policy.files.load import MAX_WALKED, folders_below, is_policy
 
 LOOK_S = 0.25
 LONGEST_SETTLES = 10  # after so many times as long a folder that is never still is read as it is
@@ -43,13 +44,16 @@ def look_at_secrets(refs: Collection[str], tokens: CloudTokens | None) -> Look:
 
 
 def look(folder: Path) -> Look:
-    """Return what identifies the state of every file below a folder; links are followed."""
+    """Return what identifies the state of the files below a folder: those of policies, and up to
+    ``MAX_ENTRIES`` others."""
     seen: set[tuple[str, int, int, int, int]] = set()
-    for at, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    walked = 0
+    for at, names in folders_below(folder):
         for name in (*names, "."):
-            _see(os.path.join(at, name), seen)  # four times a second, for every file
-        if len(seen) > MAX_ENTRIES:
+            if len(seen) < MAX_ENTRIES or is_policy(name):
+                _see(os.path.join(at, name), seen)  # four times a second, for every file
+        walked += 1 + len(names)
+        if walked > MAX_WALKED:
             break
     return frozenset(seen)
 

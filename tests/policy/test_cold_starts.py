@@ -26,7 +26,7 @@ LOADING = """
 import asyncio, sys, time
 from pathlib import Path
 
-from proxy.policy.store import PolicyStore, read_folder
+from proxy.policy.store import PolicyFolder, PolicyStore
 from tests.policy.test_store import Events
 
 async def watched(work):
@@ -40,9 +40,9 @@ async def watched(work):
     return worst
 
 async def main(folder, then):
-    reading = lambda: read_folder(folder, {"UPSTREAM_KEY": "k"})
+    source = PolicyFolder(folder, {"UPSTREAM_KEY": "k"})
     log = Events()
-    store = PolicyStore(reading, time.monotonic, asyncio.sleep, log, lambda *told: None)
+    store = PolicyStore(source, time.monotonic, asyncio.sleep, log, lambda *told: None)
     before = store.current.revision
     (folder / "policies.yaml").write_text(then.read_text())
     print(await watched(store.refresh()))

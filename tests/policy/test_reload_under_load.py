@@ -25,7 +25,7 @@ from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
 from proxy.emit.metrics import Metrics
 from proxy.pipeline import Pipeline
-from proxy.policy.store import PolicyStore, read_folder
+from proxy.policy.store import PolicyFolder, PolicyStore
 from proxy.record import Record
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -108,7 +108,7 @@ class Revisions:
         self.write(0)
         clock = Clock()
         self.store = PolicyStore(
-            lambda: read_folder(folder, {"UPSTREAM_KEY": "sk"}),
+            PolicyFolder(folder, {"UPSTREAM_KEY": "sk"}),
             lambda: clock.now,
             clock.sleep,
             Events(),

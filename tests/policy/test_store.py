@@ -17,7 +17,8 @@ import pytest
 
 from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.store import REVISIONS_KEPT, PolicyStore, read_folder
+from proxy.policy.files.revocations import Revocations, read_revocations
+from proxy.policy.store import REVISIONS_KEPT, PolicyFolder, PolicyStore, read_folder
 from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, world
 from tests.doubles import ScriptedUpstream
@@ -63,7 +64,7 @@ class Stored:
         self.raises: Exception | None = None
         self.folder = folder
         self.store = PolicyStore(
-            self.read, lambda: self.clock.now, self.clock.sleep, self.log, self.tell
+            self, lambda: self.clock.now, self.clock.sleep, self.log, self.tell
         )
 
     def tell(self, result: str, in_force: object) -> None:
@@ -74,6 +75,9 @@ class Stored:
         if self.raises is not None:
             raise self.raises
         return read_folder(self.folder, {"UPSTREAM_KEY": "sk"})
+
+    def read_revocations(self) -> Revocations:
+        return read_revocations(self.folder)
 
 
 @pytest.fixture
@@ -136,7 +140,7 @@ def test_a_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
     clock, log = Clock(), Events()
 
     PolicyStore(
-        lambda: read_folder(tmp_path, {}),
+        PolicyFolder(tmp_path, {}),
         lambda: clock.now,
         clock.sleep,
         log,
@@ -202,13 +206,13 @@ async def test_revocations_are_read_at_most_once_a_second(stored: Stored) -> Non
     assert stored.clock.slept == [0, 1, 1]
 
 
-async def test_a_bug_in_reading_revocations_changes_nothing(stored: Stored) -> None:
-    before = stored.store.current
+async def test_a_bug_in_reading_policies_delays_no_revocation(stored: Stored) -> None:
     stored.raises = RecursionError("deep inside")
+    (stored.folder / "revoked.yaml").write_text("revoked: [support-widget]\n")
 
-    await stored.store.read_revocations()
+    await stored.store.refresh()
 
-    assert stored.store.current is before
+    assert [event for event, _ in stored.log.said[1:]] == ["policy.revoked", "policy.rejected"]
 
 
 async def test_revisions_of_late_are_found_and_older_ones_forgotten(stored: Stored) -> None:
@@ -237,17 +241,11 @@ async def test_a_broken_change_is_logged_and_the_last_good_stays(stored: Stored)
 
 
 async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) -> None:
-    def broken() -> Any:
-        if stored.readings:
-            raise RecursionError("deep inside")
-        return stored.read()
+    stored.raises = RecursionError("deep inside")
 
-    stored.readings = 0
-    store = PolicyStore(broken, time.monotonic, let_others_come, stored.log, stored.tell)
+    decided = await stored.store.read(HEAD)
 
-    decided = await store.read(HEAD)
-
-    assert decided.snapshot is store.current
+    assert decided.snapshot is stored.store.current
     assert stored.told[-1] == "rejected"
     problems = str(stored.log.said[-1][1]["problems"])
     assert "cannot be read: unexpected RecursionError at tests.policy.test_store:" in problems
@@ -310,6 +308,9 @@ class Interrupted:
             self.another.set()
         return snapshot
 
+    def read_revocations(self) -> Revocations:
+        return self.stored.read_revocations()
+
     async def leave(self, store: PolicyStore) -> None:
         with suppress(TimeoutError):
             async with self.patience:
@@ -323,7 +324,7 @@ async def let_others_come(seconds: float) -> None:
 async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored) -> None:
     stored.readings = 0
     slow = Interrupted(stored)
-    store = PolicyStore(slow.read, time.monotonic, let_others_come, stored.log, print)
+    store = PolicyStore(slow, time.monotonic, let_others_come, stored.log, print)
     before = store.current.revision
     stored.file.write_text(stored.file.read_text().replace("gpt-4o-mini", "gpt-renamed"))
 

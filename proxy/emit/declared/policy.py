@@ -132,6 +132,12 @@ METRICS = (
         help="When the policy folder was last read, in seconds since the epoch.",
     ),
     Declared(
+        name="headrace_policy_revocations_unread",
+        kind="gauge",
+        axes=(),
+        help="Places in the policy folder that may contain revocations and cannot be read.",
+    ),
+    Declared(
         name="headrace_policy_info",
         kind="gauge",
         axes=(REVISION,),

@@ -60,15 +60,14 @@ def compile_policies(
     ``tokens`` those of clouds are fetched for it alone.
     """
     document = loaded.document
-    revoked = frozenset(filter(schema.is_revocation, document.data.get("revoked", ())))
     work = _Compiler(loaded, environ, tokens or CloudTokens(environ or {}))
     try:
         with document.located(()):
             snapshot = work.snapshot(loaded.revision)
         document.raise_problems()
     except PolicyError as error:
-        raise PolicyError(error.problems, revoked, frozenset(work.secret_files)) from error
-    return snapshot.without(revoked)
+        raise PolicyError(error.problems, frozenset(work.secret_files)) from error
+    return snapshot.without(frozenset(loaded.policies.revoked))
 
 
 class _Compiler:

@@ -26,6 +26,7 @@ from proxy.policy.schema.plugged import installed
 from proxy.words import listed, quoted
 
 MAX_ENTRIES = 1000
+MAX_WALKED = 100_000
 FEW = 2
 MAX_SECRET_BYTES = 16 * 1024
 REVISION_LENGTH = 12
@@ -90,7 +91,7 @@ def read(folder: Path) -> Loaded:
     document = Document(folder=shown_as(folder))
     try:
         return _read(folder, document)
-    except Exception as error:  # noqa: BLE001  # the revocations that were read still count
+    except Exception as error:  # noqa: BLE001  # a problem of the folder, as any other
         document.give_up(document.place(()), (), unexpected(error))
         return Loaded(schema.PoliciesConfig(), document, "")
 
@@ -105,7 +106,7 @@ def _read(folder: Path, document: Document) -> Loaded:
             "contains no .yaml file. Run `headrace init DIR` to create a folder of policies.",
         )
     for file in files:
-        shown = file.relative_to(folder).as_posix()
+        shown = printable(file.relative_to(folder))
         content = read_file(file, shown, document)
         digest.update(shown.encode() + b"\0" + hashlib.sha256(content).digest())
     document.texts = read_texts(folder, document.data)
@@ -123,29 +124,45 @@ def shown_as(folder: Path) -> str:
     return folder.absolute().name or str(folder)
 
 
-def files_below(folder: Path, document: Document, unread: str | None = None) -> Iterator[Path]:
-    """All YAML files but hidden ones and those in the folder ``unread``, in a fixed order.
+def printable(path: Path) -> str:
+    """Return a path for messages, with bytes that are not UTF-8 escaped."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+
+
+def files_below(
+    folder: Path, document: Document, unread: str | None = None, max_entries: int = MAX_ENTRIES
+) -> Iterator[Path]:
+    """All YAML files but hidden ones and those in the folder ``unread``, in a fixed order."""
+    met = -1  # the folder itself is none of what it holds
+    for at, names in folders_below(folder, unread, _unreadable(document)):
+        met += 1 + len(names)
+        if met > max_entries:
+            document.give_up(document.place(()), (), f"contains more than {max_entries} files")
+            return
+        yield from (Path(at, name) for name in names if is_policy(name))
+
+
+def folders_below(
+    folder: Path, unread: str | None = None, on_error: Callable[[OSError], None] | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folder, and each below that is not hidden, with the sorted names of its files.
 
     Links are followed, as a mounted ConfigMap is made of them; each real folder is read once.
     """
     seen: set[str] = set()
-    met = -1  # the folder itself is none of what it holds
-    for at, folders, names in os.walk(folder, onerror=_unreadable(document), followlinks=True):
-        here, real = Path(at), os.path.realpath(at)
-        met += 1 + len(names)
-        if met > MAX_ENTRIES:
-            document.give_up(document.place(()), (), f"contains more than {MAX_ENTRIES} files")
-            return
-        skipped = unread if here == folder else None
+    for at, folders, names in os.walk(folder, onerror=on_error, followlinks=True):
+        real = os.path.realpath(at)
+        skipped = unread if Path(at) == folder else None
         folders[:] = sorted(each for each in folders if each[0] != "." and each != skipped)
         if real in seen:
             folders.clear()
             continue
         seen.add(real)
-        yield from (here / name for name in sorted(names) if _is_policy(name))
+        yield at, sorted(names)
 
 
-def _is_policy(name: str) -> bool:
+def is_policy(name: str) -> bool:
+    """Return True if a file of this name holds policies."""
     return not name.startswith(".") and name.endswith((".yaml", ".yml"))
 
 

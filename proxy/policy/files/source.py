@@ -47,19 +47,14 @@ class Problem:
 class PolicyError(Exception):
     """The policies cannot be taken into force; it names all that is wrong, in order.
 
-    ``revoked`` are the keys and digests that they revoke all the same, ``secret_files`` the paths
-    of secrets that they refer to, and the references of tokens: a change of one may be all that
-    they need.
+    ``secret_files`` are the paths of secrets that they refer to, and the references of tokens: a
+    change of one may be all that they need.
     """
 
     def __init__(
-        self,
-        problems: Iterable[Problem],
-        revoked: frozenset[str] = frozenset(),
-        secret_files: frozenset[str] = frozenset(),
+        self, problems: Iterable[Problem], secret_files: frozenset[str] = frozenset()
     ) -> None:
         self.problems = tuple(sorted(set(problems)))
-        self.revoked = revoked
         self.secret_files = secret_files
         super().__init__("\n".join(map(str, self.problems)))
 

@@ -8,7 +8,9 @@ events, because a parser that builds a tree is brought down by a file of opening
 from __future__ import annotations
 
 import errno
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,15 @@ def read_file(file: Path, shown: str, into: Document) -> bytes:
 
     Return the very bytes that were read, at most one more than ``MAX_FILE_BYTES``.
     """
+    unread_files = len(into.unread)
+    raw = read_bytes(file, shown, into)
+    if len(into.unread) == unread_files:
+        parse(raw, shown, into)
+    return raw
+
+
+def read_bytes(file: Path, shown: str, into: Document) -> bytes:
+    """Read the content of a file. The document notes a file that is too large or unreadable."""
     start = SourceLocation(shown, 1, 1)
     try:
         raw = read_limited(file, MAX_FILE_BYTES)
@@ -41,7 +52,12 @@ def read_file(file: Path, shown: str, into: Document) -> bytes:
         return b""
     if len(raw) > MAX_FILE_BYTES:
         into.give_up(start, (), f"is larger than {MAX_FILE_BYTES} bytes")
-        return raw
+    return raw
+
+
+def parse(raw: bytes, shown: str, into: Document) -> None:
+    """Merge the sections of a file's content into the document. Raises nothing."""
+    start = SourceLocation(shown, 1, 1)
     if not raw.strip():
         into.give_up(start, (), "is empty. Remove the file, or write it again if it is incomplete.")
     try:
@@ -50,17 +66,21 @@ def read_file(file: Path, shown: str, into: Document) -> bytes:
         into.give_up(start, (), "is not UTF-8 text")
     except yaml.YAMLError:
         into.give_up(start, (), "is not valid YAML")
-    except Exception as error:  # noqa: BLE001  # one file must not hide what the others revoke
+    except Exception as error:  # noqa: BLE001  # one file must not hide the others
         into.give_up(start, (), unexpected(error))
-    return raw
 
 
 def read_limited(file: Path, limit: int) -> bytes:
     """Read one byte more than a limit at most. Raises ``OSError``, also for a pipe or a device."""
-    if file.exists() and not file.is_file():
-        raise OSError(errno.EINVAL, "not a regular file")
-    with file.open("rb") as opened:
+    with open(file, "rb", opener=_open_at_once) as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
         return opened.read(limit + 1)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; do not wait for the writer of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read_text(text: str, shown: str, into: Document) -> None:

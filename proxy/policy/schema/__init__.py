@@ -23,7 +23,7 @@ from proxy.policy.schema.deployments import (
     StickyConfig,
     TargetConfig,
 )
-from proxy.policy.schema.keys import CredentialConfig, KeyConfig, Revocation, is_revocation
+from proxy.policy.schema.keys import CredentialConfig, KeyConfig, Revocation
 from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.prices import PriceConfig, PriceTable, TierConfig
 from proxy.policy.schema.rules import (
@@ -71,7 +71,6 @@ __all__ = [
     "UpstreamConfig",
     "When",
     "Without",
-    "is_revocation",
 ]
 
 

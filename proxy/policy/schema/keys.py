@@ -59,6 +59,9 @@ class KeyConfig(Section):
     calls as its `traceparent` header requests."""
 
 
+NOT_A_REVOCATION = "must be the name of a key or its SHA-256 in hex"
+
+
 def is_revocation(value: Any) -> bool:
     """Return True if an entry can be the name or the digest of a key."""
     return isinstance(value, str) and re.fullmatch(NAME, value) is not None
@@ -66,7 +69,7 @@ def is_revocation(value: Any) -> bool:
 
 def _revocation(value: str) -> str:
     if not is_revocation(value):
-        raise ValueError("must be the name of a key or its SHA-256 in hex")
+        raise ValueError(NOT_A_REVOCATION)
     return value
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,29 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert [problem.message for problem in document.problems] == [
         "cannot be read: not a regular file"
     ]
+
+
+def test_file_that_becomes_a_pipe_does_not_block_the_reader(tmp_path: Path) -> None:
+    file, done = tmp_path / "p.yaml", threading.Event()
+    file.write_text("tags: {}\n")
+
+    def swap() -> None:
+        while not done.is_set():
+            os.mkfifo(tmp_path / "pipe")
+            os.replace(tmp_path / "pipe", file)
+            (tmp_path / "text").write_text("tags: {}\n")
+            os.replace(tmp_path / "text", file)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    read = set()
+    for _ in range(2000):
+        with suppress(OSError):
+            read.add(read_limited(file, 100))
+    done.set()
+    swapping.join()
+
+    assert read == {b"tags: {}\n"}
 
 
 @given(text=st.text() | st.text(alphabet="ab:-?[]{}&*!|>'\"%@,# \n\t~<"))

@@ -1,0 +1,72 @@
+"""Reader of the lists ``revoked``, apart from all else that a folder of policies holds.
+
+Each file is read by itself and bounded by itself, so that no defect of another file, of the folder
+or of the policies delays a revocation.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from proxy.frozen import frozen
+from proxy.policy.files.load import MAX_WALKED, files_below, printable, shown_as
+from proxy.policy.files.source import Document, Problem, problem_at, unexpected
+from proxy.policy.files.yaml_reader import parse, read_bytes
+from proxy.policy.schema.keys import NOT_A_REVOCATION, is_revocation
+
+SECTION = "revoked"
+MAY_REVOKE = re.compile(rb"revoked|\0|\\[xuU]")
+"""What a file with a list contains: the word, in UTF-16 NUL bytes, or an escaped letter of it."""
+LIST = re.compile(
+    rb"^(?:\xef\xbb\xbf)?([\"']?revoked[\"']?[ \t]*:.*+(?:\n(?:[ \t\r\]#-].*+)?)*+)", re.MULTILINE
+)
+"""A list at the left margin, which is read by itself where the rest of its file is broken."""
+
+
+@frozen
+class Revocations:
+    """Revoked keys, by name or digest. ``unread`` are the places that may revoke others."""
+
+    names: frozenset[str]
+    unread: tuple[str, ...] = ()
+
+
+def read_revocations(folder: Path, max_entries: int = MAX_WALKED) -> Revocations:
+    """Read the revocations of all files below a folder. Raises nothing."""
+    names: set[str] = set()
+    unread: list[str] = []
+    try:
+        walk = Document(folder=shown_as(folder))
+        for file in files_below(folder, walk, "tests", max_entries):
+            entries, problems = _read(file, printable(file.relative_to(folder)))
+            names.update(filter(is_revocation, entries))
+            unread += map(str, problems)
+        unread += map(str, walk.problems)
+    except Exception as error:  # noqa: BLE001  # whatever happens, the names found are in force
+        unread.append(unexpected(error))
+    return Revocations(frozenset(names), tuple(dict.fromkeys(unread)))
+
+
+def _read(file: Path, shown: str) -> tuple[list[Any], list[Problem]]:
+    """Return the entries of a file's list, and the problems that may hide others."""
+    document, lists = Document(), Document()
+    raw = read_bytes(file, shown, document)
+    if document.whole and not MAY_REVOKE.search(raw):
+        return [], []
+    is_readable = document.whole
+    if is_readable:
+        parse(raw, shown, document)
+    blocks = [] if document.whole else LIST.findall(raw)
+    for block in blocks:
+        parse(block, shown, lists)
+    entries = [*document.data.get(SECTION, ()), *lists.data.get(SECTION, ())]
+    problems = [each for each in document.problems if re.match(rf"{SECTION}(\[|$)", each.path)]
+    if not all(map(is_revocation, entries)):
+        place = document.place((SECTION,))
+        problems.append(problem_at(place, (SECTION,), NOT_A_REVOCATION))
+    is_complete = is_readable and blocks and not lists.problems
+    if not document.whole and not is_complete:
+        problems.append(document.problems[-1])
+    return entries, problems
