@@ -16,12 +16,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from proxy.frozen import frozen
+from proxy.guardrails.kinds.table import KINDS
 from proxy.policy import schema
 from proxy.policy.files import price_table
 from proxy.policy.files.salvage import salvaged, unmet
 from proxy.policy.files.source import Document, Path_, SourceLocation, path_text, unexpected
 from proxy.policy.files.texts import read_texts
 from proxy.policy.files.yaml_reader import read_file, read_limited
+from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.schema.plugged import installed
 from proxy.words import listed, quoted
 
@@ -210,8 +212,7 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
     if "[key]" in detail["loc"] and detail["type"] != "value_error":
         return path, _name_rule(detail)
     if detail["type"] == "union_tag_not_found":
-        discriminator = detail["ctx"]["discriminator"].strip("'")
-        return path, f"required key {quoted(discriminator)} is missing"
+        return _no_kind(path, detail["ctx"]["discriminator"].strip("'"), detail["input"])
     if detail["type"] == "union_tag_invalid":
         words = re.findall(r"'(.*?)'", detail["ctx"]["expected_tags"])
         tag = str(detail["ctx"]["tag"])
@@ -228,6 +229,13 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
         return path, f"must be {one_of(words)}{near}"
     message = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", detail["msg"])
     return path, message.removeprefix("Value error, ")
+
+
+def _no_kind(path: Path_, key: str, written: Mapping[str, Any]) -> tuple[Path_, str]:
+    """Return the problem of a part without the key that selects its kind."""
+    for near in difflib.get_close_matches(key, written, n=1):
+        return (*path, near), f"unknown key. Did you mean {quoted(key)}?"
+    return path, f"required key {quoted(key)} is missing"
 
 
 def _name_rule(detail: ErrorDetails) -> str:
@@ -291,6 +299,8 @@ def _inside(kind: Any, part: str | int) -> Any:
     """Return the type of one part of a type: a field of a model, an item of a list or a mapping."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         field = kind.model_fields.get(str(part))
+        if field is None and kind is GuardConfig and part in KINDS:
+            return config_of(str(part))  # paths inside a guard begin with its kind
         return _bare(field.annotation) if field else None
     arguments = get_args(kind)
     return _bare(arguments[-1]) if arguments else None

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, get_args, get_origin
 
 import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
+from proxy.guardrails.kinds.table import KINDS
+from proxy.policy import schema
 from proxy.policy.files.load import known_keys, load, maybe, secret
-from proxy.policy.files.source import PolicyError
+from proxy.policy.files.source import Path_, PolicyError
+from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 
@@ -150,3 +158,80 @@ def test_the_schema_knows_its_keys_at_every_depth() -> None:
     assert "connect" in known_keys(("upstreams", "openai", "timeouts"))
     assert "from" in known_keys(("deployments", "x", "targets", 0, "price", 0))
     assert known_keys(("nothing",)) == []
+
+
+def inner_types(kind: Any) -> list[tuple[Path_, Any]]:
+    """Return the types that a type consists of, each with its path in a folder's data."""
+    if kind is GuardConfig:
+        return [((), config_of(word)) for word in KINDS]
+    if is_model(kind):
+        return [((field.alias or name,), field.annotation) for name, field in fields_of(kind)]
+    arguments = get_args(kind)
+    if get_origin(kind) is dict:
+        return [(("x",), arguments[1])]
+    if get_origin(kind) is list:
+        return [((0,), arguments[0])]
+    return [((), argument) for argument in arguments]  # a union, or Annotated
+
+
+def is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def fields_of(kind: type[BaseModel]) -> Iterable[tuple[str, FieldInfo]]:
+    return kind.model_fields.items()
+
+
+def models() -> dict[type[BaseModel], Path_]:
+    """Return every model of the schema, with a path where one may be written."""
+    found: dict[type[BaseModel], Path_] = {}
+    pending: list[tuple[Path_, Any]] = [((), schema.PoliciesConfig)]
+    while pending:
+        path, kind = pending.pop()
+        if kind in found:
+            continue
+        if is_model(kind) and kind is not GuardConfig:
+            found[kind] = path
+        pending += [((*path, *step), inner) for step, inner in inner_types(kind)]
+    return found
+
+
+def folder_with(path: Path_, value: Any) -> str:
+    """Return the YAML of a folder that holds a value at a path."""
+    for part in reversed(path):
+        value = [value] if isinstance(part, int) else {part: value}
+    return yaml.safe_dump(value)
+
+
+def misspelled(key: str, others: list[str]) -> str | None:
+    """Return the key with one character left out, unless that is another key."""
+    word = key[:2] + key[3:]
+    return word if len(key) > len("on") and word not in others else None
+
+
+MODELS = models()
+
+
+@for_each(("kind", "path"), MODELS.items(), ids=[kind.__name__ for kind in MODELS])
+def test_misspelled_key_names_the_right_one(
+    kind: type[BaseModel], path: Path_, tmp_path: Path
+) -> None:
+    keys = [field.alias or name for name, field in fields_of(kind)]
+    words = {key: word for key in keys if (word := misspelled(key, keys))}
+    names = get_args(kind.model_fields["guard"].annotation) if "guard" in keys else ()
+    guard = {"guard": names[0]} if names else {}
+
+    for key, word in words.items():
+        (tmp_path / "a.yaml").write_text(folder_with(path, {word: {}} | guard))
+
+        with pytest.raises(PolicyError, match=rf'{word}: unknown key\. Did you mean "{key}"\?'):
+            load(tmp_path)
+
+
+@for_each("word", KINDS)
+def test_misspelled_guard_key_is_named(word: str, tmp_path: Path) -> None:
+    guard = {"gaurd": word, "action": "flag"}
+    (tmp_path / "a.yaml").write_text(folder_with(("policies", "public", "input", 0), guard))
+
+    with pytest.raises(PolicyError, match=r'gaurd: unknown key\. Did you mean "guard"\?$'):
+        load(tmp_path)
