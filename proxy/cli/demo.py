@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from proxy.cli.parameters import admin_option, listen_option, policies_option
+from proxy.cli.parameters import Folder, admin_option, listen_option
 from proxy.cli.serve import run, settings_of, until_stopped
 from proxy.demo import serving
 from proxy.ledger import render, spending
@@ -23,8 +23,19 @@ USAGE = "Usage of this run, as `headrace usage LEDGER --by deployment` prints it
 TEMPORARY = "The ledger was temporary. Set HEADRACE_LEDGER=sqlite:usage.db to keep the next one."
 
 
+IN_CHECKOUT = (
+    "Run the demo in a checkout of Headrace, or use --policies with its folder `policies`."
+)
+
+
 @click.command("demo")
-@policies_option
+@click.option(
+    "--policies",
+    type=Folder(IN_CHECKOUT),
+    default="policies",
+    show_default=True,
+    help="Folder of policy files with an upstream named local.",
+)
 @listen_option
 @admin_option
 def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None:

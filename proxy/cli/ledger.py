@@ -29,7 +29,8 @@ def usage_command(
     """Show usage and cost from LEDGER.
 
     Dimensions: tag.NAME, key, deployment, endpoint, model, provider, upstream, money, loss, day.
-    Groups are sorted by day, if that is a dimension, then by cost.
+    Groups are sorted by day, if that is a dimension, then by cost. Attempts are the requests to
+    upstreams that used tokens; unpriced and estimated are shares of them.
     """
     try:
         spent = spending.spent(path, by, since, until or datetime.now(UTC))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from proxy.settings import Address, BadSetting
 from proxy.words import quoted
 
 MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -44,6 +44,20 @@ class PolicyName(click.ParamType[str]):
         return str(value)
 
 
+class Folder(click.Path):
+    """An existing folder of policies. If it is missing, the error says what to do."""
+
+    def __init__(self, advice: str = "Create it with `headrace init {}`.") -> None:
+        super().__init__(exists=True, file_okay=False, path_type=Path)
+        self.advice = advice
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not Path(value).exists():
+            advice = self.advice.format(shlex.quote(str(value)))
+            self.fail(f"Directory '{value}' does not exist. {advice}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Moment(click.ParamType[datetime]):
     """An age such as ``30d``, or a UTC time."""
 
@@ -61,6 +75,7 @@ class Moment(click.ParamType[datetime]):
             self.fail(f"{quoted(value)} must be {forms}", param, ctx)
 
 
+FOLDER = Folder()
 policies_option = click.option(
     "--policies",
     type=FOLDER,

@@ -1,4 +1,7 @@
-"""Simulated upstream with OpenAI's API. It always answers with the same text, which says so."""
+"""Simulated upstream with OpenAI's API.
+
+It always answers with the same text, which says so. One word counts as one token.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from aiohttp import web
@@ -14,7 +18,8 @@ from proxy.settings import Address
 
 TEXT = "I am a simulated model: no model runs here, and these words are always the same."
 WORDS = [f"{word} " for word in TEXT.split()]
-USAGE = {"total_tokens": 1 + len(WORDS)}
+PROMPTS = ("prompt", "messages", "instructions", "input")
+MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 @asynccontextmanager
@@ -68,8 +73,34 @@ def _head(body: dict[str, Any], kind: str) -> dict[str, Any]:
     return {"id": "simulated", "object": kind, "created": created, "model": body.get("model")}
 
 
-def _usage() -> dict[str, int]:
-    return {"prompt_tokens": 1, "completion_tokens": len(WORDS), **USAGE}
+def _words(body: dict[str, Any]) -> list[str]:
+    """Return the words of the response: all, or as many as the request allows."""
+    limits = (limit for name in MAX_TOKENS if (limit := body.get(name)) is not None)
+    return list(islice(WORDS, next(limits, None)))
+
+
+def _tokens(body: dict[str, Any]) -> tuple[int, int]:
+    """Return the tokens of the prompt and of the response."""
+    return _count([body.get(name) for name in PROMPTS]), len(_words(body))
+
+
+def _count(content: Any) -> int:
+    """Count the words in a text, in messages, or in parts of content."""
+    if isinstance(content, dict):
+        content = [content.get("content"), content.get("text")]
+    if isinstance(content, list):
+        return sum(map(_count, content))
+    return len(content.split()) if isinstance(content, str) else 0
+
+
+def _usage(body: dict[str, Any]) -> dict[str, int]:
+    prompt, completion = _tokens(body)
+    total = prompt + completion
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
+
+
+def _finish(words: list[str]) -> str:
+    return "stop" if len(words) == len(WORDS) else "length"
 
 
 def _choice(chat: bool, stream: bool, text: str, finish: str | None) -> dict[str, Any]:
@@ -80,24 +111,38 @@ def _choice(chat: bool, stream: bool, text: str, finish: str | None) -> dict[str
 
 def _completion(body: dict[str, Any], chat: bool) -> dict[str, Any]:
     head = _head(body, "chat.completion" if chat else "text_completion")
-    return {**head, "choices": [_choice(chat, False, TEXT, "stop")], "usage": _usage()}
+    words = _words(body)
+    choice = _choice(chat, False, "".join(words).rstrip(), _finish(words))
+    return {**head, "choices": [choice], "usage": _usage(body)}
 
 
 def _chunks(body: dict[str, Any], chat: bool) -> Iterator[dict[str, Any]]:
     head = _head(body, "chat.completion.chunk" if chat else "text_completion")
-    for word in WORDS:
+    words = _words(body)
+    for word in words:
         yield {**head, "choices": [_choice(chat, True, word, None)]}
-    yield {**head, "choices": [_choice(chat, True, "", "stop")]}
-    yield {**head, "choices": [], "usage": _usage()}
+    yield {**head, "choices": [_choice(chat, True, "", _finish(words))]}
+    yield {**head, "choices": [], "usage": _usage(body)}
 
 
 def _response(body: dict[str, Any]) -> dict[str, Any]:
-    part = {"type": "output_text", "text": TEXT, "annotations": []}
+    words = _words(body)
+    part = {"type": "output_text", "text": "".join(words).rstrip(), "annotations": []}
     item = {"id": "msg_simulated", "type": "message", "role": "assistant", "content": [part]}
-    usage = {"input_tokens": 1, "output_tokens": len(WORDS), **USAGE}
-    head = {"id": "resp_simulated", "object": "response", "status": "completed"}
-    model = {"created_at": _now_s(), "model": body.get("model")}
-    return {**head, **model, "output": [{**item, "status": "completed"}], "usage": usage}
+    status: dict[str, Any] = {"status": "completed"}
+    if _finish(words) == "length":
+        status = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    prompt, output = _tokens(body)
+    usage = {"input_tokens": prompt, "output_tokens": output, "total_tokens": prompt + output}
+    return {
+        "id": "resp_simulated",
+        "object": "response",
+        "created_at": _now_s(),
+        "model": body.get("model"),
+        **status,
+        "output": [{**item, "status": status["status"]}],
+        "usage": usage,
+    }
 
 
 def _response_events(response: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -109,12 +154,12 @@ def _response_events(response: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "response.created", "response": began}
     yield {"type": "response.output_item.added", "output_index": 0, "item": empty}
     yield {"type": "response.content_part.added", **text, "part": {**part, "text": ""}}
-    for word in WORDS:
-        yield {"type": "response.output_text.delta", **text, "delta": word}
-    yield {"type": "response.output_text.done", **text, "text": TEXT}
+    for word in part["text"].split():
+        yield {"type": "response.output_text.delta", **text, "delta": f"{word} "}
+    yield {"type": "response.output_text.done", **text, "text": part["text"]}
     yield {"type": "response.content_part.done", **text, "part": part}
     yield {"type": "response.output_item.done", "output_index": 0, "item": item}
-    yield {"type": "response.completed", "response": response}
+    yield {"type": f"response.{response['status']}", "response": response}
 
 
 def _now_s() -> int:

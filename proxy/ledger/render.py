@@ -22,6 +22,7 @@ MEASURES = (
     "cost_usd",
     "lost_cost_usd",
     "saved_usd",
+    "attempts",
     "unpriced",
     "estimated",
 )
@@ -40,8 +41,9 @@ def measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
         usd(line.cost),
         usd(line.lost),
         usd(line.saved),
-        share(line.unpriced, line.answers),
-        share(line.estimated, line.answers),
+        line.attempts,
+        share(line.unpriced, line.attempts),
+        share(line.estimated, line.attempts),
     )
 
 
@@ -86,11 +88,12 @@ def table(spent: Spent) -> str:
 
 
 def _cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
-    calls, tokens_in, tokens_out, cost, lost, saved, *shares = measures(line)
+    calls, tokens_in, tokens_out, cost, lost, saved, attempts, *shares = measures(line)
     return [
         *("-" if value is None else word(value) for value in group),
         *(f"{count:,}" for count in (calls, tokens_in, tokens_out)),
         *("-" if money is None else f"${money}" for money in (cost, lost, saved)),
+        f"{attempts:,}",
         *("-" if part is None else f"{part:.1%}" for part in shares),
     ]
 

@@ -37,7 +37,7 @@ WITH parts AS (
     SUM(a.cost_nano_usd) AS cost,
     SUM(CASE WHEN a.loss IS NOT NULL THEN a.cost_nano_usd END) AS lost,
     SUM(a.saved_nano_usd) AS saved,
-    SUM(a.usage_source <> 'none') AS answers,
+    SUM(a.usage_source <> 'none') AS attempts,
     SUM(a.usage_source <> 'none' AND a.cost_nano_usd IS NULL) AS unpriced,
     SUM(a.usage_source = 'partial_estimate') AS estimated,
     SUM(a.usage_source <> 'none' AND a.loss IS NOT NULL) AS losses,
@@ -54,7 +54,7 @@ SUMS = (
     "cost",
     "lost",
     "saved",
-    "answers",
+    "attempts",
     "unpriced",
     "estimated",
     "losses",
@@ -66,7 +66,7 @@ SUMS = (
 class SpendingLine:
     """One group: its values by dimension (None where a call has none), and what it used.
 
-    Money is in nano-USD, None when nothing of it has a known price. ``answers`` are the attempts
+    Money is in nano-USD, None when nothing of it has a known price. ``attempts`` are the attempts
     that used tokens; ``unpriced`` and ``estimated`` say how many of them have no known price, and
     how many no provider counted.
     """
@@ -78,7 +78,7 @@ class SpendingLine:
     cost: int | None
     lost: int | None
     saved: int
-    answers: int
+    attempts: int
     unpriced: int
     estimated: int
 
@@ -128,16 +128,16 @@ def _has_tag(file: sqlite3.Connection, path: str) -> bool:
 def _line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
     """A sum is unknown only when none of its parts has a price; where nothing is, it is nothing."""
     *counted, losses, unknown = row
-    calls, tokens_in, tokens_out, cost, lost, saved, answers, unpriced, estimated = counted
+    calls, tokens_in, tokens_out, cost, lost, saved, attempts, unpriced, estimated = counted
     return SpendingLine(
         group=tuple(group),
         calls=calls,
         tokens_in=tokens_in,
         tokens_out=tokens_out,
-        cost=None if unpriced and unpriced == answers else cost,
+        cost=None if unpriced and unpriced == attempts else cost,
         lost=None if unknown and unknown == losses else lost,
         saved=saved,
-        answers=answers,
+        attempts=attempts,
         unpriced=unpriced,
         estimated=estimated,
     )

@@ -211,7 +211,8 @@ async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
     ("arguments", "environ", "words"),
     [
         (("serve", "--policies", "policies", "--listen", "8080"), {}, "HOST:PORT"),
-        (("serve", "--policies", "nowhere"), {}, "does not exist"),
+        (("serve", "--policies", "nowhere"), {}, "Create it with `headrace init nowhere`."),
+        (("demo", "--policies", "nowhere"), {}, "Run the demo in a checkout of Headrace"),
         (("serve", "--policies", "policies"), {"HEADRACE_TRACE_RATIO": "x"}, "TRACE_RATIO"),
         (
             ("serve", "--policies", "policies", "--listen", FREE, "--admin-listen", FREE),

@@ -61,7 +61,7 @@ class Demo:
 
     async def complete(self) -> str:
         [url] = re.findall(r"ready at (http://[0-9.:]+) ", self.printed)
-        body = {"model": "support-chat", "prompt": "Hi", "max_tokens": 4}
+        body = {"model": "support-chat", "prompt": "Hi"}
         async with (
             aiohttp.ClientSession(headers=BEARER) as client,
             client.post(f"{url}/v1/completions", json=body) as response,

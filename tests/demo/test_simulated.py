@@ -9,11 +9,27 @@ import aiohttp
 from proxy.demo.simulated import TEXT, running_simulation
 from proxy.settings import Address
 from tests.conftest import running_proxy, world
-from tests.test_pipeline import ROUTES, texts
+from tests.test_pipeline import ROUTES, Route, texts
+
+PROMPT = "Name three colors of the sky"
+LIMITED = (b'"length"', b'"max_tokens"', b'"max_output_tokens"')
+
+
+def length(route: Route) -> dict[str, int]:
+    """Return the field that bounds a response of this route to three words."""
+    return {"max_output_tokens": 3} if "input" in route.said else {"max_tokens": 3}
+
+
+def prompt(route: Route) -> dict[str, object]:
+    """Return the field for the prompt, with a prompt of six words."""
+    messages = [{"role": "user", "content": PROMPT}]
+    fields = {"prompt": PROMPT, "input": PROMPT, "messages": messages}
+    return {name: value for name, value in fields.items() if name in route.said}
 
 
 async def test_every_route_is_answered(tmp_path: Path) -> None:
     assert "simulated" in TEXT
+    whole, short = TEXT, " ".join(TEXT.split()[:3])
     calls = 0
     async with (
         running_simulation(Address("127.0.0.1", 0)) as at,
@@ -21,11 +37,21 @@ async def test_every_route_is_answered(tmp_path: Path) -> None:
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
         for name, route in ROUTES.items():
-            for streamed in (False, True) if route.streams else (False,):
-                body = route.body(streamed=streamed, model="gpt-4o-mini")
+            cases = [
+                (streamed, bound, text)
+                for streamed in ((False, True) if route.streams else (False,))
+                for bound, text in (({}, whole), (length(route), short))
+            ]
+            for streamed, bound, text in cases:
+                extra = prompt(route) | bound
+                body = route.body(streamed=streamed, model="gpt-4o-mini", **extra)
                 async with client.post(route.path, headers=route.credential, json=body) as response:
                     raw = await response.read()
                 calls += 1
                 record = (await proxy.sink.wait(calls))[-1]
-                assert texts(route, raw, streamed=streamed).strip() == TEXT, (name, streamed, raw)
-                assert record.billing.source == "provider", (name, streamed)
+                case = (name, streamed, bound, raw)
+                assert texts(route, raw, streamed=streamed).strip() == text, case
+                assert record.billing.source == "provider", case
+                tokens = record.billing.tokens
+                assert (tokens.input, tokens.output) == (6, len(text.split())), case
+                assert any(word in raw for word in LIMITED) == bool(bound), case

@@ -36,6 +36,7 @@ def test_a_table_has_a_line_for_each_group_a_bar_and_all_together() -> None:
         "-",
         "$0.000000",
         "$0.000000",
+        "1",
         "100.0%",
         "100.0%",
     ]
@@ -62,10 +63,10 @@ def test_what_a_terminal_would_obey_is_not_shown() -> None:
 
 def test_csv_leaves_what_is_unknown_empty() -> None:
     assert as_csv(SPENT).splitlines() == [
-        "tag.team,calls,tokens_in,tokens_out,cost_usd,lost_cost_usd,saved_usd,unpriced,estimated",
-        "support,3,1500,900,2.500000,0.000022,0.000000,0.0,0.3333",
-        "search,2,10,6,1.250000,0.000000,0.000000,0.5,0.0",
-        ",1,0,0,,0.000000,0.000000,1.0,1.0",
+        "tag.team,calls,tokens_in,tokens_out,cost_usd,lost_cost_usd,saved_usd,attempts,unpriced,estimated",
+        "support,3,1500,900,2.500000,0.000022,0.000000,3,0.0,0.3333",
+        "search,2,10,6,1.250000,0.000000,0.000000,2,0.5,0.0",
+        ",1,0,0,,0.000000,0.000000,1,1.0,1.0",
     ]
 
 

@@ -94,7 +94,7 @@ def test_what_has_no_price_is_unknown_alone_and_a_share_among_others(tmp_path: P
     found = {line.group[0]: line for line in summed(path, "tag.team").lines}
 
     assert (found["support"].cost, found["search"].cost) == (None, 22_000)
-    assert (found["search"].unpriced, found["search"].answers) == (1, 2)
+    assert (found["search"].unpriced, found["search"].attempts) == (1, 2)
 
 
 def test_what_was_estimated_is_told(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_was_estimated_is_told(tmp_path: Path) -> None:
 
     total = summed(path).total
 
-    assert (total.estimated, total.answers) == (1, 2)
+    assert (total.estimated, total.attempts) == (1, 2)
 
 
 def test_only_calls_of_the_time_asked_for_count(tmp_path: Path) -> None:

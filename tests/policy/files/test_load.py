@@ -230,8 +230,8 @@ def test_misspelled_key_names_the_right_one(
 
 @for_each("word", KINDS)
 def test_misspelled_guard_key_is_named(word: str, tmp_path: Path) -> None:
-    guard = {"gaurd": word, "action": "flag"}
+    guard = {"gurd": word, "action": "flag"}
     (tmp_path / "a.yaml").write_text(folder_with(("policies", "public", "input", 0), guard))
 
-    with pytest.raises(PolicyError, match=r'gaurd: unknown key\. Did you mean "guard"\?$'):
+    with pytest.raises(PolicyError, match=r'gurd: unknown key\. Did you mean "guard"\?$'):
         load(tmp_path)
