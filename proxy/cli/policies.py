@@ -59,7 +59,10 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 @click.command("explain")
 @policies_option
 @click.option("--key", "name", required=True, help="Name of the virtual key that makes the call.")
-@click.option("--deployment", help="Deployment that the call names in a header.")
+@click.option(
+    "--deployment",
+    help="Deployment to call, by its name as the model. With REQUEST_FILE or --path, by a header.",
+)
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Request header. Repeatable."
 )
@@ -86,7 +89,8 @@ def explain_command(
     the policies, the key or the request are invalid.
     """
     headers = dict(_header(each) for each in options["headers"])
-    if deployment is not None:
+    is_chat = request_file is None and options["path"] in (None, CHAT)
+    if deployment is not None and not is_chat:  # the body of a chat names it
         headers["x-headrace-deployment"] = deployment
     at = (options["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
     try:
@@ -100,7 +104,7 @@ def explain_command(
             raise click.UsageError(
                 f"give REQUEST_FILE or --deployment; key {quoted(name)} may use: {served}"
             )
-        unsaid = example(deployment or "") if path in (None, CHAT) else {}
+        unsaid = example(deployment or "") if is_chat else {}
         body = strict.read_json(request_file.read()) if request_file else unsaid
         way = {"method": options["method"].upper(), "passed": snapshot.passthrough}
         call = suppose(body, headers, at, path, **way)

@@ -105,6 +105,11 @@ async def demo(folder: Path, runtime: str, **environ: str) -> AsyncIterator[Demo
             await process.wait()
 
 
+def has_pid(folder: Path) -> bool:
+    file = folder / "pid"
+    return file.exists() and bool(file.read_text())
+
+
 def model_pid(folder: Path) -> int:
     return int((folder / "pid").read_text())
 
@@ -143,7 +148,7 @@ async def test_simulated_responses_replace_a_killed_model(moment: str, tmp_path:
 async def test_ctrl_c_stops_a_demo_whose_model_is_not_ready(tmp_path: Path) -> None:
     async with demo(tmp_path, RUNTIMES["never-ready"]) as running:
         await running.wait_for("Starting")
-        await eventually((tmp_path / "pid").exists)
+        await eventually(lambda: has_pid(tmp_path))
 
         code = await running.stop()
 

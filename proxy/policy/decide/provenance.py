@@ -15,6 +15,7 @@ from proxy.policy.decide.conditions import facts_of, missed
 from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCall
 from proxy.policy.decide.rules import Rule
 from proxy.policy.decide.snapshot import Reach, Snapshot, VirtualKey
+from proxy.policy.files.source import Path_
 from proxy.types import Call, ModelCall, Plan, Target
 
 PLAN_FIELDS = tuple(each.name for each in fields(Plan) if each.init)
@@ -124,27 +125,49 @@ class DecidedPlan(Plan):
     def origins_of_targets(self, index: int) -> Iterator[tuple[Target, Provenance]]:
         """Yield the targets of a model in the order in which they are tried."""
         model_call, ruled = self.model_calls[index], self.basis.ruled[index]
-        snapshot, deployment = self.basis.snapshot, self.basis.reach.deployment
+        deployment = self.basis.reach.deployment
         chosen = ruled.model_call.targets[: ruled.chosen]
         first = sum(target in model_call.targets for target in chosen)
-        weighed = (ruled.where.routes or deployment.routes).candidates.weights
         paths = {rule.name: rule.path for rule in deployment.rules}
         for number, target in enumerate(model_call.targets):
             kind = "targets" if number < first else "fallback"
             rule = model_call.by.get(kind)
-            path = paths[rule] if rule else ("deployments", deployment.name, kind)
+            path = (*(paths[rule] if rule else ("deployments", deployment.name)), kind)
             if model_call in self.unpriced:
                 why = "not tried"
             elif number >= first:
                 why = "fallback"
             elif model_call.pool > 1:
                 why = "balanced: the least loaded target is tried first"
-            elif number:
-                why = "next: not chosen by weight"
             else:
-                drawn = "chosen by weight" if ruled.chosen > 1 else "the only target to choose from"
-                why = drawn if weighed else "the first target for this model"
-            yield target, Provenance(why, snapshot.at(*path))
+                why = self._chosen_by(ruled, target, is_first=not number)
+            yield target, Provenance(why, self._place_of_target(path, target))
+
+    def _chosen_by(self, ruled: RuledModelCall, target: Target, *, is_first: bool) -> str:
+        """Return why a target has its place, where targets are not balanced."""
+        deployment, where = self.basis.reach.deployment, ruled.where
+        model = where.model or ruled.model_call.model
+        candidates = deployment.candidates(model, where.routes)
+        if not candidates.weights:
+            return "the first target for this model"
+        if ruled.chosen == 1:
+            return "the only target to choose from"
+        weight = candidates.weights[candidates.targets.index(target)]
+        share = f"weight {weight} of {sum(candidates.weights)}"
+        if not is_first:
+            return f"next: {share}"
+        sticky = deployment.sticky
+        if not (sticky and sticky.seed(self.basis.key.name, self.basis.call)):
+            return f"chosen by {share}, drawn for each call"
+        owner = f"value of {sticky.header}" if sticky.by == "header" else sticky.by
+        return f"chosen by {share}, the same for all calls of this {owner}"
+
+    def _place_of_target(self, path: Path_, target: Target) -> str | None:
+        """Return where a target is written in the list at ``path``."""
+        for place, written in self.basis.reach.deployment.targets:
+            if written == target and place[:-1] == path:
+                return self.basis.snapshot.at(*place)
+        return self.basis.snapshot.at(*path)
 
     def left_out(self, index: int) -> Iterator[tuple[Target, str]]:
         """Yield the targets of a model that are not asked, each with the reason."""

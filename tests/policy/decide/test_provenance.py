@@ -121,17 +121,37 @@ def test_targets_say_why_they_are_where_they_are(folder: Path) -> None:
     picked = [origin for _, origin in decided(folder, x_region="eu").origins_of_targets(0)]
 
     assert drawn == [
-        ("chosen by weight", "p.yaml:18"),
-        ("next: not chosen by weight", "p.yaml:18"),
+        ("chosen by weight 9 of 10, drawn for each call", "p.yaml:20"),
+        ("next: weight 1 of 10", "p.yaml:19"),
         ("fallback", "p.yaml:12"),
     ]
     assert picked == [("the first target for this model", "p.yaml:11")]
 
 
+@pytest.mark.parametrize(
+    ("sticky", "headers", "fixed_for"),
+    [
+        ("key", {}, "the same for all calls of this key"),
+        ("{header: x-session}", {"x_session": "7"}, "the same for all calls of this value of x-s"),
+        ("{header: x-session}", {}, "drawn for each call"),
+        ("user", {}, "drawn for each call"),
+    ],
+)
+def test_weighted_target_says_if_its_draw_is_fixed(
+    sticky: str, headers: dict[str, str], fixed_for: str, folder: Path
+) -> None:
+    text = POLICIES.replace("tags: {env: prod}", f"sticky: {sticky}")
+    (folder / "p.yaml").write_text(text)
+
+    (_, (why, _)), *_ = decided(folder, **headers).origins_of_targets(0)
+
+    assert fixed_for in str(why)
+
+
 def test_one_target_that_serves_a_model_alone_is_not_said_to_be_drawn(folder: Path) -> None:
     ((_, origin), *_) = decided(folder, "m").origins_of_targets(0)
 
-    assert origin == ("the only target to choose from", "p.yaml:18")
+    assert origin == ("the only target to choose from", "p.yaml:19")
 
 
 def test_what_is_left_out_says_why(folder: Path) -> None:
@@ -140,7 +160,7 @@ def test_what_is_left_out_says_why(folder: Path) -> None:
     assert [(each.model, why) for each, why in plan.left_out(0)] == [
         ("free", "its price is unknown")
     ]
-    assert [origin for _, origin in plan.origins_of_targets(0)] == [("fallback", "p.yaml:25")]
+    assert [origin for _, origin in plan.origins_of_targets(0)] == [("fallback", "p.yaml:26")]
 
 
 def test_two_plans_are_equal_by_what_they_say(folder: Path) -> None:

@@ -145,10 +145,10 @@ def test_a_tag_that_is_dropped_is_told_with_what_policy_lacks(
     assert (dropped.why or "").startswith(why)
 
 
-def test_targets_that_a_rule_picks_are_told_with_the_place_of_the_rule(snapshot: Snapshot) -> None:
+def test_targets_of_a_rule_have_their_own_line(snapshot: Snapshot) -> None:
     targets = about(told(snapshot, headers={"X-Region": "eu"}), "targets")
 
-    assert [(part.decided, part.at) for part in targets.parts] == [("eu/m", "p.yaml:14")]
+    assert [(part.decided, part.at) for part in targets.parts] == [("eu/m", "p.yaml:16")]
 
 
 @for_each(
@@ -255,7 +255,13 @@ def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Sna
     ("deployment", "whys"),
     [
         ("even", ["balanced: the least loaded target is tried first"] * 2),
-        ("drawn", ["chosen by weight", "next: not chosen by weight"]),
+        (
+            "drawn",
+            [
+                "chosen by weight 1 of 2, the same for all calls of this key",
+                "next: weight 1 of 2",
+            ],
+        ),
     ],
 )
 def test_targets_say_how_they_came_to_their_place(
@@ -281,6 +287,7 @@ def test_the_command_tells_the_same_in_both_forms(folder: Path) -> None:
     decided = orjson.loads(data)["decisions"][-1]
     assert decided == {"about": "result", "decided": "route to openai/m"}
     assert text.rstrip().endswith("route to openai/m")
+    assert "deployment: support-chat (requested by its name as the model)" in text
 
 
 def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
