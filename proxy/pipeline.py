@@ -61,6 +61,7 @@ class Pipeline:
                 call = record.call = await client.read_call(head, caller.key)  # the body
                 plan = record.plan = caller.decide(call)  # identify
                 plan.permit()  # a rule may say no
+                client.keep_alive(record)
                 async with self.limits.admit(plan, call, record) as permit:  # later settle
                     gate = self.guards.gate(plan, call, record)
                     plan, safe = await gate.inspect()  # inspect input

@@ -35,6 +35,10 @@ class Exchange(Protocol):
         """Read the body, within bounds of size and time, and check each of its fields. ``caller``
         is the key in whose turns the call is served."""
 
+    def keep_alive(self, record: Record) -> None:
+        """Send keepalive events from now on whenever the stream of a call that has one is silent:
+        the head too if need be, after which a failure is an error event."""
+
     async def begin(self, head: Head, record: Record) -> None:
         """Remember the head; it leaves with the first chunk, so a refusal is possible till then."""
 

@@ -31,7 +31,7 @@ VARIABLES = (
     *("HEADRACE_ADMIN_HOSTS", "HEADRACE_ADMIN_TOKEN"),
     *("HEADRACE_CACHE_BYTES", "HEADRACE_CACHE_FILE", "HEADRACE_CACHE_SECRET"),
     *("HEADRACE_DECISION_LOG", "HEADRACE_DRAIN_GRACE_SECONDS", "HEADRACE_DRAIN_SECONDS"),
-    *("HEADRACE_ID_SECRET", "HEADRACE_ID_SECRET_OLD"),
+    *("HEADRACE_ID_SECRET", "HEADRACE_ID_SECRET_OLD", "HEADRACE_KEEPALIVE_SECONDS"),
     *("HEADRACE_LEDGER", "HEADRACE_LEDGER_KEEP"),
     *("HEADRACE_LOG_LEVEL", "HEADRACE_LOG_RATIO", "HEADRACE_LOG_SCHEMA"),
     *("HEADRACE_MAX_ANSWERS_BYTES", "HEADRACE_MAX_BODIES_BYTES"),
@@ -115,7 +115,8 @@ class Settings:
     ``cache_secret``, by which its questions are named. ``replicas`` processes share ``redis``:
     each keeps to its share of limits while that is away. ``id_secrets`` open the ids of what
     providers keep, and the first one seals them. ``settle_seconds`` is how long a folder of
-    policies that has changed must be still before it is read.
+    policies that has changed must be still before it is read. After ``keepalive_seconds`` without a
+    byte a stream sends a keepalive event; 0 turns that off.
     """
 
     policies: Path
@@ -144,6 +145,7 @@ class Settings:
     ledger: LedgerAt | None = None
     log: LogAs = LogAs()  # it is frozen
     settle_seconds: float = 0.5
+    keepalive_seconds: float = 15.0
 
 
 def address(text: str) -> Address:
@@ -259,6 +261,9 @@ def from_environment(
         log=_log(environ),
         settle_seconds=_number(
             environ, "HEADRACE_SETTLE_SECONDS", defaults.settle_seconds, low=0.25, high=60
+        ),
+        keepalive_seconds=_number(
+            environ, "HEADRACE_KEEPALIVE_SECONDS", defaults.keepalive_seconds
         ),
     )
 

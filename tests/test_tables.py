@@ -188,6 +188,7 @@ def test_the_words_of_the_cache_are_those_that_are_sent() -> None:
 DEFAULTS = {
     "HEADRACE_TRACE_RATIO": "trace_ratio",
     "HEADRACE_DRAIN_SECONDS": "drain_seconds",
+    "HEADRACE_KEEPALIVE_SECONDS": "keepalive_seconds",
     "HEADRACE_DRAIN_GRACE_SECONDS": "drain_grace_seconds",
     "HEADRACE_MAX_BODY_BYTES": "body_bytes",
     "HEADRACE_MAX_BODY_VALUES": "body_values",

@@ -312,7 +312,10 @@ def _bounds(context: Context, offload: Offload) -> Bounds:
     bodies = Bodies(settings.bodies_bytes)
     context.metrics.watch("headrace_request_body_bytes", read=lambda: bodies.held)
     return Bounds(
-        settings.body_bytes, bodies=bodies, parsing=Parsing(settings.body_values, offload)
+        settings.body_bytes,
+        bodies=bodies,
+        parsing=Parsing(settings.body_values, offload),
+        keepalive_s=settings.keepalive_seconds,
     )
 
 

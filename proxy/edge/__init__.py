@@ -67,7 +67,8 @@ def data_handler(
             if exchange.origin is not None:
                 exchange.shown_to = port.keyless.cross_origin.headers(exchange.origin)
             try:
-                await pipeline.run(exchange)
+                with exchange:
+                    await pipeline.run(exchange)
             except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show itself
                 on_bug(bug, exchange.request_id)
                 return await exchange.answer_bug()

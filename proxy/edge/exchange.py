@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import orjson
 from aiohttp import web
@@ -19,7 +19,7 @@ from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
 from proxy.edge.request import Bounds, Incoming
-from proxy.edge.response import ResponseWriter
+from proxy.edge.response import ResponseWriter, SilenceTimer
 from proxy.errors import ClientGone, ProxyError, Unauthorized
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 FEW = 8  # chunks that are written at once
 MAX_HOPS = 8
+KEEPALIVE = Chunk(None)
 
 
 class HttpExchange:
@@ -46,6 +47,8 @@ class HttpExchange:
         "_head",
         "_ids",
         "_incoming",
+        "_is_sending",
+        "_keepalive_s",
         "_nonce",
         "_offload",
         "_out",
@@ -53,6 +56,7 @@ class HttpExchange:
         "_record",
         "_request",
         "_share",
+        "_silence",
         "_spoken",
         "_via",
         "_writer",
@@ -83,6 +87,9 @@ class HttpExchange:
         self._parsing = bounds.parsing
         self._offload = bounds.parsing.offload
         self._out = ResponseWriter(request, bounds.stall_s)
+        self._keepalive_s = bounds.keepalive_s
+        self._silence: SilenceTimer | None = None
+        self._is_sending = False
         self._via = via
         self.passed: Callable[[], PassedPaths | None] = dialects.nothing_passed
         self._spoken = spoken = dialects.spoken_by(incoming.path, incoming.headers)
@@ -180,28 +187,57 @@ class HttpExchange:
         pinned = partial(leaning, call, self._ids)  # of a large one thousands of ids are opened
         return await self._offload.run(call.size, pinned, call.caller)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """End the keepalives, whatever way the call has ended."""
+        if self._silence is not None:
+            self._silence.close()
+            self._silence = None
+
+    def keep_alive(self, record: Record) -> None:
+        self._record = record
+        if self._call.stream and self._keepalive_s > 0:
+            self._silence = SilenceTimer(self._out, self._keepalive_s, self._send_keepalive)
+
+    def _send_keepalive(self) -> None:
+        """Send a keepalive event; the head of the response too if nothing was sent before."""
+        out = self._out
+        if self._is_sending or out.gone or out.served:
+            return
+        if not out.begun:
+            self._head = Head(streamed=True)
+            self._writer = self._event_writer()
+            self._begin(KEEPALIVE, None)
+        out.try_write(self._writer.feed(KEEPALIVE))
+
+    def _event_writer(self) -> AnswerWriter:
+        return event_writer(
+            self._client,
+            wants_usage=self._call.wants_usage,
+            verdicts=self._record.verdicts,
+            call=self._call,
+        )
+
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
         self._record = record
+        if self._out.begun:  # by a keepalive, whose writer has numbered it
+            return
         if head.passed is not None:
             from proxy.dialects.passed_answer import PassedWriter  # noqa: PLC0415  # as above
 
             self._writer = PassedWriter(head.passed)
-            return
-        self._writer = (
-            event_writer(
-                self._client,
-                wants_usage=self._call.wants_usage,
-                verdicts=record.verdicts,
-                call=self._call,
-            )
-            if head.streamed
-            else WholeWriter(self._client, self._call, record.verdicts)
-        )
+        elif head.streamed:
+            self._writer = self._event_writer()
+        else:
+            self._writer = WholeWriter(self._client, self._call, record.verdicts)
 
     async def send(self, chunks: Sequence[Chunk]) -> None:
         out, is_streamed, held = self._out, self._head.streamed, b""
-        begins = False
+        begins, record = False, self._record
+        self._is_sending = True  # until all of it is written: no keepalive may come in between
         for chunk in chunks:
             if not out.begun and chunk.is_keepalive:
                 continue  # until something is shown, whatever goes wrong is a clean error
@@ -210,12 +246,15 @@ class HttpExchange:
             if not out.begun and (is_streamed or chunk.last):
                 self._begin(chunk, None if is_streamed else len(data))
                 begins = True
+            if record.first_sent is None and out.begun and (chunk.data is not None or chunk.last):
+                record.first_sent = record.now()
             held = held + data if held else data
             if chunk.last or len(held) >= SMALL:
                 await out.write(held, last=chunk.last)  # the last bytes and the end leave together
                 begins, held = False, b""
         if begins or held:
             await out.write(held)
+        self._is_sending = False
 
     def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
         out, writer = self._out, self._writer
@@ -255,10 +294,12 @@ class HttpExchange:
             fields |= self.shown_to
         self._out.begin(status, fields, length)
         self._record.status = status
-        self._record.first_sent = self._record.now()
 
     async def refuse(self, error: ProxyError, record: Record) -> None:
         self._record = record
+        self._is_sending = True
+        if record.first_sent is None:
+            record.status = None  # that of a head with keepalives alone
         if isinstance(error, Unauthorized) and error.lapse == "missing":
             error.add(self._about_key())
         if not isinstance(error, ClientGone) and not self.gone:
@@ -282,7 +323,9 @@ class HttpExchange:
             fields = headers.of_refusal(record, error) | dict(refusal.headers)
             self._begin_with(refusal.status, fields, len(body))
             await out.write(body, last=True)
-        elif not self._head.streamed or self._head.passed is not None:
+            return
+        record.status = record.status or refusal.status
+        if not self._head.streamed or self._head.passed is not None:
             out.cut()
         elif self._client.reads_error_events:
             await out.write(self._writer.fail(body), last=True)

@@ -54,7 +54,8 @@ BEFORE_JSON = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
 class Bounds:
     """How much a client may send and how slowly, in bytes and seconds.
 
-    ``bodies`` counts those of all calls, ``parsing`` reads what they hold.
+    ``bodies`` counts those of all calls, ``parsing`` reads what they hold. ``keepalive_s`` is the
+    longest silence of a stream towards its client; 0 allows any.
     """
 
     body_bytes: int = 16 * 1024 * 1024
@@ -62,6 +63,7 @@ class Bounds:
     parsing: Parsing = field(default_factory=Parsing)
     body_s: float = 30.0
     stall_s: float = 60.0
+    keepalive_s: float = 0.0
 
 
 def path_of(target: str) -> str:

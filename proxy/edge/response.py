@@ -7,6 +7,7 @@ that are added one by one. What leaves is what they would send.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 
 from aiohttp import HttpVersion10, web
@@ -14,6 +15,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.errors import ClientGone
 
+QUARTERS = 4  # ticks of a timer in the silence that it waits for
 PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
 LINES = {
     (is_old, status.value): f"HTTP/1.{0 if is_old else 1} {status.value} {status.phrase}".encode()
@@ -42,6 +44,8 @@ class ResponseWriter:
     """Writes one response. ``begun`` once its head is on its way, after which there is no other,
     and ``served`` once its end was written: from then on a client that leaves has its answer.
 
+    ``has_written`` is set with each write, for who watches silences.
+
     A client that reads slowly is waited for, ``stall_s`` seconds at a time. Raises ``ClientGone``.
     """
 
@@ -54,6 +58,7 @@ class ResponseWriter:
         "_request",
         "_stall_s",
         "begun",
+        "has_written",
         "outcome",
         "served",
     )
@@ -65,7 +70,7 @@ class ResponseWriter:
         self._head = b""
         self._bodiless = request.method == "HEAD"  # what followed would be read as the next answer
         self._chunked = self._is_kept = False
-        self.begun = self.served = False
+        self.begun = self.served = self.has_written = False
         self.outcome = CLOSED  # what the server is told once the request is served
 
     @property
@@ -116,8 +121,14 @@ class ResponseWriter:
     def write_at_once(self, data: bytes) -> None:
         """Write more of the body, and neither its begin nor its end, to a client that is ready."""
         if self._protocol.transport is not None:
+            self.has_written = True
             framed = b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
             self._protocol.transport.write(framed)
+
+    def try_write(self, data: bytes) -> None:
+        """Write more of the body, and its head if need be, unless the client reads slowly."""
+        if not self._protocol.writing_paused:
+            self._send(data, last=False)
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Write more of the body, and its end where these are the ``last`` bytes."""
@@ -144,6 +155,7 @@ class ResponseWriter:
         transport = self._protocol.transport
         if transport is None or transport.is_closing():
             raise ClientGone
+        self.has_written = True
         head, self._head = self._head, b""
         if not self._chunked:
             transport.write(head + data)
@@ -172,3 +184,31 @@ class ResponseWriter:
         """End the connection where the response is: only a missing end tells some clients."""
         if self._protocol.transport is not None:
             self._protocol.transport.close()
+
+
+class SilenceTimer:
+    """Calls ``on_silence`` whenever nothing was written to a client for ``silence_s`` seconds, or
+    up to a quarter longer. Its owner closes it."""
+
+    __slots__ = ("_handle", "_loop", "_on_silence", "_out", "_quiet", "_step_s")
+
+    def __init__(
+        self, out: ResponseWriter, silence_s: float, on_silence: Callable[[], None]
+    ) -> None:
+        self._out = out
+        self._step_s = silence_s / QUARTERS
+        self._on_silence = on_silence
+        self._quiet = 0
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_later(self._step_s, self._tick)
+
+    def _tick(self) -> None:
+        self._quiet = 0 if self._out.has_written else self._quiet + 1
+        self._out.has_written = False
+        if self._quiet == QUARTERS:
+            self._quiet = 0
+            self._on_silence()
+        self._handle = self._loop.call_later(self._step_s, self._tick)
+
+    def close(self) -> None:
+        self._handle.cancel()

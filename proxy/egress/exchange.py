@@ -36,6 +36,9 @@ class OwnExchange:
         body = {**self._body, "model": head.deployment}
         return dialects.read_call(head, body, caller=self._caller)
 
+    def keep_alive(self, record: Record) -> None:
+        """Do nothing: no connection waits for bytes."""
+
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record
 

@@ -203,6 +203,9 @@ class _Exchange:
         self._call = read_supposed(head, self._body, caller)
         return self._call
 
+    def keep_alive(self, record: Record) -> None:
+        """Do nothing: no connection waits for bytes."""
+
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
         if head.passed is not None:

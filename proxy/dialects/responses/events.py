@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects import sse
 from proxy.dialects.pieces import dump
 from proxy.dialects.responses.reading import (
     IN_CHAT,
@@ -88,7 +87,8 @@ class ResponseEvents:
     def feed(self, chunk: Chunk) -> bytes:
         data, raw = chunk.data, chunk.raw
         if data is None:
-            return self._bytes(self._end()) if chunk.last else sse.KEEPALIVE
+            self._anew = True
+            return self._bytes(self._end() if chunk.last else [{"type": "keepalive"}])
         made = self._events(data)
         if isinstance(raw, Untouched) and not self._anew:
             self._number += 1

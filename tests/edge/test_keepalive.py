@@ -1,0 +1,382 @@
+"""Keepalive events: a stream that is silent towards its client sends some, and nothing else of the
+call changes but how a failure after them is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.conftest import Proxy, running_proxy, world
+from tests.dialects.test_anthropic import ASKED as MESSAGES_BODY
+from tests.dialects.test_anthropic import HEADERS
+from tests.dialects.test_responses import ASKED as RESPONSES_BODY
+from tests.dialects.test_responses import BEARER, streamed
+from tests.doubles import (
+    Asked,
+    Json,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    chat,
+    chat_events,
+    event,
+    head,
+    item_events,
+    message_events,
+    piece,
+    response,
+    response_events,
+    stream,
+    text_events,
+    text_item,
+)
+
+SILENCE_S = 0.04
+PATIENCE_S = 30
+CHAT_BODY: Json = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
+ITEM = text_item("It is Paris.")
+REQUESTS: dict[str, tuple[str, str, Json, dict[str, str]]] = {
+    "chat": ("/v1/chat/completions", "search-answers", CHAT_BODY, BEARER),
+    "messages": ("/v1/messages", "via-anthropic", MESSAGES_BODY, HEADERS),
+    "responses": ("/v1/responses", "support-chat", RESPONSES_BODY, BEARER),
+}
+EVENTS = {
+    "chat": chat_events("It is ", "Paris."),
+    "messages": message_events(text_events(0, "It is ", "Paris.")),
+    "responses": response_events(item_events(0, ITEM, "It is ", "Paris."), whole=response(ITEM)),
+}
+KEEPALIVES = {
+    "chat": b": keep-alive\n\n",
+    "messages": b'event: ping\ndata: {"type":"ping"}\n\n',
+    "responses": b'event: keepalive\ndata: {"type":"keepalive","sequence_number":',
+}
+
+
+def after(gate: asyncio.Event, script: Script) -> Script:
+    async def waiting(asked: Asked, wire: Wire) -> None:
+        await gate.wait()
+        await script(asked, wire)
+
+    return waiting
+
+
+@asynccontextmanager
+async def keeping_alive(
+    folder: Path, upstream: ScriptedUpstream, more: str = "", *, hasty: bool = False
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    policies = f"{world(upstream.url, hasty=hasty)}\n{more}"
+    async with (
+        running_proxy(folder / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+class Stream:
+    """The bytes of one streamed response as a client reads them."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+        self.raw = b""
+
+    async def until(self, part: bytes, count: int = 1) -> None:
+        """Read until a part has come so often."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self.raw.count(part) < count:
+                data = await self.response.content.readany()
+                assert data, self.raw
+                self.raw += data
+
+    async def rest(self) -> bytes:
+        """Read to the end. A chat's client learns of a failure by a broken end."""
+        async with asyncio.timeout(PATIENCE_S):
+            with suppress(aiohttp.ClientPayloadError):
+                while data := await self.response.content.readany():
+                    self.raw += data
+        return self.raw
+
+
+@asynccontextmanager
+async def asking(
+    client: aiohttp.ClientSession, family: str, to: str | None = None
+) -> AsyncIterator[Stream]:
+    path, deployment, body, headers = REQUESTS[family]
+    headers = {**headers, "x-headrace-deployment": to or deployment}
+    async with client.post(path, headers=headers, json={**body, "stream": True}) as answered:
+        assert answered.status == 200
+        assert answered.headers["content-type"].startswith("text/event-stream")
+        yield Stream(answered)
+
+
+@pytest.mark.parametrize("moment", ["before", "during"])
+@pytest.mark.parametrize("family", REQUESTS)
+async def test_silent_stream_sends_keepalives(
+    family: str, moment: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    done = family == "chat"
+    script = stream(EVENTS[family], done=done, gate=None if moment == "before" else gate)
+    upstream.answer_with(after(gate, script) if moment == "before" else script)
+
+    async with (
+        keeping_alive(tmp_path, upstream) as (proxy, client),
+        asking(client, family) as got,
+    ):
+        await got.until(KEEPALIVES[family], 2)
+        gate.set()
+        raw = await got.rest()
+        [record] = await proxy.sink.wait()
+
+    assert b"Paris." in raw
+    assert (record.status, record.outcome) == (200, "success")
+    assert record.first_sent is not None
+    if family == "responses":
+        assert streamed(raw)[-1]["response"]["output"] == [ITEM]
+
+
+GUARD = "policies: {{default: {{match: all, output: [{{guard: keywords, words: [{}]{}}}]}}}}"
+HEDGED = """
+  hedged:
+    targets: [{upstream: openai, model: primary}]
+    fallback: [{upstream: openai, model: spare}]
+    hedge: {after: 20ms}
+"""
+
+
+async def test_failover_goes_on_after_a_keepalive(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.by_model["primary"] = after(gate, answer({"error": {"message": "down"}}, status=500))
+    upstream.by_model["spare"] = stream(EVENTS["chat"])
+
+    async with (
+        keeping_alive(tmp_path, upstream) as (proxy, client),
+        asking(client, "chat", "resilient") as got,
+    ):
+        await got.until(KEEPALIVES["chat"])
+        gate.set()
+        raw = await got.rest()
+        [record] = await proxy.sink.wait()
+
+    assert b"Paris." in raw
+    assert raw.endswith(b"data: [DONE]\n\n")
+    assert [each.target.model for each in record.attempts] == ["primary", "spare"]
+    assert (record.status, record.outcome) == (200, "success")
+
+
+Failing = Callable[[asyncio.Event], Script]
+FAILURES: dict[str, tuple[str, bool, Failing, int, str]] = {
+    "upstream": (
+        *("", False),
+        *(lambda gate: after(gate, answer({"error": {"message": "no"}}, status=500)), 502),
+        "upstream_error",
+    ),
+    "timeout": ("", True, lambda gate: after(asyncio.Event(), answer(chat())), 504, "timeout"),
+    "guard": (
+        *(GUARD.format("Paris", ""), False),
+        *(lambda gate: after(gate, answer(chat("Paris."))), 400, "blocked"),
+    ),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("family", REQUESTS)
+async def test_failure_after_a_keepalive_is_an_error_event(
+    family: str, failure: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """The record has the status of the failure, as if nothing had been sent."""
+    more, hasty, make, status, outcome = FAILURES[failure]
+    gate = asyncio.Event()
+    upstream.answer_with(make(gate))
+
+    async with (
+        keeping_alive(tmp_path, upstream, more, hasty=hasty) as (proxy, client),
+        asking(client, family, "search-answers") as got,
+    ):
+        await got.until(KEEPALIVES[family])
+        gate.set()
+        raw = await got.rest()
+        [record] = await proxy.sink.wait()
+
+    events = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
+    errors = [error for each in events if (error := json.loads(each).get("error"))]
+    assert errors, raw
+    assert errors[0]["message"]
+    assert (record.status, record.outcome, record.first_sent) == (status, outcome, None)
+
+
+@pytest.mark.parametrize("text", ["a hippo", "a hipster"])
+async def test_held_text_does_not_hold_keepalives(
+    text: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """A masking guard waits for the rest of a word; pings of the upstream or our own pass."""
+    gate = asyncio.Event()
+    events = message_events(text_events(0, text[:5], text[5:]))
+    sent, rest = events[:4], events[4:]
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await stream_part(wire, [*sent, *({"type": "ping"},) * 4])
+        await gate.wait()
+        await stream_part(wire, rest, first=False)
+
+    upstream.answer_with(script)
+    more = GUARD.format("hippo", ", action: mask")
+
+    async with (
+        keeping_alive(tmp_path, upstream, more) as (_, client),
+        asking(client, "messages") as got,
+    ):
+        await got.until(KEEPALIVES["messages"], 2)
+        assert b"hip" not in got.raw
+        gate.set()
+        raw = await got.rest()
+
+    assert b"hippo" not in raw
+    assert b"message_stop" in raw
+
+
+async def stream_part(wire: Wire, events: list[Json], *, first: bool = True) -> None:
+    """Send a part of a stream, with its head or to its end."""
+    if first:
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+    for each in events:
+        await wire.send(piece(event(each)))
+    if not first:
+        await wire.send(b"0\r\n\r\n")
+
+
+async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    gate = asyncio.Event()
+    upstream.by_model["primary"] = after(asyncio.Event(), answer(chat()))
+    upstream.by_model["spare"] = after(gate, stream(EVENTS["chat"]))
+    policies = world(upstream.url).replace("deployments: [", "deployments: [hedged, ")
+    policies = policies.replace("\ndeployments:\n", f"\ndeployments:{HEDGED}")
+
+    async with (
+        running_proxy(tmp_path / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        asking(client, "chat", "hedged") as got,
+    ):
+        await got.until(KEEPALIVES["chat"])
+        gate.set()
+        raw = await got.rest()
+        [record] = await proxy.sink.wait()
+
+    assert b"Paris." in raw
+    assert [each.lost for each in record.attempts] == [True, False]
+    assert record.outcome == "success"
+
+
+async def test_equal_calls_that_share_an_answer_send_keepalives(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(after(gate, stream(EVENTS["chat"])))
+    more = "policies: {default: {match: all, cache: {ttl: 1h}}}"
+
+    async with (
+        keeping_alive(tmp_path, upstream, more) as (proxy, client),
+        asking(client, "chat") as first,
+        asking(client, "chat") as second,
+    ):
+        for got in (first, second):
+            await got.until(KEEPALIVES["chat"])
+        gate.set()
+        assert b"Paris." in await first.rest()
+        assert b"Paris." in await second.rest()
+        records = await proxy.sink.wait(2)
+
+    assert len(upstream.requests) == 1
+    assert {record.outcome for record in records} == {"success"}
+
+
+async def test_client_that_leaves_after_a_keepalive_closes_the_upstream(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    closed = asyncio.Event()
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await asked.closed.wait()
+        closed.set()
+
+    upstream.answer_with(script)
+
+    async with keeping_alive(tmp_path, upstream) as (proxy, client):
+        async with asking(client, "chat") as got:
+            await got.until(KEEPALIVES["chat"])
+            got.response.close()
+        async with asyncio.timeout(PATIENCE_S):
+            await closed.wait()
+        [record] = await proxy.sink.wait()
+
+    assert (record.status, record.outcome) == (499, "client_abort")
+
+
+async def test_shutdown_ends_a_silent_stream_with_an_error(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(after(asyncio.Event(), answer(chat())))
+    async with aiohttp.ClientSession() as client:
+        async with running_proxy(
+            tmp_path / "policies",
+            world(upstream.url),
+            keepalive_seconds=SILENCE_S,
+            drain_seconds=0.0,
+        ) as proxy:
+            path, _, body, headers = REQUESTS["messages"]
+            answered = await client.post(
+                proxy.url + path, headers=headers, json={**body, "stream": True}
+            )
+            got = Stream(answered)
+            await got.until(KEEPALIVES["messages"])
+        raw = await got.rest()
+
+    assert b"event: error" in raw
+    [record] = proxy.sink.records
+    assert record.status == 503
+
+
+@pytest.mark.parametrize("case", ["whole", "off"])
+async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    """A whole response, and a stream with keepalives turned off, fail with a status of their own,
+    though a stream beside them has had keepalives meanwhile."""
+    gate, came = asyncio.Event(), asyncio.Event()
+
+    async def failing(asked: Asked, wire: Wire) -> None:
+        came.set()
+        await gate.wait()
+        await answer({"error": {"message": "no"}}, status=500)(asked, wire)
+
+    upstream.answer_with(failing)
+    path, to, body, headers = REQUESTS["chat"]
+    headers = {**headers, "x-headrace-deployment": to}
+    off = running_proxy(tmp_path / "off", world(upstream.url), keepalive_seconds=0)
+
+    async with (
+        keeping_alive(tmp_path, upstream) as (proxy, client),
+        off as without,
+        asyncio.TaskGroup() as group,
+    ):
+        url = proxy.url if case == "whole" else without.url
+        asked = {**body, "stream": case == "off"}
+
+        async def ask() -> int:
+            async with client.post(url + path, headers=headers, json=asked) as answered:
+                await answered.read()
+                return answered.status
+
+        task = group.create_task(ask())
+        await came.wait()
+        async with asking(client, "chat") as got:
+            await got.until(KEEPALIVES["chat"], 3)
+            gate.set()
+            await got.rest()
+        assert await task == 502
