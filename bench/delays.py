@@ -21,7 +21,7 @@ from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.guard_kind import NO_CONTEXT
 from proxy.guardrails.kinds.pii import ENTITIES
 from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.stream.placeholders import Masks, placeholder_key
 from proxy.guardrails.stream.window import Window
 from proxy.types.guard import GuardRule, Question
 
@@ -107,7 +107,7 @@ def delay(name: str, text: str) -> Delay:
     """Return how late a set of guards shows a text; one that is blocked up to where it is."""
     filters = _filters(name)
     if name == BACK:
-        masks = Masks("x7f3k9q2")
+        masks = Masks.of(placeholder_key("bench"), "key")
         for value in VALUES:
             text = text.replace(value, masks.placeholder("value", value))
         filters = [masks.unmasker()]

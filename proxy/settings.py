@@ -147,6 +147,11 @@ class Settings:
     settle_seconds: float = 0.5
     keepalive_seconds: float = 15.0
 
+    @property
+    def shared_secret(self) -> str | None:
+        """The secret that all replicas have, from which further keys are derived."""
+        return self.id_secrets[0] if self.id_secrets else self.cache_secret
+
 
 def address(text: str) -> Address:
     """Read ``HOST:PORT`` or ``[IPV6]:PORT``. Raises ``BadSetting``."""

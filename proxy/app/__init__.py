@@ -218,16 +218,15 @@ async def _rooms(
         ids=stores.ids(context),
         settlements=counters,
     )
-    most_texts = context.settings.body_values
     bare = Rooms(
         limits=limits,
-        guards=GuardsOnDemand(partial(_guards, None, None, most_texts)),
+        guards=GuardsOnDemand(partial(_guards, context.settings, None, None)),
         cache=cache.NullCache(),
         upstreams=upstreams,
     )
     asks = assembled(GuardPolicies(lambda: store.current), bare, emitters)  # that of guards
     outside = HttpEgress(http, asks.run, new_request_id)
-    guards = GuardsOnDemand(partial(_guards, pool, outside, most_texts))
+    guards = GuardsOnDemand(partial(_guards, context.settings, pool, outside))
     kept = cache.AnswerCache(
         backends=await stores.shelves(context),
         now=since_epoch,
@@ -239,15 +238,16 @@ async def _rooms(
 
 
 def _guards(
-    pool: ThreadPoolExecutor | None, outsides: ports.Egress | None, most_texts: int
+    settings: Settings, pool: ThreadPoolExecutor | None, outsides: ports.Egress | None
 ) -> ports.Guards:
     """Return what runs guards, in the threads of a pool, with these ways out of the process."""
     from proxy.guardrails.engine import Engine  # noqa: PLC0415  # fifty modules, for guards alone
     from proxy.guardrails.run import PolicyGuards  # noqa: PLC0415
+    from proxy.guardrails.stream.placeholders import placeholder_key  # noqa: PLC0415
 
-    engine = Engine(time.monotonic, pool, most_texts=most_texts)
+    engine = Engine(time.monotonic, pool, most_texts=settings.body_values)
     engine = engine if outsides is None else replace(engine, outsides=outsides)
-    return PolicyGuards(engine)
+    return PolicyGuards(engine, placeholder_key(settings.shared_secret))
 
 
 def _call_log(context: Context) -> CallLog:

@@ -6,7 +6,6 @@ Every text of a question and of an answer is looked at, in every dialect, stream
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +18,7 @@ from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.stream.placeholders import Masks, placeholder_key
 from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.signed import without_broken
@@ -57,7 +56,6 @@ OPAQUE_RESPONSE = (
     "This policy rejects the responses of this path, because its guards cannot inspect them. "
     "Ask the operator to set `opaque: allow`."
 )
-NONCE_LENGTH = 8
 ASKED_ONCE: frozenset[Endpoint] = ABOUT_STATE | {"passthrough"}
 """Endpoints of calls that no model answers anew."""
 Walk = Callable[[Json], Iterator[Found]]
@@ -69,15 +67,18 @@ NOTHING_SEEN = None, None, NOTHING_KNOWN
 
 @frozen
 class PolicyGuards:
-    """The guards of the policy, run by an engine."""
+    """The guards of the policy, run by an engine. ``masks_key`` is the key of placeholders."""
 
     engine: Engine
+    masks_key: bytes = field(default_factory=placeholder_key, repr=False)
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
         guards = plan.guards
         if not (guards.input or guards.output or guards.capture):
             return OpenGate(plan, call)
-        return CallGate(engine=self.engine, plan=plan, call=call, record=record)
+        return CallGate(
+            engine=self.engine, plan=plan, call=call, record=record, masks_key=self.masks_key
+        )
 
 
 @dataclass(slots=True)
@@ -88,6 +89,7 @@ class CallGate:
     plan: Plan
     call: Call
     record: Record
+    masks_key: bytes = field(repr=False)
     _masks: Masks | None = field(default=None, repr=False)
     _watch: AnswerWatch | None = None
 
@@ -131,7 +133,7 @@ class CallGate:
             raise GuardBlocked(OPAQUE.format(kind), guard="opaque", kind=kind)
         replacement: Replace = named
         if rules.restores:
-            self._masks = Masks(_nonce(call.head.nonce))
+            self._masks = Masks.of(self.masks_key, self.record.key)
             replacement = self._masks.replacement
         inspector = WholeInspector(
             engine=engine,
@@ -232,11 +234,6 @@ class CallGate:
         watching = self.engine.watch(bound_rules, inquiry, caller=self.record.key)
         self.record.watched = watching.results
         return watching.feed, watching.feed_at_once
-
-
-def _nonce(drawn: str) -> str:
-    """Return the last letters and digits of the random text that each call has."""
-    return re.sub("[^0-9a-z]", "", drawn)[-NONCE_LENGTH:].rjust(NONCE_LENGTH, "0")
 
 
 @frozen

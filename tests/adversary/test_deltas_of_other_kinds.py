@@ -17,7 +17,7 @@ from proxy.dialects.responses.events import ResponseEvents
 from proxy.dialects.responses.words import KINDS
 from proxy.errors import GuardBlocked
 from proxy.guardrails.stream.filter import StreamFilter
-from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.stream.placeholders import Masks, placeholder_key
 from proxy.types import Chunk
 from tests.adversary.test_items_in_turns import (
     CARD,
@@ -138,7 +138,7 @@ def arguments_of(form: str, chunks: Sequence[Chunk]) -> Json:
 @for_each("at", range(0, 40, 3))
 @for_each("form", ["messages", "responses"])
 def test_what_a_tool_of_the_provider_is_asked_stays_json(form: str, at: int) -> None:
-    masks = Masks("abc")
+    masks = Masks.of(placeholder_key(), "key")
     placeholder = masks.placeholder("word", value := 'a "fox"\n')
     written = orjson.dumps({"card": int(CARD.replace(" ", "")), "q": f"see {placeholder}"}).decode()
     events = (searched if form == "messages" else asked)(written[:at], written[at:])

@@ -23,7 +23,7 @@ from proxy.dialects.responses.words import KINDS
 from proxy.errors import UpstreamInvalid
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.filter import StreamFilter
-from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.stream.placeholders import Masks, placeholder_key
 from proxy.types import Call, Chunk, Endpoint, RequestHead
 from proxy.types.guard import Action
 from tests.dialects.test_responses import streamed
@@ -257,7 +257,7 @@ def test_every_turn_flags_the_same_and_shows_all(said: Said, draws: list[int], f
 @settings(max_examples=60, deadline=None)
 @given(SAID, DRAWS, st.sampled_from(sorted(CLIENTS)))
 def test_every_turn_gets_its_values_back(said: Said, draws: list[int], form: str) -> None:
-    masks = Masks("abc")
+    masks = Masks.of(placeholder_key(), "key")
     placeholder = masks.placeholder("card", CARD)
     turns = orjson.loads(
         orjson.dumps(answer_of(said, drawn(draws))).replace(CARD.encode(), placeholder.encode())

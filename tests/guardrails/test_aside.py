@@ -13,7 +13,7 @@ from proxy import guardrails
 from proxy.app.context import new_record
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.engine import ABOVE, Engine
-from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.stream.placeholders import Masks, placeholder_key
 from proxy.guardrails.text.walk import request_texts, request_walk
 from proxy.guardrails.text.weight import LIGHT, SHEET
 from proxy.guardrails.watch import ValueRestorer
@@ -50,13 +50,15 @@ def streamed(engine: Engine) -> Awaitable[object]:
 
 
 def put_back(engine: Engine) -> Awaitable[object]:
-    masks = Masks("nonce")
+    masks = Masks.of(placeholder_key(), "key")
     masks.replacement(patient(), "word", "word")
     return ValueRestorer(masks, engine, "many", streamed=True).restored([HEAVY])
 
 
 def put_back_whole(engine: Engine) -> Awaitable[object]:
-    return ValueRestorer(Masks("nonce"), engine, "many", streamed=False).restored([HEAVY])
+    return ValueRestorer(
+        Masks.of(placeholder_key(), "key"), engine, "many", streamed=False
+    ).restored([HEAVY])
 
 
 def read(engine: Engine) -> Awaitable[object]:

@@ -1,15 +1,20 @@
 """Placeholders for what was found in a call's texts, and the way back in its answer.
 
-Values live in one ``Masks``, which lives as long as its call: they are never shown, logged or
-shared. A stream may be cut anywhere, also within a placeholder, and a model may write one in
-another way than it was given (``rewritten``).
+A placeholder is a keyed digest of the virtual key and the value. It is the same in each call, so
+that requests with the same history begin with the same bytes. Values live in one ``Masks``, which
+lives as long as its call: they are never shown, logged or shared. A stream may be cut anywhere,
+also within a placeholder, and a model may write one in another way than it was given
+(``rewritten``).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
+from functools import partial
+from hashlib import blake2b
+from secrets import token_bytes
 from urllib.parse import quote
 
 from proxy.guardrails.findings.mask import named
@@ -23,30 +28,60 @@ from proxy.guardrails.text.walk import Text, answer_texts
 from proxy.types import Json
 from proxy.types.guard import GuardRule
 
-NONCE = re.compile("[0-9a-z]{3,32}")
+LETTERS = "bcdfghjkmnpqrstvwxz"
+"""Letters of digests. They spell no words, look unlike each other, and match no pattern of
+numbers."""
+DIGEST_LENGTH = 12  # letters, 50.9 bits
 EASY = 4  # characters that are read in the time of one that guards look at
 NOT_IN_LABEL = re.compile("[^A-Z0-9]+")
 
+Digest = Callable[[str, str, Collection[str]], str]
+"""Returns the digest of a label, a value and the hosts that the value may be sent to."""
+
+Values = dict[str, tuple[str, frozenset[str]]]
+"""Values and their hosts, by the placeholder without its brackets."""
+
+
+def placeholder_key(secret: str | None = None) -> bytes:
+    """Return the key of placeholders: derived from the deployment's secret, or random."""
+    if secret is None:
+        return token_bytes(32)
+    text = secret.encode("utf-8", "surrogateescape")
+    return blake2b(text, digest_size=32, person=b"headrace masks").digest()
+
+
+def keyed_digest(
+    key: bytes, virtual_key: str | None, label: str, value: str, hosts: Collection[str]
+) -> str:
+    """Return the digest of a value of a virtual key. No two virtual keys share one."""
+    parts = json.dumps([virtual_key, label, value, sorted(hosts)]).encode()
+    number = int.from_bytes(blake2b(parts, digest_size=16, key=key).digest())
+    letters: list[str] = []
+    for _ in range(DIGEST_LENGTH):
+        number, letter = divmod(number, len(LETTERS))
+        letters.append(LETTERS[letter])
+    return "".join(letters)
+
 
 class Masks:
-    """Placeholders like ``[EMAIL_1_x7f]``, of one call: the same value has the same one.
+    """Placeholders like ``[EMAIL_kzvqmxtrwbnd]`` of one call, with the values that it contains.
 
     Rules that put a value back into addresses of other hosts have placeholders of their own for it.
-    They have one pair of brackets: of two, small models write back one. ``nonce`` is drawn anew for
-    each call, so that no text can name a placeholder beforehand. Raises ValueError for a nonce that
-    is not of at least three letters and digits.
+    They have one pair of brackets: of two, small models write back one. Of two values with the same
+    digest the first one is restored, and the second one is masked for good.
     """
 
-    __slots__ = ("_counts", "_hosts", "_nonce", "_placeholders", "_values")
+    __slots__ = ("_digest", "_names", "_values")
 
-    def __init__(self, nonce: str) -> None:
-        if not NONCE.fullmatch(nonce):
-            raise ValueError("a nonce is of 3 to 32 lower-case letters and digits")
-        self._nonce = nonce
-        self._counts: dict[str, int] = {}
-        self._placeholders: dict[tuple[str, str, frozenset[str]], str] = {}
-        self._values: dict[str, str] = {}
-        self._hosts: dict[str, Collection[str]] = {}
+    def __init__(self, digest: Digest) -> None:
+        self._digest = digest
+        self._values: Values = {}
+        self._names: PlaceholderNames | None = None
+
+    @classmethod
+    def of(cls, key: bytes, virtual_key: str | None) -> Masks:
+        """Return the placeholders of a call of a virtual key."""
+        return cls(partial(keyed_digest, key, virtual_key))
 
     def __len__(self) -> int:
         return len(self._values)
@@ -64,29 +99,19 @@ class Masks:
     def placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:
         """Return the placeholder of a value, which may be restored in addresses of ``hosts``."""
         label = _label(kind)
-        key = label, value, frozenset(hosts)
-        known = self._placeholders.get(key)
-        if known is not None:
-            return known
-        self._counts[label] = self._counts.get(label, 0) + 1
-        placeholder = f"[{label}_{self._counts[label]}_{self._nonce}]"
-        self._placeholders[key] = placeholder
-        self._values[placeholder] = value
-        self._hosts[placeholder] = hosts
-        return placeholder
+        name = f"{label}_{self._digest(label, value, hosts)}"
+        restored = value, frozenset(hosts)
+        if name not in self._values:
+            self._values[name] = restored
+            self._names = None
+        return f"[{name}]" if self._values[name] == restored else f"[{label}]"
 
     def unmask(self, text: str, *, escaped: bool = False) -> str:
         """Put back the values into a whole text; ``escaped`` as inside of a JSON string."""
-        if self._nonce not in text and not self._is_over_lines(text):
-            return text
         unmasker = self.unmasker(escaped=escaped)
-        return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.flush()))
-
-    def _is_over_lines(self, text: str) -> bool:
-        """True if the end of a line may stand within the nonce."""
-        if "\n" not in text and "\\n" not in text:
-            return False
-        return self._nonce in "".join(text.replace("\\r", "").replace("\\n", "").split())
+        if next(unmasker.names.written(text, 0), None) is None:
+            return text
+        return "".join(piece.text for piece in unmasker.take(text))
 
     def unmasked(self, data: Json) -> Json:
         """Put them back into a whole answer; the very same one where there are none."""
@@ -99,7 +124,9 @@ class Masks:
 
     def unmasker(self, *, escaped: bool = False) -> Unmasker:
         """Put back the values known so far into a stream of text."""
-        return Unmasker(self._values, self._hosts, escaped=escaped)
+        if self._names is None:
+            self._names = PlaceholderNames(self._values)
+        return Unmasker(self._values, self._names, escaped=escaped)
 
     def concerns(self, text: Text) -> bool:
         """True: values may come back in any text."""
@@ -136,32 +163,23 @@ class Unmasker:
     Holds back only what may still become a placeholder that it knows: hardly more than its length.
     """
 
-    __slots__ = (
-        "_addresses", "_addresses_of", "_before", "_escaped", "_held", "_hosts", "_known", "_names",
-    )  # fmt: skip
+    __slots__ = ("_addresses", "_addresses_of", "_before", "_escaped", "_held", "_values", "names")
 
-    def __init__(
-        self,
-        values: Mapping[str, str],
-        hosts: Mapping[str, Collection[str]],
-        *,
-        escaped: bool = False,
-    ) -> None:
+    def __init__(self, values: Values, names: PlaceholderNames, *, escaped: bool = False) -> None:
         self._addresses_of = EscapedAddresses if escaped else Addresses
         self._addresses = self._addresses_of()
         self._escaped = escaped
-        self._hosts = hosts
-        self._known = dict(values)
-        self._names = PlaceholderNames(each[1:-1] for each in values)
+        self._values = values
+        self.names = names
         self._held = ""
         self._before = ""
 
     def __repr__(self) -> str:
-        return f"Unmasker({len(self._known)})"
+        return f"Unmasker({len(self._values)})"
 
     @property
     def reach(self) -> int:
-        return self._names.longest
+        return self.names.longest
 
     @property
     def held(self) -> int:
@@ -179,7 +197,7 @@ class Unmasker:
         """Take the next characters, return the pieces that are certain; there may be none yet."""
         before = len(self._before)
         text = self._before + self._held + text
-        certain = self._names.pending(text, before)
+        certain = self.names.pending(text, before)
         self._held = text[certain:]
         return self._restored(text[:certain], before)
 
@@ -201,14 +219,14 @@ class Unmasker:
     def _restored(self, text: str, past: int) -> list[ReleasedPiece]:
         """Return the pieces of a text; what is before ``past`` was returned already."""
         pieces: list[ReleasedPiece] = []
-        for each in self._names.written(text, past):
+        for each in self.names.written(text, past):
             between, found = text[past : each.start], text[each.start : each.end]
             self._addresses.feed(between)
             past = each.end
             pieces.append(ReleasedPiece(between, len(between), changed=False))
-            placeholder = f"[{each.name}]"
-            is_kept = self._addresses.within and not self._may_leave(placeholder)
-            shown = found if is_kept else self._value(placeholder, each)
+            value, hosts = self._values[each.name]
+            is_kept = self._addresses.within and not is_listed(self._addresses.host or "", hosts)
+            shown = found if is_kept else self._written(value, each)
             if self._addresses.within:
                 self._addresses.feed(found)
             pieces.append(ReleasedPiece(shown, len(found), changed=not is_kept))
@@ -217,9 +235,8 @@ class Unmasker:
         self._before = text[-BEFORE:]
         return [piece for piece in pieces if piece.size]
 
-    def _value(self, placeholder: str, written: RewrittenName) -> str:
-        """Return the value in the form that a placeholder was written in."""
-        value = self._known[placeholder]
+    def _written(self, value: str, written: RewrittenName) -> str:
+        """Return a value in the form that its placeholder was written in."""
         if written.quoted:
             return quote(value, safe="", errors="surrogatepass")
         if not self._escaped:
@@ -227,11 +244,6 @@ class Unmasker:
         # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8. Without a
         # single quote, as a model may have put the string into these.
         return json.dumps(value)[1:-1].replace("'", "\\u0027")
-
-    def _may_leave(self, placeholder: str) -> bool:
-        """True if a value may be a part of the address that is being read."""
-        host = self._addresses.host
-        return host is not None and is_listed(host, self._hosts.get(placeholder, ()))
 
 
 def _label(kind: str) -> str:

@@ -1,8 +1,8 @@
 """Placeholders as models write them back: as they were given, with Markdown's escapes, in percents,
 over the end of a line, or without their brackets.
 
-A placeholder is told by its name, which has the nonce of its call: what is read more loosely here
-is never another's. All is read in time linear in the text, and in the same way however it is cut.
+A placeholder is known by its name, which ends with a digest: loose reading never confuses two of
+them. All is read in time linear in the text, and in the same way however it is cut.
 """
 
 from __future__ import annotations

@@ -5,16 +5,23 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.guardrails.stream.placeholders import Masks, Unmasker
+from proxy.guardrails.stream.placeholders import (
+    LETTERS,
+    Masks,
+    Unmasker,
+    keyed_digest,
+    placeholder_key,
+)
 from proxy.guardrails.text.walk import Text
 from proxy.types.guard import Finding
 from tests.for_each import for_each
-from tests.guardrails.doubles import rule
+from tests.guardrails.doubles import rule, short_digests
 
 ARGUMENTS = Text(("arguments",), "", "arguments")
 ASKED = "Write ada@mill.example about the weir, ada@mill.example!"
@@ -47,58 +54,56 @@ def rest(unmasker: Unmasker) -> str:
 
 
 def test_the_same_value_has_the_same_placeholder() -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
 
-    assert mask(masks, ASKED, mails(ASKED)) == (
-        "Write [EMAIL_1_x7f] about the weir, [EMAIL_1_x7f]!"
-    )
-    assert mask(masks, "bob@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_2_x7f]"
-    assert mask(masks, "ada@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_1_x7f]"
+    assert mask(masks, ASKED, mails(ASKED)) == ("Write [EMAIL_x7f] about the weir, [EMAIL_x7f]!")
+    assert mask(masks, "bob@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_y7f]"
+    assert mask(masks, "ada@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_x7f]"
 
 
 @pytest.mark.parametrize(
     ("kind", "placeholder"),
     [
-        ("id_BR", "[ID_BR_1_x7f]"),
-        ("rival mills", "[RIVAL_MILLS_1_x7f]"),
-        ("水", "[VALUE_1_x7f]"),
+        ("id_BR", "[ID_BR_x7f]"),
+        ("rival mills", "[RIVAL_MILLS_x7f]"),
+        ("水", "[VALUE_x7f]"),
     ],
 )
 def test_a_placeholder_tells_the_kind(kind: str, placeholder: str) -> None:
-    assert mask(Masks("x7f"), "mill", [Finding(0, 4, kind)]) == placeholder
+    assert mask(Masks(short_digests()), "mill", [Finding(0, 4, kind)]) == placeholder
 
 
-def test_kinds_with_one_label_share_its_numbers() -> None:
-    masks = Masks("x7f")
+def test_kinds_may_have_one_label() -> None:
+    masks = Masks(short_digests())
     masked = mask(masks, "mill weir", [Finding(0, 4, "a b"), Finding(5, 9, "a-b")])
 
-    assert masked == "[A_B_1_x7f] [A_B_2_x7f]"
+    assert masked == "[A_B_x7f] [A_B_y7f]"
     assert masks.unmask(masked) == "mill weir"
 
 
 def test_a_placeholder_that_nobody_gave_stays() -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
 
-    assert masks.unmask("[EMAIL_2_x7f] [EMAIL_1_x7g] [email_1_x7f]") == (
-        "[EMAIL_2_x7f] [EMAIL_1_x7g] [email_1_x7f]"
+    assert masks.unmask("[EMAIL_y7f] [EMAIL_x7g] [email_x7f]") == (
+        "[EMAIL_y7f] [EMAIL_x7g] [email_x7f]"
     )
 
 
 def test_a_value_that_is_put_back_is_not_read_again() -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, "mill", [Finding(0, 4, "email")])
-    masked = mask(masks, "[EMAIL_1_x7f]", [Finding(0, 13, "key")])
+    masked = mask(masks, "[EMAIL_x7f]", [Finding(0, 13, "key")])
 
-    assert masks.unmask(masked) == "[EMAIL_1_x7f]"
+    assert masks.unmask(masked) == "[EMAIL_x7f]"
 
 
 def test_only_what_may_become_a_placeholder_is_held_back() -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
     unmasker = masks.unmasker()
 
-    fed = released(unmasker, "To [EM", "AIL_1_", "x7f", "] [[", "[EX", "[", "a[")
+    fed = released(unmasker, "To [EM", "AIL_", "x7f", "] [[", "[EX", "[", "a[")
     assert fed == ["To ", "", "", "ada@mill.example [", "[[EX", "", "[a"]
     assert unmasker.held == 1 < unmasker.reach < 100
     assert (rest(unmasker), rest(unmasker), unmasker.held) == ("[", "", 0)
@@ -106,7 +111,7 @@ def test_only_what_may_become_a_placeholder_is_held_back() -> None:
 
 def test_in_json_the_value_is_escaped() -> None:
     value = 'Ada "Weir"\n\\ \ud83d é'
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
     unmasker = masks.unmasker(escaped=True)
 
@@ -115,20 +120,20 @@ def test_in_json_the_value_is_escaped() -> None:
 
 
 REWRITTEN = {
-    "as it was": "[EMAIL_1_x7f]",
-    "Markdown's escapes": r"\[EMAIL\_1\_x7f\]",
-    "escapes of the lines alone": r"[EMAIL\_1\_x7f]",
-    "escapes of escapes": r"\\[EMAIL\\_1\\_x7f\\]",
-    "a line's end": "[EMAIL_1_\nx7f]",
-    "a line's end in the name": "[EMA\nIL_1_x7f]",
-    "a line's end in the nonce": "[EMAIL_1_x\n7f]",
-    "a line's end in the bracket": "[EMAIL_1_x7f\n]",
-    "an end of Windows": "[EMAIL_1_\r\nx7f]",
-    "lines that are indented": "[EMAIL_1_ \n    x7f]",
-    "no brackets": "EMAIL_1_x7f",
-    "no brackets, with escapes": r"EMAIL\_1\_x7f",
+    "as it was": "[EMAIL_x7f]",
+    "Markdown's escapes": r"\[EMAIL\_x7f\]",
+    "escapes of the lines alone": r"[EMAIL\_x7f]",
+    "escapes of escapes": r"\\[EMAIL\\_x7f\\]",
+    "a line's end": "[EMAIL_\nx7f]",
+    "a line's end in the name": "[EMA\nIL_x7f]",
+    "a line's end in the digest": "[EMAIL_x\n7f]",
+    "a line's end in the bracket": "[EMAIL_x7f\n]",
+    "an end of Windows": "[EMAIL_\r\nx7f]",
+    "lines that are indented": "[EMAIL_ \n    x7f]",
+    "no brackets": "EMAIL_x7f",
+    "no brackets, with escapes": r"EMAIL\_x7f",
 }
-HALF = {"no bracket before": ("EMAIL_1_x7f]", "{}]"), "none after": ("[EMAIL_1_x7f", "[{}")}
+HALF = {"no bracket before": ("EMAIL_x7f]", "{}]"), "none after": ("[EMAIL_x7f", "[{}")}
 IN_WORDS = (
     ("{}", "{}"),
     ("Write to {}, please", "Write to {}, please"),
@@ -155,7 +160,7 @@ def back(masks: Masks, text: str, *, escaped: bool = False) -> str:
 def test_a_placeholder_comes_back_however_a_model_writes_it(
     how: str, around: str, left: str
 ) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
 
     text = around.replace("{}", REWRITTEN[how])
@@ -164,22 +169,20 @@ def test_a_placeholder_comes_back_however_a_model_writes_it(
 
 @pytest.mark.parametrize(("written", "left"), HALF.values(), ids=HALF)
 def test_of_one_with_a_single_bracket_the_bracket_stays(written: str, left: str) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
 
     assert back(masks, f"see {written} now") == f"see {left} now".format("ada@mill.example")
-    assert back(masks, "to: [EMAIL_1_x7f, EMAIL_1_x7f]") == (
-        "to: [ada@mill.example, ada@mill.example]"
-    )
+    assert back(masks, "to: [EMAIL_x7f, EMAIL_x7f]") == ("to: [ada@mill.example, ada@mill.example]")
 
 
 @pytest.mark.parametrize("escaped", [False, True])
 def test_in_percents_it_comes_back_in_percents_where_it_may(escaped: bool) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     named = rule("x", restore=True, restore_hosts=frozenset({"mill.example"}))
     masks.replacement(named, "email", "ada&o'b@mill.example")
 
-    for written in ("%5BEMAIL_1_x7f%5D", "%5bEMAIL%5f1%5Fx7f%5d"):
+    for written in ("%5BEMAIL_x7f%5D", "%5bEMAIL%5fx7f%5d", "%5BEMAIL%5Fx7f%5D"):
         for host, put in (("mill.example", True), ("evil.test", False)):
             address = f"https://{host}/?to="
             shown = "ada%26o%27b%40mill.example" if put else written
@@ -192,7 +195,7 @@ def test_in_percents_it_comes_back_in_percents_where_it_may(escaped: bool) -> No
 @for_each("quotes", ['"', "'"])
 def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> None:
     value = "Ada 'n' \"O\" \\"
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, value, [Finding(0, len(value), "email")])
     written = json.dumps(f"to {REWRITTEN[how]}\nnow")[1:-1]
     arguments = f"{{{quotes}to{quotes}: [{quotes}{written}{quotes}], {quotes}n{quotes}: 1}}"
@@ -207,30 +210,29 @@ def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> N
 
 
 def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
     window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
 
-    fed = [*window.feed('{"to": [EMAIL_1_x7f, EMAIL_1_'), *window.feed("x7f]}"), *window.flush()]
+    fed = [*window.feed('{"to": [EMAIL_x7f, EMAIL_'), *window.feed("x7f]}"), *window.flush()]
     assert json.loads("".join(piece.text for piece in fed)) == {"to": ["ada@mill.example"] * 2}
 
 
 @for_each(
     "text",
     [
-        "EMAIL_2_x7f EMAIL_1_x7g email_1_x7f EMAIL_1_ x7f EMAIL_1_x7",
-        "MY_EMAIL_1_x7f XEMAIL_1_x7f my_EMAIL_1_x7f",
-        "EMAIL_1_x7fa EMAIL_1_x7f_more EMAIL_1_x7f0 EMAIL_11_x7f",
-        "[EMAIL_1_x7f-2_x7f] [EMAIL__1_x7f] [EMAIL_1_x7",
-        "[EMAIL_1_x7\n\nf] [EMAIL 1 x7f] EMAIL-1-x7f",
-        r"\[EMAIL\_2\_x7f\] %5BEMAIL_2_x7f%5D EMAIL\\\_1\\\_x7f",
-        "[" + "EMAIL_1_x" + " \n" * 60 + "7f]",
+        "EMAIL_y7f EMAIL_x7g email_x7f EMAIL_ x7f EMAIL_x7",
+        "MY_EMAIL_x7f XEMAIL_x7f my_EMAIL_x7f",
+        "EMAIL_x7fa EMAIL_x7f_more EMAIL_x7f0 EMAIL_1_x7f",
+        "[EMAIL+x7f] [EMAIL__x7f] [EMAIL_x7",
+        "[EMAIL_x7\n\nf] [EMAIL x7f] EMAIL-x7f",
+        r"\[EMAIL\_y7f\] %5BEMAIL_y7f%5D EMAIL\\\_x7f",
+        "[" + "EMAIL_x" + " \n" * 60 + "7f]",
     ],
 )
 def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
-    text = text.replace("EMAIL_1_x7f-2", "EMAIL_1+2")
 
     assert back(masks, text) == text
 
@@ -252,7 +254,7 @@ def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> Non
 def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
     before: str, after: str, put: bool, escaped: bool
 ) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     named = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
     placeholder = masks.replacement(named, "email", "ada@mill.example")
     text = f"{before}{placeholder}{after}"
@@ -266,7 +268,7 @@ def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_value_of_two_rules_leaves_by_the_hosts_of_the_rule_that_masked_it(turned: bool) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     strict = rule("strict", restore=True)
     wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
     rules = (wide, strict) if turned else (strict, wide)
@@ -281,22 +283,73 @@ def test_a_value_of_two_rules_leaves_by_the_hosts_of_the_rule_that_masked_it(tur
 
 
 def test_a_rule_without_a_way_back_shows_its_name_alone() -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
 
     assert masks.replacement(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
-    assert (
-        masks.replacement(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_1_x7f]"
-    )
+    assert masks.replacement(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_x7f]"
 
 
-@for_each("nonce", ["", "x7", "X7F", "x7]", "x" * 33])
-def test_a_nonce_that_could_be_guessed_or_read_otherwise_is_refused(nonce: str) -> None:
-    with pytest.raises(ValueError, match="nonce"):
-        Masks(nonce)
+def test_of_two_values_with_one_digest_the_first_is_restored() -> None:
+    masks = Masks(lambda label, value, hosts: "x7f")
+    values = ("ada@mill.example", "bob@mill.example")
+
+    masked = [masks.placeholder("email", value) for value in (*values, values[0])]
+
+    assert masked == ["[EMAIL_x7f]", "[EMAIL]", "[EMAIL_x7f]"]
+    assert masks.unmask(" ".join(masked)) == "ada@mill.example [EMAIL] ada@mill.example"
+
+
+CALL = (placeholder_key("a secret of replicas"), "alice", "EMAIL", "ada@mill.example", ())
+
+
+def test_digests_agree_between_processes_with_the_same_secret() -> None:
+    """A fixed digest, so that an upgrade does not change the prompts of running conversations."""
+    assert keyed_digest(*CALL) == "jpscshpdswnt"
+    assert placeholder_key() != placeholder_key()
+
+
+@for_each(
+    ("place", "other"),
+    [
+        (0, placeholder_key("another secret")),
+        (1, "bob"),
+        (1, None),
+        (2, "KEY"),
+        (3, "ada@mill.exampl"),
+        (4, ("mill.example",)),
+    ],
+)
+def test_a_digest_depends_on_each_of_its_parts(place: int, other: Any) -> None:
+    parts: list[Any] = list(CALL)
+    parts[place] = other
+
+    assert keyed_digest(*parts) != keyed_digest(*CALL)
+
+
+@given(st.text(), st.text(), st.text(), st.text())
+def test_no_two_names_and_values_are_read_as_others(
+    one: str, other: str, value: str, another: str
+) -> None:
+    key = placeholder_key("a secret of replicas")
+    same = (one, value) == (other, another)
+
+    digests = [keyed_digest(key, *each, ()) for each in ((one, "K", value), (other, "K", another))]
+
+    assert (digests[0] == digests[1]) is same
+
+
+@given(st.text(min_size=1))
+def test_a_digest_has_50_bits_and_matches_no_guard(value: str) -> None:
+    """Letters only: no guard for numbers, and no vowel that would make a word."""
+    digest = keyed_digest(*CALL[:3], value, ())
+
+    assert len(LETTERS) ** len(digest) >= 2**50
+    assert not set(digest) & set("aeiouly")
+    assert digest.isalpha()
 
 
 def test_no_value_is_shown() -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
     unmasker = masks.unmasker()
     unmasker.feed("[EMAIL_1")
@@ -307,7 +360,7 @@ def test_no_value_is_shown() -> None:
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["[", "]", "[[", "]]", "[[EMAIL_", "1_x7", "[EMAIL_1_x7e]", "[EMAIL_99_x7f]", "_x7f",
+        ["[", "]", "[[", "]]", "[[EMAIL_", "_x7", "[EMAIL_x7e]", "[EMAIL_99_x7f]", "_x7f",
          "ada@mill.example", "ada@", "EMAIL", "🌊", '"', "\n", " "]
     ),
     max_size=12,
@@ -315,7 +368,7 @@ TEXTS = st.lists(
 REWRITES = st.lists(
     st.sampled_from(
         [*REWRITTEN.values(), "[", "]", "\\", "%5", "%5B", "%5D", "%", "\n", " ", "    ", "\r", "_",
-         "EMAIL", "_1_x7f", "_1_", "x7f", "x", "7f", "E", "A", "a", "0", "\\n", "\\_", "%5f", '"',
+         "EMAIL", "_x7f", "_", "x7f", "x", "7f", "E", "A", "a", "0", "\\n", "\\_", "%5f", '"',
          "http://a.b/", "é", "EMAIL_1"]
     ),
     max_size=12,
@@ -331,7 +384,7 @@ def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
 
 @given(TEXTS, CUTS)
 def test_what_is_masked_comes_back_however_it_is_cut(text: str, cuts: list[int]) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     masked = mask(masks, text, mails(text))
 
     assert "ada@mill.example" not in masked
@@ -341,7 +394,7 @@ def test_what_is_masked_comes_back_however_it_is_cut(text: str, cuts: list[int])
 
 @given(TEXTS, CUTS)
 def test_any_answer_is_the_same_however_it_is_cut(answer: str, cuts: list[int]) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
 
     assert fed(masks.unmasker(), answer, cuts) == masks.unmask(answer)
@@ -349,12 +402,12 @@ def test_any_answer_is_the_same_however_it_is_cut(answer: str, cuts: list[int]) 
 
 
 @given(REWRITES, CUTS, st.booleans())
-@example(r"EMAIL_1_x7f\_EMAIL_1_x7f[EMAIL_1_x7f]", [14], False)
-@example("[x\nEMAIL_1_x7f]", [3], False)
+@example(r"EMAIL_x7f\_EMAIL_x7f[EMAIL_x7f]", [14], False)
+@example("[x\nEMAIL_x7f]", [3], False)
 def test_any_rewriting_is_the_same_however_it_is_cut(
     answer: str, cuts: list[int], escaped: bool
 ) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     mask(masks, ASKED, mails(ASKED))
     whole = masks.unmask(answer, escaped=escaped)
 
@@ -365,7 +418,7 @@ def test_any_rewriting_is_the_same_however_it_is_cut(
 
 @given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
 def test_any_value_is_the_same_in_json(value: str, cuts: list[int]) -> None:
-    masks = Masks("x7f")
+    masks = Masks(short_digests())
     arguments = json.dumps([mask(masks, value, [Finding(0, len(value), "name")])])
 
     assert json.loads(fed(masks.unmasker(escaped=True), arguments, cuts)) == [value]
