@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
-from tests.guardrails.echoes import asked_text, echoing, shown
+from tests.guardrails.echoes import echoing, shown
 from tests.guardrails.test_run import ask, guarded
 from tests.test_pipeline import BEARER
 
@@ -52,28 +52,15 @@ async def test_a_whole_answer_has_its_values_back(
     assert (text, json.loads(arguments)) == (ASKED, {"said": [ASKED]})
 
 
-async def test_the_same_value_has_one_placeholder_and_another_call_another(
+async def test_a_placeholder_that_was_never_sent_is_not_restored(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(echoing())
-    async with guarded(tmp_path, upstream, INPUT) as (_, client):
-        for _ in range(2):
-            await ask(client, f"{EMAIL} {EMAIL}")
-
-    one, other = (asked_text(asked).split() for asked in upstream.requests)
-    assert one[0] == one[1] != other[0] == other[1]
-    assert one[0].startswith("[EMAIL_1_")
-
-
-async def test_a_placeholder_of_another_call_is_not_put_back(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(answer(chat("[EMAIL_1_00000000] and [EMAIL_1_x7f]")))
+    said = "[EMAIL_bcdfghjkmnpq] and [EMAIL_1_00000000]"
+    upstream.answer_with(answer(chat(said)))
     async with guarded(tmp_path, upstream, INPUT) as (_, client):
         _, _, reply = await ask(client, ASKED)
 
-    content = reply["choices"][0]["message"]["content"]
-    assert content == "[EMAIL_1_00000000] and [EMAIL_1_x7f]"
+    assert reply["choices"][0]["message"]["content"] == said
 
 
 async def test_guards_of_the_answer_look_before_values_are_put_back(
