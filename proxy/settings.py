@@ -114,9 +114,10 @@ class Settings:
     ``cache_bytes`` bounds each store of the cache; one in a file or in Redis needs
     ``cache_secret``, by which its questions are named. ``replicas`` processes share ``redis``:
     each keeps to its share of limits while that is away. ``id_secrets`` open the ids of what
-    providers keep, and the first one seals them. ``settle_seconds`` is how long a folder of
-    policies that has changed must be still before it is read. After ``keepalive_seconds`` without a
-    byte a stream sends a keepalive event; 0 turns that off.
+    providers keep; the first one seals them, and the key of placeholders is derived from it.
+    ``settle_seconds`` is how long a folder of policies that has changed must be still before it is
+    read. After ``keepalive_seconds`` without a byte a stream sends a keepalive event; 0 turns that
+    off.
     """
 
     policies: Path
@@ -146,11 +147,6 @@ class Settings:
     log: LogAs = LogAs()  # it is frozen
     settle_seconds: float = 0.5
     keepalive_seconds: float = 15.0
-
-    @property
-    def shared_secret(self) -> str | None:
-        """The secret that all replicas have, from which further keys are derived."""
-        return self.id_secrets[0] if self.id_secrets else self.cache_secret
 
 
 def address(text: str) -> Address:

@@ -247,7 +247,7 @@ def _guards(
 
     engine = Engine(time.monotonic, pool, most_texts=settings.body_values)
     engine = engine if outsides is None else replace(engine, outsides=outsides)
-    return PolicyGuards(engine, placeholder_key(settings.shared_secret))
+    return PolicyGuards(engine, placeholder_key(*settings.id_secrets[:1]))
 
 
 def _call_log(context: Context) -> CallLog:

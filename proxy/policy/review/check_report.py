@@ -15,7 +15,7 @@ from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read, shown_as
 from proxy.policy.files.source import PolicyError, Problem
 from proxy.policy.review.lint import warnings
-from proxy.policy.review.lint_guards import opaque_notes
+from proxy.policy.review.lint_guards import opaque_notes, restore_notes
 from proxy.policy.review.stream_hold import held
 
 
@@ -60,7 +60,10 @@ def check(
         summary=summary,
         warnings=found,
         held=tuple(held(snapshot)),
-        notes=tuple(opaque_notes(loaded.policies, snapshot)),
+        notes=(
+            *opaque_notes(loaded.policies, snapshot),
+            *(restore_notes(snapshot, environ) if environ is not None else ()),
+        ),
     )
 
 

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 from proxy.policy.files.source import Problem
-from proxy.policy.review.check_report import FORMS, CheckReport
+from proxy.policy.review.check_report import FORMS, CheckReport, check
+from tests.conftest import world
+from tests.for_each import for_each
 
 BAD = Problem("a.yaml", 1, 2, "tags.team", "must be a list: 100 %\nof it")
 DOUBTFUL = Problem("b.yaml", 3, 4, "tags.env", "is set by nobody")
@@ -41,3 +43,29 @@ def test_githubs_commands_stay_on_one_line_each() -> None:
         "::error file=policies/a.yaml,line=1,col=2::tags.team: must be a list: 100 %25%0Aof it"
     )
     assert len(lines) == 3
+
+
+RESTORING = "{guard: pii, entities: [email], action: mask, restore: true}"
+
+
+@for_each(
+    ("guard", "environ", "is_noted"),
+    [
+        (RESTORING, {}, True),
+        (RESTORING, {"HEADRACE_ID_SECRET": "a secret of replicas"}, False),
+        (RESTORING, None, False),
+        (RESTORING.replace(", restore: true", ""), {}, False),
+    ],
+)
+def test_placeholders_without_a_shared_secret_are_noted(
+    guard: str, environ: dict[str, str] | None, is_noted: bool, tmp_path: Path
+) -> None:
+    policies = (
+        f"{world('http://localhost')}policies:\n  default: {{match: all, input: [{guard}]}}\n"
+    )
+    (tmp_path / "policies.yaml").write_text(policies)
+
+    found = check(tmp_path, None if environ is None else {"UPSTREAM_KEY": "sk", **environ})
+
+    assert not found.errors
+    assert any("Set HEADRACE_ID_SECRET" in note for note in found.notes) is is_noted
