@@ -15,7 +15,6 @@ from proxy.edge.bodies import BodyShare
 from proxy.edge.calls import Calls
 from proxy.edge.exchange import HttpExchange
 from proxy.edge.keyless import Keyless
-from proxy.edge.plain import PlainRequest
 from proxy.edge.request import Bounds
 from proxy.edge.server import Handler as Handler
 from proxy.edge.server import HttpServer as HttpServer
@@ -47,18 +46,15 @@ def data_handler(
     pipeline: Pipeline, port: DataPort, on_bug: Callable[[BaseException, str], None]
 ) -> Handler:
     """Return the handler of the data port: it runs the pipeline on an exchange, and answers 500
-    for a bug, which ``on_bug`` gets with the request's id. What comes in the plainest form of HTTP
-    is a call of a route.
-    """
+    for a bug, which ``on_bug`` gets with the request's id."""
     via, new_id, bounds, calls = port.via, port.new_id, port.bounds, port.calls
     ids = port.ids
     passed = port.passed
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        if not isinstance(request, PlainRequest):
-            answered = port.keyless.answer(request)
-            if answered is not None:
-                return answered
+        answered = port.keyless.answer(request)
+        if answered is not None:
+            return answered
         task = calls.begin(request.protocol._task_handler)
         share = BodyShare(bounds.bodies)
         try:

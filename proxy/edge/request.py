@@ -15,8 +15,7 @@ from proxy.dialects.other_gateways import MEANINGS
 from proxy.dialects.request_headers import GEMINI_KEY, bad_header
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
-from proxy.edge.plain import PlainRequest, Request, Unframed
-from proxy.edge.server import CHUNKED
+from proxy.edge.server import CHUNKED, Request, Unframed
 from proxy.errors import BadRequest, RequestTimeout, TooLarge
 from proxy.field_problems import too_large
 from proxy.frozen import frozen
@@ -79,20 +78,14 @@ class Incoming:
     """One request. ``headers`` are by lower-case name; ``path`` and ``query`` are as they were
     sent, undecoded."""
 
-    __slots__ = (
-        *("_bounds", "_repeated", "_request", "_share", "_whole", "headers", "path", "query"),
-    )
+    __slots__ = (*("_bounds", "_repeated", "_request", "_share", "headers", "path", "query"),)
 
     def __init__(self, request: web.BaseRequest, bounds: Bounds, share: BodyShare) -> None:
         self._request = request
         self._bounds = bounds
         self._share = share
         self._repeated: str | None = None
-        self._whole: bytes | None = None
         self.query = ""
-        if isinstance(request, PlainRequest):
-            self.path, self.headers, self._whole = request.target, request.fields, request.whole
-            return
         target = request.raw_path
         self.path = target
         if target not in PATHS:
@@ -124,7 +117,7 @@ class Incoming:
         """Refuse another version of HTTP, and a header that decides something and came twice: two
         readers could differ."""
         headers = self.headers
-        if self._whole is None and _is_unsupported(self._request):  # a plain one is HTTP/1.1
+        if _is_unsupported(self._request):
             raise VersionNotSupported
         if self._repeated is not None:
             raise bad_header(self._repeated, "must not be repeated")
@@ -183,15 +176,13 @@ class Incoming:
         """Return the body if it came with its head, None where there is to be waited for it. Raises
         ``Refused`` for one that is too large, or no plain JSON."""
         self._check_kind()
-        whole = self._whole
-        if whole is None:
-            content = self._request.content
-            if "expect" in self.headers or not content.is_eof():
-                return None
-            try:
-                whole = content.read_nowait()
-            except Unframed:
-                raise _unframed() from None
+        content = self._request.content
+        if "expect" in self.headers or not content.is_eof():
+            return None
+        try:
+            whole = content.read_nowait()
+        except Unframed:
+            raise _unframed() from None
         if len(whole) > self._bounds.body_bytes:
             raise self._too_large()
         self._share.take(len(whole))

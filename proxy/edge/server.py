@@ -14,7 +14,6 @@ import orjson
 from aiohttp import HttpVersion10, HttpVersion11, http_parser, streams, web, web_protocol
 from aiohttp.http import StreamWriter
 
-from proxy.edge.plain import PlainRequest, Request, Unframed, plain_request
 from proxy.edge.response import Answered
 from proxy.wire_errors import VersionNotSupported
 
@@ -36,6 +35,26 @@ _OTHER_VERSION = ("Invalid HTTP version", "Expected dot", "Pause on PRI")  # as 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
+class Unframed(Exception):
+    """The chunked framing of a request body is broken or oversized: where it ends is unknown."""
+
+
+class Request(web.BaseRequest):
+    """A request whose connection closes after the response if the server drains or if the start of
+    the next request is in doubt. aiohttp's parser adds the trailers of a chunked body to the
+    headers of the next request, and drops what follows a request for an upgrade."""
+
+    server: HttpServer
+    is_unsupported = False  # the HTTP version is neither 1.0 nor 1.1
+
+    @property
+    def keep_alive(self) -> bool:
+        message = self._message
+        if message.should_close or message.chunked or message.upgrade or self.server.draining:
+            return False
+        return not isinstance(self._payload.exception(), Unframed)
+
+
 class QuietHandler(web.RequestHandler):
     """aiohttp's connection handler, with these differences.
 
@@ -55,7 +74,6 @@ class QuietHandler(web.RequestHandler):
     _length = 0  # of it, as its head says; 0 of one in chunks
     _framing = 0  # bytes that came with it and are none of it
     _waiting = b""  # what is parsed when others have had their turn
-    _is_plain = True  # all requests came in the plainest form: the parser has seen no byte yet
     _next_slice: asyncio.Handle | None = None
     server: HttpServer  # whose connection it is
 
@@ -115,8 +133,6 @@ class QuietHandler(web.RequestHandler):
         server = self.server
         server.requests_count += 1
         handler = server.request_handler
-        if isinstance(message, PlainRequest):
-            return self._handle_request(message, None, handler)
         if not isinstance(message, http_parser.RawRequestMessage):
             handler, message = self._make_error_handler(message), web_protocol.ERROR
         request = server.request_factory(
@@ -173,13 +189,6 @@ class QuietHandler(web.RequestHandler):
         return max(idle, self._head_at) if self._head else idle
 
     def data_received(self, data: bytes) -> None:
-        if self._is_plain:
-            is_free = not (self._messages or self._close or self._force_close)
-            request = plain_request(data, self, self.server) if is_free else None
-            if request is not None:
-                self._take(request)
-                return
-            self._is_plain = False
         # While no request is served the parser expects a head, or the rest of one. What begins
         # with a letter then can neither be nor end a body: all up to the empty line is a head.
         if (self._head or data[:1].isalpha()) and self.idle:
@@ -198,14 +207,6 @@ class QuietHandler(web.RequestHandler):
                 self._wait_with(data[at:])
                 return
         self._parse(data[at:])
-
-    def _take(self, request: PlainRequest) -> None:
-        """Have a request served that needs no parser."""
-        self._request_count += 1
-        message: Any = request, streams.EMPTY_PAYLOAD
-        self._messages.append(message)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     def _is_unframed(self, size: int) -> bool:
         """True if so many bytes that come next are all of a body whose length its head has said:
