@@ -132,6 +132,17 @@ def test_every_recipe_loads_and_its_cases_pass(title: str, tmp_path: Path) -> No
     assert ", 0 failed" in tested, tested
 
 
+def test_company_folder_works_without_accounts(tmp_path: Path) -> None:
+    recipe = RECIPES["A company folder"]
+    (policy, _), (upstreams,) = blocks(recipe, "yaml"), blocks(recipe, "yaml without accounts")
+    local = policy.replace("upstream: openai", "upstream: local")
+    _, deployments, rest = local.partition("deployments:\n")
+
+    (tmp_path / "policies.yaml").write_text(f"{upstreams}{deployments}{rest}")
+
+    assert "warning" not in headrace("check", str(tmp_path), "--strict")
+
+
 def test_migrating_shows_what_migrate_writes(tmp_path: Path) -> None:
     (config,) = blocks(MIGRATING, "yaml config.yaml")
     (deployment,) = blocks(MIGRATING, "yaml")

@@ -25,8 +25,8 @@ Created {folder}. Save the key above: it is not shown again. Next steps:
 def init_command(folder: Path) -> None:
     """Create a starter folder of policies in DIR.
 
-    DIR must be new or empty. The files are commented and include tests. The virtual key is
-    printed to standard error once; the folder stores only its digest.
+    DIR must be new or empty. The files are commented and include tests. The first line of the
+    output is the virtual key, on standard error. The folder stores only its digest.
     """
     try:
         text = write_starter(folder)

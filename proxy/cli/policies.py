@@ -200,6 +200,9 @@ def metrics_command(folder: Path) -> None:
     click.echo("\n".join(declared.bounds(known)))
 
 
+SAVE_KEY = "Save the key above: it is not shown again. Add this entry to the policy folder:"
+
+
 @click.command()
 @click.argument("name", type=PolicyName())
 @click.option(
@@ -215,7 +218,8 @@ def metrics_command(folder: Path) -> None:
 def key(name: str, deployments: tuple[str, ...], policies: Path | None) -> None:
     """Create a virtual key called NAME.
 
-    Prints the secret to standard error, and the lines for keys.yaml to standard output.
+    Prints first the key for the client, to standard error, then its entry for the policy folder,
+    to standard output. The folder stores only the digest, so save the key.
     """
     if policies is None and HERE.is_dir():
         policies = HERE
@@ -226,5 +230,5 @@ def key(name: str, deployments: tuple[str, ...], policies: Path | None) -> None:
         text, lines = new_key.draw(name, deployments, known)
     except (PolicyError, ValueError) as error:
         raise click.ClickException(f"{policies}: {error}") from None
-    click.echo(f"{text}\n", err=True)
+    click.echo(f"{text}\n\n{SAVE_KEY}\n", err=True)
     click.echo(lines)

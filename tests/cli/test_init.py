@@ -194,6 +194,9 @@ def test_a_key_with_named_deployments_needs_no_folder(tmp_path: Path) -> None:
 
     assert drawn.exit_code == 0, drawn.output
     assert "deployments: [support-chat]" in drawn.stdout
+    secret, _, advice = drawn.stderr.partition("\n\n")
+    assert secret.startswith("hr-")
+    assert advice.startswith("Save the key above")
     assert (unnamed.exit_code, "--deployment or --policies" in unnamed.output) == (2, True)
     assert (wrong.exit_code, "'mine' does not exist" in wrong.output) == (2, True)
     assert (no_name.exit_code, "hr-" in no_name.output) == (2, False)

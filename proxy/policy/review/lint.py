@@ -155,8 +155,8 @@ def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
             yield (
                 (*path, index),
                 f"receives no calls for other models than {quoted(target.model)}. Its weight "
-                "applies to calls for the deployment, or if a rule sets "
-                f'"model: {deployment.name}". See "A canary of another model" in docs/policies.md.',
+                f"applies only to calls for {deployment.name}. To split calls for "
+                f'{heaviest.model} too, add "also_known_as: [{heaviest.model}]" to the deployment.',
             )
 
 

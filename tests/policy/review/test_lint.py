@@ -146,10 +146,13 @@ def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
 
     [told] = judged(tmp_path, text).warnings
     good = judged(tmp_path, text + recipe)
+    remedied = judged(tmp_path, text + "    also_known_as: [m]\n")
 
     assert told.path == "deployments.support-chat.targets[1]"
     assert 'receives no calls for other models than "larger"' in told.message
+    assert told.message.endswith('add "also_known_as: [m]" to the deployment.')
     assert (good.errors, good.warnings) == ((), ())
+    assert (remedied.errors, remedied.warnings) == ((), ())
 
 
 def test_of_two_models_of_one_weight_the_second_is_told_of(tmp_path: Path) -> None:
