@@ -7,7 +7,7 @@ python -m tools.docs --check   # say which are not what they should be
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +18,12 @@ from dashboards.build import BOARDS
 from dashboards.build.panels import Board
 from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
 from proxy.dialects.base import Dialect
-from proxy.dialects.openai import PATHS
+from proxy.dialects.openai import CHAT, PATHS
 from proxy.emit.declared import declared
 from proxy.error_table import ERROR_TABLE
 from proxy.errors import LimitExceeded, ProxyError
 from proxy.limits.kinds import KINDS
+from proxy.types.providers import ENDPOINTS, PROVIDERS, Provider
 from tools import guard_quality, guards, hidden, losses, made_quality, seam_quality
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -101,6 +102,36 @@ def _row(*cells: str) -> str:
     return "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"
 
 
+def providers() -> Iterator[str]:
+    yield _row("`provider`", "endpoints", "not sent", "differences")
+    yield "|---|---|---|---|"
+    for each in PROVIDERS.values():
+        if each.dialect == "openai" and (each.endpoints < ENDPOINTS or not each.is_plain):
+            yield _row(f"`{each.name}`", *_traits(each))
+
+
+def _traits(each: Provider) -> Iterator[str]:
+    yield ", ".join(sorted(each.endpoints))
+    renamed = dict(each.renamed)
+    yield _words(name for name in CHAT if not each.takes(name) and name not in renamed)
+    differences = [f"`{name}` is sent as `{own}`" for name, own in renamed.items()]
+    if each.thoughts == "required":
+        differences.append("thoughts go back as `reasoning_content` of messages with tool calls")
+    if each.thoughts == "refused":
+        differences.append("`reasoning_content` of messages is left out")
+    if each.signs_calls:
+        differences.append("the thought signature of a call goes back with it")
+    if not each.has_developer:
+        differences.append("`developer` messages become `system`")
+    if each.has_short_ids:
+        differences.append("ids of tool calls become nine letters and digits")
+    yield "; ".join(differences)
+
+
+def _words(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def limits() -> Iterator[str]:
     yield "| key | what it counts | counted as | a refusal |"
     yield "|---|---|---|---|"
@@ -128,6 +159,7 @@ def alerts() -> Iterator[str]:
 
 
 BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
+    "cookbook.md": {"providers": providers},
     "dashboards.md": {name: partial(panels, board) for name, board in BOARDS.items()},
     "dialects.md": {
         "routes": routes,

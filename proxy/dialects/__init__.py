@@ -38,6 +38,7 @@ from proxy.dialects.paths import (
     with_model_of_path,
 )
 from proxy.dialects.request_headers import joined_names
+from proxy.dialects.signed_calls import without_signatures
 from proxy.dialects.translation import ALIKE
 from proxy.errors import BadField, PathNotFound
 from proxy.estimate import field_quarters
@@ -334,6 +335,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     if client.named is not None:
         asked, deployment = client.named(asked)
     models = tuple(asked) if type(asked) is list else (asked,)
+    body, signatures = without_signatures(DIALECTS[head.dialect].forms.get(endpoint), body)
     hub_body = client.to_hub(endpoint, body)
     _check_names("model", *models)
     if (head.user or head.deployment or deployment) is not None or "user" in hub_body:
@@ -345,20 +347,17 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         models=models,
         deployment=deployment,
         stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED,
-        wants_usage=client.always_usage or ("stream_options" in body and _includes_usage(body)),
+        wants_usage=client.always_usage
+        or (body.get("stream_options") or {}).get("include_usage") is True,
         timeout_s=_timeout_s(head, hub_body) if "inference_timeout" in hub_body else head.timeout_s,
         warnings=warnings if hub_body is body else warnings + _left_out(client, body, hub_body),
         size=size,
         quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
         names=ALIKE.intersection(body),
         caller=caller,
+        signatures=signatures,
         background=endpoint == "responses" and body.get("background") is True,
     )
-
-
-def _includes_usage(body: Json) -> bool:
-    options = body["stream_options"]
-    return options is not None and options.get("include_usage") is True
 
 
 def _timeout_s(head: RequestHead, body: Json) -> float | None:

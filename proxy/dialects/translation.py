@@ -8,7 +8,8 @@ made by asking this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect, Form, Server
@@ -18,10 +19,12 @@ from proxy.dialects.messages import from_chat, to_chat
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
+from proxy.dialects.provider_chat import provider_chat
 from proxy.dialects.responses.to_chat import chat_of as chat_of_response
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, no_endpoint
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream
+from proxy.types.providers import Provider
 
 REFUSED = frozenset(
     {
@@ -90,6 +93,8 @@ SAME_FIELD: tuple[tuple[str, ...], ...] = (
 ALIKE = frozenset(name for names in SAME_FIELD for name in names)
 
 
+OPENAIS_OWN = frozenset({"client_metadata"})
+"""Fields for OpenAI alone: Codex names local paths and its installation there."""
 NO_NAMES: frozenset[str] = frozenset()
 OTHERWISE = frozenset({"context_management"})
 """Names by which two forms call different fields, each of which only tunes an answer."""
@@ -119,15 +124,14 @@ def translate(
     forms = from_dialect.forms.get(from_endpoint), to_dialect.forms.get(to_endpoint)
     if forms[0] != forms[1]:
         known_here = {**OPENAI.fields["chat"], **known_here}
-    body, lost = _crossed(forms, endpoints, allowed)
-    dropped += lost
+    body, lost = _crossed(forms, endpoints, allowed, upstream.traits)
     body, bound = _bounded(forms, body, upstream)
     body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
     server = to_dialect.server.endpoints.get(to_endpoint, to_dialect.server)
-    body = _written(forms, server, to_endpoint, body)
+    body, unfit = _written(forms, server, to_endpoint, body, upstream.traits)
     kept: Json = {}
     implied = to_dialect.server.implied
-    dropped += _merged(from_endpoint, to_endpoint, allowed)
+    dropped += [*lost, *unfit, *_merged(from_endpoint, to_endpoint, allowed)]
     otherwise = OTHERWISE & known_here.keys() if forms[0] != forms[1] else NO_NAMES
     for name, value in body.items():
         field = known_there.get(name) if name not in otherwise else None
@@ -153,17 +157,22 @@ def translate(
     )
 
 
+class IntoChat(Protocol):
+    """Makes a chat of a body of another form, and names what is left out of it."""
+
+    def __call__(self, body: Json, *, keeps_thoughts: bool) -> tuple[Json, Collection[str]]: ...
+
+
 Forms = tuple[Form | None, Form | None]
 """Those of a call and of its upstream; None is OpenAI's."""
-INTO_CHAT: Mapping[Form, Callable[[Json], tuple[Json, Collection[str]]]] = {
+INTO_CHAT: Mapping[Form, IntoChat] = {
     "messages": to_chat.chat_of,
     "responses": chat_of_response,
 }
-"""What makes a chat of a body of another form, and names what is left out of it."""
 
 
 def _crossed(
-    forms: Forms, endpoints: tuple[Endpoint, Endpoint], body: Json
+    forms: Forms, endpoints: tuple[Endpoint, Endpoint], body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
     """Return a body in the form of the other endpoint, of a chat where the two sides have no form
     in common, and the names of what is left out on the way."""
@@ -174,7 +183,7 @@ def _crossed(
     if asked is not None:
         if body.get("n") not in (None, 1):  # a chat has it, and would be paid for all of them
             raise BadField("n", "must be 1, because this API returns one choice")
-        body, lost = INTO_CHAT[asked](body)
+        body, lost = INTO_CHAT[asked](body, keeps_thoughts=traits.thoughts == "required")
     elif wanted is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
         from proxy.dialects.content_parts import without_thoughts  # noqa: PLC0415  # few calls cross
 
@@ -194,11 +203,16 @@ def _bounded(forms: Forms, body: Json, upstream: Upstream) -> tuple[Json, int | 
     return (body, None) if bound is None else ({**body, "max_tokens": bound}, bound)
 
 
-def _written(forms: Forms, server: Server, endpoint: Endpoint, body: Json) -> Json:
-    """Return a body in the form of an upstream, whose own one it may be already."""
+def _written(
+    forms: Forms, server: Server, endpoint: Endpoint, body: Json, traits: Provider
+) -> tuple[Json, Collection[str]]:
+    """Return a body in the form of an upstream, whose own one it may be already, and the names of
+    what it cannot take of that form."""
+    if endpoint == "chat" and not traits.is_plain:
+        return provider_chat(body, traits)
     if forms[0] is not None and forms[0] == forms[1] and server.own_from_hub is not None:
-        return server.own_from_hub(body)
-    return server.from_hub(endpoint, body)
+        return server.own_from_hub(body), ()
+    return server.from_hub(endpoint, body), ()
 
 
 def answered(asked: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:
@@ -214,6 +228,11 @@ def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields
     fields = ranges.get(endpoint)
     if fields is None:
         raise BadField("model", no_endpoint(endpoint))
+    traits = target.upstream.traits
+    if endpoint == "chat" and traits.fields is not None:
+        fields = {name: field for name, field in fields.items() if traits.takes(name)}
+    elif endpoint == "responses" and target.upstream.open_ranges:
+        fields = {name: field for name, field in fields.items() if name not in OPENAIS_OWN}
     return within(fields, target.upstream.most)
 
 

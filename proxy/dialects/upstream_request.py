@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import added_by, apply_parameters
 from proxy.dialects.pieces import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
+from proxy.dialects.signed_calls import signed
 from proxy.dialects.translation import blamed, names_of, translate
 from proxy.dialects.ways import changed_fields, passed_on, target_endpoint, way_of
 from proxy.errors import BadField
@@ -85,6 +87,8 @@ def _translated(
             )
         except BadField as error:
             raise BadField(blamed(error.param or "", call.names), error.problem) from None
+        if target.upstream.traits.signs_calls and way.endpoint == "chat":
+            made = replace(made, body=signed(made.body, call.signatures))
     if call.size <= LARGE_BYTES:
         call.translations.append((target, changes, made))
     return made

@@ -18,6 +18,7 @@ from proxy.dialects.translation import UNANSWERED, fields_of, obeyed_by, takes_z
 from proxy.errors import BadField
 from proxy.field_problems import no_endpoint
 from proxy.types import Changes, Endpoint, Json, Target, Translated, Upstream, Way
+from proxy.types.providers import ENDPOINTS
 from proxy.types.spelling import squeezed
 from proxy.types.way import AskedNumbers, ChangedFields
 
@@ -42,7 +43,7 @@ def way_of(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: D
 
 def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect) -> Way:
     endpoint, upstream = target_endpoint(asked, target, to_dialect), target.upstream
-    if endpoint not in to_dialect.server.paths:
+    if endpoint not in _served(upstream, to_dialect):
         raise BadField("model", no_endpoint(endpoint))
     there = fields_of(target, to_dialect, endpoint)
     checks = {name: field.check for name, field in there.items()}
@@ -50,6 +51,7 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
     server = to_dialect.server.endpoints.get(endpoint, to_dialect.server)
     as_it_is = server.from_hub is unchanged
     same = asked == endpoint and one_form and as_it_is
+    same = same and (endpoint != "chat" or upstream.traits.is_plain)
     here = CHECKED_FIELDS[from_dialect.name][asked]
     kept = from_dialect.client.to_hub in (unchanged, openai.to_hub)  # as it was checked
     url, headers = beside(upstream, to_dialect, to_dialect.server.paths[endpoint])
@@ -67,7 +69,10 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
         ),
         obeyed=obeyed_by(upstream, there),
         takes_zero=takes_zero(upstream, to_dialect),
-        asked_for_usage=server.streams and server.usage_option and upstream.asks_usage,
+        asked_for_usage=server.streams
+        and server.usage_option
+        and upstream.asks_usage
+        and (endpoint != "chat" or upstream.traits.takes("stream_options")),
     )
 
 
@@ -84,8 +89,13 @@ def target_endpoint(asked: Endpoint, target: Target, upstream: Dialect) -> Endpo
         return asked
     if asked != "embeddings" and target.endpoint is not None:
         return target.endpoint
-    here = upstream.server.paths
+    here = _served(target.upstream, upstream)
     return next((each for each in INSTEAD.get(asked, ()) if each in here), asked)
+
+
+def _served(upstream: Upstream, dialect: Dialect) -> frozenset[Endpoint]:
+    """Return the endpoints that an upstream has of those of its dialect."""
+    return frozenset(dialect.server.paths) - (ENDPOINTS - upstream.traits.endpoints)
 
 
 def passed_on(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from proxy import usage
 from proxy.dialects import DIALECTS
-from proxy.migrate.providers import PROVIDERS
+from proxy.types.providers import BY_WORD
 
 
 class ListedPrice(NamedTuple):
@@ -26,18 +26,17 @@ def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
     from proxy.policy.files.price_table import packaged  # noqa: PLC0415  # few name such a model
 
     word, slash, name = model.partition("/")
-    if slash and word in PROVIDERS:
-        known = PROVIDERS[word]
-        provider = known.provider or _by_dialect(known.dialect)
+    if slash and word in BY_WORD:
+        provider: str | None = BY_WORD[word].name
     else:
-        provider, name = upstream.get("provider") or _by_dialect(upstream["dialect"]), model
+        provider, name = upstream.get("provider") or price_provider(upstream["dialect"]), model
     table = packaged().sections
     rows = table.prices.get(provider or "", {})
     row = usage.listed(rows, name)
     return None if row is None else ListedPrice(deepcopy(rows[row]), table.price_table.as_of)
 
 
-def _by_dialect(dialect: str) -> str | None:
+def price_provider(dialect: str) -> str | None:
     """Return whose prices count at an upstream that says no provider."""
     found = DIALECTS.get(dialect)
     return dialect if found is None else found.provider

@@ -19,9 +19,9 @@ from proxy.migrate.draft import (
     referred_variables,
     slug,
 )
-from proxy.migrate.listed_price import listed_price
+from proxy.migrate.listed_price import listed_price, price_provider
 from proxy.migrate.modes import ENDPOINTS, FORMS, PATHS, SERVED, passed_paths
-from proxy.migrate.providers import PROVIDERS, Provider, variable_of
+from proxy.types.providers import BY_WORD, Provider, variable_of
 from proxy.words import MAX_NAME
 
 A_MILLION = 1_000_000
@@ -91,7 +91,7 @@ def _unsaid_variables(top: ConfigPart) -> Iterator[str]:
     for item in top.parts("model_list"):
         params = item.part("litellm_params")
         comes_over = "*" not in (params.text("model") or "")
-        provider = PROVIDERS.get(_word(params))
+        provider = BY_WORD.get(_word(params))
         if comes_over and provider is not None and params.take("api_key") is None:
             yield provider.variable
 
@@ -154,7 +154,7 @@ def _add_model(
         draft.leave_out(item.place, "must have one model_name and one model, without wildcards")
         return
     word = _word(params)
-    provider = PROVIDERS.get(word)
+    provider = BY_WORD.get(word)
     if provider is None:
         draft.leave_out(params.at("model"), f"provider {word} is not supported")
         return
@@ -232,8 +232,8 @@ def _target(
     elif provider.base_url is None:
         why = f"is missing, so no key is sent. If {wanted} holds a key, set api_key to it."
         draft.note(params.at("api_key"), why)
-    if provider.provider is not None:
-        made["provider"] = provider.provider
+    if provider.name != price_provider(provider.dialect):
+        made["provider"] = provider.name
     made.update(upstream)
     times = {"first_byte": params.number("stream_timeout"), "total": params.number("timeout")}
     if allowed := {name: duration(seconds) for name, seconds in times.items() if seconds}:

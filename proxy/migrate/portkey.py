@@ -10,7 +10,8 @@ from typing import Any
 
 from proxy.migrate.config_part import ConfigPart
 from proxy.migrate.draft import NO_ADDRESS, Draft, address, duration, referred_variables, slug
-from proxy.migrate.providers import PROVIDERS, variable_of
+from proxy.migrate.listed_price import price_provider
+from proxy.types.providers import BY_WORD, variable_of
 
 WORDS = {"together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-ai": "mistral"}
 WORDS |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
@@ -60,7 +61,7 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         given, _, model = model[1:].partition("/")
     called = given.removeprefix("@")
     word = _provider(called)
-    base_url = part.text("custom_host") or (PROVIDERS[word].base_url if word else None)
+    base_url = part.text("custom_host") or (BY_WORD[word].base_url if word else None)
     if word is None or base_url is None or not model:
         draft.leave_out(part.place or "config", "must have a known provider and a model")
         return None
@@ -68,14 +69,14 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     if base_url is None:
         return None
     weight = part.number("weight")
-    known = PROVIDERS[word]
+    known = BY_WORD[word]
     made: dict[str, Any] = {"dialect": known.dialect, "base_url": base_url}
     given = part.take("api_key")
     if given is not None or known.variable:
         wanted = known.variable if called == word and known.variable else variable_of(called)
         made["api_key"] = draft.secret(given, wanted, part.at("api_key"))
-    if known.provider is not None:
-        made["provider"] = known.provider
+    if known.name != price_provider(known.dialect):
+        made["provider"] = known.name
     target: dict[str, Any] = {"upstream": draft.upstream(called, made), "model": model}
     if weight is not None:
         target["weight"] = min(MOST_WEIGHT, max(1, round(weight * THOUSANDTHS)))
@@ -97,7 +98,7 @@ def _bare_address(draft: Draft, place: str, given: str) -> str | None:
 
 def _provider(called: str) -> str | None:
     """Return the provider whose word a slug is, or begins with: ``openai-prod``."""
-    words = {**{word: word for word in PROVIDERS}, **WORDS}
+    words = {**{word: word for word in BY_WORD}, **WORDS}
     found = [word for word in words if called == word or called.startswith(f"{word}-")]
     return words[max(found, key=len)] if found else None
 

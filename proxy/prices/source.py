@@ -14,25 +14,11 @@ from importlib import metadata
 from genai_prices import data, types
 
 from proxy.prices.rows import Row, Rows, Table, flow
+from proxy.types.providers import PROVIDERS
 
 PACKAGE = "genai-prices"
 # OpenRouter's thousand models would take the file past 250 kB; a target can say its own price.
-PROVIDERS = (
-    "anthropic",
-    "aws",
-    "azure",
-    "cerebras",
-    "cohere",
-    "deepseek",
-    "fireworks",
-    "google",
-    "groq",
-    "mistral",
-    "openai",
-    "perplexity",
-    "together",
-    "x-ai",
-)
+PRICED = tuple(sorted(name for name, each in PROVIDERS.items() if each.is_priced))
 UNITS = {
     "input": "input_mtok",
     "cached_input": "cache_read_mtok",
@@ -65,7 +51,7 @@ def licence() -> str:
 def table() -> Table:
     """Return all that the package knows and a row can say."""
     known = {provider.id: provider for provider in data.providers}
-    return {name: _section(known[name]) for name in PROVIDERS}
+    return {name: _section(known[name]) for name in PRICED}
 
 
 def _section(provider: types.Provider) -> dict[str, Rows]:

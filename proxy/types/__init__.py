@@ -101,17 +101,17 @@ class RequestHead:
 class Call:
     """What the client asks, in OpenAI's form whatever dialect it came in.
 
-    ``body`` is never changed in place: it is what policy saw and what is forwarded. ``models``
-    are the names asked for, several only in the multi-model dialect. ``wants_usage`` says that
-    the client expects a usage chunk at the end of its stream. ``names`` are those by which it
-    wrote fields that have several. ``size`` is that of the body as it came, in bytes; of a large
-    one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``. ``caller``
-    says in whose turns it is served: those of its key, whichever text that has; of a guard and the
-    key for which it asks, of a guard's call. ``pin`` is where the state is kept that it leans on:
-    no other target may be asked. ``item_ids`` are those of items in ``body``, where names by their
-    places here stand for them: as the client knows them, each with the provider's own. ``upload``
-    is a body that nobody here reads, of a path that is passed on; ``body`` has nothing then.
-    ``background`` says that the answer is made later, and asked for by its id.
+    ``body`` is never changed in place: it is what policy saw and what is forwarded. ``models`` are
+    the names asked for, several only in the multi-model dialect. ``wants_usage`` says that the
+    client expects a usage chunk at the end of its stream. ``names`` are those by which it wrote
+    fields that have several. ``size`` is that of the body as it came, in bytes; of a large one
+    ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``. ``caller``
+    names its turns: those of its key, or of a guard and the key for which it asks. ``pin`` is where
+    the state is kept that it leans on: no other target may be asked. ``item_ids`` are those of
+    items in ``body``, where names by their places here stand for them: as the client knows them,
+    each with the provider's own. ``signatures`` are those of tool calls in ``body``, by their ids.
+    ``upload`` is a body that nobody here reads, of a path that is passed on; ``body`` has nothing
+    then. ``background`` says that the answer is made later, and asked for by its id.
     ``translations`` are a memo of what it became for a target: its limits count by that, and then
     it is sent.
     """
@@ -130,14 +130,14 @@ class Call:
     caller: str = ""
     pin: Pin | None = None
     item_ids: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    signatures: Mapping[str, str] = field(default_factory=dict, repr=False)
     upload: Upload | None = None
     background: bool = False
     translations: list[tuple[Target, Changes, Translated]] = memo(list)
 
     @property
     def is_once(self) -> bool:
-        """True if it begins a response in the background, or a conversation, or writes into one:
-        sent twice, it would be there twice, and one of them nobody would know."""
+        """True if it stores a response or a part of a conversation, which must happen once."""
         talks = self.pin.is_conversation if self.pin else self.head.endpoint == "conversations"
         return self.background or (talks and self.head.method == "POST")
 

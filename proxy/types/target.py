@@ -9,6 +9,7 @@ from hashlib import sha256
 
 from proxy.frozen import frozen, memo
 from proxy.types.nested import NestedNames, nested_names
+from proxy.types.providers import OPENAI, Provider
 from proxy.types.spelling import squeezed
 from proxy.types.way import Endpoint, TargetEndpoint, Way
 from proxy.usage import Price, in_force
@@ -173,7 +174,8 @@ class Upstream:
     ``key_header`` carries the key in place of the dialect's own.
 
     One of its answers has ``max_answer_values`` at the most, and ``max_answer_bytes``, or what
-    suits its endpoint where that is None. Without a ``breaker`` its targets are tried however often
+    suits its endpoint where that is None. ``traits`` say how it differs from OpenAI where it speaks
+    OpenAI's dialect. Without a ``breaker`` its targets are tried however often
     they have failed; without ``max_concurrency`` it gets as many requests at once as there are
     calls. ``ways`` are those that requests have gone, by the client's dialect and endpoint and the
     only endpoint of the target.
@@ -191,6 +193,7 @@ class Upstream:
     accepts: frozenset[str] = frozenset()
     most: tuple[tuple[str, float], ...] = ()
     asks_usage: bool = True
+    traits: Provider = OPENAI
     drops: frozenset[str] = frozenset()
     refuses: frozenset[str] = NOT_THE_CLIENTS
     open_ranges: bool = False

@@ -93,7 +93,8 @@ CHAT = {
 
 def to_chat(body: Json) -> None:
     user_of(body)
-    chat_of(body)
+    for keeps_thoughts in (True, False):
+        chat_of(body, keeps_thoughts=keeps_thoughts)
 
 
 def to_messages(body: Json) -> None:

@@ -53,7 +53,8 @@ def at_the_door(body: Json) -> None:
 
 def crosses(body: Json) -> None:
     at_the_door(body)
-    chat_of(body)
+    for keeps_thoughts in (True, False):
+        chat_of(body, keeps_thoughts=keeps_thoughts)
 
 
 def passes(body: Json) -> None:

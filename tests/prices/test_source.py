@@ -29,7 +29,7 @@ SMALL = Tokens(input=200, cached_input=1000, cache_write=70, output=300)
 LARGE = Tokens(input=300_000, cached_input=1000, output=300)
 HEARD = Tokens(input=200, output=300, audio_input=40, audio_output=50)
 DAYS = (date(2025, 1, 1), date(2026, 7, 30), TAKEN, date(2027, 6, 1))
-SOURCE = {provider.id: provider for provider in data.providers if provider.id in source.PROVIDERS}
+SOURCE = {provider.id: provider for provider in data.providers if provider.id in source.PRICED}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_model_is_priced_by_its_short_and_its_dated_name(book: PriceBook, mode
     assert price.cost(Tokens(input=200, cached_input=1000, output=300)) == 285_000
 
 
-@for_each("provider", source.PROVIDERS)
+@for_each("provider", source.PRICED)
 def test_each_name_costs_what_the_source_charges(book: PriceBook, provider: str) -> None:
     for entry in book.rows[provider]:
         name = entry.removesuffix("*")
@@ -119,7 +119,7 @@ def test_each_name_costs_what_the_source_charges(book: PriceBook, provider: str)
                 assert price.cost(tokens) == charged, (name, day, tokens)
 
 
-@for_each("provider", source.PROVIDERS)
+@for_each("provider", source.PRICED)
 def test_no_other_model_falls_to_a_wrong_price(book: PriceBook, provider: str) -> None:
     ids = {model.id for each in data.providers for model in each.models}
     names = ids | {name.rpartition("/")[2] for name in ids}

@@ -25,20 +25,21 @@ TAKEN = frozenset(
 """Fields that have another form in a chat; all others go on under their names."""
 
 
-def chat_of(body: Json) -> tuple[Json, tuple[str, ...]]:
+def chat_of(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
     """Return the request as a chat, and the names of what of its members was left out. Raises
     ``BadField`` for what a chat cannot say."""
-    crossing = _Crossing(body)
+    crossing = _Crossing(body, keeps_thoughts=keeps_thoughts)
     return crossing.chat(), tuple(sorted(crossing.dropped))
 
 
 class _Crossing:
     """One request on its way. ``_place`` is where the block stands that is looked at."""
 
-    __slots__ = ("_body", "_place", "dropped")
+    __slots__ = ("_body", "_keeps_thoughts", "_place", "dropped")
 
-    def __init__(self, body: Json) -> None:
+    def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body
+        self._keeps_thoughts = keeps_thoughts
         self._place = "messages"
         self.dropped: set[str] = set()
 
@@ -167,10 +168,13 @@ class _Crossing:
 
     def _assistant(self, content: Iterator[Any]) -> Json:
         texts: list[Json] = []
+        thoughts: list[str] = []
         calls: list[Json] = []
         for block in content:
             kind = _type(block)
-            if kind in ("thinking", "redacted_thinking"):
+            if kind == "thinking" and self._keeps_thoughts:
+                thoughts.append(block["thinking"])
+            elif kind in ("thinking", "redacted_thinking"):
                 self.dropped.add("thinking")
             elif kind == "tool_use":
                 self._note_beside(block, {"type", "id", "name", "input"})
@@ -179,6 +183,7 @@ class _Crossing:
                 texts += self._words(block)
         words = "".join(part["text"] for part in texts)
         message: Json = {"role": "assistant", "content": words if words or not calls else None}
+        message |= {"reasoning_content": "".join(thoughts)} if any(thoughts) else {}
         return message | ({"tool_calls": calls} if calls else {})
 
     def _user(self, role: str, content: Iterator[Any]) -> Iterator[Json]:

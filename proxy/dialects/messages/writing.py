@@ -15,6 +15,7 @@ from proxy.dialects.messages.models import models_answer
 from proxy.dialects.messages.reading import BESIDE, SEAL, seal_of
 from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.pieces import dump
+from proxy.dialects.signed_calls import shown_id
 from proxy.types import Call, Chunk, Json, Untouched
 from proxy.usage import read_usage
 
@@ -131,7 +132,8 @@ def blocks_of(message: Json) -> list[Json]:
     words = message.get("content") or message.get("refusal")
     if isinstance(words, str) and words:
         blocks.append({"type": "text", "text": words})
-    blocks += [tool_use(call, _wrapped) for call in _objects(message.get("tool_calls"))]
+    calls = _objects(message.get("tool_calls"))
+    blocks += [tool_use({**call, "id": shown_id(call)}, _wrapped) for call in calls]
     return blocks
 
 
@@ -295,7 +297,7 @@ class MessageEvents:
         key = "tool_use", call.get("index", 0)
         self._called = True
         if self._block is None or self._block[1] != key:
-            named: Json = {"id": call.get("id"), "name": function.get("name"), "input": {}}
+            named: Json = {"id": shown_id(call), "name": function.get("name"), "input": {}}
             self._open(key, {"type": "tool_use", **named}, made)
         written = function.get("arguments")
         if isinstance(written, str) and written:

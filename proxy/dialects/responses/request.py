@@ -33,6 +33,7 @@ RESPONSES: Fields = {
     "model": required(string()),
     "access_programs": mapping(),
     "background": boolean(default=False),
+    "client_metadata": mapping(),
     "context_management": array(dict, "an array of objects"),
     "conversation": either(string(), mapping()),
     "image": mapping(),

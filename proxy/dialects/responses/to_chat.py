@@ -23,20 +23,22 @@ LOGPROBS = "message.output_text.logprobs"
 CHOICES = frozenset({"auto", "none", "required"})
 
 
-def chat_of(body: Json) -> tuple[Json, tuple[str, ...]]:
+def chat_of(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
     """Return the request as a chat, and the names of what of its members was left out. Raises
     ``BadField`` for what a chat cannot say."""
-    crossing = _ItemCrossing(body)
+    crossing = _ItemCrossing(body, keeps_thoughts=keeps_thoughts)
     return crossing.chat(), tuple(sorted(crossing.dropped))
 
 
 class _ItemCrossing:
     """One request on its way."""
 
-    __slots__ = ("_body", "_messages", "dropped")
+    __slots__ = ("_body", "_keeps_thoughts", "_messages", "_thought", "dropped")
 
-    def __init__(self, body: Json) -> None:
+    def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body
+        self._keeps_thoughts = keeps_thoughts
+        self._thought = ""  # of the assistant message that follows
         self._messages: list[Json] = []
         self.dropped: set[str] = set()
 
@@ -146,6 +148,14 @@ class _ItemCrossing:
         elif not isinstance(content, str):
             raise BadField(f"{place}.content", NOT_SUPPORTED)
         self._messages.append({"role": role, "content": content})
+        if role == "assistant":
+            self._think(self._messages[-1])
+
+    def _think(self, message: Json) -> None:
+        """Add the thought before what the assistant says."""
+        if self._thought:
+            message["reasoning_content"] = message.get("reasoning_content", "") + self._thought
+            self._thought = ""
 
     def call(self, item: Json, place: str) -> None:
         """Add a call of a tool to what the assistant says; calls that follow are one turn."""
@@ -160,6 +170,7 @@ class _ItemCrossing:
         if last.get("role") != "assistant":
             last = {"role": "assistant", "content": None}
             self._messages.append(last)
+        self._think(last)
         last.setdefault("tool_calls", []).append(called)
 
     def result(self, item: Json, place: str) -> None:
@@ -178,7 +189,12 @@ class _ItemCrossing:
             self._messages.append({"role": "user", "content": more})
 
     def thought(self, item: Json, place: str) -> None:
-        self.dropped.add("reasoning")
+        parts = objects(item.get("content")) or objects(item.get("summary"))
+        text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+        if self._keeps_thoughts and text:
+            self._thought += text
+        else:
+            self.dropped.add("reasoning")
 
 
 ITEMS: Mapping[str, Callable[[_ItemCrossing, Json, str], None]] = {

@@ -11,6 +11,7 @@ from typing import Any
 
 from proxy.dialects.responses.reading import member, objects
 from proxy.dialects.responses.words import CONVERSATION, ECHOED, PREVIOUS
+from proxy.dialects.signed_calls import shown_id
 from proxy.types import Call, Json
 from proxy.usage import read_usage
 
@@ -148,4 +149,4 @@ def call_item(name: str, at: int, call: Json, status: str = "completed") -> Json
         function = member(call.get("function"))
         head = {"id": f"fc_{name}_{at}", "type": "function_call", "status": status}
         inner = {"name": function.get("name"), "arguments": function.get("arguments") or ""}
-    return {**head, "call_id": call.get("id"), **inner}
+    return {**head, "call_id": shown_id(call), **inner}

@@ -160,17 +160,35 @@ def _is_verdict(value: Any) -> bool:
 def _is_vector(value: Any) -> bool:
     """True if a value is numbers, or more than 256 characters of base64 that is no text."""
     if isinstance(value, str):
-        data = data_of(value, bare=True) if len(value) > LEAST_OPAQUE else None
-        return data is not None and data.text is None and not value.startswith("data:")
+        return len(value) > LEAST_OPAQUE and _is_opaque(value)
     if isinstance(value, orjson.Fragment):  # what a reader keeps as it is written: numbers alone
         return True
     return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
 
 
+def _is_opaque(value: str) -> bool:
+    """True if a value is base64 that is no text."""
+    data = data_of(value, bare=True)
+    return data is not None and data.text is None and not value.startswith("data:")
+
+
+def _is_signature(value: Any) -> bool:
+    """True if a value is a thought signature of Gemini, and nothing beside it."""
+    for name in ("google", "thought_signature"):
+        if value.__class__ is not dict or [*value] != [name]:
+            return False
+        value = value[name]
+    return is_name(value) or (isinstance(value, str) and _is_opaque(value))
+
+
 Silence = tuple[Callable[[Any], bool], str]
 _ID: Silence = (is_name, "given by the upstream to tell answers and calls apart")
 _INDEX: Silence = (_is_number, "which of several it is")
-_CALL: Mapping[str, Silence] = {"id": _ID, "index": _INDEX}
+_CALL: Mapping[str, Silence] = {
+    "id": _ID,
+    "index": _INDEX,
+    "extra_content": (_is_signature, "which the upstream wants back with the call"),
+}
 _ITEM: Mapping[str, Silence] = {"call_id": _ID, "id": _ID}
 
 SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {

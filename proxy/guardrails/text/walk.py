@@ -59,6 +59,7 @@ REQUEST: Mapping[str, str] = {
     "stop": "stop",
     "stop_sequences": "stop",
     "metadata": "metadata",
+    "client_metadata": "metadata",
     "inference_extra_headers": "metadata",
     "user": "user",
     "safety_identifier": "user",

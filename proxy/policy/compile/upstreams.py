@@ -12,6 +12,7 @@ from proxy.policy.files.cloud_tokens import is_token
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
 from proxy.types import Breaker, Secret, Timeouts, Upstream
+from proxy.types.providers import OPENAI, PROVIDERS, Provider
 from proxy.types.target import NOT_THE_CLIENTS
 
 OPENAIS_OWN = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
@@ -43,6 +44,7 @@ def compile_upstream(name: str, config: schema.UpstreamConfig, secret: ReadSecre
         accepts=frozenset(config.accepted),
         most=tuple((field, most) for field, most in config.accepted.items() if most is not None),
         asks_usage=config.include_usage == "on",
+        traits=traits_of(config),
         drops=frozenset(config.drop),
         refuses=_refused(config),
         open_ranges=_has_open_ranges(config),
@@ -60,6 +62,12 @@ def _provider(config: schema.UpstreamConfig) -> str | None:
     if config.dialect == AZURE:
         return AZURE
     return None if config.dialect == COMPATIBLE else DIALECTS[config.dialect].provider
+
+
+def traits_of(config: schema.UpstreamConfig) -> Provider:
+    """Return how an upstream of OpenAI's dialect differs from OpenAI."""
+    known = PROVIDERS.get(config.provider or "", OPENAI)
+    return known if config.spoken == known.dialect == OPENAI.dialect else OPENAI
 
 
 def _base_url(config: schema.UpstreamConfig) -> str:

@@ -24,7 +24,8 @@ ODD_BLOCKS: tuple[dict[str, Any], ...] = (
 
 
 def crossed(*messages: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    return chat_of({"model": "m", "max_tokens": 64, "messages": [*messages], **more})
+    body = {"model": "m", "max_tokens": 64, "messages": [*messages], **more}
+    return chat_of(body, keeps_thoughts=False)
 
 
 def user(*blocks: Any) -> dict[str, Any]:
@@ -184,7 +185,7 @@ def test_a_schema_is_one_in_both() -> None:
 )
 def test_what_a_chat_cannot_say_is_refused_by_name(field: str, more: dict[str, Any]) -> None:
     with pytest.raises(BadField) as refused:
-        chat_of({"model": "m", "max_tokens": 64, "messages": [user(TEXT)], **more})
+        crossed(**{"messages": [user(TEXT)], **more})
 
     assert refused.value.param == field
 

@@ -20,7 +20,7 @@ CALL: dict[str, Any] = {
 
 
 def crossed(*items: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    return chat_of({"model": "m", "input": [*items], **more})
+    return chat_of({"model": "m", "input": [*items], **more}, keeps_thoughts=False)
 
 
 def user(*parts: Any) -> dict[str, Any]:

@@ -7,17 +7,17 @@ from pydantic import TypeAdapter
 
 from proxy.config.scalars import Name
 from proxy.dialects import DIALECTS
-from proxy.migrate.providers import PROVIDERS, variable_of
 from proxy.policy.schema.upstreams import AZURE
+from proxy.types.providers import BY_WORD, variable_of
 from tests.for_each import for_each
 
 
-@for_each("word", PROVIDERS)
+@for_each("word", BY_WORD)
 def test_a_provider_is_one_that_a_policy_may_name(word: str) -> None:
-    provider = PROVIDERS[word]
-    own = AZURE if provider.dialect == AZURE else DIALECTS[provider.dialect].provider
+    provider = BY_WORD[word]
 
-    assert TypeAdapter(Name).validate_python(provider.provider or own) == provider.provider or own
+    assert TypeAdapter(Name).validate_python(provider.name) == provider.name
+    assert provider.dialect in {AZURE, *DIALECTS}
     if provider.base_url is not None:
         local = provider.base_url.startswith("http://127.0.0.1:")
         assert local or provider.base_url.startswith("https://")

@@ -1,0 +1,114 @@
+"""Thought signatures of tool calls, which Gemini wants back with each call.
+
+A chat has them beside a call. Messages and Responses have no place for them, so a client of those
+gets the signature within the id of the call, which it sends back with the call and its result. A
+request is read without them: guards, rules and other upstreams see the id that Gemini gave.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.types import Json
+
+MARK = "_signed_"
+MAX_SIGNATURE = 64 * 1024  # characters
+BESIDE, VENDOR, SIGNATURE = "extra_content", "google", "thought_signature"
+UNSIGNED = "skip_thought_signature_validator"
+"""Google's word for a call that another model made."""
+
+ID_MEMBERS: Mapping[str, tuple[str, ...]] = {
+    "messages": ("id", "tool_use_id"),
+    "responses": ("call_id",),
+}
+"""Members of blocks and items that have the id of a call, by the form of a request."""
+
+
+def signature_of(call: Json) -> str | None:
+    """Return the signature beside a call of a chat."""
+    found: Any = call
+    for name in (BESIDE, VENDOR, SIGNATURE):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def shown_id(call: Json) -> Any:
+    """Return the id of a call as a client of Messages or Responses gets it."""
+    own, signature = call.get("id"), signature_of(call)
+    if not signature or not isinstance(own, str) or len(signature) > MAX_SIGNATURE:
+        return own
+    sealed = urlsafe_b64encode(signature.encode("utf-8", "surrogatepass")).decode()
+    return f"{own}{MARK}{sealed.rstrip('=')}"
+
+
+def _opened(text: Any) -> tuple[str, str] | None:
+    """Return the own id of a call and its signature; None for an id without one."""
+    if not isinstance(text, str) or MARK not in text:
+        return None
+    own, _, sealed = text.partition(MARK)
+    try:
+        signature = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4)).decode()
+    except (Error, ValueError):
+        return None
+    return (own, signature) if own and signature else None
+
+
+def without_signatures(form: str | None, body: Json) -> tuple[Json, dict[str, str]]:
+    """Return a request with the own ids of its calls, and their signatures by id."""
+    found: dict[str, str] = {}
+    if form == "responses" and isinstance(body.get("input"), list):
+        items = _own_ids(body["input"], ID_MEMBERS[form], found)
+        body = {**body, "input": items} if found else body
+    elif form == "messages":
+        messages = [_own_message(message, found) for message in body.get("messages") or ()]
+        body = {**body, "messages": messages} if found else body
+    return body, found
+
+
+def _own_message(message: Json, found: dict[str, str]) -> Json:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    blocks = _own_ids(content, ID_MEMBERS["messages"], found)
+    return {**message, "content": blocks} if blocks is not content else message
+
+
+def _own_ids(items: list[Any], names: tuple[str, ...], found: dict[str, str]) -> list[Any]:
+    """Return blocks or items with own ids; the very same list if no id has a signature."""
+    made = list(items)
+    for at, item in enumerate(items):
+        for name in names:
+            opened = _opened(item.get(name)) if isinstance(item, dict) else None
+            if opened is not None:
+                found[opened[0]] = opened[1]
+                made[at] = {**made[at], name: opened[0]}
+    return made if any(new is not old for new, old in zip(made, items, strict=True)) else items
+
+
+def signed(body: Json, signatures: Mapping[str, str]) -> Json:
+    """Return a chat whose calls have their signatures, for an upstream that wants them."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return body
+    made = [_signed_message(message, signatures) for message in messages]
+    same = all(new is old for new, old in zip(made, messages, strict=True))
+    return body if same else {**body, "messages": made}
+
+
+def _signed_message(message: Any, signatures: Mapping[str, str]) -> Any:
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    if not isinstance(calls, list) or any(map(signature_of, calls)):
+        return message
+    made = [_with_signature(call, signatures.get(str(call.get("id")))) for call in calls]
+    if made and not any(map(signature_of, made)):
+        made[0] = _with_signature(made[0], UNSIGNED)
+    return {**message, "tool_calls": made}
+
+
+def _with_signature(call: Json, signature: str | None) -> Json:
+    if signature is None:
+        return call
+    return {**call, BESIDE: {VENDOR: {SIGNATURE: signature}}}

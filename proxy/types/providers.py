@@ -1,0 +1,186 @@
+"""Providers that speak OpenAI's API: their addresses, and where they differ from OpenAI.
+
+Policies name a row by the ``provider`` of an upstream. Sources: the API references of the
+providers, and the errors that they return for what they do not support.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from proxy.frozen import frozen
+from proxy.types.way import Endpoint
+
+Thoughts = Literal["optional", "required", "refused"]
+
+COMPLETIONS: Final = "completions"
+CHAT: Final = "chat"
+RESPONSES: Final = "responses"
+EMBEDDINGS: Final = "embeddings"
+ENDPOINTS: frozenset[Endpoint] = frozenset({COMPLETIONS, CHAT, RESPONSES, EMBEDDINGS})
+COMMON_FIELDS = frozenset(
+    {"max_tokens", "messages", "model", "response_format", "stop", "stream", "temperature"}
+    | {"tool_choice", "tools", "top_p"}
+)
+"""Fields of a chat request that all providers take."""
+SAMPLING = frozenset({"frequency_penalty", "n", "presence_penalty", "seed"})
+LOGPROBS = frozenset({"logprobs", "top_logprobs"})
+MAX_TOKENS = ("max_completion_tokens", "max_tokens")
+
+
+@frozen
+class Provider:
+    """A provider. The defaults of ``endpoints`` and all below it are OpenAI's.
+
+    Attributes:
+        base_url: Public address. None if each customer has an address of its own.
+        variable: Environment variable that LiteLLM reads its key from. Empty if servers need none.
+        words: Names of the provider in LiteLLM's models.
+        is_priced: True if the price table has its models.
+        fields: Fields of OpenAI's chat that it takes. None for all of them.
+        renamed: Its names for fields of OpenAI's chat.
+        thoughts: ``required`` if an assistant message with tool calls must have
+            ``reasoning_content``, ``refused`` if no message may have it.
+        signs_calls: True if tool calls have a thought signature that must be sent back.
+        has_developer: True if it knows the role ``developer``.
+        has_short_ids: True if ids of tool calls must be nine letters and digits.
+    """
+
+    name: str
+    base_url: str | None = None
+    variable: str = ""
+    words: tuple[str, ...] = ()
+    dialect: str = "openai"
+    is_priced: bool = False
+    endpoints: frozenset[Endpoint] = ENDPOINTS
+    fields: frozenset[str] | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
+    thoughts: Thoughts = "optional"
+    signs_calls: bool = False
+    has_developer: bool = True
+    has_short_ids: bool = False
+
+    def takes(self, name: str) -> bool:
+        """Return True if it takes a field of OpenAI's chat."""
+        return self.fields is None or name in self.fields
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it takes any chat that OpenAI takes."""
+        strict = self.signs_calls or self.has_short_ids or self.thoughts != "optional"
+        return not (strict or self.renamed) and self.has_developer
+
+
+WITHOUT_RESPONSES = ENDPOINTS - {RESPONSES}
+
+_TABLE = (
+    Provider(
+        name="openai", base_url="https://api.openai.com/v1", variable="OPENAI_API_KEY",
+        words=("openai",), is_priced=True,
+    ),
+    Provider(
+        name="anthropic", base_url="https://api.anthropic.com", variable="ANTHROPIC_API_KEY",
+        words=("anthropic",), dialect="anthropic", is_priced=True,
+    ),
+    Provider(name="aws", is_priced=True),
+    Provider(
+        name="azure", variable="AZURE_API_KEY", words=("azure",), dialect="azure", is_priced=True,
+    ),
+    Provider(
+        name="cohere", base_url="https://api.cohere.com/compatibility/v1",
+        variable="COHERE_API_KEY", words=("cohere",), is_priced=True,
+        endpoints=frozenset({CHAT, EMBEDDINGS}),
+    ),
+    Provider(
+        name="groq", base_url="https://api.groq.com/openai/v1", variable="GROQ_API_KEY",
+        words=("groq",), is_priced=True, endpoints=frozenset({CHAT, RESPONSES}),
+        fields=COMMON_FIELDS | SAMPLING | {"max_completion_tokens", "metadata",
+            "parallel_tool_calls", "reasoning_effort", "service_tier", "stream_options", "user"},
+        thoughts="refused",
+    ),
+    Provider(
+        name="mistral", base_url="https://api.mistral.ai/v1", variable="MISTRAL_API_KEY",
+        words=("mistral",), is_priced=True, endpoints=frozenset({CHAT, EMBEDDINGS}),
+        fields=COMMON_FIELDS | (SAMPLING - {"seed"}) | {"metadata", "parallel_tool_calls",
+            "prediction", "reasoning_effort"}, renamed=(MAX_TOKENS, ("seed", "random_seed")),
+        thoughts="refused", has_developer=False, has_short_ids=True,
+    ),
+    Provider(
+        name="deepseek", base_url="https://api.deepseek.com/v1", variable="DEEPSEEK_API_KEY",
+        words=("deepseek",), is_priced=True, endpoints=frozenset({CHAT}),
+        fields=COMMON_FIELDS | LOGPROBS | {"frequency_penalty", "presence_penalty",
+            "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,), thoughts="required",
+        has_developer=False,
+    ),
+    Provider(
+        name="moonshotai", base_url="https://api.moonshot.ai/v1", variable="MOONSHOT_API_KEY",
+        words=("moonshot",), endpoints=frozenset({CHAT}),
+        fields=COMMON_FIELDS | (SAMPLING - {"seed"}) | {"max_completion_tokens",
+            "prompt_cache_key", "safety_identifier", "stream_options"}, thoughts="required",
+        has_developer=False,
+    ),
+    Provider(
+        name="x-ai", base_url="https://api.x.ai/v1", variable="XAI_API_KEY", words=("xai",),
+        is_priced=True,
+    ),
+    Provider(
+        name="openrouter", base_url="https://openrouter.ai/api/v1", variable="OPENROUTER_API_KEY",
+        words=("openrouter",),
+    ),
+    Provider(
+        name="together", base_url="https://api.together.xyz/v1", variable="TOGETHERAI_API_KEY",
+        words=("together_ai",), is_priced=True, endpoints=WITHOUT_RESPONSES,
+        fields=COMMON_FIELDS | SAMPLING | LOGPROBS | {"logit_bias", "parallel_tool_calls",
+            "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,), has_developer=False,
+    ),
+    Provider(
+        name="fireworks", base_url="https://api.fireworks.ai/inference/v1",
+        variable="FIREWORKS_AI_API_KEY", words=("fireworks_ai",), dialect="fireworks",
+        is_priced=True,
+    ),
+    Provider(
+        name="perplexity", base_url="https://api.perplexity.ai", variable="PERPLEXITYAI_API_KEY",
+        words=("perplexity",), is_priced=True, endpoints=frozenset({CHAT}),
+    ),
+    Provider(
+        name="cerebras", base_url="https://api.cerebras.ai/v1", variable="CEREBRAS_API_KEY",
+        words=("cerebras",), is_priced=True, endpoints=frozenset({CHAT, COMPLETIONS}),
+        fields=COMMON_FIELDS | LOGPROBS | {"max_completion_tokens", "parallel_tool_calls",
+            "reasoning_effort", "seed", "service_tier", "user"}, thoughts="refused",
+    ),
+    Provider(
+        name="deepinfra", base_url="https://api.deepinfra.com/v1/openai",
+        variable="DEEPINFRA_API_KEY", words=("deepinfra",), endpoints=WITHOUT_RESPONSES,
+    ),
+    Provider(
+        name="nvidia", base_url="https://integrate.api.nvidia.com/v1",
+        variable="NVIDIA_NIM_API_KEY", words=("nvidia_nim",), endpoints=WITHOUT_RESPONSES,
+    ),
+    Provider(
+        name="google", base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        variable="GEMINI_API_KEY", words=("gemini",), is_priced=True,
+        endpoints=frozenset({CHAT, EMBEDDINGS}),
+        fields=COMMON_FIELDS | {"max_completion_tokens", "n", "parallel_tool_calls",
+            "reasoning_effort", "stream_options"}, thoughts="refused", signs_calls=True,
+    ),
+    Provider(
+        name="huggingface", base_url="https://router.huggingface.co/v1", variable="HF_TOKEN",
+        words=("huggingface",),
+    ),
+    Provider(name="ollama", base_url="http://127.0.0.1:11434/v1", words=("ollama", "ollama_chat")),
+    Provider(name="vllm", words=("hosted_vllm",)),
+    Provider(name="lm-studio", words=("lm_studio",)),
+    Provider(name="litellm", variable="LITELLM_PROXY_API_KEY", words=("litellm_proxy",)),
+)  # fmt: skip
+
+PROVIDERS: Mapping[str, Provider] = {each.name: each for each in _TABLE}
+BY_WORD: Mapping[str, Provider] = {word: each for each in _TABLE for word in each.words}
+"""Providers by the word before the ``/`` of a model of LiteLLM."""
+OPENAI = PROVIDERS["openai"]
+
+
+def variable_of(word: str) -> str:
+    """Return the variable for a key, by the word of its provider or of the account."""
+    return f"{re.sub('[^A-Z0-9]+', '_', word.upper())}_API_KEY"

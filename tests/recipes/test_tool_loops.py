@@ -1,0 +1,110 @@
+"""Tool loops through providers that differ from OpenAI, by clients of every dialect."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import ScriptedUpstream
+from tests.for_each import for_each
+from tests.recipes.strict_servers import ANSWER, SERVERS, SIGNATURE, THOUGHT, Provider
+from tests.recipes.tool_loops import CLIENTS, QUESTION, RESULT, Client, events
+
+Json = dict[str, Any]
+GUARDING = """
+  guarding:
+    input: [{guard: secrets, action: mask}, {guard: pii, action: mask, restore: true}]
+    output: [{guard: secrets, action: mask}, {guard: keywords, words: [hippo], action: mask}]
+"""
+CASES = [*product(SERVERS, CLIENTS, ("whole", "streamed"), ("bare", "guarded"))]
+
+
+def policies(url: str) -> Iterator[str]:
+    yield "upstreams:"
+    for name in SERVERS:
+        base = f"base_url: '{url}/{name}/v1', api_key: '${{UPSTREAM_KEY}}'"
+        yield f"  {name}: {{dialect: openai_compatible, {base}, provider: {name}}}"
+    yield "deployments:"
+    for name, server in SERVERS.items():
+        only = ", endpoint: chat" if name == "groq" else ""  # which has Responses, too
+        targets = f"targets: [{{upstream: {name}, model: {server.model}{only}}}]"
+        yield f"  {name}-bare: {{{targets}}}"
+        yield f"  {name}-guarded: {{{targets}, policy: guarding}}"
+    listed = ", ".join(f"{name}-bare, {name}-guarded" for name in SERVERS)
+    digest = sha256(KEY.encode()).hexdigest()
+    yield f"policies:{GUARDING}keys:\n  agent: {{sha256: {digest}, deployments: [{listed}]}}"
+
+
+class Agent:
+    """Runs tool loops through a proxy with strict servers behind it."""
+
+    def __init__(self, proxy: Proxy, session: aiohttp.ClientSession, provider: Provider) -> None:
+        self._proxy, self._session, self._provider = proxy, session, provider
+
+    @property
+    def taken(self) -> list[Json]:
+        return self._provider.taken
+
+    def start_case(self) -> None:
+        self._provider.taken.clear()
+
+    async def ask(self, client: Client, deployment: str, body: Json, *, stream: bool) -> Json:
+        headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": deployment}
+        name = deployment.rpartition("-")[0]
+        asked = {**body, "model": SERVERS[name].model, "stream": stream}
+        if stream and client is CLIENTS["chat"]:
+            asked["stream_options"] = {"include_usage": True}
+        async with self._session.post(client.path, headers=headers, json=asked) as got:
+            raw = await got.read()
+            assert got.status == 200, raw
+        return client.read_stream(events(raw)) if stream else client.read(raw)
+
+    async def loop(self, client: Client, deployment: str, *, stream: bool) -> Json:
+        called = await self.ask(client, deployment, client.first, stream=stream)
+        second = client.second(client.first, called)
+        return await self.ask(client, deployment, second, stream=stream)
+
+
+@pytest.fixture
+async def agent(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Agent]:
+    provider = Provider()
+    upstream.answer_with(provider.script)
+    text = "\n".join(policies(upstream.url))
+    async with (
+        running_proxy(tmp_path / "loops", text) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as session,
+    ):
+        yield Agent(proxy, session, provider)
+
+
+@for_each(("name", "dialect", "form", "guards"), CASES)
+async def test_tool_loop_ends_with_an_answer(
+    name: str, dialect: str, form: str, guards: str, agent: Agent
+) -> None:
+    client, server = CLIENTS[dialect], SERVERS[name]
+
+    answered = await agent.loop(client, f"{name}-{guards}", stream=form == "streamed")
+
+    assert client.text(answered) == ANSWER
+    first, second = agent.taken
+    bounds = {"max_tokens", "max_completion_tokens"} & first.keys()
+    assert server.bound in bounds or bounds == {"max_tokens"}
+    assert [QUESTION in str(body["messages"]) for body in (first, second)] == [True, True]
+    *_, called, result = second["messages"]
+    [call] = called["tool_calls"]
+    assert (result["content"], result["tool_call_id"]) == (RESULT, call["id"])
+    assert (call["id"], call["function"]["arguments"]) == (
+        server.call_id,
+        '{"of": "France"}' if dialect != "messages" else '{"of":"France"}',
+    )
+    if name in ("deepseek", "moonshotai"):
+        assert called["reasoning_content"] == THOUGHT
+    if server.signs:
+        assert call["extra_content"] == {"google": {"thought_signature": SIGNATURE}}
