@@ -11,13 +11,31 @@ from typing import Any
 import aiohttp
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, ScriptedUpstream, Wire, answer
+from tests.dialects.test_anthropic import accumulated, events_of
+from tests.dialects.test_responses import accumulated as accumulated_response
+from tests.doubles import (
+    Asked,
+    Json,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    block_events,
+    item_events,
+    message,
+    message_events,
+    response,
+    response_events,
+    stream,
+    text_events,
+    text_item,
+)
 from tests.emit.collector import Collector
 from tests.for_each import for_each
 from tests.guardrails.conversations import FORMS, PLACEHOLDER, Form, Said
 
 ADA, BOB = "ada@mill.example", "bob@mill.example"
 OTHER_KEY = "hr-search-key"
+FINE = {"type": "text", "text": "Fine."}
 SECRET = "a secret of replicas"
 POLICY = """
 policies:
@@ -195,3 +213,66 @@ async def test_each_attempt_sends_the_same_placeholders(
     first, second = (PLACEHOLDER.findall(each.body.decode()) for each in upstream.requests)
     assert first == second
     assert form.read(raw, streamed) == Said(ADA, {"said": [ADA]})
+
+
+def thinking(form: Form, asked: Asked, streamed: bool) -> Any:
+    """Answer with a thought that repeats the last turn, as its provider seals it."""
+    thought = f"They wrote: {last_text(asked)}"
+    if form.name == "messages":
+        sealed = {"type": "thinking", "thinking": thought, "signature": "c2lnbmVk"}
+        begun = {"type": "thinking", "thinking": "", "signature": ""}
+        deltas: list[Json] = [
+            {"type": "thinking_delta", "thinking": each} for each in (thought[:20], thought[20:])
+        ]
+        deltas.append({"type": "signature_delta", "signature": "c2lnbmVk"})
+        events = message_events(block_events(0, begun, *deltas), text_events(1, "Fine."))
+        return stream(events, done=False) if streamed else answer(message(sealed, FINE))
+    summary = [{"type": "summary_text", "text": thought}]
+    item = {"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "c2VhbGVk"}
+    whole = response(item, text_item("Fine."))
+    ended = [
+        {"type": f"response.output_item.{when}", "output_index": 0, "item": item}
+        for when in ("added", "done")
+    ]
+    said = item_events(1, text_item("Fine."), "Fine.")
+    events = response_events(ended, said, whole=whole)
+    return stream(events, done=False) if streamed else answer(whole)
+
+
+def returned(form: Form, raw: bytes, streamed: bool) -> list[Json]:
+    """Return what a client sends back of an answer."""
+    if form.name == "messages":
+        whole = accumulated(events_of(raw)) if streamed else json.loads(raw)
+        return [{"role": "assistant", "content": whole["content"]}]
+    items: list[Json] = (accumulated_response(raw) if streamed else json.loads(raw))["output"]
+    return items
+
+
+@for_each("streamed", [False, True])
+@for_each("form", FORMS[1:])
+async def test_a_signed_thought_comes_back_to_its_provider_as_it_was(
+    form: Form, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """The client sees placeholders in a thought, with its signature."""
+
+    async def think(asked: Asked, wire: Wire) -> None:
+        await thinking(form, asked, streamed)(asked, wire)
+
+    upstream.answer_with(think)
+    field = "messages" if form.name == "messages" else "input"
+    async with restoring(tmp_path / "p", upstream) as (_, client):
+        raw = await form.send(client, [ADA], stream=streamed)
+        history = [*form.body([ADA])[field], *returned(form, raw, streamed)]
+        history.append({"role": "user", "content": "Go on."})
+        more: Json = {field: history}
+        await form.send(client, [], stream=streamed, **more)
+
+    first, second = upstream.requests
+    thought = f"They wrote: {last_text(first)}"
+    blocks = second.json[field][1]
+    block = blocks["content"][0] if form.name == "messages" else blocks
+    assert PLACEHOLDER.search(thought)
+    assert thought in (block.get("thinking"), *(each["text"] for each in block.get("summary", ())))
+    assert block.get("signature", block.get("encrypted_content")) in ("c2lnbmVk", "c2VhbGVk")
+    *_, last = PLACEHOLDER.finditer(first.body.decode())
+    assert second.body.startswith(first.body[: last.end()])

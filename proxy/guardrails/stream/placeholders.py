@@ -118,7 +118,8 @@ class Masks:
         changes = {
             text.path: restored
             for text in answer_texts(data).texts
-            if (restored := self.unmask(text.text, escaped=text.escaped)) != text.text
+            if self.concerns(text)
+            and (restored := self.unmask(text.text, escaped=text.escaped)) != text.text
         }
         return replaced(data, changes)
 
@@ -129,8 +130,8 @@ class Masks:
         return Unmasker(self._values, self._names, escaped=escaped)
 
     def concerns(self, text: Text) -> bool:
-        """True: values may come back in any text."""
-        return True
+        """Return False for thoughts: providers sign them and verify them when they come back."""
+        return text.kind != "reasoning"
 
     def acts(self, text: Text) -> bool:
         """False: nothing is kept back for good."""
