@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import field
-from datetime import UTC, date, datetime
-from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, get_args
+from datetime import UTC, datetime
+from typing import Any, ClassVar, get_args
 
 import orjson
 
@@ -23,7 +21,7 @@ from proxy.emit.attributes import usd
 from proxy.emit.levels import LEVELS, LogLevel
 from proxy.emit.redact import redacted
 from proxy.emit.schemas import Schema, native
-from proxy.emit.trace import MOST_SHARED, sampled
+from proxy.emit.trace import sampled
 from proxy.errors import UpstreamFinding
 from proxy.frozen import frozen
 from proxy.record import Record
@@ -41,7 +39,6 @@ SIZES = (
 )  # fmt: skip
 """The parameters of a request that are numbers and that a rule may set or cap."""
 NUMBERS = frozenset({int, float})
-_TWO = tuple(map("%02d".__mod__, range(60)))
 LEVEL_OF: Mapping[str, str] = {
     **dict.fromkeys(get_args(Outcome), "info"),
     **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
@@ -59,71 +56,12 @@ NO_FAILURE = dict.fromkeys(FAILURE)
 BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
 
-def iso_ms(moment: datetime) -> str:
-    """Return a moment to the millisecond as ``isoformat`` writes it, which takes twice as long:
-    in UTC two moments of a day differ in a few digits."""
-    if moment.tzinfo is not UTC:
-        return moment.isoformat(timespec="milliseconds")
-    day = _day(moment.toordinal())
-    hour, minute, second = _TWO[moment.hour], _TWO[moment.minute], _TWO[moment.second]
-    return f"{day}T{hour}:{minute}:{second}.{moment.microsecond // 1000:03d}+00:00"
-
-
-@lru_cache(maxsize=4)
-def _day(ordinal: int) -> str:
-    return date.fromordinal(ordinal).isoformat()
-
-
 def in_ms(seconds: float) -> float:
-    """Return a duration in milliseconds, to the microsecond: as ``round`` does, which writes and
-    reads a number for it. None is negative."""
-    return int(seconds * 1e6 + 0.5) / 1000
+    """Return a duration in milliseconds, to the microsecond."""
+    return round(seconds * 1000, 3)
 
 
-class SharedLineFields(NamedTuple):
-    """What lines of calls say that many calls have in common: of a client's words only values of
-    tags that a policy allows."""
-
-    key: str | None
-    deployment: str | None
-    tags: tuple[tuple[str, str], ...]
-    policy: str | None
-    rules: tuple[str, ...]
-    shadow_rules: tuple[str, ...]
-    dialect: str
-    route: str | None
-    endpoint: str
-    stream: bool
-
-
-def shared_line(shared: SharedLineFields) -> dict[str, Any]:
-    """Return the part of a line that those of other calls have as well; nobody changes it."""
-    return {
-        **shared._asdict(),
-        "tags": {tag: word(value, MAX_NAME) for tag, value in shared.tags},
-        "rules": list(shared.rules),
-        "shadow_rules": list(shared.shadow_rules),
-    }
-
-
-def _shared_by(facts: CallFacts) -> SharedLineFields:
-    return SharedLineFields(
-        key=facts.key,
-        deployment=facts.deployment,
-        tags=tuple(facts.tags.items()) if facts.tags else (),
-        policy=facts.policy,
-        rules=tuple(facts.rules),
-        shadow_rules=tuple(facts.shadow_rules),
-        dialect=facts.dialect or UNKNOWN,
-        route=facts.route,
-        endpoint=facts.endpoint or UNKNOWN,
-        stream=facts.is_stream is True,
-    )
-
-
-def canonical(
-    record: Record, share: Callable[[SharedLineFields], dict[str, Any]] = shared_line
-) -> dict[str, Any]:
+def canonical(record: Record) -> dict[str, Any]:
     """Return the one line of a call as data. Unknown is null, never zero."""
     facts, call = record.facts or facts_of(record), record.call
     head, plan = record.head, record.plan
@@ -134,13 +72,13 @@ def canonical(
     answered = bool(facts.attempts) or saved is not None or counted_here
     cost, lost, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
     line = {
-        "time": iso_ms(facts.started_at),
+        "time": facts.started_at.isoformat(timespec="milliseconds"),
         "level": LEVEL_OF[facts.outcome],
         "event": "call",
         "request_id": facts.request_id,
         "trace_id": facts.trace_id,
         "span_id": facts.server_span,
-        **share(_shared_by(facts)),
+        **_request_fields(facts),
         "models": facts.models or [],
         "parameters": {
             name: call.body[name]
@@ -180,6 +118,22 @@ def canonical(
     if failure is not None:
         line.update(_of_failure(failure))
     return line
+
+
+def _request_fields(facts: CallFacts) -> dict[str, Any]:
+    """Return the fields that describe the request and the policy that applies to it."""
+    return {
+        "key": facts.key,
+        "deployment": facts.deployment,
+        "tags": {tag: word(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
+        "policy": facts.policy,
+        "rules": list(facts.rules),
+        "shadow_rules": list(facts.shadow_rules),
+        "dialect": facts.dialect or UNKNOWN,
+        "route": facts.route,
+        "endpoint": facts.endpoint or UNKNOWN,
+        "stream": facts.is_stream is True,
+    }
 
 
 def _failed(failure: Failure) -> dict[str, Any]:
@@ -309,9 +263,6 @@ class CallLog:
     levels: LogLevel
     schema: Schema = native
     ratio: float = 1.0
-    share: Callable[[SharedLineFields], dict[str, Any]] = field(
-        init=False, default_factory=lambda: lru_cache(MOST_SHARED)(shared_line)
-    )
 
     def end(self, record: Record) -> None:
         if not record.reported:
@@ -321,7 +272,7 @@ class CallLog:
             return
         if LEVELS[LEVEL_OF[outcome]] < least:
             return
-        line = canonical(record, self.share)
+        line = canonical(record)
         if record.unreported:
             line["untold"] = record.unreported
         if self.ratio < 1:
@@ -341,7 +292,7 @@ class CallLog:
 def _tried(record: Record, attempt: Attempt) -> dict[str, Any]:
     """The line of one attempt, for whoever looks closer for a while."""
     return {
-        "time": iso_ms(record.started_at),
+        "time": record.started_at.isoformat(timespec="milliseconds"),
         "level": "debug",
         "event": "attempt",
         "request_id": record.request_id,

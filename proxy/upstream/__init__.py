@@ -182,8 +182,7 @@ class Upstreams:
             if answer is None:
                 await _refuse(asked, reply)
             attempt.began = asked.record.now()
-            if not answer.begin_at_once():
-                await answer.begin()
+            await answer.begin()
         except BaseException as error:  # noqa: BLE001  # noted, and raised again
             if reply is not None:
                 reply.leave()

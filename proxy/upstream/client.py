@@ -109,10 +109,6 @@ class HttpReply:
             raise RuntimeError("a reply that was left cannot be read")
         return connection.read(timeouts.first_byte, timeouts.idle, take)
 
-    def whole(self) -> bytes | None:
-        """Return the whole body where all of it came with its head; else None."""
-        return None if self._connection is None else self._connection.whole()
-
     async def body(self, limit: int) -> bytes:
         """Return the whole body, cut at ``limit`` bytes."""
         whole = bytearray()

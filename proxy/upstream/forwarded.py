@@ -144,24 +144,6 @@ class Forwarded:
     _is_taken: bool = False  # what has come, without that who waits for it was woken
     _shown_at: float = 0.0
 
-    def begin_at_once(self) -> bool:
-        """Begin where the whole answer came with its head, as a short one mostly does. True if it
-        has begun. Raise as ``begin`` does."""
-        whole = self.reply.whole() if self.reader.holds else None
-        if not whole:
-            return False
-        try:
-            self._take(whole)
-            self._take(b"")
-            self._first = self._ready()
-        except BaseException:
-            self._give_back()
-            raise
-        if self._first:
-            self._has_begun = True
-            self._note_begin()
-        return self._has_begun
-
     async def begin(self) -> None:
         """Wait for the first chunk. Raise ``UpstreamError`` when none comes, which whoever made
         the answer notes; of the chunks after it this notes how they fail."""

@@ -37,10 +37,6 @@ class Reply(Protocol):
         once it returns False, nothing is returned."""
         ...
 
-    def whole(self) -> bytes | None:
-        """Return the whole body where all of it has come and none was read; else None."""
-        ...
-
     async def body(self, limit: int) -> bytes: ...
 
     def finish(self) -> None:

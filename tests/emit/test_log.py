@@ -7,7 +7,6 @@ import json
 import os
 import re
 import threading
-from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proxy.app.context import new_record
 from proxy.billing import Saved
@@ -29,8 +26,6 @@ from proxy.emit.log import (
     EventLines,
     LineWriter,
     canonical,
-    in_ms,
-    iso_ms,
 )
 from proxy.emit.schemas import SCHEMAS
 from proxy.errors import UpstreamUnavailable
@@ -339,20 +334,3 @@ async def test_a_log_that_nobody_reads_holds_up_no_call(
 
     [waiting] = re.findall(r'telemetry_queue_length{signal="logs"} (\d+)', text)
     assert int(waiting) > 0
-
-
-@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=2))])))
-def test_a_moment_is_written_as_the_library_writes_it(moment: datetime) -> None:
-    assert iso_ms(moment) == moment.isoformat(timespec="milliseconds")
-
-
-@given(st.integers(0, 10**12))
-def test_a_duration_of_microseconds_is_written_as_it_is(microseconds: int) -> None:
-    assert in_ms(microseconds / 1e6) == microseconds / 1000
-
-
-@for_each(
-    ("seconds", "written"), [(0.0, 0.0), (1.2344e-6, 0.001), (1.6e-6, 0.002), (16.3514999, 16351.5)]
-)
-def test_a_duration_is_rounded_to_the_microsecond(seconds: float, written: float) -> None:
-    assert in_ms(seconds) == written == round(seconds * 1000, 3)

@@ -194,17 +194,6 @@ class Connection(asyncio.Protocol):
             self._read_on()
         return held[0] if len(held) == 1 else b"".join(held)
 
-    def whole(self) -> bytes | None:
-        """Return the whole body where all of it is there already, and none was read; else None."""
-        response = self._response
-        body = None if response is None else response.body
-        if body is None or not body.ended or len(self._held) != 1 or self._begun:
-            return None
-        if self._fault is not None or self._loop.time() >= self._total_at:
-            return None
-        self._begun = True
-        return self._held.pop()
-
     def _read_on(self) -> None:
         """Read again, now that nothing is held."""
         if not self._transport.is_closing():
