@@ -1,11 +1,43 @@
 """How many values a JSON document holds, names not counted: in its bytes, before the first of them
-is made, and once it is read."""
+is made, and once it is read. A document that has more of them in its bytes repeats a name."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from proxy.dialects.pieces import PIECE
+
+SPACE = b" \t\r\n"
+
+
+def read_distinct(raw: bytes) -> Any:
+    """Read JSON from outside. Raise ``ValueError`` also if an object has the same name twice, as
+    another reader may take the other value."""
+    whole = orjson.loads(raw)
+    written = _write(whole)
+    if written == raw or written.translate(None, SPACE) == raw.translate(None, SPACE):
+        return whole  # every token of it would be written again
+    if count_values(raw, len(raw)) != values_of(whole):
+        raise ValueError("an object has the same name twice")
+    return whole
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these names and values. Raise ``ValueError`` for a name twice."""
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        raise ValueError("an object has the same name twice")
+    return whole
+
+
+def _write(whole: Any) -> bytes:
+    """Return a document as JSON, nothing of one that is too deep."""
+    try:
+        return orjson.dumps(whole)
+    except TypeError:
+        return b""
 
 
 def count_values(raw: bytes, most: int, size: int = PIECE) -> int:
@@ -21,7 +53,7 @@ def count_values(raw: bytes, most: int, size: int = PIECE) -> int:
             piece = raw[at : at + size + 1]
         at += len(piece)
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"x".join(parts[inside::2]).translate(None, b" \t\r\n")
+        outside = b"x".join(parts[inside::2]).translate(None, SPACE)
         values += sum(map(outside.count, (b",", b"[", b"{")))
         values -= sum(map((begun + outside).count, (b"[]", b"{}")))  # which have no first
         inside ^= len(parts) % 2 == 0

@@ -1,5 +1,6 @@
-"""Documents of upstreams as JSON: read as leniently as the parser in C does, and within bounds of
-their values and their depth. A large one is read in pieces, by who calls this beside the loop."""
+"""Documents of upstreams as JSON: read as leniently as the parser in C does, but for names that
+occur twice, and within bounds of their values and their depth. A large one is read in pieces, by
+who calls this beside the loop."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from proxy.dialects.counting import count_values, values_of
+from proxy.dialects.counting import count_values, distinct, read_distinct, values_of
 from proxy.dialects.pieces import MOST_DEPTH, PieceReader, check_pieces, decode_pieces
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
 from proxy.frozen import frozen
@@ -90,7 +91,7 @@ def deeper(whole: Any) -> Any:
 
 
 _decoder = json.JSONDecoder(
-    object_pairs_hook=dict, parse_constant=_no_constant, parse_float=_finite, parse_int=_number
+    object_pairs_hook=distinct, parse_constant=_no_constant, parse_float=_finite, parse_int=_number
 )
 
 
@@ -111,7 +112,7 @@ class Documents:
         size = len(raw)
         try:
             if size <= LARGE_BYTES and size <= self.most_values:  # a value has a byte at least
-                whole = orjson.loads(raw)
+                whole = read_distinct(raw)
                 if size > SHALLOW:
                     _check_depth(raw, whole)
             else:
@@ -127,7 +128,7 @@ class Documents:
     def _read(self, raw: bytes) -> Any:
         beyond = not self.vectors and self._is_beyond(raw)
         if len(raw) <= LARGE_BYTES:
-            whole = orjson.loads(raw)
+            whole = read_distinct(raw)
             _check_depth(raw, whole)
         else:
             allowance = ValueAllowance(self.most_values) if self.vectors else None

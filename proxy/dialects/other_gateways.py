@@ -21,6 +21,7 @@ from typing import Literal
 import orjson
 
 from proxy.dialects.base import Headers
+from proxy.dialects.counting import read_distinct
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, bad_header, checked_tags
 from proxy.types import Call, Json, RequestHead
 from proxy.words import MAX_ID, MAX_NAME, MAX_WORD, Word, ascii_word, few, listed, word
@@ -185,8 +186,8 @@ def _metadata(text: str) -> Iterator[Property]:
     """Yield the members of a JSON object that have a name, and are no lists and no objects; nothing
     of what is no JSON object, as it only informs."""
     try:
-        members = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        members = read_distinct(text.encode())
+    except ValueError:
         return
     for name, value in few(members.items() if isinstance(members, dict) else ()):
         if name.strip() and isinstance(value, (str, int, float)):

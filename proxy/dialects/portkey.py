@@ -25,6 +25,7 @@ from proxy.dialects.base import (
     Server,
     TableCells,
 )
+from proxy.dialects.counting import read_distinct
 from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
 from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
 from proxy.dialects.request_headers import MAX_TIMEOUT_S, bad_header
@@ -59,8 +60,8 @@ def _object(name: str, headers: Headers) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        value = read_distinct(text.encode())
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise bad_header(name, "must be a JSON object")

@@ -1,7 +1,7 @@
 """JSON answers: whether a text is JSON, and of the shape that a schema gives.
 
 A schema cannot reach out: a reference to anything outside of it is refused when it is made. Its
-patterns take linear time. A name that occurs twice in an object counts by its last value.
+patterns take linear time. An object with the same name twice is not JSON.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NoReturn
 
 import jsonschema_rs
-import orjson
 from pydantic import Field, WithJsonSchema
 
 from proxy.config.scalars import Section
+from proxy.dialects.counting import read_distinct
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.types.guard import Finding
 
@@ -54,7 +54,7 @@ class JsonSchema:
         of the text, not even a name in it, as names may be values.
         """
         try:
-            value = orjson.loads(text)
+            value = read_distinct(text.encode())
         except ValueError:
             return "invalid_json", ""
         wrong = next(self._validator.iter_errors(value), None)

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from proxy.dialects.counting import read_distinct
 from proxy.types.guard import GuardEgress, Piece
 
 SPOKEN_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
@@ -58,9 +59,11 @@ T = TypeVar("T")
 
 def read(form: TypeAdapter[T], body: bytes | str) -> T:
     """Read an answer of a form. Raises ``BadAnswer``."""
+    raw = body.encode() if isinstance(body, str) else body
     try:
-        return form.validate_json(body)
-    except ValidationError:
+        read_distinct(raw)
+        return form.validate_json(raw)
+    except ValueError:
         raise BadAnswer from None  # what pydantic says of it quotes it
 
 

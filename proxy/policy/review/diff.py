@@ -9,8 +9,9 @@ from datetime import MAXYEAR, UTC, datetime
 from typing import Annotated, Any, Literal, cast
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from proxy.dialects.counting import read_distinct
 from proxy.plural import counted
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
@@ -304,6 +305,7 @@ class RecordedCall(BaseModel):
 
 def _read(line: bytes) -> RecordedCall | None:
     try:
+        read_distinct(line)
         return RecordedCall.model_validate_json(line)
-    except ValidationError:
+    except ValueError:
         return None

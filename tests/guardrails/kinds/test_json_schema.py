@@ -17,7 +17,7 @@ ORDER: dict[str, Any] = {
 }
 
 
-@for_each("text", ['{"order": 17}', ' {"note":"aa"}\n', "{}", '{"order":2,"order":3}'])
+@for_each("text", ['{"order": 17}', ' {"note":"aa"}\n', "{}"])
 def test_an_answer_of_the_schema_passes(text: str) -> None:
     assert list(JsonSchema(ORDER).find(text)) == []
 
@@ -31,6 +31,7 @@ def test_an_answer_of_the_schema_passes(text: str) -> None:
         ('{"order": NaN}', "invalid_json"),
         ('```json\n{"order": 17}\n```', "invalid_json"),
         ('{"order": 17} {}', "invalid_json"),
+        ('{"order":2,"order":3}', "invalid_json"),
         ("[" * 100_000, "invalid_json"),
         ('"\ud800"', "invalid_json"),
         ('{"order": "17"}', "invalid_schema"),
