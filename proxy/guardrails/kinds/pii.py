@@ -208,7 +208,8 @@ class PiiConfig(Section):
     entities: Words = Field(default_factory=lambda: [*DEFAULT])
     """Entities: email, phone, card, iban, ssn, ip, or id_XX for the ID numbers of a country."""
     regions: Words = Field(default_factory=lambda: [*REGIONS])
-    """Countries whose national phone numbers are detected."""
+    """Countries whose national phone numbers are detected. Groups of digits that only spaces
+    separate are detected if a `0` or a bracket precedes them, or a word such as `phone` is near."""
     threshold: Share = 0.5
     """Minimum confidence of a finding."""
 

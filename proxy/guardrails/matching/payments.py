@@ -57,7 +57,7 @@ MOST_BEFORE, MOST_AFTER = 1, 2
 LISTED_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]+, ){3}$")
 LISTED_AFTER = re.compile(r"(?:, [0-9]+(?![0-9/])){3}")
 SURE = 0.5  # beyond it, a brand tells a card
-DECIMAL = re.compile(r"(?<![^\W_])[0-9]+\.$")
+INSIDE = re.compile(r"(?<![^\W_])[0-9]+\.$|[^\W_]_-?$")  # a fraction or an identifier
 
 ACCOUNT = r"[A-Za-z]{2}[0-9]{2}"
 ACCOUNT_LENGTHS = {
@@ -90,7 +90,7 @@ def _card(part: DigitRun) -> float:
     if part.is_named(CARD_WORDS):
         return 1.0 if len(groups) <= MOST_GROUPS else 0.0
     before, after = part.text[max(0, part.start - NEXT) : part.start], part.text[part.end :][:NEXT]
-    if DECIMAL.search(before) or (len(groups) > 1 and not _is_grouped(part, groups, before, after)):
+    if INSIDE.search(before) or (len(groups) > 1 and not _is_grouped(part, groups, before, after)):
         return 0.0
     if len(groups) == 1 and _is_listed(part.digits, before, after):
         return 0.0

@@ -37,12 +37,10 @@ BINARY = re.compile(r"[01]+")
 FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.|[0-9]\.[0-9]+[ ,]+-?[0-9]+\.[0-9]| -[0-9]")
 ROW_BEFORE = re.compile(r"(?<![0-9])(?:(?:0|[1-9][0-9]*) ){4}$")
 ROW_AFTER = re.compile(r"(?: (?:0(?![0-9])|[1-9][0-9]*)){4}")
-# Groups that spaces alone set apart, with no 0 before them, are of a row with one more number.
-SPACED = re.compile(r"[1-9][0-9]*(?: [0-9]+)+")
-NEXT_BEFORE = re.compile(r"(?<![^ ])[0-9]+ $")
-NEXT_AFTER = re.compile(r" [0-9]+(?![^ ])")
-# How phones of many groups are written without a 0 before them: any four numbers are no phone.
-FOUR_GROUPS = {(3, 2, 2, 2), (3, 3, 2, 2), (2, 3, 2, 2), (1, 3, 3, 4)}
+# Spaces alone also separate the columns of a table. Only a trunk prefix makes such groups a phone.
+MARKED = re.compile(r"0[0-9]+ |.*[().+/-]")
+# A slash follows the area code only, and a dot separates either all groups or none.
+MIXED = re.compile(r".*(?:[0-9][ .-]+[0-9]+.*/|[0-9]\.[0-9].*[ /-]|[ /-].*\.)|0 ")
 ROW = 64  # characters in which a row of numbers shows
 EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
 
@@ -94,7 +92,9 @@ class Phones:
         ):
             return 0.0
         if any(region.has(part.digits) for region in self._regions):
-            return 0.9 if called or part.grouped else 0.6 if part.digits.startswith("0") else 0.3
+            if called or MARKED.match(part.raw):
+                return 0.9
+            return 0.6 if part.digits.startswith("0") else 0.3
         return 0.6 if called and _plausible(part) else 0.0
 
 
@@ -147,24 +147,16 @@ def _plausible(part: DigitRun) -> bool:
 def _usual(part: DigitRun) -> bool:
     """True if digits are grouped as phones are: not as an SSN, a fraction, or a series."""
     groups = [len(group) for group in GROUP.findall(part.raw)]
-    if groups == [3, 2, 4] or FRACTION.search(part.raw):
+    if groups == [3, 2, 4] or FRACTION.search(part.raw) or MIXED.match(part.raw):
         return False
     # A code of the area goes first, shorter than the rest of the number.
     return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])
 
 
 def _is_in_row(part: DigitRun) -> bool:
-    """True if four more numbers stand beside it, each after a space; or, of one that has no other
-    sign either and begins as any number does, if one more does or if its groups are those of no
-    phone."""
+    """Return True if four more numbers stand beside it, each after a space."""
     before = part.text[max(0, part.start - ROW) : part.start]
     after = part.text[part.end : part.end + ROW]
-    if SPACED.fullmatch(part.raw):
-        groups = tuple(len(group) for group in GROUP.findall(part.raw))
-        if len(groups) > 3 and groups not in FOUR_GROUPS:
-            return True
-        if NEXT_AFTER.match(after) or NEXT_BEFORE.search(before):
-            return True
     return bool(ROW_AFTER.match(after) or ROW_BEFORE.search(before))
 
 

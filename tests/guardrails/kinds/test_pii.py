@@ -15,6 +15,7 @@ from proxy.types.guard import Detector, Finding
 from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, growth
 from tests.guardrails.identifiers import NEGATIVES, positives
+from tests.guardrails.logs import FORMATS, excerpts
 
 DEFAULT = Pii()
 ALL: Detector = Pii(ENTITIES)
@@ -72,6 +73,13 @@ def test_rows_of_numbers_are_nobodys(numbers: str) -> None:
     alarms = [found for _ in range(1000) if (found := pii.find(NUMBERS[numbers](chance)))]
 
     assert len(alarms) <= 1
+
+
+@for_each("log_format", FORMATS)
+def test_no_log_excerpt_is_masked(log_format: str) -> None:
+    masked = {text: found(DEFAULT, text) for text in excerpts(log_format)}
+
+    assert {text: findings for text, findings in masked.items() if findings} == {}
 
 
 @for_each(

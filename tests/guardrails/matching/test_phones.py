@@ -92,21 +92,44 @@ def test_a_row_of_phones_is_found_one_by_one() -> None:
 
 
 @for_each(
-    ("text", "is_phone"),
+    ("text", "score"),
     [
-        ("3864 1495 2018", True),
-        ("3864 1495 2018 4512 9380", False),
-        ("17 612 34 56 78", False),
-        ("call 612 34 56 78 12 times", True),
-        ("612-34-56-78 12 times", True),
-        ("0176 12345678 12 times", True),
-        ("612 34 56 78, 12 times", True),
-        ("331 970 154 404", False),  # the groups of no phone
-        ("347 123 45 67", True),
+        ("212 555 0187", 0.3),
+        ("912 345 678", 0.3),
+        ("3864 1495 2018 4512 9380", 0.3),
+        ("call 612 34 56 78 12 times", 0.6),
+        ("612 34 56 78 (mobile)", 0.9),
+        ("612-34-56-78 12 times", 0.9),
+        ("(212) 555 0187", 0.9),
+        ("+1 212 555 0187", 1.0),
+        ("020 7946 0123", 0.9),
+        ("0176 12345678 12 times", 0.9),
     ],
 )
-def test_groups_beside_another_number_are_a_row(text: str, is_phone: bool) -> None:
-    assert bool(found(text)) is is_phone
+def test_groups_separated_by_spaces_need_another_sign(text: str, score: float) -> None:
+    """A table has such groups in its columns. A sign is a prefix, a bracket or a word."""
+    assert max((sure for _, sure in found(text)), default=0.0) == score
+
+
+@for_each(
+    "text",
+    [
+        "192.0.2.17",
+        "61.220.139.68",
+        "call from 61.220.139.68",
+        "04 61.220.139.68 555",
+        "61.220.139.68.443",
+        "081109 203615 148",
+        "20081109 203615 1485551",
+        "0912 093000 1485551",
+        "08:02.952 1851 30123",
+        "35 59283/61492",
+        "03.652 15775 34834",
+        "0 191469557",
+    ],
+)
+def test_addresses_times_and_columns_are_no_phones(text: str) -> None:
+    assert found(text) == []
 
 
 @for_each("region", ["XX", "us", "", "USA"])
