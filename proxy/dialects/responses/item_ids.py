@@ -27,7 +27,7 @@ from proxy.dialects.responses.sealing import (
     pinned,
     unknown_id,
 )
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS, UNSTORED
 from proxy.errors import BadField
 from proxy.field_problems import STORED_AT_PROVIDER, missing
 from proxy.types import Call, Json, OpenedId, Pin, RequestHead
@@ -54,8 +54,17 @@ def leaning(call: Call, ids: ResponseIds | None) -> Call:
         call = pinned(call, ids)
     items: Any = call.body.get("input")
     if isinstance(items, list):
+        kept = [item for item in items if not _is_unstored(item)]
+        if kept and len(kept) < len(items):
+            items, warnings = kept, (*call.warnings, "item_reference dropped")
+            call = replace(call, body={**call.body, "input": kept}, warnings=warnings)
         call = with_items(call, items, ids)
     return with_containers(call, ids)
+
+
+def _is_unstored(item: Json) -> bool:
+    """True for a reference to an item that Headrace has made of a chat."""
+    return is_reference(item) and f"_{UNSTORED}" in str(item.get("id"))
 
 
 def with_containers(call: Call, ids: ResponseIds | None) -> Call:

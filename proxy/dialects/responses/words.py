@@ -8,6 +8,8 @@ from typing import NamedTuple
 PREVIOUS = "previous_response_id"
 CONVERSATION = "conversation"
 CONTAINER = "cntr_"  # how its id begins
+UNSTORED = "unstored_"
+"""Follows the kind in the ids of items that Headrace makes of a chat: no provider stores those."""
 Place = tuple[int, str, int]
 """Where a text stands: the number of its item, its kind, and the number of its part."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.dialects.responses.reading import member, objects
-from proxy.dialects.responses.words import CONVERSATION, ECHOED, PREVIOUS
+from proxy.dialects.responses.words import CONVERSATION, ECHOED, PREVIOUS, UNSTORED
 from proxy.dialects.signed_calls import shown_id
 from proxy.types import Call, Json
 from proxy.usage import read_usage
@@ -25,7 +25,7 @@ CHAT_COUNTS = frozenset(
     {"completion_tokens", "completion_tokens_details", "prompt_tokens", "prompt_tokens_details"}
     | {"server_tool_use"}
 )
-UNSTORED: Json = {"store": False}
+NOT_STORED: Json = {"store": False}
 """Nobody keeps an answer that crosses, whatever was asked for."""
 REPEATED = (
     *("background", "max_output_tokens", "parallel_tool_calls", "reasoning", "store"),
@@ -71,7 +71,7 @@ def echoed(call: Call | None) -> Json:
 def repeated(call: Call | None) -> Json:
     """Return what one that crosses repeats, where nobody else says it."""
     body = {} if call is None else call.body
-    return {name: body.get(name, _USUAL.get(name)) for name in REPEATED} | UNSTORED
+    return {name: body.get(name, _USUAL.get(name)) for name in REPEATED} | NOT_STORED
 
 
 def choice_of(data: Json) -> Json:
@@ -126,27 +126,32 @@ def items_of(message: Json, name: str) -> list[Json]:
     return items + [call_item(name, len(items) + at, call) for at, call in enumerate(calls)]
 
 
+def unstored_id(kind: str, name: str, at: int) -> str:
+    """Return the id of an item that no provider stores."""
+    return f"{kind}_{UNSTORED}{name.removeprefix('msg_')}_{at}"
+
+
 def text_part(text: str) -> Json:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def message_item(name: str, at: int, parts: list[Json], status: str = "completed") -> Json:
-    head = {"id": f"msg_{name.removeprefix('msg_')}_{at}", "type": "message", "status": status}
+    head = {"id": unstored_id("msg", name, at), "type": "message", "status": status}
     return {**head, "role": "assistant", "content": parts}
 
 
 def reasoning_item(name: str, at: int, parts: list[Json]) -> Json:
-    return {"id": f"rs_{name}_{at}", "type": "reasoning", "summary": [], "content": parts}
+    return {"id": unstored_id("rs", name, at), "type": "reasoning", "summary": [], "content": parts}
 
 
 def call_item(name: str, at: int, call: Json, status: str = "completed") -> Json:
     """Return a call of a chat as an item."""
     if call.get("type") == "custom":
         custom = member(call.get("custom"))
-        head = {"id": f"ctc_{name}_{at}", "type": "custom_tool_call", "status": status}
+        head = {"id": unstored_id("ctc", name, at), "type": "custom_tool_call", "status": status}
         inner = {"name": custom.get("name"), "input": custom.get("input") or ""}
     else:
         function = member(call.get("function"))
-        head = {"id": f"fc_{name}_{at}", "type": "function_call", "status": status}
+        head = {"id": unstored_id("fc", name, at), "type": "function_call", "status": status}
         inner = {"name": function.get("name"), "arguments": function.get("arguments") or ""}
     return {**head, "call_id": shown_id(call), **inner}
