@@ -17,8 +17,6 @@ from proxy.edge import server
 from proxy.emit import decisions, log, outbox, quota, registry
 from proxy.guardrails import engine
 from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
-from proxy.guardrails.matching import automaton, pattern_work
-from proxy.guardrails.matching import patterns as search_patterns
 from proxy.guardrails.services import judge, moderation, presidio, webhook
 from proxy.guardrails.text import base64_text, frame, weight
 from proxy.guardrails.whole import joined_parts, seams
@@ -64,9 +62,6 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("guard-services.md", "at most 512 tokens may come", 512, judge.ANSWER_TOKENS),
     ("guard-services.md", "of the analyzer, four at a time", 4, presidio.AT_ONCE),
     ("guard-services.md", "32 in one request", 32, moderation.AT_ONCE),
-    ("guards.md", "more than 100 steps for a character", 100, pattern_work.MAX_STEPS),
-    ("guards.md", "more than 1,000 places", 1000, search_patterns.MAX_TOGETHER),
-    ("guards.md", "more than 10,000 places", 10_000, automaton.MAX_PLACES),
     ("guards.md", "at most 128 characters without white space", 128, frame._LONGEST),
     ("guards.md", "from 16 KiB on guards leave the event loop", 16 * KIB, engine.ABOVE),
     ("ledger.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),

@@ -50,7 +50,7 @@ class Keywords:
         if not listed and not regexes:
             raise ValueError(f"{name}: must have at least one word or regex")
         self._words = Patterns(
-            [NamedPattern(name, regex, whole_words=whole_words) for regex in listed], trusted=True
+            [NamedPattern(name, regex, whole_words=whole_words) for regex in listed]
         )
         self._regexes = Patterns(
             [NamedPattern(name, regex, whole_words=whole_words) for regex in regexes]

@@ -96,7 +96,6 @@ class Pii:
                 NamedPattern(str(at), shape.sign or shape.pattern)
                 for at, (shape, _) in enumerate(forms)
             ],
-            trusted=True,
             shapes=[shape for shape, _ in forms],
             translated=SEEN,
             has_words=False,

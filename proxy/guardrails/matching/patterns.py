@@ -1,9 +1,8 @@
 """Regular expressions over a text, in linear time: RE2, which cannot backtrack.
 
 One pass of a ``PatternSet`` tells which patterns occur; only those are then searched one by one. On
-a clean text, which nearly all are, nothing but that pass runs. A pattern that would be slow for
-all that (linear is not fast, and finding *all* matches is not linear) is refused when it is loaded,
-by a count that every machine makes alike.
+a clean text, which nearly all are, nothing but that pass runs. RE2 limits the memory of a pattern,
+and the deadline of the guard its time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from proxy.frozen import frozen
 from proxy.guardrails.matching.hold import Shape, Shapes
 from proxy.guardrails.matching.match_length import check_nesting, longest
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.pattern_work import MAX_STEPS, work_of
 from proxy.guardrails.matching.re2set import MANY_BYTES, PatternSet, compiled
 from proxy.guardrails.matching.scripts import WITHOUT_SPACES
 from proxy.types.guard import Finding
@@ -26,8 +24,6 @@ UNSPACED = re.compile(f".?[{WITHOUT_SPACES}]", re.DOTALL)
 # Letters of one word, for certain: between two of them no word begins.
 RUN = re.compile(rf"[^\W{WITHOUT_SPACES}]+")
 
-# Places that the states of all patterns together may hold: each new state of a set costs them all.
-MAX_TOGETHER = 1000
 # So many matches of a pattern without bound are looked for; the rest of the text is one more.
 MOST_UNBOUNDED = 1000
 
@@ -50,12 +46,11 @@ class NamedPattern:
 class Patterns:
     """All matches of many patterns.
 
-    Raises ValueError, naming the pattern's kind, for one that RE2 does not take, that matches
-    nothing at all, or that takes more than ``MAX_STEPS`` for a character of a text made to hurt
-    it; and for patterns that hold more than ``MAX_TOGETHER`` places. ``trusted`` ones, which are
-    those of this code and plain words, are not counted. ``shapes`` are those of findings where they
-    are not the patterns', in their order, ``translated`` and ``has_words`` are as for ``Shapes``;
-    ``hold`` is None where what may still become a match takes too much memory.
+    Raises ValueError, naming the pattern's kind, for one that RE2 does not accept or that matches
+    the empty string, and for patterns that together need more than ``memory_bytes``. ``shapes`` are
+    those of findings where they are not the patterns', in their order, ``translated`` and
+    ``has_words`` are as for ``Shapes``; ``hold`` is None where what may still become a match takes
+    too much memory.
     """
 
     __slots__ = ("_set", "_singles", "hold", "patterns", "reach")
@@ -64,7 +59,6 @@ class Patterns:
         self,
         patterns: Sequence[NamedPattern],
         *,
-        trusted: bool = False,
         memory_bytes: int = MANY_BYTES,
         shapes: Sequence[Shape] = (),
         translated: Mapping[int, str] | None = None,
@@ -72,8 +66,6 @@ class Patterns:
     ) -> None:
         self.patterns = tuple(patterns)
         self._singles = tuple(_Single(pattern) for pattern in patterns)
-        if not trusted:
-            _bounded(self.patterns)
         try:
             own = shapes or [Shape(pattern.regex) for pattern in patterns]
             self.hold: Shapes | None = Shapes(own, memory_bytes, translated, has_words=has_words)
@@ -220,24 +212,3 @@ def _in_word(character: str) -> bool:
     return (
         character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
     )
-
-
-def _bounded(patterns: Sequence[NamedPattern]) -> None:
-    together = 0
-    for pattern in patterns:
-        name = f"{pattern.kind}: {pattern.regex[:80]}"
-        try:
-            work = work_of(pattern.regex)
-        except ValueError as error:
-            raise ValueError(f"{name} {error}") from None
-        if work.steps > MAX_STEPS:
-            raise ValueError(
-                f"{name} can take more than {MAX_STEPS} steps per character."
-                " Shorten a repeat, or the part after a match"
-            )
-        together += work.places
-    if together > MAX_TOGETHER:
-        raise ValueError(
-            f"the patterns of this guard have {together:,} states, of at most {MAX_TOGETHER:,}."
-            " Shorten their repeats, or split them between guards"
-        )

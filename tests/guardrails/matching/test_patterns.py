@@ -133,39 +133,23 @@ def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
         one(regex)
 
 
-@pytest.mark.parametrize("regex", ["a(.*b)?", "(?:[a-z]{1,50}){1,19}x", "a.{0,200}b"])
-def test_a_pattern_that_is_slow_to_find_everywhere_is_refused(regex: str) -> None:
-    with pytest.raises(ValueError, match=f"mill: {re.escape(regex)} can take more than 100 steps"):
-        one(regex)
-
-
-@for_each("regex", [".", r"\d", "[^@]{1,200}@", "[a-q][^u-z]{0,60}x", "(a+)+$"])
+@for_each(
+    "regex", [".", r"\d", "[^@]{1,200}@", "a(.*b)?", "a.{0,200}b", "[a-q][^u-z]{0,60}x", "(a+)+$"]
+)
 @for_each("whole_words", [True, False])
-def test_a_pattern_that_finds_much_is_not(regex: str, whole_words: bool) -> None:
+def test_a_pattern_that_finds_much_is_accepted(regex: str, whole_words: bool) -> None:
     one(regex, whole_words=whole_words)
 
 
 def test_a_pattern_whose_repeats_are_too_large_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"mill: .* has more than 10,000 states"):
-        one("[a-z]{900}" * 12)
-
-
-def test_patterns_of_this_code_are_not_counted() -> None:
-    assert Patterns([NamedPattern("mill", "a.{0,200}b")], trusted=True).find("a b")
-
-
-def test_patterns_that_are_slow_only_together_are_refused() -> None:
-    ranges = [f"[a-{end}][^u-z]{{0,60}}x" for end in "bcdefghijklmnopqrst"]
-
-    Patterns([NamedPattern("mill", regex) for regex in ranges[:16]])
-    with pytest.raises(ValueError, match="have 1,054 states, of at most 1,000"):
-        Patterns([NamedPattern("mill", regex) for regex in ranges[:17]])
+    with pytest.raises(ValueError, match=r"mill: .* is not a valid RE2 pattern: .*too large"):
+        one("[ж-ю]{900}" * 400)
 
 
 def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="too large together"):
         regex = "(?:[a-z]{60}x){15}"
-        Patterns([NamedPattern("mill", regex)], trusted=True, memory_bytes=20_000)
+        Patterns([NamedPattern("mill", regex)], memory_bytes=20_000)
 
     assert capfd.readouterr() == ("", "")
 
