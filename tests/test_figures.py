@@ -14,7 +14,7 @@ from proxy.cache import semantic
 from proxy.dialects import bounds, documents, pieces
 from proxy.dialects import reading as answers
 from proxy.edge import server
-from proxy.emit import decisions, log, outbox, quota, registry
+from proxy.emit import chain, decisions, log, outbox, quota, registry
 from proxy.guardrails import engine
 from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.services import judge, moderation, presidio, webhook
@@ -95,6 +95,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("logs.md", "of twenty at once", 20, quota.BURST),
     ("logs.md", "ten a minute after that", 10, quota.PER_MINUTE),
     ("logs.md", "every 10,000th line", 10_000, decisions.TELL_EVERY),
+    ("logs.md", "A line has at most 256 KiB", 256 * KIB, chain.MAX_LINE),
     ("logs.md", "up to 10,000 decisions", 10_000, decisions.MAX_ENTRIES),
     ("metrics.md", "a quarter of an hour after it", 15 * MINUTE, registry.RETIRED_S),
     ("policies.md", "may have 4 MiB", 4 * MIB, yaml_reader.MAX_FILE_BYTES),

@@ -12,8 +12,10 @@ import fcntl
 import hashlib
 import os
 import stat
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,7 +27,8 @@ from proxy.plural import counted
 
 FIRST = "0" * 64
 BEGIN = b'{"'
-MAX_LINE = 256 * 1024
+MAX_LINE = 256 * 1024  # for the writer and the reader, with the line feed
+SEAL_BYTES = 256  # at most, of what a line has beside its entry
 TAIL = 4 * MAX_LINE
 Entry = dict[str, Any]
 
@@ -40,6 +43,23 @@ def sealed(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
     digest = _digest(orjson.dumps(unsealed, option=orjson.OPT_SORT_KEYS))
     line = orjson.dumps({**unsealed, "hash": digest}, option=orjson.OPT_SORT_KEYS)
     return line + b"\n", digest
+
+
+def shortened(entry: Entry) -> Entry:
+    """Return an entry that fits into a line: each list keeps its first items, as many as fit into
+    an equal share. ``cut`` counts the others."""
+    lists = {name: value for name, value in entry.items() if isinstance(value, list)}
+    bare: Entry = {**entry, **{name: [] for name in lists}, "cut": dict.fromkeys(lists, MAX_LINE)}
+    room = MAX_LINE - SEAL_BYTES - len(orjson.dumps(bare))
+    kept: dict[str, list[Any]] = {}
+    for name in sorted(lists, key=lambda name: len(lists[name])):
+        share = room // (len(lists) - len(kept))
+        ends = list(accumulate(len(orjson.dumps(item)) + 1 for item in lists[name]))
+        count = bisect_right(ends, share)
+        kept[name] = lists[name][:count]
+        room -= ends[count - 1] if count else 0
+    cut = {name: len(lists[name]) - len(items) for name, items in kept.items()}
+    return {**entry, **kept, "cut": {name: count for name, count in cut.items() if count}}
 
 
 def _digest(data: bytes) -> str:
@@ -109,7 +129,10 @@ class ChainFile:
         prefix = len(data)
         for entry in batch:
             seq += 1
-            line, head = sealed(entry, seq, head)
+            before = head
+            line, head = sealed(entry, seq, before)
+            if len(line) > MAX_LINE:
+                line, head = sealed(shortened(entry), seq, before)
             data += line
             states.append((seq, head, len(data)))
         written = self._write(data)

@@ -41,13 +41,18 @@ def decision(facts: CallFacts) -> Entry:
         "deployment": facts.deployment,
         "rules": list(facts.rules),
         "shadow_rules": list(facts.shadow_rules),
-        "limits": [_limit(*decided) for decided in facts.limits],
+        "limits": [_limit(*decided) for decided in sorted(facts.limits, key=_is_allowed)],
         "guards": [_guard(stage, result) for stage, result in facts.verdicts],
         "cache": facts.cache,
         "outcome": facts.outcome,
         "status": facts.status,
         "error": facts.error,
     }
+
+
+def _is_allowed(decided: tuple[Limit, bool]) -> bool:
+    """Order the limits that refuse before the others, of which a long line has the first only."""
+    return not decided[1]
 
 
 def _limit(limit: Limit, refuses: bool) -> Entry:  # as facts have it

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.emit.chain import FIRST, BadChain, ChainFile, sealed, verify
+from proxy.emit.chain import FIRST, MAX_LINE, TAIL, BadChain, ChainFile, sealed, verify
 from tests.for_each import for_each
 
 
@@ -231,3 +234,42 @@ while True:
 
     assert verify(path).broken is None
     assert verify(path).lines >= 450
+
+
+LONG_ENTRIES = st.fixed_dictionaries(
+    {name: st.tuples(st.integers(0, 6000), st.integers(1, 64)) for name in ("guards", "limits")}
+)
+
+
+@given(entries=st.lists(LONG_ENTRIES, min_size=1, max_size=3), share=st.floats(0, 1))
+def test_no_line_is_longer_than_the_reader_takes(
+    entries: list[dict[str, tuple[int, int]]], share: float, tmp_path_factory: Any
+) -> None:
+    """A kill at any byte of the last line leaves a chain that can be continued."""
+    path = tmp_path_factory.mktemp("chain") / "decisions"
+    written_entries = [
+        {name: [{"name": "é" * size}] * count for name, (count, size) in entry.items()}
+        for entry in entries
+    ]
+    chain = ChainFile(path)
+    assert chain.append(written_entries) == len(entries)
+    chain.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+
+    assert verify(path).broken is None
+    for line, entry in zip(lines, written_entries, strict=True):
+        kept = json.loads(line)
+        cut = kept.get("cut", {})
+        assert len(line) <= MAX_LINE
+        assert not cut or len(line) > MAX_LINE // 4
+        for name, items in entry.items():
+            assert kept[name] == items[: len(kept[name])]
+            assert len(kept[name]) + cut.get(name, 0) == len(items)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - int(share * len(lines[-1])))
+    written(path, "next").close()
+    assert verify(path).broken is None
+
+
+def test_tail_contains_a_whole_line_and_a_torn_one() -> None:
+    assert TAIL > 2 * MAX_LINE
