@@ -2,7 +2,8 @@
 
 Texts are taken as the upstream is sent them and as it answers, before anything is put back that was
 masked. They are redacted only when somebody asks for them, by all guards of the call that mask and
-by those for credentials and personal identifiers.
+by those for credentials and personal identifiers. Texts that guards read together are redacted
+together, so that a value split between two of them is in neither.
 """
 
 from __future__ import annotations
