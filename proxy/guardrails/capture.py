@@ -62,7 +62,7 @@ class Capturing:
         found = islice(request_walk(self.asked), MOST_VALUES) if self.capture.input else ()
         asked = [each for each in found if isinstance(each, Text) and _is_shown(each)]
         answered = [
-            Text((leg, *text.path), "".join(pieces), text.kind, "assistant")
+            text._replace(path=(leg, *text.path), text="".join(pieces), role="assistant")
             for (leg, _), (text, pieces) in self._answers.items()
         ]
         return Captured(self._redacted(asked), self._redacted(answered))
@@ -78,7 +78,7 @@ class Capturing:
             is_part = parts_of(text.path) is not None
             message = text.path[1] if text.path[0] in TURNS else text.path[0]
             path: Path = ("messages", message, "content", at) if is_part else (at,)
-            read.append(Text(path, text.text[:room], "content", text.role))
+            read.append(Text(path=path, text=text.text[:room], kind=text.kind, role=text.role))
             room -= len(text.text)
             if room <= 0:
                 break
