@@ -141,7 +141,7 @@ def build_passed(
 
 def _body(call: Call, target: Target) -> tuple[bytes, list[str]]:
     """Return the body as JSON, with the name of the target's model, and what policy drops of it."""
-    body, dropped = permitted(call.body, target.upstream)
+    body, dropped = permitted(call.body, target.upstream, target.model)
     if "model" in body:
         body["model"] = target.model
     return dump(body, call.size), dropped

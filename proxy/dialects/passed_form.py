@@ -1,20 +1,25 @@
-"""Forms that are passed on: their bytes stay as they are, but the names of their parts are read,
-and the model that they ask for. A form that two readers could read otherwise is refused."""
+"""Forms that are passed on. Their bytes stay as they are, but each field is checked like the same
+field of a JSON body. A form that two readers could read differently is refused."""
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
+from proxy.dialects.permitted import check_fields
 from proxy.errors import BadField
-from proxy.field_problems import BAD_NAME, NOT_ALLOWED
 from proxy.types import Target
 from proxy.types.passthrough import Upload
 from proxy.types.spelling import squeezed
-from proxy.words import MAX_NAME, ascii_word
+from proxy.words import ascii_word
 
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 MOST_HEAD = 8 * 1024  # bytes of what stands before a part
 LINE_END = b"\r\n"
+MAX_JSON_BYTES = 16 * 1024  # of one field
+BEFORE_JSON = b"\x00\t\n\r \xbb\xbf\xef\xfe\xff"
+"""White space and byte order marks."""
 MOST_PARTS = 1024  # of one form: each takes some microseconds
 _BOUNDARY = re.compile(
     rf"{FORM} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
@@ -22,7 +27,7 @@ _BOUNDARY = re.compile(
 _FIELD = re.compile(r"([A-Za-z-]+): *([ -~\x80-\U0010ffff]*)")
 _NAMED = re.compile(
     r'form-data; *name=(?:"([^"\\%;]{1,256})"|([A-Za-z0-9_.\[\]-]{1,256}))'
-    r'(?:; *filename=(?:"[^"\\]*"|[^"\\;\s]+))?(?:; *filename\*=[^;" ]+)?',
+    r'(?P<file>(?:; *filename=(?:"[^"\\]*"|[^"\\;\s]+))?(?:; *filename\*=[^;" ]+)?)',
     re.IGNORECASE,
 )
 _AS_IT_IS = frozenset({"", "7bit", "8bit", "binary"})
@@ -78,13 +83,13 @@ class FormUpload:
 
 class FormParts:
     """Feed it the bytes of a form, however they are cut. It keeps no more of them than a head, or
-    the name of a model. Raise ``BadField``."""
+    the text of a field. Raise ``BadField``."""
 
     def __init__(self, boundary: bytes, target: Target) -> None:
         self._delimiter = b"--" + boundary
         self._target = target
         self._held = b"\r\n"
-        self._name: str | None = None  # of the part that is read
+        self._name = ""  # of the text field that is read
         self._in_head = False
         self._is_first = True
         self._ended = False
@@ -110,20 +115,20 @@ class FormParts:
         if at < 0 or len(held) < end + 2:
             if self._is_first and not (b"\r\n" + delimiter).startswith(held[: 2 + len(delimiter)]):
                 raise BadField("form", _ODD)
-            if self._name == "model":
-                self._check_length(len(held))
-            elif at < 0:  # what is left may be the begin of a delimiter, after an end of line
+            if self._name and len(held) <= MAX_JSON_BYTES + len(delimiter):
+                return False
+            self._check(held)
+            if at < 0:  # what is left may be the begin of a delimiter, after an end of line
                 self._held = held[-len(delimiter) - 2 :]
             return False
         if held[max(0, at - 2) : at] != b"\r\n" or (self._is_first and at != 2):
             raise BadField("form", _ODD)
-        if self._name == "model":
-            self._check_model(held[: at - 2])
+        self._check(held[: at - 2])
         after, self._held = held[end : end + 2], held[end + 2 :]
         if after not in (b"\r\n", b"--"):
             raise BadField("form", _ODD)
         self._ended = after == b"--"
-        self._in_head, self._is_first, self._name = True, False, None
+        self._in_head, self._is_first = True, False
         return True
 
     def _head(self) -> bool:
@@ -142,7 +147,7 @@ class FormParts:
         return True
 
     def _named(self, lines: str) -> str:
-        """Return the name of a part. Raise for one that is not the client's to say."""
+        """Return the name of a text field, or none for a file, whose name alone is checked."""
         fields: dict[str, str] = {}
         for line in lines.split("\r\n"):
             match = _FIELD.fullmatch(line)
@@ -153,18 +158,49 @@ class FormParts:
         is_coded = fields.get("content-transfer-encoding", "").lower() not in _AS_IT_IS
         if named is None or is_coded or is_form(fields.get("content-type", "")):
             raise BadField("form", _ODD)
-        name, upstream = (named[1] or named[2]).partition("[")[0].strip(), self._target.upstream
-        spelled = squeezed(name)
-        known = upstream.banned.get(spelled, "")
-        if known in (upstream.refuses | upstream.drops) - upstream.accepts:
-            raise BadField(ascii_word(name), NOT_ALLOWED)
-        return spelled
+        name = named[1] or named[2]
+        if not named["file"]:
+            return name
+        check_form_field(name, "a file", self._target)
+        return ""
 
-    def _check_length(self, size: int) -> None:
-        if size > MAX_NAME + len(self._delimiter) + 4:
-            raise BadField("model", BAD_NAME)
+    def _check(self, value: bytes) -> None:
+        """Check the text of a field, unless that was done already."""
+        name, self._name = self._name, ""
+        if name:
+            check_form_field(name, _parse(name, value), self._target)
 
-    def _check_model(self, value: bytes) -> None:
-        if value != self._target.model.encode():
-            message = f'must be "{ascii_word(self._target.model)}", because forms are not rewritten'
+
+def check_form_field(name: str, value: Any, target: Target) -> None:
+    """Raise ``BadField`` unless a client may set a field, such as ``tools[0][server_url]``."""
+    steps = [step for step in re.split(r"[][.]", name) if step.strip() and not step.isdecimal()]
+    if steps and squeezed(steps[0].strip()) == "model":
+        if value != target.model:
+            message = f'must be "{ascii_word(target.model)}", because forms are not rewritten'
             raise BadField("model", message)
+        return
+    for step in reversed(steps):
+        value = {step.strip(): value}
+    if steps:
+        check_fields(value, target.upstream, target.model)
+
+
+def _parse(name: str, value: bytes) -> Any:
+    """Return the text of a field, or the object or list that it is as JSON."""
+    if len(value) > MAX_JSON_BYTES:
+        if value.lstrip(BEFORE_JSON)[:1] in (b"{", b"["):
+            raise BadField(ascii_word(name), f"must have at most {MAX_JSON_BYTES} bytes of JSON")
+        return value.decode("utf-8", "replace")
+    try:
+        parsed = json.loads(value.lstrip(BEFORE_JSON), object_pairs_hook=_every_member)
+    except RecursionError:
+        raise BadField(ascii_word(name), "is nested too deeply") from None
+    except ValueError:
+        parsed = None
+    return parsed if isinstance(parsed, dict | list) else value.decode("utf-8", "replace")
+
+
+def _every_member(pairs: list[tuple[str, Any]]) -> Any:
+    """Return an object, or one for each member if a name occurs twice: servers may read either."""
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else [{name: value} for name, value in pairs]

@@ -1,214 +1,99 @@
-"""What a client may say to an upstream: of a request what the policy neither drops nor refuses, at
-its top, within its fields and within groups of options.
+"""Removes or refuses request fields that an upstream must not get, wherever they occur in a body.
 
-Names are compared as some servers do: see ``squeezed``.
+A field is judged by the end of its path, such as ``tools[].headers``, and the longest rule decides.
+Names are compared as lenient servers do: see ``squeezed``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from proxy.dialects.bounds import GROUPS, groups
+from proxy.dialects.bounds import GROUPS
 from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
 from proxy.field_problems import NOT_ALLOWED
 from proxy.types import Json, OpenedId, Upstream
-from proxy.types.nested import ANYWHERE, NestedNames
+from proxy.types.field_rule import FieldRule, FieldRules
 from proxy.types.spelling import squeezed
-from proxy.types.target import CHOSEN_IN_GROUPS, CLIENTS_OWN, CONTAINER_IDS, USUAL
+from proxy.types.target import ACCOUNT_IDS, FREE_FORM, USUAL
 from proxy.words import ascii_word
 
-ID = "id"
 SQUEEZED = {name: squeezed(name) for fields in OPENAI.fields.values() for name in fields}
 """The fields of most requests."""
-FILE_ID, INPUT, LIST, METADATA, SKILL_ID = "file_id", "input", "[]", "metadata", "skill_id"
-OWN = frozenset(map(squeezed, CLIENTS_OWN))
-Path = tuple[str, ...]
-"""Steps from the top of a body to a member: its name, and ``[]`` where the member is a list."""
-Names = tuple[NestedNames, ...]
-"""Names that may go on from one place, the longest first. The last one is the root, by which a name
-begins, unless the place is within the client's own JSON."""
+FREE = frozenset(map(squeezed, FREE_FORM))
+INPUT, LIST, MODEL = "input", "[]", "model"
+MAX_STEPS = 8  # of a path in a message
 
 
-class FieldGroup(NamedTuple):
-    """The values of equal paths, and the names that may go on from them."""
+@dataclass(slots=True)
+class Place:
+    """The objects and lists of equal paths. ``depth_in_free`` counts steps within free-form JSON.
+    ``inner`` has the places of members by their names, with ``[]`` after that of a list."""
 
-    outer: FieldGroup | None
-    step: str
-    values: list[Any]
-    names: Names
+    outer: Place | None
+    name: str
     is_group: bool
+    depth_in_free: int = 0
+    values: list[Any] = field(default_factory=list)
+    inner: dict[str, Place] = field(default_factory=dict)
 
 
-Dropped = dict[str, None]  # by the policy's own spelling: a client may have thousands
+class ListedField(NamedTuple):
+    """A field to which a rule applies, and the object that has it."""
+
+    rule: FieldRule
+    place: Place
+    name: str
+    value: Any
+    parent: Json
 
 
-def permitted(body: Json, upstream: Upstream) -> tuple[Json, list[str]]:
-    """Return a copy of what a client may say to an upstream, and the fields that the policy drops.
-    Raises ``BadField`` for one that it refuses."""
-    banned = upstream.banned
-    names = [SQUEEZED.get(name) or squeezed(name) for name in body]
-    if GROUPS.isdisjoint(body) and banned.keys().isdisjoint(names):
-        return _without_nested(dict(body), upstream, [])
-    allowed: Json = {}
-    dropped: Dropped = {}
-    for name, value in body.items():
-        known = banned.get(squeezed(name))
-        if known is not None and (known in upstream.drops or value is None):
-            if value is not None:
-                dropped[known] = None
-            continue
-        if known is not None and name not in upstream.accepts:
-            _check(known, value, upstream, name)
-        allowed[name] = value
-        if name in GROUPS and isinstance(value, dict):
-            _check_groups(name, value, upstream)
-    return _without_nested(allowed, upstream, list(dropped))
+def permitted(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
+    """Return a copy of the fields that an upstream may get, and the names of the dropped ones.
+
+    ``model`` is the target's, which nested fields may name. Raises ``BadField`` for a refused one.
+    """
+    dropped: set[str] = set()
+    unsent: set[tuple[int, str]] = set()
+    for listed in listed_fields(body, upstream.rules, model):
+        if listed.rule.verdict != "drop":
+            raise _refusal(listed, model)
+        dropped.add(listed.rule.name)
+        unsent.add((id(listed.parent), listed.name))
+    return _without(body, unsent) if unsent else dict(body), sorted(dropped)
 
 
-def _check(known: str, value: Any, upstream: Upstream, name: str, path: str = "") -> None:
-    """Raise ``BadField`` for a field that a client may not say, or not with this value."""
-    if known in upstream.refuses or known in upstream.drops:
-        raise _not_yours(known, name, path)
-    if isinstance(value, str) and value not in USUAL.get(known, (value,)):
-        allowed = ", ".join(sorted(USUAL[known]))
-        problem = f"only {allowed} may be set: other values can cost more than the model's price"
-        raise BadField(path + known, problem)
+def check_fields(body: Json, upstream: Upstream, model: str) -> None:
+    """Raise ``BadField`` for a field that would be dropped or refused: for a body that is not
+    rewritten."""
+    refused = next(listed_fields(body, upstream.rules, model), None)
+    if refused is not None:
+        raise _refusal(refused, model)
 
 
-def _not_yours(known: str, name: str, path: str) -> BadField:
-    """Return the refusal of a field, which the client may have spelled otherwise."""
-    other = "" if name == known else f', also not as "{ascii_word(name)}"'
-    return BadField(path + known, NOT_ALLOWED + other)
-
-
-def _check_groups(name: str, value: Json, upstream: Upstream) -> None:
-    """Raise ``BadField`` for what a client may not say within a group of options."""
-    for path, group in groups({name: value}):
-        for inner, member in group.items() if path else ():
-            spelled = squeezed(inner)
-            chosen = CHOSEN_IN_GROUPS.get(spelled)
-            if chosen:
-                raise _not_yours(chosen, inner, path)
-            known = upstream.banned.get(spelled)
-            if known is not None and known not in upstream.accepts:
-                _check(known, member, upstream, inner, path)
-
-
-def _without_nested(body: Json, upstream: Upstream, dropped: list[str]) -> tuple[Json, list[str]]:
-    """Return a body without the nested fields that the policy drops, and all that is dropped.
-    Raises ``BadField`` for a nested field that a client may not set. An id that was opened for this
-    very client is its to send."""
-    unsent: set[str] = set()
-    for path, listed, members in _nested_fields(body, upstream.nested):
-        is_dropped = listed in upstream.drops
-        if is_dropped and not GROUPS.intersection(path[:1]):
-            unsent.add(listed)
-        elif listed in CONTAINER_IDS and all(isinstance(member, OpenedId) for member in members):
-            continue
-        elif is_dropped or listed not in upstream.accepts:
-            raise BadField(_shown(path, listed), NOT_ALLOWED)
-    if unsent:
-        body = _without(body, (upstream.nested,), upstream.nested, frozenset(unsent), is_group=True)
-    return body, [*dropped, *sorted(unsent)]
-
-
-def has_nested(body: Json, names: NestedNames) -> bool:
-    """Return True if a listed name occurs in a body, at any depth."""
-    return next(_nested_fields(body, names), None) is not None
-
-
-def _nested_fields(body: Json, root: NestedNames) -> Iterator[tuple[Path, str, list[Any]]]:
-    """Yield the path, the listed name and the values of each nested field. Values of equal paths
-    are inspected together, as a body may have a hundred thousand."""
-    level = [FieldGroup(outer=None, step="", values=[body], names=(root,), is_group=True)]
-    while level:
-        deeper: list[FieldGroup] = []
-        for place in level:
-            for step, members in _members(place.values, place.names, root).items():
-                listed, inner = _next(place.names, root, step, is_group=place.is_group)
-                is_group = place.is_group and step in GROUPS
-                found = FieldGroup(
-                    outer=place, step=step, values=members, names=inner, is_group=is_group
-                )
-                if listed is not None:
-                    yield _path(found), listed, members
-                    continue
-                by_id = _by_id(inner, root)
-                if by_id is not None and (texts := _texts(members)):
-                    yield (*_path(found), ID), by_id, texts
-                if inner:
-                    deeper.append(found)
-        level = deeper
-
-
-def _path(place: FieldGroup | None) -> Path:
-    steps: list[str] = []
-    while place is not None and place.step:
-        steps.append(place.step)
-        place = place.outer
-    return tuple(reversed(steps))
-
-
-def _members(values: list[Any], names: Names, root: NestedNames) -> dict[str, list[Any]]:
-    """Return the members of objects by their step: only those that may lead to a listed name."""
-    objects = _objects(values)
-    is_open = names[-1] is root
-    known = {
-        name
-        for name in set().union(*objects)
-        if any(_squeezed(name) in each.within for each in names)
-    }
-    found: dict[str, list[Any]] = {}
-    for item in objects:
-        for name, member in item.items():
-            if name in known:
-                if member is None or _is_public(name, item):
-                    continue
-            elif not (is_open and isinstance(member, dict | list)):
-                continue
-            found.setdefault(name + LIST if isinstance(member, list) else name, []).append(member)
-    return found
-
-
-def _next(
-    names: Names, root: NestedNames, step: str, *, is_group: bool
-) -> tuple[str | None, Names]:
-    """Return the listed name that ends at a step, the longest one if several do, and the names
-    that may go on from there. ``is_group`` is true at the top and in groups of options."""
-    name = step.removesuffix(LIST)
-    spelled = _squeezed(name)
-    found = [each.within[spelled] for each in names if spelled in each.within]
-    listed = next((each.listed for each in found if each.listed is not None), None)
-    is_option = is_group and name != METADATA
-    is_open = names[-1] is root and (is_option or not (spelled in OWN or step == INPUT))
-    return listed, (*(each for each in found if each.within), *((root,) if is_open else ()))
-
-
-def _by_id(names: Names, root: NestedNames) -> str | None:
-    """Return the listed name of an id for which a text may stand in place of its object."""
-    inner = [each.within[ID].listed for each in names if each is not root and ID in each.within]
-    return next((listed for listed in inner if listed is not None), None)
-
-
-def _is_public(name: str, item: Json) -> bool:
-    """Return True for an id that reads no data of the account: a file that an output reports, or a
-    skill that Anthropic publishes."""
-    kind = str(item.get("type"))
-    return (name == FILE_ID and kind.endswith("_output")) or (
-        name == SKILL_ID and kind == "anthropic"
-    )
+def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[ListedField]:
+    """Yield the fields that a rule drops or refuses, those of outer objects first."""
+    known: dict[str, tuple[FieldRule, ...]] = {}
+    places = [Place(None, "", is_group=True, values=[body])]
+    for place in places:
+        for parent in _objects(place.values):
+            for name, value in parent.items():
+                named = known.get(name)
+                if named is None:
+                    named = known[name] = rules.get(_squeezed(name), ())
+                is_set = named and value is not None
+                found = _decisive(named, place, name, value, parent) if is_set else None
+                if found is not None and not _is_harmless(found, model):
+                    if found.rule.verdict != "accept":
+                        yield found
+                elif value and isinstance(value, dict | list):
+                    _add_value(place, name, value, places)
 
 
 def _squeezed(name: str) -> str:
     return SQUEEZED.get(name) or squeezed(name)
-
-
-def _shown(path: Path, listed: str) -> str:
-    """Return a listed name after the steps that lead to it, of which eight are shown."""
-    name = listed.removeprefix(ANYWHERE)
-    return ".".join([*map(ascii_word, path[: -1 - name.count(".")][-8:]), name])
 
 
 def _objects(values: list[Any]) -> list[Json]:
@@ -220,29 +105,111 @@ def _objects(values: list[Any]) -> list[Json]:
     return objects
 
 
-def _texts(members: list[Any]) -> list[str]:
-    """Return the texts among members, and those in lists; none that is empty."""
-    items = [item for each in members for item in (each if isinstance(each, list) else (each,))]
-    return [item for item in items if item and isinstance(item, str)]
+def _add_value(place: Place, name: str, value: Any, places: list[Place]) -> None:
+    """Add a member to its place, which may be a new one. An object ``input`` of a tool call is
+    free-form, too."""
+    step = name + LIST if isinstance(value, list) else name
+    inner = place.inner.get(step)
+    if inner is None:
+        is_free = _squeezed(name) in FREE or (step == INPUT and place.outer is not None)
+        depth = place.depth_in_free + 1 if place.depth_in_free or is_free else 0
+        is_group = place.is_group and name in GROUPS
+        inner = Place(outer=place, name=step, is_group=is_group, depth_in_free=depth)
+        place.inner[step] = inner
+        places.append(inner)
+    inner.values.append(value)
 
 
-def _without(
-    value: Any, names: Names, root: NestedNames, unsent: frozenset[str], *, is_group: bool
-) -> Any:
-    """Return a copy of a value without nested fields: None for an id alone."""
-    if isinstance(value, list):
-        return [_without(item, names, root, unsent, is_group=False) for item in value]
-    if isinstance(value, str) and _by_id(names, root) in unsent:
+def _fits(rule: FieldRule, place: Place) -> bool:
+    """Return True if a rule applies to a field of its last name at a place. In free-form JSON only
+    rules apply that begin outside of it."""
+    if len(rule.steps) <= place.depth_in_free or (rule.is_anchored and not place.is_group):
+        return False
+    outer: Place | None = place
+    for step in rule.steps[1:]:
+        if outer is None or squeezed(outer.name.removesuffix(LIST)) != step:
+            return False
+        outer = outer.outer
+    return True
+
+
+def _decisive(
+    rules: Iterable[FieldRule], place: Place, name: str, value: Any, parent: Json
+) -> ListedField | None:
+    """Return the field with the rule that decides. Return None if there is none: an accepted field
+    that no other rule lists is inspected further."""
+    found = [rule for rule in rules if _fits(rule, place)]
+    found = [rule for rule in found if not rule.is_text or _has_text(value)]
+    if all(rule.verdict == "accept" for rule in found):
         return None
+    if place.outer is None and found[0].steps == (MODEL,):
+        return None  # replaced by the target's
+    return ListedField(rule=found[0], place=place, name=name, value=value, parent=parent)
+
+
+def _has_text(value: Any) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return any(isinstance(item, str) and item for item in items)
+
+
+def _is_harmless(listed: ListedField, model: str) -> bool:
+    """Return True for a value that chooses nothing, or that was opened for this very client."""
+    rule, value = listed.rule, listed.value
+    if rule.verdict == "limit":
+        return not isinstance(value, str) or value in USUAL[rule.name]
+    if isinstance(value, OpenedId) and rule.name in ACCOUNT_IDS:
+        return True
+    is_harmless = HARMLESS.get(rule.steps[0])
+    return is_harmless is not None and is_harmless(value, listed.parent, model)
+
+
+HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
+    MODEL: lambda value, _, model: isinstance(value, dict) or value == model,
+    squeezed("file_id"): lambda _, parent, __: str(parent.get("type")).endswith("_output"),
+    squeezed("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
+}
+"""Values that choose nothing, by the last name of a rule: the target's model, a file that an output
+reports and a skill that Anthropic publishes."""
+
+
+def _refusal(listed: ListedField, model: str) -> BadField:
+    """Return the error for a field, with the setting that accepts it."""
+    rule = listed.rule
+    if rule.verdict == "limit":
+        allowed = ", ".join(sorted(USUAL[rule.name]))
+        problem = f"only {allowed} may be set: other values can cost more than the model's price"
+    elif rule.steps[0] == MODEL and model:
+        problem = f'must be "{ascii_word(model)}"'
+    else:
+        problem = NOT_ALLOWED
+    last = rule.name.rpartition(".")[2]
+    if not rule.is_text and listed.name not in (last, last.removesuffix(LIST)):
+        problem += f', also not as "{ascii_word(listed.name)}"'
+    if rule.verdict != "drop":
+        problem += f', unless the upstream accepts "{rule.name}"'
+    return BadField(_path(listed), problem)
+
+
+def _path(listed: ListedField) -> str:
+    """Return the path of a field, of which the last steps are those of its rule."""
+    names = [listed.rule.name]
+    place: Place | None = listed.place
+    for _ in listed.rule.steps[1:]:
+        place = place and place.outer
+    while place is not None and place.outer is not None:
+        names.append(ascii_word(place.name))
+        place = place.outer
+    return ".".join(reversed(names[: MAX_STEPS + 1]))
+
+
+def _without(value: Any, unsent: set[tuple[int, str]]) -> Any:
+    """Return a copy without members, which are given by the identity of their object."""
+    if isinstance(value, list):
+        return [_without(item, unsent) for item in value]
     if not isinstance(value, dict):
         return value
-    kept: Json = {}
-    for name, member in value.items():
-        step = name + LIST if isinstance(member, list) else name
-        listed, inner = _next(names, root, step, is_group=is_group)
-        if listed is None and inner:
-            in_group = is_group and step in GROUPS
-            kept[name] = _without(member, inner, root, unsent, is_group=in_group)
-        elif listed not in unsent:
-            kept[name] = member
-    return kept
+    return {
+        name: _without(member, unsent)
+        for name, member in value.items()
+        if (id(value), name) not in unsent
+    }

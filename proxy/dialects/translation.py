@@ -117,7 +117,7 @@ def translate(
     upstream = target.upstream
     known_there = fields_of(target, to_dialect, to_endpoint)
     obeyed = obeyed_by(upstream, known_there)
-    allowed, dropped = permitted(body, upstream)
+    allowed, dropped = permitted(body, upstream, target.model)
     allowed["model"] = target.model
     zero = takes_zero(upstream, to_dialect)
     known_here = from_dialect.fields.get(from_endpoint, {})

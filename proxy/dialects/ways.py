@@ -13,13 +13,12 @@ from proxy.dialects import CHECKED_FIELDS, openai
 from proxy.dialects.base import Dialect, unchanged
 from proxy.dialects.bounds import ASSUMED_TOKENS, GROUPS, most_tokens, prompts_of
 from proxy.dialects.parameters import READ, apply_parameters
-from proxy.dialects.permitted import has_nested
+from proxy.dialects.permitted import listed_fields
 from proxy.dialects.translation import UNANSWERED, fields_of, obeyed_by, takes_zero
 from proxy.errors import BadField
 from proxy.field_problems import no_endpoint
 from proxy.types import Changes, Endpoint, Json, Target, Translated, Upstream, Way
 from proxy.types.providers import ENDPOINTS
-from proxy.types.spelling import squeezed
 from proxy.types.way import AskedNumbers, ChangedFields
 
 INSTEAD: Mapping[Endpoint, tuple[Endpoint, ...]] = {
@@ -59,8 +58,8 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
         endpoint=endpoint,
         url=url,
         headers=headers,
-        nested=upstream.nested,
-        passed=_passed([*there, *upstream.accepts], upstream) if same else frozenset(),
+        rules=upstream.rules,
+        passed=frozenset(there.keys() | upstream.accepts) - GROUPS if same else frozenset(),
         checks=checks,
         unsure=frozenset(
             name
@@ -73,13 +72,6 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
         and server.usage_option
         and upstream.asks_usage
         and (endpoint != "chat" or upstream.traits.takes("stream_options")),
-    )
-
-
-def _passed(names: list[str], upstream: Upstream) -> frozenset[str]:
-    """Return the names that no group of options has, and nothing that the policy looks for."""
-    return frozenset(
-        name for name in names if name not in GROUPS and squeezed(name) not in upstream.banned
     )
 
 
@@ -104,7 +96,7 @@ def passed_on(
     """Return what ``translate`` makes of a body for a target's model, as rules have changed it, if
     nothing of it needs a closer look."""
     passed = way.passed
-    if not passed.issuperset(body) or has_nested(body, way.nested):
+    if not passed.issuperset(body) or next(listed_fields(body, way.rules), None) is not None:
         return None
     found = changed_fields(way, body, model, changes)
     if found is None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from datetime import date
 from hashlib import sha256
 
 from proxy.frozen import frozen, memo
-from proxy.types.nested import NestedNames, nested_names
+from proxy.types.field_rule import FieldRules, Verdict, field_rules
 from proxy.types.providers import OPENAI, Provider
-from proxy.types.spelling import squeezed
 from proxy.types.way import Endpoint, TargetEndpoint, Way
 from proxy.usage import Price, in_force
 
@@ -119,38 +118,35 @@ UNREAD = frozenset(
 )
 """What brings a text that no guard has read, runs what the client says, or turns a guard off."""
 
-CONTAINER_IDS = frozenset({"container.id", "**.container_id"})
-"""Ids of containers, which belong to the account of the upstream's key."""
-
-WITHIN = CONTAINER_IDS | frozenset(
-    {"**.comparison_response_id", "**.connector_id", "**.domain_secrets", "**.file_id"}
-    | {"**.file_ids", "**.previous_message_id", "**.server_url", "**.skill_id", "**.tunnel_id"}
-    | {"messages[].audio.id", "moderation.model", "network_policy.allowed_domains"}
-    | {"search_parameters.sources[].links", "skills[].source", "tools[].authorization"}
-    | {"tools[].extra_headers", "tools[].headers", "tools[].mcp.authorization"}
-    | {"tools[].mcp.headers", "tools[].mcp_servers", "tools[].model", "tools[].parameters.model"}
-    | {"tools[].retrieval", "tools[].vector_store_ids"}
+ACCOUNT_IDS = frozenset(
+    {"audio.id", "comparison_response_id", "container.id", "container_id", "file_id", "file_ids"}
+    | {"previous_message_id", "prompt.id", "skill_id", "vector_store_id", "vector_store_ids"}
+    | {"voice.id"}
 )
-"""Fields that choose an address, a secret, a model, a text that no guard reads or data of the
-account, at any depth of a request: OpenAI, Anthropic, xAI, Mistral, Z.AI, Gemini, OpenRouter."""
+"""Ids of data that belongs to the account of the upstream's key."""
 
-CLIENTS_OWN = frozenset(
-    {"annotations", "arguments", "attributes", "citations", "env", "input_examples"}
-    | {"input_schema", "metadata", "output_schema", "parameters", "results", "schema"}
+WITHIN = frozenset(
+    {"authorization", "connector_id", "domain_secrets", "model", "network_policy.allowed_domains"}
+    | {"search_parameters.sources[].links", "server_url", "skills[].source", "tools[].retrieval"}
+    | {"tunnel_id"}
 )
-"""Members whose value is the client's own JSON, a JSON schema, or a quotation of a response. Names
-of ``WITHIN`` that do not begin outside of such a value do not count within it."""
+"""Fields of tools, items and searches that choose an address, a secret, a model or a text that no
+guard reads: OpenAI, Anthropic, xAI, Mistral, Z.AI, Gemini, OpenRouter. ``model`` at the top of a
+request is replaced by the target's."""
 
-NOT_THE_CLIENTS = MODELS | ADDRESSES | KEYS | UNREAD | WITHIN | {"auto_max_new_tokens"}
-"""Request fields that are the policy's to choose, where an upstream knows them. The last has
-text-generation-webui answer as long as there is room, whatever the bound."""
+FREE_FORM = frozenset(
+    {"$defs", "annotations", "arguments", "attributes", "citations", "const", "default"}
+    | {"definitions", "documents", "enum", "env", "examples", "input_examples", "metadata"}
+    | {"properties", "results"}
+)
+"""JSON whose names the client defines (data, or the names of a JSON schema), or a quotation of a
+response. So is ``input`` if it is an object within a field."""
 
-CHOSEN_IN_GROUPS: Mapping[str, str] = {
-    squeezed(name): name for name in ("deployment", "engine", "model", "model_id", "model_name")
-}
-"""What chooses a model within a group of options, whatever an upstream accepts. At the top of a
-request ``model`` is replaced by that of the target, but a server that lifts a group's members to
-the top would obey this one."""
+NOT_THE_CLIENTS = (
+    MODELS | ADDRESSES | KEYS | UNREAD | ACCOUNT_IDS | WITHIN | {"auto_max_new_tokens"}
+)
+"""Request fields that are the policy's to choose, at any depth. The last has text-generation-webui
+answer as long as there is room, whatever the bound."""
 
 USUAL: Mapping[str, frozenset[str]] = {
     "inference_geo": frozenset({"global"}),
@@ -166,8 +162,7 @@ class Upstream:
     """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own;
     ``most`` has the largest number that it takes for some of them, or the most entries. Of all
     others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
-    it: ``banned`` has both and those of ``USUAL``, by what their names have in common with other
-    spellings of them, and ``nested`` has those that occur within others, the accepted ones too.
+    it: ``rules`` has these, the accepted ones and those of ``USUAL``.
     With ``open_ranges`` it judges by itself how large a value
     may be, and only types are checked. Without ``asks_usage`` no stream of it is asked to tell its
     usage. A ``base_url`` may have a place for ``{model}``; ``query`` is added to each URL, and
@@ -202,16 +197,19 @@ class Upstream:
     propagate_trace: bool = False
     max_concurrency: int | None = None
     breaker: Breaker | None = field(default_factory=Breaker)
-    banned: Mapping[str, str] = field(init=False, repr=False, compare=False)
-    nested: NestedNames = field(init=False, repr=False, compare=False)
+    rules: FieldRules = field(init=False, repr=False, compare=False)
     ways: dict[tuple[str, Endpoint, Endpoint | None], Way] = memo(dict)
 
     def __post_init__(self) -> None:
-        """Note, once a revision, which names it must not get."""
-        names = (*self.refuses, *self.drops)
-        banned = {squeezed(name): name for name in (*USUAL, *names)}
-        object.__setattr__(self, "banned", banned)
-        object.__setattr__(self, "nested", nested_names((*names, *self.accepts)))
+        """Prepare the rules for request fields, once per revision."""
+        names: Mapping[Verdict, Collection[str]] = {
+            "drop": self.drops,
+            "accept": self.accepts - {"model"},
+            "refuse": self.refuses,
+            "limit": USUAL.keys(),
+        }
+        anywhere = NOT_THE_CLIENTS | USUAL.keys()
+        object.__setattr__(self, "rules", field_rules(names, anywhere))
 
 
 @frozen

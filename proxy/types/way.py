@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from proxy.types.nested import NestedNames
+from proxy.types.field_rule import FieldRules
 
 Endpoint = Literal[
     "completions", "chat", "responses", "embeddings", "models", "count_tokens", "passthrough",
@@ -41,8 +41,8 @@ class Way:
 
     ``endpoint`` is that of the upstream, ``url`` and ``headers`` are those of each request to it.
     Fields of the names ``passed`` go on as they came, if the upstream's ``checks`` have nothing
-    against their values, and no ``nested`` name occurs within them; those that are not ``unsure``
-    were checked so when they came.
+    against their values, and none of the ``rules`` applies to a field; those that are not
+    ``unsure`` were checked so when they came.
     ``asked_for_usage`` is true where a stream must be asked to tell its usage. ``obeyed`` and
     ``takes_zero`` are those of ``Translated``. ``unchanged`` has what becomes of fields that no
     rule changes.
@@ -50,7 +50,7 @@ class Way:
 
     endpoint: Endpoint
     url: str
-    nested: NestedNames
+    rules: FieldRules
     passed: frozenset[str]
     checks: Mapping[str, Callable[[Any], str | None]]
     unsure: frozenset[str]

@@ -3,7 +3,8 @@ it occurs in a request; the client's own JSON may use the same names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -11,7 +12,11 @@ import pytest
 from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
 from proxy.types import Json, Upstream
+from proxy.types.target import NOT_THE_CLIENTS
+from tests.conftest import KEY
+from tests.dialects.test_leaning import House, house
 from tests.doubles import ScriptedUpstream, answer, response
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
 UPSTREAM = Upstream("openai", "openai", "https://example.com")
@@ -35,6 +40,7 @@ TOOLS: dict[str, Json] = {
     "network": {"type": "shell", "environment": {"network_policy": NETWORK}},
     "secrets": {"type": "shell", "environment": {"network_policy": SECRETS}},
     "skill_id": {"type": "shell", "environment": {"skills": [{"skill_id": "skill_1"}]}},
+    "server tool": {"type": "openrouter:advisor", "parameters": {"model": "expensive"}},
     "inline skill": {"type": "shell", "environment": {"skills": [INLINE]}},
 }
 PLACES: dict[str, Callable[[Json], Json]] = {
@@ -92,6 +98,9 @@ ACCOUNT_WIDE: dict[str, Json] = {
     "moderation.model": {"moderation": {"model": "expensive"}},
     "diagnostics.previous_message_id": {"diagnostics": {"previous_message_id": "msg_1"}},
     "tool.comparison_response_id": {"tool": {"comparison_response_id": "resp_1"}},
+    "audio.voice.id": {"audio": {"voice": {"id": "voice_1"}}},
+    "session.prompt.id": {"session": {"prompt": {"id": "pmpt_1"}}},
+    "tools[].vector_store_ids": {"tools": [{"vector_store_ids": ["vs_1"]}]},
 }
 
 
@@ -103,6 +112,45 @@ def test_an_id_of_the_account_is_refused_unless_accepted(param: str, body: Json)
 
     assert refused.value.param == param
     assert permitted(body, accepting) == (body, [])
+
+
+ANYWHERE = sorted(name for name in NOT_THE_CLIENTS if "." not in name)
+OUTER: dict[str, Callable[[Json], Json]] = {
+    "batch": lambda fields: {"requests": [{"params": fields}]},
+    "session": lambda fields: {"session": fields},
+    "sessions": lambda fields: {"sessions": [fields]},
+    "message": lambda fields: {"messages": [{"role": "user", **fields}]},
+    "part": lambda fields: {"messages": [{"role": "user", "content": [fields]}]},
+    "item": lambda fields: {"input": [fields]},
+    "group in a batch": lambda fields: {"requests": [{"extra_body": fields}]},
+}
+
+
+@pytest.mark.parametrize("outer", OUTER)
+@for_each("name", ANYWHERE)
+def test_each_refused_field_is_refused_at_any_depth(name: str, outer: str) -> None:
+    with pytest.raises(BadField):
+        permitted(OUTER[outer]({name: "other"}), UPSTREAM, "gpt-4o")
+
+
+@pytest.mark.parametrize("outer", OUTER)
+def test_a_nested_model_is_the_targets(outer: str) -> None:
+    body = OUTER[outer]({"model": "gpt-4o"})
+
+    assert permitted(body, UPSTREAM, "gpt-4o") == (body, [])
+    with pytest.raises(BadField, match='must be "gpt-4o"'):
+        permitted(OUTER[outer]({"model": "gpt-4o-mini"}), UPSTREAM, "gpt-4o")
+
+
+def test_a_refusal_names_the_field_and_the_setting() -> None:
+    with pytest.raises(BadField) as refused:
+        permitted({"input": [{"content": [FILE]}]}, UPSTREAM)
+
+    assert (refused.value.param, str(refused.value)) == (
+        "input[].content[].file_id",
+        "input[].content[].file_id: clients may not set this field, "
+        'unless the upstream accepts "file_id"',
+    )
 
 
 SAME_NAMES: Json = {
@@ -128,6 +176,8 @@ OWN: dict[str, Json] = {
         ]
     },
     "arguments": {"input": [{"type": "tool_search_call", "arguments": SAME_NAMES}]},
+    "items beside an object": {"a": [{"input": {"file_id": "f"}}, {"input": [{}]}]},
+    "documents": {"documents": [{"model": "a", "headers": "b"}]},
     "citations": {
         "input": [{"role": "assistant", "content": [{"annotations": [{"file_id": "f"}]}]}]
     },
@@ -172,6 +222,31 @@ async def test_no_tool_in_an_item_reaches_the_provider(
     assert (status, told["error"]["type"]) == (400, "invalid_request_error")
     assert told["error"]["param"].startswith("input[].tools[].")
     assert upstream.requests == []
+
+
+@pytest.mark.parametrize("path", ["/v1/conversations", "/v1/conversations/{id}/items"])
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_no_tool_in_a_conversation_reaches_the_provider(
+    tool: str, path: str, there: House
+) -> None:
+    headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
+    async with there.session.post("/v1/conversations", headers=headers, json={}) as got:
+        path = path.format(id=(await got.json())["id"])
+    items = [{"type": "additional_tools", "role": "developer", "tools": [TOOLS[tool]]}]
+
+    async with there.session.post(path, headers=headers, json={"items": items}) as got:
+        status, told = got.status, await got.json()
+
+    assert (status, told["error"]["type"]) == (400, "invalid_request_error")
+    assert "unless the upstream accepts" in told["error"]["message"]
+    assert len(there.upstream.requests) == 1
+
+
+@pytest.fixture
+async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
+    upstream.answer_with(answer({"id": "conv_1", "object": "conversation", "created_at": 1}))
+    async with house(tmp_path / "policies", upstream) as running:
+        yield running
 
 
 async def test_a_file_in_a_plain_chat_is_found_too(

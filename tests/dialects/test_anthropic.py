@@ -341,7 +341,7 @@ async def test_a_container_of_any_tenant_is_refused_and_one_to_be_made_passes(
 
     error = json.loads(raw)["error"]
     assert (refused, error["type"]) == (400, "invalid_request_error")
-    assert error["message"] == "container.id: clients may not set this field"
+    assert error["message"].startswith("container.id: clients may not set this field")
     assert status == 200
     [sent] = upstream.requests
     assert sent.json["container"] == skills

@@ -31,6 +31,9 @@ GOOD = [
     part("timestamp_granularities[]", "word") + part("language") + END,
     part("file", "", "; filename=\"a\"; filename*=UTF-8''a") + END,
     part("purpose", "batch") + "--x1--",
+    part("service_tier", "flex") + part("extra_body[model]", "gpt-4o-transcribe") + END,
+    part("prompt", "[Scene 1] {a cat}") + part("prompt", "a" * 40_000) + END,
+    part("metadata[server_url]", "a") + part("tools", '[{"type": "function"}]') + END,
     END,
 ]
 BAD = {
@@ -45,6 +48,27 @@ BAD = {
     "too many parts": part("a", "") * (MOST_PARTS + 1) + END,
     "a field of the policy": MODEL + part("api_base", "http://x") + END,
     "the same, spelled otherwise": MODEL + part("apiBase", "http://x") + END,
+    **{
+        name: MODEL + part(name, value) + END
+        for name, value in {
+            "tools": '[{"type": "mcp", "server_url": "https://evil.example"}]',
+            "Tools": ' \n[{"function": {}}, {"SERVER_URL": "https://evil.example"}]',
+            "tools ": '[{"server_url": "https://evil.example", "server_url": null}]',
+            "tools[0][server_url]": "https://evil.example",
+            "tools.0.server_url": "https://evil.example",
+            "tools[]": '{"server_url": "https://evil.example"}',
+            "extra_body": '{"api_base": "https://evil.example"}',
+            "extra_body[model]": "gpt-4o",
+            "session": '{"model": "gpt-4o"}',
+            "container": "cntr_1",
+            "file_ids[]": "file-1",
+            "service_tier": "priority",
+            "nested": "[" * 10_000,
+            "long": '{"a": "' + "a" * 20_000 + '"}',
+        }.items()
+    },
+    "a file for a field of the policy": part("api_base", "a", '; filename="a"') + END,
+    "a file for a field with usual values": part("service_tier", "auto", '; filename="a"') + END,
     "nothing": "",
     "no end": MODEL + SOUND,
     "a part without an end": '--x1\r\nContent-Disposition: form-data; name="model"\r\n\r\ngpt-4o',
