@@ -41,13 +41,15 @@ class ConfigPart:
         self._taken.add(name)
         return str(value)
 
-    def number(self, name: str) -> float | None:
-        """Take a member that is a number above 0; another one is left."""
+    def number(self, name: str, *, or_zero: bool = False) -> float | None:
+        """Take a member that is a number above 0, or 0 if allowed; another one is left."""
         try:
             value = float(self._values[name])
         except (KeyError, OverflowError, TypeError, ValueError):
             return None
-        if isinstance(self._values[name], bool) or not 0 < value < 1e12:
+        if isinstance(self._values[name], bool) or not 0 <= value < 1e12:
+            return None
+        if value == 0 and not or_zero:
             return None
         self._taken.add(name)
         return value

@@ -14,6 +14,7 @@ from proxy.migrate.config_part import ConfigPart
 from proxy.words import word
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+MAX_WEIGHT = 1_000_000  # of a target in a policy
 NO_ADDRESS = "is not an http or https URL"
 _VARIABLE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)|\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 
@@ -90,6 +91,14 @@ class Draft:
         deployment.setdefault("also_known_as", []).append(name)
         return True
 
+    def require_calls(self) -> None:
+        """Let all targets of a deployment take calls if all their weights are 0."""
+        for name, deployment in self.deployments.items():
+            if all(target.get("weight") == 0 for target in deployment["targets"]):
+                self.note(name, "all weights are 0. All targets get the weight 1.")
+                for target in deployment["targets"]:
+                    target["weight"] = 1
+
     def files(self) -> dict[str, str]:
         """Return the text of each file by its name, with the notes where an operator reads on."""
         head = "".join(f"# - {note}\n" for note in self.notes)
@@ -164,6 +173,11 @@ def address(text: str) -> tuple[str | None, bool]:
     except ValueError:
         return None, False
     return bare, host != parts.netloc or bool(parts.query or parts.fragment)
+
+
+def whole_weight(weight: float) -> int:
+    """Return a weight as a whole number. 0 stays 0: such a target gets no calls."""
+    return min(MAX_WEIGHT, max(1, round(weight))) if weight else 0
 
 
 def duration(seconds: float) -> str:

@@ -18,6 +18,7 @@ from proxy.migrate.draft import (
     duration,
     referred_variables,
     slug,
+    whole_weight,
 )
 from proxy.migrate.listed_price import listed_price, price_provider
 from proxy.migrate.modes import ENDPOINTS, FORMS, PATHS, SERVED, passed_paths
@@ -25,7 +26,7 @@ from proxy.types.providers import BY_WORD, Provider, variable_of
 from proxy.words import MAX_NAME
 
 A_MILLION = 1_000_000
-MOST_FAILURES, MOST_WEIGHT = 10_000, 1_000_000  # as policies have them
+MOST_FAILURES = 10_000  # as policies have them
 PRICES = {
     "input": "input_cost_per_token",
     "cached_input": "cache_read_input_token_cost",
@@ -75,6 +76,7 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     for item in top.parts("model_list"):
         _add_model(draft, item, (upstream, deployment), environ)
     _ask_somebody_first(draft)
+    draft.require_calls()
     for settings in (litellm, router):
         for each in settings.parts("fallbacks"):
             _add_fallbacks(draft, each)
@@ -296,10 +298,9 @@ def _add_target(
     if (params.number("order") or 1) > 1:
         found.setdefault("fallback", []).append(target)
         return
-    weight = params.number("weight")
+    weight = params.number("weight", or_zero=True)
     if weight is not None and "balance" not in found:
-        shares = round(weight if weight >= 1 else weight * 100)
-        target["weight"] = min(MOST_WEIGHT, max(1, shares))
+        target["weight"] = whole_weight(weight if weight >= 1 else weight * 100)
     found["targets"].append(target)
     _share_out(found)
 
@@ -333,7 +334,7 @@ def _add_fallbacks(draft: Draft, part: ConfigPart) -> None:
             if there is None:
                 draft.note(part.at(called), f"{other} is not in the model list")
                 continue
-            added = ({**each} for each in there["targets"])
+            added = ({**each} for each in there["targets"] if each.get("weight") != 0)
             found.setdefault("fallback", []).extend(_unweighted(added))
 
 

@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.migrate.config_part import ConfigPart
-from proxy.migrate.draft import NO_ADDRESS, Draft, address, duration, referred_variables, slug
+from proxy.migrate.draft import (
+    NO_ADDRESS,
+    Draft,
+    address,
+    duration,
+    referred_variables,
+    slug,
+    whole_weight,
+)
 from proxy.migrate.listed_price import price_provider
 from proxy.types.providers import BY_WORD, variable_of
 
@@ -17,7 +25,7 @@ WORDS = {"together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-
 WORDS |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
 """Portkey's words for providers that others write in another way."""
 CAUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-THOUSANDTHS, MOST_WEIGHT = 1000, 1_000_000  # weights are whole numbers here
+THOUSANDTHS = 1000  # weights are whole numbers here
 
 
 def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
@@ -48,6 +56,7 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     _add_timeout(draft, top)
     if targets:
         draft.deployments[slug(name)] = deployment
+        draft.require_calls()
     draft.note_left((top, strategy))
     return draft
 
@@ -68,7 +77,7 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     base_url = _bare_address(draft, part.at("custom_host"), base_url)
     if base_url is None:
         return None
-    weight = part.number("weight")
+    weight = part.number("weight", or_zero=True)
     known = BY_WORD[word]
     made: dict[str, Any] = {"dialect": known.dialect, "base_url": base_url}
     given = part.take("api_key")
@@ -79,7 +88,7 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         made["provider"] = known.name
     target: dict[str, Any] = {"upstream": draft.upstream(called, made), "model": model}
     if weight is not None:
-        target["weight"] = min(MOST_WEIGHT, max(1, round(weight * THOUSANDTHS)))
+        target["weight"] = whole_weight(weight * THOUSANDTHS)
     if part.place:
         draft.note_left((part,))
     draft.note_left((changed,), "is not converted. A rule can `set:` it. See docs/policies.md.")

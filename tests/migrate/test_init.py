@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.migrate import FORMATS
 from proxy.policy.review.check_report import check
+from tests.for_each import for_each
 
 
 @pytest.mark.parametrize("word", FORMATS)
@@ -85,4 +86,28 @@ def test_migrated_folder_has_no_target_that_its_names_do_not_reach(
     assert paths == [], content
     for deployment in draft.deployments.values():
         targets = deployment["targets"]
-        assert len(targets) == 1 or "balance" in deployment or all(t["weight"] for t in targets)
+        assert len(targets) == 1 or "balance" in deployment or any(t["weight"] for t in targets)
+
+
+WEIGHTS = [[0, 1], [0.0, 0.5], [0, 0], [0], [1, 0, 0.25], [0.000_1, 1]]
+
+
+@for_each(("gateway", "weights"), [(gateway, each) for gateway in FORMATS for each in WEIGHTS])
+def test_drained_targets_stay_drained(gateway: str, weights: list[float]) -> None:
+    """A weight of 0 stays 0, and one above it stays above it, unless nothing would take calls."""
+    litellm: dict[str, Any] = {"model_list": []}
+    portkey: dict[str, Any] = {"strategy": {"mode": "loadbalance"}, "targets": []}
+    for number, weight in enumerate(weights):
+        model, parameters = f"openai/gpt-{number}", {"model": f"gpt-{number}"}
+        item = {"model_name": "m", "litellm_params": {"model": model, "weight": weight}}
+        litellm["model_list"].append(item)
+        target = {"provider": "openai", "override_params": parameters, "weight": weight}
+        portkey["targets"].append(target)
+    config = {"litellm": litellm, "portkey": portkey}[gateway]
+
+    draft = FORMATS[gateway](config, "m", {})
+
+    written = [each["weight"] for each in draft.deployments["m"]["targets"]]
+    expected = [weight > 0 or not any(weights) for weight in weights]
+    assert [weight > 0 for weight in written] == expected
+    assert any("all weights are 0" in note for note in draft.notes) == (not any(weights))

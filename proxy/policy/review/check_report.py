@@ -45,9 +45,13 @@ def check(
     loaded = read(folder)
     try:
         snapshot = compile_policies(loaded, environ)
+        with loaded.document.located(()):
+            found = tuple(warnings(loaded, snapshot, at or datetime.now(UTC)))
+            delays = tuple(held(snapshot))
+            notes = [*opaque_notes(loaded.policies, snapshot)]
+            notes += restore_notes(snapshot, environ) if environ is not None else ()
     except PolicyError as error:
         return invalid(folder, error)
-    found = tuple(warnings(loaded, snapshot, at or datetime.now(UTC)))
     counts = [
         f"revision {snapshot.revision}",
         counted(len(snapshot.deployments), "deployment"),
@@ -55,16 +59,7 @@ def check(
     ]
     total = f", {counted(len(found), 'warning')}" if found else ""
     summary = f"valid{total} ({', '.join(counts)})"
-    return CheckReport(
-        folder=folder,
-        summary=summary,
-        warnings=found,
-        held=tuple(held(snapshot)),
-        notes=(
-            *opaque_notes(loaded.policies, snapshot),
-            *(restore_notes(snapshot, environ) if environ is not None else ()),
-        ),
-    )
+    return CheckReport(folder, summary, warnings=found, held=delays, notes=tuple(notes))
 
 
 def invalid(folder: Path, error: PolicyError) -> CheckReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from proxy.dialects import DIALECTS
@@ -23,20 +23,36 @@ ROUTES = sorted(
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
-    """Return the warnings at a time, in the order of the files."""
-    policies = loaded.policies
-    found = [*_upstreams(policies), *_deployments(policies, snapshot), *_tags(policies)]
-    for key in snapshot.keys.values():
-        found += _names(key)
-    found += lint_limits.findings(snapshot, now)
-    found += _within_keys(policies)
-    found += lint_keys.findings(policies, snapshot, now)
-    found += lint_guards.findings(loaded.policies, snapshot)
-    followed = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
-    found += lint_rules.findings(snapshot, followed, _with_rules(loaded.policies))
-    document = loaded.document
-    problems = {problem_at(document.place(path), path, message) for path, message in found}
+    """Return the warnings at a time, in the order of the files.
+
+    Raises:
+        PolicyError: A lint failed unexpectedly. The problem names the part that it inspected.
+    """
+    policies, document = loaded.policies, loaded.document
+    problems: set[Problem] = set()
+    for path, findings in _lints(policies, snapshot, now):
+        with document.located(path):
+            problems.update(problem_at(document.place(at), at, text) for at, text in findings)
     return sorted(problems)
+
+
+def _lints(
+    policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime
+) -> Iterator[tuple[Path_, Iterable[Finding]]]:
+    """Yield the findings of each lint, with the part of the policies that it inspects."""
+    yield ("upstreams",), _upstreams(policies)
+    yield ("deployments",), _uncalled(policies, snapshot)
+    for name, deployment in snapshot.deployments.items():
+        yield ("deployments", name), _deployment(("deployments", name), deployment, snapshot)
+    yield ("tags",), _tags(policies)
+    for key in snapshot.keys.values():
+        yield ("keys", key.name), _names(key)
+    yield ("keys",), lint_keys.findings(policies, snapshot, now)
+    yield ("policies",), _within_keys(policies)
+    yield ("policies",), lint_limits.findings(snapshot, now)
+    yield ("policies",), lint_guards.findings(policies, snapshot)
+    followed = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
+    yield ("policies",), lint_rules.findings(snapshot, followed, _with_rules(policies))
 
 
 def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
@@ -69,24 +85,25 @@ def _route_of(upstream: schema.UpstreamConfig) -> str | None:
     return next((route for route in ROUTES if base.endswith(route)), None)
 
 
-def _deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
+def _uncalled(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     reached = {name for key in snapshot.keys.values() for name in key.deployments}
     reached |= lint_guards.asked(policies)
-    for name, deployment in snapshot.deployments.items():
-        path: Path_ = ("deployments", name)
-        if name not in reached:
-            yield path, "cannot be called: no key lists it under deployments"
-        yield from _unpriced(deployment)
-        yield from _unserved(path, deployment)
-        yield from _hidden((*path, "targets"), deployment)
-        yield from _split((*path, "targets"), deployment)
-        yield from _hedged((*path, "hedge"), deployment)
-        yield from lint_passed.findings((*path, "passthrough"), deployment, snapshot)
-        if (rule := lint_rules.overridden(deployment)) is not None:
-            yield (
-                (*path, "targets"),
-                f"are never used, because rule {rule} sets the targets of every call",
-            )
+    for name in snapshot.deployments.keys() - reached:
+        yield ("deployments", name), "cannot be called: no key lists it under deployments"
+
+
+def _deployment(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
+    yield from _unpriced(deployment)
+    yield from _unserved(path, deployment)
+    yield from _hidden((*path, "targets"), deployment)
+    yield from _split((*path, "targets"), deployment)
+    yield from _hedged((*path, "hedge"), deployment)
+    yield from lint_passed.findings((*path, "passthrough"), deployment, snapshot)
+    if (rule := lint_rules.overridden(deployment)) is not None:
+        yield (
+            (*path, "targets"),
+            f"are never used, because rule {rule} sets the targets of every call",
+        )
 
 
 def _within_keys(policies: schema.PoliciesConfig) -> Iterator[Finding]:

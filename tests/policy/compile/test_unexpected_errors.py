@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files import load
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import PolicyError
+from proxy.policy.review.lint import warnings
 from tests.for_each import for_each
 
 POLICIES = """\
@@ -104,3 +106,24 @@ def test_chain_that_exhausts_the_stack_is_a_problem_of_its_part(tmp_path: Path) 
         match=r"^q\.yaml:\d+:3: policies\.p\d+: cannot be read: unexpected RecursionError",
     ):
         compile_policies(load.read(tmp_path), {"KEY": "sk"})
+
+
+BROKEN: Any = {"chat": Broken()}
+
+
+@for_each(("section", "line"), [("upstreams", 1), ("tags", 3), ("deployments", 12)])
+def test_failed_lint_names_the_part_it_inspected(section: str, line: int, tmp_path: Path) -> None:
+    read = loaded(tmp_path)
+    snapshot = compile_policies(read, {"KEY": "sk-secret"})
+    if section == "deployments":
+        snapshot = replace(snapshot, deployments=BROKEN)
+    else:
+        read = replace(read, policies=broken_at(read.policies, [section]))
+
+    with pytest.raises(PolicyError) as caught:
+        warnings(read, snapshot, datetime(2026, 1, 1, tzinfo=UTC))
+
+    [problem] = caught.value.problems
+    assert (problem.file, problem.line) == ("p.yaml", line)
+    assert "cannot be read: unexpected " in problem.message
+    assert "sk-secret" not in str(caught.value)
