@@ -8,15 +8,33 @@ from collections import deque
 
 from proxy.frozen import frozen
 
+MAX_CHARGED = 1024
+
 
 class Turns:
-    """So many turns at a time. Each is given to the caller who has waited longest for one of its
-    own, but for the one whose turn has just ended where another waits; of the same caller they are
-    given in the order in which it asked."""
+    """So many turns at a time. Each is given to the waiting caller whose turns were charged least,
+    of equals to the one who has waited longest, and not to the one whose turn has just ended where
+    another waits; of the same caller they are given in the order in which it asked.
+
+    A caller who comes back is charged at least as much as whoever was served last: it has saved
+    nothing up while it was away.
+    """
 
     def __init__(self, most: int) -> None:
-        self._free = most
+        self._free = self._most = most
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
+        self._charged: dict[object, float] = {}
+        self._level = 0.0  # what the caller who was served last was charged before
+
+    def charge(self, caller: object, seconds: float) -> None:
+        """Charge a caller for the work of a turn that it still has."""
+        self._charged[caller] = self._charge_of(caller) + seconds
+        if len(self._charged) > MAX_CHARGED:
+            above = {one: charge for one, charge in self._charged.items() if charge > self._level}
+            self._charged = above
+
+    def _charge_of(self, caller: object) -> float:
+        return max(self._charged.get(caller, 0.0), self._level)
 
     def of(self, caller: object) -> CallerTurn:
         """Return what a caller enters to have a turn, again and again."""
@@ -32,6 +50,7 @@ class Turns:
     async def take(self, caller: object) -> None:
         """Wait for a turn."""
         if self.take_free():
+            self._level = self._charge_of(caller)
             return
         given = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(given)
@@ -45,7 +64,10 @@ class Turns:
     def give_back(self, caller: object) -> None:
         """End a turn of ``caller``, which is somebody's next."""
         while self._waiting:
-            following = next((other for other in self._waiting if other != caller), caller)
+            following = min(
+                self._waiting, key=lambda other: (self._charge_of(other), other == caller)
+            )
+            self._level = self._charge_of(following)
             queue = self._waiting.pop(following)
             given = queue.popleft()
             if queue:
@@ -54,6 +76,9 @@ class Turns:
                 given.set_result(None)
                 return
         self._free += 1
+        if self._free == self._most:
+            self._charged.clear()
+            self._level = 0.0
 
 
 @frozen
@@ -63,8 +88,12 @@ class CallerTurn:
     turns: Turns
     caller: object
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> CallerTurn:
         await self.turns.take(self.caller)
+        return self
 
     async def __aexit__(self, *ended: object) -> None:
         self.turns.give_back(self.caller)
+
+    def charge(self, seconds: float) -> None:
+        self.turns.charge(self.caller, seconds)

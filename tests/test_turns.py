@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.turns import Turns
+from proxy.turns import MAX_CHARGED, Turns
 from tests.doubles import PATIENCE_S
 
 
@@ -38,3 +38,45 @@ async def test_no_turn_is_lost_with_one_who_leaves() -> None:
         await take(turns, "e", order)
 
     assert order == ["d", "e"]
+
+
+async def work(turns: Turns, caller: str, seconds: float, order: list[str]) -> None:
+    async with turns.of(caller) as turn:
+        order.append(caller)
+        turn.charge(seconds)
+        await asyncio.sleep(0)
+
+
+async def test_caller_with_less_work_is_served_first() -> None:
+    """Turns of a caller that take three times as long come a third as often."""
+    turns, order = Turns(1), list[str]()
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(work(turns, "large", 3, order))
+        for _ in range(8):
+            group.create_task(work(turns, "small", 1, order))
+
+    assert order[:9].count("small") >= 6
+
+
+async def test_caller_saves_no_turns_while_away() -> None:
+    """A caller who worked alone for long is not behind one who comes now."""
+    turns, order = Turns(2), list[str]()
+    await turns.take("holder")
+    for _ in range(100):
+        await work(turns, "busy", 1, order)
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        for caller in [*"nbnbnbnbnbnbnbnbnbnb"]:
+            group.create_task(work(turns, {"n": "new", "b": "busy"}[caller], 1, order))
+    turns.give_back("holder")
+
+    assert order[100:110].count("new") in (4, 5, 6)
+
+
+async def test_charges_of_idle_turns_are_forgotten() -> None:
+    turns = Turns(1)
+    for number in range(3 * MAX_CHARGED):
+        async with turns.of(number) as turn:
+            turn.charge(1)
+
+    assert not turns._charged

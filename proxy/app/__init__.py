@@ -220,13 +220,13 @@ async def _rooms(
     )
     bare = Rooms(
         limits=limits,
-        guards=GuardsOnDemand(partial(_guards, context.settings, None, None)),
+        guards=GuardsOnDemand(partial(_guards, context, None, None)),
         cache=cache.NullCache(),
         upstreams=upstreams,
     )
     asks = assembled(GuardPolicies(lambda: store.current), bare, emitters)  # that of guards
     outside = HttpEgress(http, asks.run, new_request_id)
-    guards = GuardsOnDemand(partial(_guards, context.settings, pool, outside))
+    guards = GuardsOnDemand(partial(_guards, context, pool, outside))
     kept = cache.AnswerCache(
         backends=await stores.shelves(context),
         now=since_epoch,
@@ -238,14 +238,21 @@ async def _rooms(
 
 
 def _guards(
-    settings: Settings, pool: ThreadPoolExecutor | None, outsides: ports.Egress | None
+    context: Context, pool: ThreadPoolExecutor | None, outsides: ports.Egress | None
 ) -> ports.Guards:
     """Return what runs guards, in the threads of a pool, with these ways out of the process."""
     from proxy.guardrails.engine import Engine  # noqa: PLC0415  # fifty modules, for guards alone
     from proxy.guardrails.run import PolicyGuards  # noqa: PLC0415
     from proxy.guardrails.stream.placeholders import placeholder_key  # noqa: PLC0415
 
-    engine = Engine(time.monotonic, pool, most_texts=settings.body_values)
+    settings, waited = context.settings, context.metrics.guard_waited
+    engine = Engine(
+        time.thread_time,
+        pool,
+        most_texts=settings.body_values,
+        on_wait=waited,
+        now=time.monotonic,
+    )
     engine = engine if outsides is None else replace(engine, outsides=outsides)
     return PolicyGuards(engine, placeholder_key(*settings.id_secrets[:1]))
 

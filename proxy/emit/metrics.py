@@ -141,6 +141,10 @@ class Metrics:
         """Note how late the event loop was."""
         self._child("headrace_event_loop_lag_seconds").observe(seconds)
 
+    def guard_waited(self, seconds: float) -> None:
+        """Observe a wait for a turn of the threads of guards."""
+        self._child("headrace_guard_wait_seconds").observe(seconds)
+
     def looked(self, result: str) -> None:
         """Count a question that was looked for in other words."""
         self._child("headrace_cache_semantic_total", result).inc()

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from proxy.errors import GuardBlocked
 from proxy.frozen import frozen
-from proxy.guardrails.aside import Aside
+from proxy.guardrails.aside import Aside, unobserved
 from proxy.guardrails.context import question_of, split_services
 from proxy.guardrails.findings.mask import Replace, TextMatch, masked, named, within_json
 from proxy.guardrails.findings.tally import Clock, RuleTally
@@ -50,6 +50,7 @@ from proxy.types.guard import GuardResult, GuardRule, is_weighted
 ABOVE = 16 * 1024  # the weight of all texts together, from which on looking leaves the event loop
 TOGETHER = 256 * 1024  # the weight of texts that are looked at together, before each of them
 STEP_ASIDE = 8 * 1024  # values that a thread reads in one go
+MOST_WAIT_S = 10.0
 SHEETS = 2  # that are read at a time, of all calls whose texts are looked at by threads
 
 
@@ -76,7 +77,13 @@ class Inspection:
 class Engine:
     """Runs rules, which are bound to their call. ``pool`` is bounded by who makes it, and used in
     ``turns`` alone; without one all is done on the loop. ``outsides`` reaches the services that
-    rules ask; ``most_texts`` are read of all arguments of one document."""
+    rules ask; ``most_texts`` are read of all arguments of one document.
+
+    ``clock`` is that by which rules have deadlines: of a thread's own work, so that what others do
+    makes nobody late. ``most_wait_s`` is how long the guards of a call wait for turns beside that,
+    and ``on_wait`` gets the seconds of each wait. ``now`` is the clock of what services take, the
+    same where it is None.
+    """
 
     clock: Clock
     pool: Executor | None = None
@@ -84,6 +91,9 @@ class Engine:
     outsides: Egress = NoEgress()  # it is frozen
     most_texts: int = MOST_TEXTS
     turns: Turns = field(default_factory=partial(Turns, SHEETS))
+    most_wait_s: float = MOST_WAIT_S
+    on_wait: Callable[[float], None] = unobserved
+    now: Clock | None = None
 
     async def inspect(
         self,
@@ -109,10 +119,10 @@ class Engine:
     async def _glance_aside(
         self, rules: Sequence[GuardRule], read: Texts, caller: object
     ) -> list[GuardResult | None]:
-        """Look at heavy texts together where it holds up nobody, as long as a rule may look."""
+        """Look at heavy texts together where it holds up nobody, unless that has to wait long."""
         look = partial(glance, rules, read, TOGETHER, self.clock)
         with suppress(TimeoutError):
-            async with asyncio.timeout(max([rule.deadline_s for rule in rules], default=0)):
+            async with asyncio.timeout(self.most_wait_s):
                 return await self.beside(caller)(look)
         return [None] * len(rules)
 
@@ -126,7 +136,8 @@ class Engine:
             return _inspection(_failed(tallies, read.unread), texts, replace)
         if self._is_heavy(rules, read):
             aside = self.beside(caller)
-            looks = await Threads.of(aside, self.clock, tallies).look(texts)
+            threads = Threads.of(aside, self.clock, tallies, self.most_wait_s)
+            looks = await threads.look(texts)
             made = partial(_inspection, looks, texts, replace)
             return await aside(made) if _is_to_mask(looks) else made()
         return inspect_now(tallies, texts, replace)
@@ -147,7 +158,7 @@ class Engine:
 
     def beside(self, caller: object) -> Aside:
         """Return where work of a caller holds up nobody, in its turns."""
-        return Aside(self.pool, self.turns.of(caller))
+        return Aside(self.pool, self.turns.of(caller), self.on_wait)
 
     async def read(
         self,
@@ -192,7 +203,9 @@ class Engine:
 
     def inquiry(self, body: Json, record: Record) -> ServiceCalls:
         """Prepare to ask about one call, whose request this is."""
-        return ServiceCalls(question_of(body), self.outsides.of(record), self.clock)
+        outside, now = self.outsides.of(record), self.now or self.clock
+        question = question_of(body)
+        return ServiceCalls(question=question, outside=outside, clock=self.clock, now=now)
 
     def unasked(self, services: Sequence[GuardRule]) -> list[GuardResult]:
         """Return the results of services for a call that was stopped before they were asked."""

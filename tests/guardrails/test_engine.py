@@ -135,7 +135,7 @@ async def test_a_rule_that_is_late_in_all_has_failed() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Takes its time, and notes which thread has spent it."""
+    """Takes so much of a processor, and notes which thread has spent it."""
 
     seconds: float
     threads: list[str]
@@ -143,7 +143,9 @@ class Slow:
 
     def find(self, text: str) -> Sequence[Finding]:
         self.threads.append(threading.current_thread().name)
-        time.sleep(self.seconds)
+        until = time.thread_time() + self.seconds
+        while time.thread_time() < until:
+            pass
         return ()
 
 
@@ -151,11 +153,10 @@ async def test_long_texts_are_looked_at_off_the_loop_and_in_time(pool: ThreadPoo
     threads: list[str] = []
     patient = GuardRule("patient", Slow(0, threads))
     late = GuardRule("late", Slow(0.2, threads), deadline_s=0.02)
-    body = {"prompt": "word " * 100}
+    rules = [patient, late, rule("word", action="flag")]
+    engine = Engine(time.thread_time, pool, above=100)
 
-    inspection = await inspected(
-        patient, late, rule("word", action="flag"), body=body, pool=pool, above=100
-    )
+    inspection = await engine.inspect(rules, request_texts({"prompt": "word " * 100}).texts)
 
     assert threading.current_thread().name not in threads
     assert [each.verdict for each in inspection.results] == ["passed", "failed", "flagged"]

@@ -36,7 +36,14 @@ METRICS = (
         name="headrace_guard_duration_seconds",
         kind="histogram",
         axes=(axes.GUARD,),
-        help="Time that a guard spent on one call.",
+        help="Processor time that a guard spent on one call, or time until its service answered.",
+        edges=SHORT_SECONDS,
+    ),
+    Declared(
+        name="headrace_guard_wait_seconds",
+        kind="histogram",
+        axes=(),
+        help="Time that a large text waited for a turn of the threads of guards.",
         edges=SHORT_SECONDS,
     ),
     Declared(

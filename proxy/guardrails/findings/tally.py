@@ -40,6 +40,7 @@ VERDICT_OF: dict[Action, Verdict] = {
 
 
 RETRY_AFTER_S = 1.0
+DEADLINE, BUSY = "deadline", "busy"
 AWAY = (
     errors.LimitExceeded, errors.BudgetExceeded, errors.LimitStoreUnavailable, errors.CircuitOpen,
     errors.UpstreamUnavailable, errors.UpstreamBusy, errors.UpstreamTimeout, errors.Overloaded,
@@ -47,7 +48,7 @@ AWAY = (
 """What a deployment says that another guard asks and that cannot be asked now."""
 PASSING = frozenset(
     {
-        *("deadline", "not_ready", "busy", "NoAnswer"),
+        *(DEADLINE, "not_ready", BUSY, "NoAnswer"),
         *get_args(ErrorCause),
         *(each.__name__ for each in AWAY),
     }
@@ -63,6 +64,7 @@ class RetryWanted(GuardBlocked):
 class RuleTally:
     """One rule at work on one call: runs its detector and counts what came of it.
 
+    ``clock`` is that of the work of the thread that looks, of which ``seconds`` are spent;
     ``waited`` are the seconds that somebody else took to answer; ``opaque`` says that beside the
     texts there is what no guard can read, which has not passed any. ``until`` is the moment after
     which it begins to look at nothing more, ``most_texts`` how many it looks at where texts are
@@ -101,7 +103,7 @@ class RuleTally:
         text = view.cased if self.rule.cased else view.folded
         began = self.clock()
         if began > self.until:
-            self.fail("deadline")
+            self.fail(DEADLINE)
             return ()
         try:
             found = self.detector.find(text[since:] if since else text)
@@ -111,7 +113,7 @@ class RuleTally:
         spent = self.clock() - began
         self.seconds += spent
         if spent > (self.rule.deadline_s if left_s is None else left_s):
-            self.fail("deadline")
+            self.fail(DEADLINE)
             return ()
         return found
 
@@ -170,7 +172,7 @@ def _error(bug: Exception) -> str:
     if isinstance(bug, NotReady):
         return "not_ready"
     if isinstance(bug, Busy):
-        return "busy"
+        return BUSY
     if isinstance(bug, ConnectionFailed):
         return bug.cause
-    return "deadline" if isinstance(bug, TimeoutError) else type(bug).__name__
+    return DEADLINE if isinstance(bug, TimeoutError) else type(bug).__name__

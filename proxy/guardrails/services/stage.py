@@ -79,11 +79,13 @@ class Unfit(Exception):
 
 @frozen
 class ServiceCalls:
-    """Calls the services of one call; ``question`` is what they may know of it."""
+    """Calls the services of one call; ``question`` is what they may know of it. ``now`` is the
+    clock of what they take."""
 
     question: Question
     outside: GuardEgress
     clock: Clock
+    now: Clock
 
     async def tallies(
         self, rules: Sequence[GuardRule], reads: Iterable[Reading]
@@ -100,7 +102,7 @@ class ServiceCalls:
         service = rule.detector
         if not applicable or not is_service(service):
             return unasked([rule], self.clock)[0]
-        began = self.clock()
+        began = self.now()
         try:
             async with asyncio.timeout(rule.deadline_s):
                 findings = await self._asked(service, applicable)
@@ -108,7 +110,7 @@ class ServiceCalls:
         except Exception as error:  # noqa: BLE001  # what it raises means that it could not tell
             detector = FailedDetector(error, reach=None)
         tally = RuleTally(replace(rule, detector=detector), self.clock)
-        tally.waited = self.clock() - began
+        tally.waited = self.now() - began
         return tally
 
     async def _asked(

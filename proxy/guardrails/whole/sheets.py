@@ -16,7 +16,7 @@ from typing import NamedTuple
 from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.mask import TextMatch, find_matches
 from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
-from proxy.guardrails.findings.tally import RuleTally
+from proxy.guardrails.findings.tally import DEADLINE, RuleTally
 from proxy.guardrails.text.base64_text import ALPHABET, MOST_RUN, long_runs
 from proxy.guardrails.text.normalize import Beginning, View, beginning, decoded, variants
 from proxy.guardrails.text.walk import Text
@@ -64,13 +64,12 @@ Sheet = Sequence[TextViews] | LongTextPiece | Base64Run
 @dataclass(slots=True)
 class RuleLook:
     """One rule at work on the texts of a call: what it has found, as pairs of a text's number and
-    a match in it. ``late`` says that nobody waits for it any more."""
+    a match in it."""
 
     tally: RuleTally
     number: int
     matches: list[tuple[int, TextMatch]] = field(default_factory=list)
     failure: GuardBlocked | None = None
-    late: bool = False
     _runs: list[tuple[int, int]] = field(default_factory=list)  # that say something, of one text
     _by_text: dict[int, list[TextMatch]] = field(default_factory=dict)
 
@@ -93,6 +92,12 @@ class RuleLook:
                     self._see_part(part)
         except GuardBlocked as blocked:
             self.failure = blocked
+
+    def spend(self, seconds: float) -> None:
+        """Count work for all rules, such as to read a sheet, against the deadline of this one."""
+        self.tally.seconds += seconds
+        if self._left_s < 0:
+            self.fail(DEADLINE)
 
     def fail(self, error: str) -> None:
         """Note that the rule cannot tell."""

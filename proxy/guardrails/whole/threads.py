@@ -1,8 +1,9 @@
 """Rules that look at the texts of a call from threads, side by side, none beyond its deadline.
 
 Nothing interrupts a thread, so each is given one sheet at a time: what is late ends with the sheet
-that it is at. Callers take turns with their sheets, so that the memory and the time which readings
-take do not grow with how many calls there are; to wait for a turn counts for the deadline.
+that it is at. A deadline is spent by work alone: by what it takes to read the sheets, and by what
+the rule itself does, in seconds of a processor. Callers take turns with their sheets; how long a
+call waits for its turns in all has a bound of its own.
 """
 
 from __future__ import annotations
@@ -12,81 +13,67 @@ from collections.abc import Iterator, Sequence
 
 from proxy.frozen import frozen
 from proxy.guardrails.aside import Aside
-from proxy.guardrails.findings.tally import Clock, RuleTally
+from proxy.guardrails.findings.tally import BUSY, Clock, RuleTally
 from proxy.guardrails.text.walk import Text
 from proxy.guardrails.whole.sheets import RuleLook, Sheet, sheets
 
 
 @frozen
 class Threads:
-    """The rules of one call at work in the turns of its caller."""
+    """The rules of one call at work in the turns of its caller. ``clock`` is that of a thread's
+    own work."""
 
     aside: Aside
     clock: Clock
     looks: Sequence[RuleLook]
-    ends: list[float]
+    most_s: float
 
     @classmethod
-    def of(cls, aside: Aside, clock: Clock, tallies: Sequence[RuleTally]) -> Threads:
-        now = clock()
+    def of(
+        cls, aside: Aside, clock: Clock, tallies: Sequence[RuleTally], most_wait_s: float
+    ) -> Threads:
         looks = [RuleLook(_apart(tally), number) for number, tally in enumerate(tallies)]
-        return cls(aside, clock, looks, [now + tally.rule.deadline_s for tally in tallies])
+        longest = max([tally.rule.deadline_s for tally in tallies], default=0)
+        return cls(aside, clock, looks, longest + most_wait_s)
 
     async def look(self, texts: Sequence[Text]) -> list[RuleLook]:
         """Return what each rule has found in the texts."""
         coming = sheets(texts, self.looks)
-        while at_work := [look for look in self.looks if not look.done]:
-            try:
-                async with asyncio.timeout(max(map(self._left_s, at_work))):
-                    is_left = await self._turn(coming, at_work)
-            except TimeoutError:
-                for look in at_work:
-                    _leave(look)
-                break
-            if not is_left:
-                break
-        return [_late(look) if look.late else look for look in self.looks]
+        try:
+            async with asyncio.timeout(self.most_s):
+                while at_work := [look for look in self.looks if not look.done]:
+                    if not await self._turn(coming, at_work):
+                        break
+        except TimeoutError:  # a thread that is at work goes on with a tally that nobody reads
+            return [look if look.done else _busy(look) for look in self.looks]
+        return [*self.looks]
 
     async def _turn(self, coming: Iterator[Sheet], at_work: Sequence[RuleLook]) -> bool:
         """Read the next sheet and let all rules look at it; False if there is none."""
-        async with self.aside.turn:
-            sheet = await self.aside.within(lambda: next(coming, None))
+        async with self.aside.taken():
+            sheet, seconds = await self.aside.within(lambda: self._read(coming))
             if sheet is None:
                 return False
             async with asyncio.TaskGroup() as group:
-                jobs = [group.create_task(self._see(look, sheet)) for look in at_work]
-            now = self.clock()
-            for look, job in zip(at_work, jobs, strict=True):
-                self.ends[look.number] += now - job.result()  # others were slower: not its time
+                for look in at_work:
+                    look.spend(seconds)
+                    if not look.done:
+                        group.create_task(self._see(look, sheet))
         return True
 
-    async def _see(self, look: RuleLook, sheet: Sheet) -> float:
-        """Let a rule look at a sheet; return when it was done."""
-        try:
-            async with asyncio.timeout(self._left_s(look)):
-                return await self.aside.within(lambda: self._seen(look, sheet))
-        except TimeoutError:
-            _leave(look)
-        return self.clock()
+    def _read(self, coming: Iterator[Sheet]) -> tuple[Sheet | None, float]:
+        """Return the next sheet, and how long it took to read."""
+        began = self.clock()
+        return next(coming, None), self.clock() - began
 
-    def _seen(self, look: RuleLook, sheet: Sheet) -> float:
-        """Return when it was done: the loop may come to hear of it much later."""
-        look.see(sheet)
-        return self.clock()
-
-    def _left_s(self, look: RuleLook) -> float:
-        return self.ends[look.number] - self.clock()
+    async def _see(self, look: RuleLook, sheet: Sheet) -> None:
+        await self.aside.within(lambda: look.see(sheet))
 
 
-def _leave(look: RuleLook) -> None:
-    """Let a rule look at no more sheets; a thread that is late ends with its own tally."""
-    look.late = True
-    look.tally.error = "deadline"
-
-
-def _late(look: RuleLook) -> RuleLook:
+def _busy(look: RuleLook) -> RuleLook:
+    """Return a look that has seen nothing, as the threads had no time for it."""
     look = RuleLook(_apart(look.tally), look.number)
-    look.fail("deadline")
+    look.fail(BUSY)
     return look
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from proxy.errors import GuardUnavailable
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.walk import request_texts
 from proxy.guardrails.text.weight import SHEET
@@ -63,14 +64,15 @@ async def test_no_sheet_is_read_once_all_rules_are_late() -> None:
     assert max(late.sizes) <= 2 * SHEET
 
 
-async def test_to_wait_for_a_turn_counts_for_the_deadline() -> None:
+async def test_wait_for_a_turn_has_a_bound_of_its_own() -> None:
+    """No deadline is spent while others work, and no call waits for ever."""
     with ThreadPoolExecutor(2) as pool:
-        engine = Engine(Ticks(), pool, turns=Turns(0))
+        engine = Engine(Ticks(), pool, turns=Turns(0), most_wait_s=0.01)
         one = rule("word", deadline_s=0.01)
         found = await engine.inspect([one], request_texts(BODY).texts)
 
-    assert [each.error for each in found.results] == ["deadline"]
-    assert found.blocked is not None
+    assert [each.error for each in found.results] == ["busy"]
+    assert isinstance(found.blocked, GuardUnavailable)
 
 
 async def test_a_turn_is_given_back_by_who_is_late() -> None:
