@@ -44,7 +44,7 @@ WRITTEN = re.compile(
 )  # white space as code and JSON have it: its letter is of no address
 PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
 IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
-IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{1,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
+IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
 VERSION = numbers.words("version versions v release build firmware driver upgrade section chapter")
 
 # What follows a number and says what it is: a word, an extension, the other numbers of a row.
@@ -98,7 +98,7 @@ class Pii:
             ],
             shapes=[shape for shape, _ in forms],
             translated=SEEN,
-            has_words=False,
+            has_words="id_GB" in entities,  # as in AB 12 34 56 C
         )
         self.may_find = prefilter(self._patterns.sets, SEEN)
         self.hold = self._patterns.hold
@@ -189,9 +189,13 @@ def _email(text: str, start: int, end: int) -> Iterator[Finding]:
 def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
     part = DigitRun(text, start, end)
     try:
-        ipaddress.ip_address(part.raw)
+        address = ipaddress.ip_address(part.raw)
     except ValueError:
         return
+    if isinstance(address, ipaddress.IPv6Address) and not (
+        address.is_loopback or address.ipv4_mapped or not address.is_reserved
+    ):
+        return  # nearly always code, as in a[1::2] or A::B
     around = part.before[-1:] + text[end : end + 1]
     following = text[end : end + 2]
     if any(each.isalnum() or each in "-_" for each in around) or (
@@ -205,7 +209,8 @@ class PiiConfig(Section):
     """Personal identifiers."""
 
     entities: Words = Field(default_factory=lambda: [*DEFAULT])
-    """Entities: email, phone, card, iban, ssn, ip, or id_XX for the ID numbers of a country."""
+    """Entities: email, phone, card, iban, ssn, ip, or id_XX for the ID numbers of a country.
+    Up to 10 digits without groups need a name nearby, such as the key `national_id`."""
     regions: Words = Field(default_factory=lambda: [*REGIONS])
     """Countries whose national phone numbers are detected. Groups of digits that only spaces
     separate are detected if a `0` or a bracket precedes them, or a word such as `phone` is near."""

@@ -32,10 +32,10 @@ CARD_WORDS = words(
     "card cards credit debit visa mastercard amex maestro discover pan cvv cvc expiry expires exp "
     "karte kreditkarte carte bancaire tarjeta cartão cartao carta kaart kort karta"
 )
-# In a row of numbers a card is found by its grouping.
+# In a row of numbers a card is found by its grouping, or as one group.
 CARD_SHAPE = re.compile(
-    r"(?<![0-9])(?:[0-9]{4}([ .-])[0-9]{4}\1[0-9]{4}\1[0-9]{4}|[0-9]{4}([ .-])[0-9]{6}\2[0-9]{5})"
-    r"(?![0-9])"
+    r"(?<![0-9])(?:[0-9]{4}([ .-])[0-9]{4}\1[0-9]{4}\1[0-9]{4}|[0-9]{4}([ .-])[0-9]{6}\2[0-9]{5}"
+    r"|[0-9]{13,19})(?![0-9])"
 )
 
 GROUPS = {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4)}

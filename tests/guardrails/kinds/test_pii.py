@@ -16,6 +16,9 @@ from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, growth
 from tests.guardrails.identifiers import NEGATIVES, positives
 from tests.guardrails.logs import FORMATS, excerpts
+from tests.guardrails.national_numbers import EXAMPLES as NATIONAL
+from tests.guardrails.national_numbers import SENTENCES as NATIONAL_SENTENCES
+from tests.guardrails.national_numbers import texts as national_texts
 
 DEFAULT = Pii()
 ALL: Detector = Pii(ENTITIES)
@@ -40,6 +43,10 @@ KNOWN = {"DE88 3704 0044 0532 0130 00"}
 @for_each("text", NEGATIVES)
 def test_what_only_looks_like_one_is_none(text: str) -> None:
     assert (found(DEFAULT, text) == []) == (text not in KNOWN)
+
+
+def grouped(card: str) -> str:
+    return " ".join(card[at : at + 4] for at in range(0, len(card), 4))
 
 
 def of_digits(chance: random.Random, digits: int) -> str:
@@ -80,6 +87,49 @@ def test_no_log_excerpt_is_masked(log_format: str) -> None:
     masked = {text: found(DEFAULT, text) for text in excerpts(log_format)}
 
     assert {text: findings for text, findings in masked.items() if findings} == {}
+
+
+@for_each("kind", NATIONAL)
+@pytest.mark.parametrize("place", NATIONAL_SENTENCES)
+def test_national_numbers_with_valid_check_digits_are_found(kind: str, place: str) -> None:
+    """A short number without groups needs a name, such as the key ``national_id``."""
+    missed = [
+        text
+        for example in NATIONAL[kind]
+        for number, text in national_texts(kind, example, place)
+        if (kind, number) not in found(ONE[kind], text)
+    ]
+
+    assert missed == []
+
+
+@for_each("between", [" ", "  ", " - ", "/", ". ", ", ", "\n", " | "])
+@for_each("style", [str, grouped])
+def test_several_cards_in_a_row_are_all_found(between: str, style: Callable[[str], str]) -> None:
+    cards = [style(card) for card in ("4111111111111111", "5555555555554444", "4012888888881881")]
+
+    for count in (1, 2, 3):
+        text = f"Cards: {between.join(cards[:count])}."
+        assert [value for _, value in found(DEFAULT, text)] == cards[:count]
+
+
+@for_each(
+    ("text", "address"),
+    [
+        ("bind ::1 only", "::1"),
+        ("http://[::1]:8080/", "::1"),
+        ("from fe80::1%eth0", "fe80::1"),
+        ("route 2001:db8::/32", "2001:db8::"),
+        ("a[1::2]", None),
+        ("Dead::Beef", None),
+        ("use a::b", None),
+        ("at 12:30:15", None),
+        ("00:11:22:33:44:55:66:77", None),
+        ("::", None),
+    ],
+)
+def test_short_addresses_are_told_from_code(text: str, address: str | None) -> None:
+    assert [value for _, value in found(ONE["ip"], text)] == ([address] if address else [])
 
 
 @for_each(
