@@ -10,16 +10,24 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
+from urllib.parse import parse_qsl, urlsplit
 
 import hiredis
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
-from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+)
 
+from proxy.causes import cause_of
 from proxy.settings import BadSetting, RedisAt
+from proxy.words import listed
 
 FREE_S = 0.02
 MOST_LOOKS = 50
@@ -165,13 +173,46 @@ class Cluster:
         await self._client.aclose()
 
 
+def cause_of_fault(error: BaseException | None) -> str:
+    """Return why a trip failed, without an address or a credential: ``auth``, ``permission``, a
+    cause of a failed connection, or the name of the error."""
+    name = type(error).__name__
+    while error is not None:
+        if isinstance(error, (AuthenticationError, NoPermissionError)):
+            return "permission" if isinstance(error, NoPermissionError) else "auth"
+        if isinstance(error, TimeoutError):
+            return "timeout"
+        if isinstance(error, OSError) and not isinstance(error, RedisError):
+            return cause_of(error)
+        error = error.__cause__ or error.__context__
+    return name
+
+
+def _load_certificates(url: str) -> None:
+    """Load the files that the options of a URL name. Raises ``BadSetting``."""
+    options = [f"{name}={value}" for name, value in parse_qsl(urlsplit(url).query)]
+    files = [option for option in options if option.startswith("ssl_") and "/" in option]
+    connection = ConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]
+    if not files or not isinstance(connection, SSLConnection):
+        return
+    try:
+        connection.ssl_context.get()
+    except (OSError, TypeError, RedisError) as error:  # it does not name the file
+        why = getattr(error, "strerror", None) or "not a valid certificate"
+        raise BadSetting(f"HEADRACE_REDIS_URL: cannot load {listed(files)}: {why}") from None
+
+
 def connect(at: RedisAt, timeout_s: float) -> RedisServer:
     """Return a client whose trips take ``timeout_s`` at most. Raises ``BadSetting``."""
     try:
-        return Cluster(at.urls, timeout_s) if at.cluster else SingleServer(at.urls[0], timeout_s)
+        server: RedisServer = (
+            Cluster(at.urls, timeout_s) if at.cluster else SingleServer(at.urls[0], timeout_s)
+        )
     except (TypeError, ValueError):  # their messages may quote the URL
         message = "HEADRACE_REDIS_URL has an unknown or invalid option after the ?"
         raise BadSetting(message) from None
+    _load_certificates(at.urls[0])
+    return server
 
 
 class PackedInC:

@@ -38,7 +38,8 @@ VARIABLES = (
     *("HEADRACE_MAX_BODY_BYTES", "HEADRACE_MAX_BODY_VALUES"),
     "HEADRACE_MAX_UPSTREAM_CONNECTIONS",
     "HEADRACE_OTLP_ENDPOINT",
-    *("HEADRACE_REDIS_URL", "HEADRACE_REPLICAS", "HEADRACE_SETTLE_SECONDS"),
+    *("HEADRACE_REDIS_URL", "HEADRACE_REPLICAS"),
+    *("HEADRACE_SECRET", "HEADRACE_SECRETS_ACCEPTED", "HEADRACE_SETTLE_SECONDS"),
     *("HEADRACE_TRACE_PROFILES", "HEADRACE_TRACE_RATIO"),
 )
 KUBERNETES = re.compile(
@@ -111,10 +112,10 @@ class Settings:
     ``body_values`` how many values it may hold, ``bodies_bytes`` what all under way may take,
     and ``answers_bytes`` all answers that are held as a whole.
     ``upstream_connections`` bounds those to all upstreams together.
-    ``cache_bytes`` bounds each store of the cache; one in a file or in Redis needs
-    ``cache_secret``, by which its questions are named. ``replicas`` processes share ``redis``:
-    each keeps to its share of limits while that is away. ``id_secrets`` open the ids of what
-    providers keep; the first one seals them, and the key of placeholders is derived from it.
+    ``cache_bytes`` bounds each store of the cache; one in a file or in Redis requires
+    ``cache_secret``, from which the keys of its entries are derived. ``replicas`` processes share
+    ``redis``: each keeps to its share of limits while that is away. ``id_secrets`` open the ids of
+    what providers keep; the first one seals them, and the key of placeholders is derived from it.
     ``settle_seconds`` is how long a folder of policies that has changed must be still before it is
     read. After ``keepalive_seconds`` without a byte a stream sends a keepalive event; 0 turns that
     off.
@@ -221,12 +222,9 @@ def from_environment(
     defaults = Settings(policies)
     endpoint = environ.get("HEADRACE_OTLP_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
-    secret = environ.get("HEADRACE_CACHE_SECRET")
-    if (file or redis) and len(secret or "") < SECRET_LENGTH:
-        where = "if HEADRACE_CACHE_FILE or HEADRACE_REDIS_URL is set"
-        raise BadSetting(
-            f"HEADRACE_CACHE_SECRET must have at least {SECRET_LENGTH} characters {where}"
-        )
+    cache_secret, id_secrets = _secrets(environ)
+    if (file or redis) and not cache_secret:
+        raise BadSetting("HEADRACE_CACHE_FILE and HEADRACE_REDIS_URL require HEADRACE_SECRET")
     hosts = environ.get("HEADRACE_ADMIN_HOSTS", "").split(",")
     body_bytes, bodies_bytes = _body_bytes(environ, defaults)
     return Settings(
@@ -253,8 +251,8 @@ def from_environment(
         cache_bytes=_whole(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes),
         cache_file=Path(file) if file else None,
         redis=redis_at(redis) if redis else None,
-        cache_secret=secret or None,
-        id_secrets=_id_secrets(environ),
+        cache_secret=cache_secret,
+        id_secrets=id_secrets,
         replicas=_whole(environ, "HEADRACE_REPLICAS", defaults.replicas, low=1),
         ledger=_ledger(
             environ.get("HEADRACE_LEDGER") or "off", environ.get("HEADRACE_LEDGER_KEEP") or ""
@@ -309,19 +307,21 @@ def _admin_token(admin: Address, token: str | None) -> str | None:
     return token
 
 
-def _id_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the secret of ids, and those of before. Raises ``BadSetting`` without a word of
-    them."""
-    current, old = (environ.get(f"HEADRACE_ID_SECRET{end}", "") for end in ("", "_OLD"))
-    secrets = tuple(each for each in (current, *old.split(",")) if each)
-    if secrets and not current:
-        raise BadSetting("HEADRACE_ID_SECRET_OLD requires HEADRACE_ID_SECRET")
-    if any(len(each) < SECRET_LENGTH for each in secrets):
-        raise BadSetting(
-            f"HEADRACE_ID_SECRET and each of HEADRACE_ID_SECRET_OLD must have at least"
-            f" {SECRET_LENGTH} characters"
-        )
-    return secrets
+def _secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the secret of the cache and those of ids, of which the first seals and all open.
+    Older names have precedence for their use. Raises ``BadSetting`` without a word of them."""
+    shared = environ.get("HEADRACE_SECRET") or None
+    cache = environ.get("HEADRACE_CACHE_SECRET") or shared
+    current = environ.get("HEADRACE_ID_SECRET") or shared
+    others = (environ.get(f"HEADRACE_{end}", "") for end in ("SECRETS_ACCEPTED", "ID_SECRET_OLD"))
+    accepted = [secret for text in others for secret in text.split(",") if secret]
+    if accepted and not current:
+        raise BadSetting("HEADRACE_SECRETS_ACCEPTED requires HEADRACE_SECRET")
+    ids = tuple(dict.fromkeys([current, *accepted])) if current else ()
+    if any(len(secret) < SECRET_LENGTH for secret in (shared, cache, *ids) if secret):
+        names = "HEADRACE_SECRET, its older names and each of HEADRACE_SECRETS_ACCEPTED"
+        raise BadSetting(f"{names} must have at least {SECRET_LENGTH} characters")
+    return cache, ids
 
 
 def _ledger(text: str, keep: str) -> LedgerAt | None:

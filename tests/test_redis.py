@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 from redis.exceptions import AuthenticationError, NoPermissionError
 
+from proxy.limits.stores.redis import RedisStore
+from proxy.limits.stores.store import StoreUnavailable
 from proxy.redis import FAULTS, RedisServer, connect
 from proxy.settings import BadSetting, RedisAt, redis_at
 from tests import servers
@@ -71,6 +75,53 @@ async def test_a_server_speaks_tls_and_knows_its_users(certificate: Path) -> Non
         async with connected(redis_at(f"rediss://limits:{WORD}@{place}/0")) as strange:
             with pytest.raises(FAULTS, match="certificate"):
                 await strange.run("headrace:a", "GET", "headrace:a")
+
+
+CAUSES = {
+    "auth": "rediss://limits:wrong@localhost:{tls}/0?ssl_ca_certs={folder}/cert.pem",
+    "permission": "rediss://limits:{word}@localhost:{tls}/0?ssl_ca_certs={folder}/cert.pem",
+    "tls_certificate": "rediss://limits:{word}@localhost:{tls}/0",
+    "refused": "redis://localhost:{free}/0",
+    "dns": "redis://no-such-host.invalid:6379/0",
+    "timeout": "redis://localhost:{silent}/0",
+}
+
+
+async def test_degraded_limits_state_the_cause(certificate: Path) -> None:
+    port = servers.free_port()
+    options = (*secured(certificate), "--tls-port", str(port))
+    causes: dict[str, str] = {}
+    with (
+        running_server(certificate / "redis", *options) as server,
+        socket.create_server(("localhost", 0)) as silent,
+    ):
+        server.told("ACL", "SETUSER", "limits", "on", f">{WORD}", "~headrace:*", "+get")
+        ports = {"tls": port, "free": servers.free_port()}
+        ports["silent"] = silent.getsockname()[1]
+        for expected, form in CAUSES.items():
+            at = redis_at(form.format(word=WORD, folder=certificate, **ports))
+            store = RedisStore(connect(at, 1.0), time.time)
+            async with store:
+                with pytest.raises(StoreUnavailable) as caught:
+                    await store.ping()
+            causes[expected] = str(caught.value)
+
+    assert causes == {name: name for name in CAUSES}
+
+
+@for_each("scheme", ["rediss", "rediss+cluster"])
+@for_each("option", ["ssl_ca_certs", "ssl_certfile", "ssl_certfile=KNOWN&ssl_keyfile"])
+def test_missing_certificate_file_ends_the_start(
+    option: str, scheme: str, certificate: Path
+) -> None:
+    known = f"{certificate}/cert.pem"
+    at = f"{scheme}://u:{WORD}@localhost/0?{option.replace('KNOWN', known)}=/missing.pem"
+
+    with pytest.raises(BadSetting, match=r"^HEADRACE_REDIS_URL: cannot load ") as caught:
+        connect(redis_at(at), 1.0)
+
+    assert "/missing.pem: No such file or directory" in str(caught.value)
+    assert WORD not in str(caught.value)
 
 
 async def test_a_cluster_speaks_tls_and_knows_its_users(certificate: Path) -> None:

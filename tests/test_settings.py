@@ -338,25 +338,51 @@ def test_openssl_finds_no_certificates_meanwhile_and_those_of_before_afterwards(
     assert trusted().verify_mode is ssl.CERT_REQUIRED
 
 
-def test_the_secret_of_ids_comes_before_those_of_before() -> None:
-    environ = {
-        "HEADRACE_ID_SECRET": "0123456789abcdef",
-        "HEADRACE_ID_SECRET_OLD": "the-secret-before,the-one-before-that",
-    }
+SECRET, OTHER, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret"
 
-    found = from_environment(Path("p"), HERE, HERE, environ)
 
-    assert found.id_secrets == ("0123456789abcdef", "the-secret-before", "the-one-before-that")
-    assert "0123456789abcdef" not in repr(replace(found, environ={}))
-    assert from_environment(Path("p"), HERE, HERE, {}).id_secrets == ()
+@for_each(
+    ("environ", "cache", "ids"),
+    [
+        ({}, None, ()),
+        ({"SECRET": SECRET}, SECRET, (SECRET,)),
+        ({"ID_SECRET": SECRET}, None, (SECRET,)),
+        ({"CACHE_SECRET": SECRET}, SECRET, ()),
+        ({"SECRET": SECRET, "ID_SECRET": OTHER}, SECRET, (OTHER,)),
+        ({"SECRET": SECRET, "CACHE_SECRET": OTHER}, OTHER, (SECRET,)),
+        (
+            {"SECRET": SECRET, "SECRETS_ACCEPTED": f"{OTHER},{THIRD},{SECRET}"},
+            SECRET,
+            (SECRET, OTHER, THIRD),
+        ),
+        (
+            {"ID_SECRET": SECRET, "ID_SECRET_OLD": THIRD, "SECRETS_ACCEPTED": OTHER},
+            None,
+            (SECRET, OTHER, THIRD),
+        ),
+    ],
+)
+def test_one_secret_serves_every_use_and_older_names_have_precedence(
+    environ: dict[str, str], cache: str | None, ids: tuple[str, ...]
+) -> None:
+    named = {f"HEADRACE_{name}": value for name, value in environ.items()}
+
+    found = from_environment(Path("p"), HERE, HERE, named)
+
+    assert (found.cache_secret, found.id_secrets) == (cache, ids)
+    assert all(secret not in repr(replace(found, environ={})) for secret in environ.values())
 
 
 @pytest.mark.parametrize(
     ("environ", "named"),
     [
         ({"HEADRACE_ID_SECRET": "too short"}, "16 characters"),
-        ({"HEADRACE_ID_SECRET": "0123456789abcdef", "HEADRACE_ID_SECRET_OLD": "x"}, "OLD"),
-        ({"HEADRACE_ID_SECRET_OLD": "0123456789abcdef"}, "HEADRACE_ID_SECRET_OLD requires"),
+        ({"HEADRACE_ID_SECRET": "0123456789abcdef", "HEADRACE_ID_SECRET_OLD": "x"}, "older names"),
+        ({"HEADRACE_ID_SECRET_OLD": "0123456789abcdef"}, "requires HEADRACE_SECRET"),
+        ({"HEADRACE_SECRETS_ACCEPTED": "0123456789abcdef"}, "requires HEADRACE_SECRET"),
+        ({"HEADRACE_SECRET": "too short"}, "16 characters"),
+        ({"HEADRACE_CACHE_SECRET": "too short"}, "16 characters"),
+        ({"HEADRACE_SECRET": "0123456789abcdef", "HEADRACE_SECRETS_ACCEPTED": "x"}, "ACCEPTED"),
     ],
 )
 def test_a_secret_of_ids_that_is_none_is_refused_without_a_word_of_it(

@@ -197,6 +197,7 @@ async def _rooms(
     emitters: Emitters,
     offload: Offload,
 ) -> Rooms:
+    gauges.secrets(context.metrics, context.settings)
     context.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(context)

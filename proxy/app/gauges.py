@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from hashlib import blake2b
 from itertools import islice
 
 from proxy.emit.decisions import Decisions
@@ -14,6 +15,7 @@ from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import roster
 from proxy.policy.store import Result
+from proxy.settings import Settings
 from proxy.types.limit import Claim
 
 READ_S = 1.0
@@ -38,6 +40,23 @@ class LimitGauges:
             async with asyncio.timeout(READ_S):
                 standings = await self.store.read(claims) if claims else ()
                 self.metrics.stand(standings, self.utc())
+
+
+def secrets(metrics: Metrics, settings: Settings) -> None:
+    """Show fingerprints of the secrets that all replicas must share."""
+    ids = settings.id_secrets
+    texts = {"ids": ids[0] if ids else "", "accepted": "\0".join(sorted(ids))}
+    if settings.redis is not None:
+        texts["cache"] = settings.cache_secret or ""
+    metrics.secrets({use: _fingerprint(text) for use, text in texts.items()})
+
+
+def _fingerprint(secret: str) -> str:
+    """Return 32 bits of a digest, which tell secrets apart and do not reveal one."""
+    if not secret:
+        return "none"
+    text = secret.encode("utf-8", "surrogateescape")
+    return blake2b(text, digest_size=4, person=b"headrace print").hexdigest()
 
 
 def policies(

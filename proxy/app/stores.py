@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import proxy
 from proxy import ledger
@@ -80,9 +80,12 @@ async def _counters(context: Context) -> CounterStore:
     from proxy.limits.stores.local_fallback import LocalFallback  # noqa: PLC0415
     from proxy.limits.stores.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
 
-    def tell(state: Literal["degraded", "recovered"]) -> None:
-        context.metrics.counters_degraded(state == "degraded")
-        context.log.warning(f"limits.{state}")
+    def tell(cause: str | None) -> None:
+        context.metrics.counters_degraded(cause is not None)
+        if cause is None:
+            context.log.warning("limits.recovered")
+        else:
+            context.log.warning("limits.degraded", cause=cause)
 
     def lost(claim: Claim) -> None:
         name, named = claim.limit.name, context.metrics.roster.owners(claim.scope)

@@ -88,7 +88,7 @@ def _warn_of_shared(context: Context, snapshot: Snapshot) -> None:
     from proxy.policy.shared_state import sharing_responses  # noqa: PLC0415  # of several keys
 
     if upstreams := sharing_responses(snapshot):
-        context.log.warning("ids.unsealed", variable="HEADRACE_ID_SECRET", upstreams=upstreams)
+        context.log.warning("ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 
 
 def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:

@@ -204,8 +204,7 @@ ANTHROPIC = Dialect(
         usage_option=False,
         shown=("anthropic-ratelimit-",),
         statuses={**USUAL, 402: "credential"},
-        passed_prefix="anthropic-",
-        usual_headers={"anthropic-version": VERSION},
+        passed_headers={"anthropic-version": VERSION, "anthropic-beta": ""},
     ),
     cells=TableCells(credential="`x-api-key`, or `Authorization: Bearer`"),
 )

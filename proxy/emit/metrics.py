@@ -36,6 +36,10 @@ class Metrics:
         self._series.replace("headrace_build_info", {(version,): 1})
         self._exposition: Exposition | None = None
 
+    def secrets(self, fingerprints: Mapping[str, str]) -> None:
+        """Show the fingerprint of the secret of each use."""
+        self._series.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
+
     def in_force(self, roster: Roster) -> None:
         """Take the names of the policies in force: they alone become labels from now on."""
         self._series.know(roster, "policies")

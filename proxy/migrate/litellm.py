@@ -38,11 +38,11 @@ NAMING = "a secret of at least 16 characters, for the keys of cache entries"
 STORE_SETTINGS = {
     "redis": {
         "HEADRACE_REDIS_URL": "the Redis of the cache: redis://USER:PASSWORD@HOST:PORT",
-        "HEADRACE_CACHE_SECRET": NAMING,
+        "HEADRACE_SECRET": NAMING,
     },
     "sqlite": {
         "HEADRACE_CACHE_FILE": "the file of the cache",
-        "HEADRACE_CACHE_SECRET": NAMING,
+        "HEADRACE_SECRET": NAMING,
     },
 }
 """Settings that a cache beyond the memory of one process needs."""

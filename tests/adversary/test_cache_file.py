@@ -27,7 +27,7 @@ def cached(upstream: str) -> str:
 
 
 def environ(file: Path) -> dict[str, str]:
-    return {"HEADRACE_CACHE_FILE": str(file), "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
+    return {"HEADRACE_CACHE_FILE": str(file), "HEADRACE_SECRET": "0123456789abcdef"}
 
 
 async def ask(url: str) -> tuple[int, str]:

@@ -319,7 +319,7 @@ async def test_a_file_that_cannot_be_used_is_told_with_its_variable_and_left_as_
     before = path.read_bytes() if path.is_file() else None
     name, _, kind = variable.partition("=")
     ports = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-    variables = {name: f"{kind}{path}", "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
+    variables = {name: f"{kind}{path}", "HEADRACE_SECRET": "0123456789abcdef"}
 
     code, said = await headrace("serve", "--policies", str(policies), *ports, **variables)
 

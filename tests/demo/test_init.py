@@ -44,7 +44,7 @@ async def printed(tmp_path: Path) -> AsyncIterator[str]:
         stdout=PIPE,
         stderr=STDOUT,
         cwd=TOP,
-        env={**os.environ, "HEADRACE_ID_SECRET": SECRET},
+        env={**os.environ, "HEADRACE_SECRET": SECRET},
     )
     assert process.stdout is not None
     said = b""

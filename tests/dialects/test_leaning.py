@@ -414,4 +414,4 @@ async def test_without_a_secret_ids_pass_and_nothing_leans(
         status, body = await bare.ask(previous_response_id="resp_1")
 
     assert (status, body["error"]["param"]) == (400, "previous_response_id")
-    assert "HEADRACE_ID_SECRET" in body["error"]["message"]
+    assert "HEADRACE_SECRET" in body["error"]["message"]

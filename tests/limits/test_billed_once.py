@@ -134,8 +134,7 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
     first, second = tmp_path / "first.db", tmp_path / ("first.db" if is_same else "second.db")
     environ = {
         "HEADRACE_REDIS_URL": server.url,
-        "HEADRACE_ID_SECRET": SECRET,
-        "HEADRACE_CACHE_SECRET": "a secret of tests",
+        "HEADRACE_SECRET": SECRET,
         "HEADRACE_LEDGER": f"sqlite:{first}",
         "UPSTREAM_KEY": "sk",
     }

@@ -224,8 +224,8 @@ def test_a_shared_cache_needs_what_the_settings_call_so() -> None:
 
     made = draft({"model": "ollama/a"}, litellm_settings=settings)
 
-    assert list(made.exports) == ["HEADRACE_REDIS_URL", "HEADRACE_CACHE_SECRET"]
-    assert "HEADRACE_REDIS_URL and HEADRACE_CACHE_SECRET" in made.notes[0]
+    assert list(made.exports) == ["HEADRACE_REDIS_URL", "HEADRACE_SECRET"]
+    assert "HEADRACE_REDIS_URL and HEADRACE_SECRET" in made.notes[0]
 
 
 @for_each(

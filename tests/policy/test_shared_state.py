@@ -49,7 +49,7 @@ def test_an_upstream_is_shared_where_two_keys_may_have_responses_kept_there(
 async def test_it_is_told_at_the_start_where_nothing_seals_ids(tmp_path: Path) -> None:
     text = POLICIES.replace("ONE", "keeps").replace("OTHER", "keeps")
     found = []
-    for at, environ in enumerate(({}, {"HEADRACE_ID_SECRET": "a secret of replicas"})):
+    for at, environ in enumerate(({}, {"HEADRACE_SECRET": "a secret of replicas"})):
         async with serving(tmp_path / str(at), text, **environ) as (served, _):
             pass
         found.append([line for line in served.lines if line["event"] == "ids.unsealed"])

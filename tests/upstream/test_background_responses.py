@@ -377,7 +377,7 @@ async def test_without_a_secret_the_setting_is_named(
         status, body = await bare.ask(background=True)
 
     assert (status, body["error"]["param"]) == (400, "background")
-    assert "HEADRACE_ID_SECRET" in body["error"]["message"]
+    assert "HEADRACE_SECRET" in body["error"]["message"]
     assert upstream.requests == []
 
 

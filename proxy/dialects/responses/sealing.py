@@ -33,7 +33,7 @@ PROOF_BYTES = 16
 BLOCK_BYTES = 64
 MOST_NAME = 8 * 1024  # characters of a name that an id leads to
 MOST_SEALED = 4096  # characters of an id that a client may send
-NOT_SEALED = "requires stored state. The operator can enable it with HEADRACE_ID_SECRET."
+NOT_SEALED = "requires stored state. The operator can enable it with HEADRACE_SECRET."
 
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 _HEX_ITEM = re.compile(r"([a-z]{1,8})_((?:[0-9a-f]{2})+)")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import proxy
 from proxy.emit.declared import axes
-from proxy.emit.declared.metric import Declared, Kind, closed
+from proxy.emit.declared.metric import Axis, Declared, Kind, closed
 
 LAG = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 VERSION = closed("version", proxy.__version__)
+SECRET = Axis(("use", "fingerprint"), lambda roster: [], lambda roster: [])
 
 
 def _of_library(name: str, help_text: str, kind: Kind = "gauge") -> Declared:
@@ -67,6 +68,14 @@ METRICS = (
         kind="gauge",
         axes=(VERSION,),
         help="Always 1; says what runs.",
+        lazy=True,
+    ),
+    Declared(
+        name="headrace_secret_info",
+        kind="gauge",
+        axes=(SECRET,),
+        help="Always 1. A short digest of the secret for each use: ids and placeholders (ids), all "
+        "secrets whose ids are accepted (accepted), and cache keys in Redis (cache).",
         lazy=True,
     ),
     _of_library("process_cpu_seconds_total", "Processor time, of user and system.", "counter"),

@@ -23,7 +23,7 @@ from proxy.limits.stores import wire
 from proxy.limits.stores.batch import BATCH, Batcher, Reply, ScriptCall
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.limits.stores.wire import BillState, Wire
-from proxy.redis import FAULTS, RedisServer
+from proxy.redis import FAULTS, RedisServer, cause_of_fault
 from proxy.types.limit import Claim
 from proxy.types.outcome import Outcome, Standing, outcome
 
@@ -179,7 +179,7 @@ class RedisStore:
         try:
             reply = await self._run(key, 1, key, "", wire.bill(state, owner, self.ledger.dead()))
         except FAULTS as error:
-            raise StoreUnavailable(type(error).__name__, trip=object()) from None
+            raise StoreUnavailable(cause_of_fault(error), trip=object()) from None
         return bool(reply[0][0])
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
@@ -209,7 +209,7 @@ class RedisStore:
         try:
             return cast("list[Reply]", await self._run(keys[0], len(keys), *keys, time, *texts))
         except FAULTS as error:
-            unavailable = StoreUnavailable(type(error).__name__, trip=object())
+            unavailable = StoreUnavailable(cause_of_fault(error), trip=object())
             return [unavailable] * len(questions)
 
     async def _run(self, key: str, *rest: str | int) -> Any:

@@ -57,10 +57,10 @@ def opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
 def restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a note on deployments that restore values where no secret makes placeholders stable."""
     names = [name for name, each in snapshot.deployments.items() if each.guards.of_input.restores]
-    if names and not environ.get("HEADRACE_ID_SECRET"):
+    if names and not (environ.get("HEADRACE_SECRET") or environ.get("HEADRACE_ID_SECRET")):
         yield (
             f"{listed(names)}: placeholders of restored values differ between processes, which "
-            "costs cached tokens at providers. Set HEADRACE_ID_SECRET to keep them."
+            "costs cached tokens at providers. Set HEADRACE_SECRET to keep them."
         )
 
 

@@ -403,7 +403,7 @@ async def test_without_a_secret_the_setting_is_named(
     assert (made_, body["error"]["param"]) == (400, "conversation_id")
     assert (leaning, other["error"]["param"]) == (400, "conversation")
     for each in (body, other):
-        assert "HEADRACE_ID_SECRET" in each["error"]["message"]
+        assert "HEADRACE_SECRET" in each["error"]["message"]
     assert upstream.requests == []
 
 

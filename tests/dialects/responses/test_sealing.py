@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64decode
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.app import gauges
 from proxy.dialects.responses.reading import own_answer
 from proxy.dialects.responses.sealing import MOST_SEALED, AnswerIds, ResponseIds, pinned
+from proxy.emit.metrics import Metrics
 from proxy.errors import BadField, NotFound
 from proxy.guardrails.text.walk import answer_texts
+from proxy.settings import Address, Settings, from_environment
 from proxy.types import Call, Pin, RequestHead
 from tests.doubles import Json, response, text_item
 from tests.for_each import for_each
@@ -161,7 +166,7 @@ def test_a_call_is_pinned_where_its_id_leads() -> None:
 
 
 def test_without_a_secret_the_setting_is_named() -> None:
-    with pytest.raises(BadField, match="HEADRACE_ID_SECRET") as refused:
+    with pytest.raises(BadField, match="HEADRACE_SECRET") as refused:
         asking(SEALED, None)
     assert refused.value.param == "previous_response_id"
 
@@ -183,3 +188,45 @@ def test_another_keys_id_is_not_found_in_the_same_words() -> None:
     with pytest.raises(NotFound) as others:
         asking(SEALED, key="search-box")
     assert str(others.value).replace(SEALED, forged) == str(unknown.value)
+
+
+ROTATION = [
+    {"SECRET": OLD},
+    {"SECRET": OLD, "SECRETS_ACCEPTED": NEW},
+    {"SECRET": NEW, "SECRETS_ACCEPTED": OLD},
+]
+"""The documented steps, but for the last, after which old ids are given up."""
+
+
+def replica(step: int) -> Settings:
+    environ = {f"HEADRACE_{name}": value for name, value in ROTATION[step].items()}
+    here = Address("127.0.0.1", 0)
+    return from_environment(Path("p"), here, here, environ)
+
+
+@for_each("step", range(1, len(ROTATION)))
+def test_rotation_opens_every_id_on_every_replica(step: int) -> None:
+    """While replicas go from one step to the next, any of them opens what any other has sealed,
+    and what was sealed in any step before."""
+    replicas = [ResponseIds.of(replica(number).id_secrets) for number in (step - 1, step)]
+    sealed = [
+        ResponseIds.of(replica(number).id_secrets).seal(*PLACE, "resp_1")
+        for number in range(step + 1)
+    ]
+
+    for ids in replicas:
+        for text in sealed:
+            assert ids.open(text, PLACE[0]) == Pin(text, *KEPT_AT, "resp_1")
+
+
+def test_fingerprints_differ_where_secrets_do_and_reveal_none() -> None:
+    metrics = [Metrics("1") for _ in ROTATION]
+    for step, each in enumerate(metrics):
+        gauges.secrets(each, replica(step))
+    label = re.compile(r'headrace_secret_info\{fingerprint="(\w+)",use="(\w+)"\}')
+    texts = [each.render()[0].decode() for each in metrics]
+
+    steps = [{use: shown for shown, use in label.findall(text)} for text in texts]
+    assert steps[0]["ids"] == steps[1]["ids"] != steps[2]["ids"]
+    assert steps[0]["accepted"] != steps[1]["accepted"] == steps[2]["accepted"]
+    assert all(len(fingerprint) == 8 for step in steps for fingerprint in step.values())

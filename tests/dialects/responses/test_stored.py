@@ -251,7 +251,7 @@ async def test_without_a_secret_the_setting_is_named(
         status, body, _ = await about(bare, "resp_1")
 
     assert (status, body["error"]["param"]) == (400, "response_id")
-    assert "HEADRACE_ID_SECRET" in body["error"]["message"]
+    assert "HEADRACE_SECRET" in body["error"]["message"]
     assert upstream.requests == []
 
 

@@ -33,6 +33,11 @@ BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))
 TIMEOUT_S = 0.1
 
 
+def noting(transitions: list[str]) -> Callable[[str | None], None]:
+    """Return a callback that notes each loss and recovery of the shared store."""
+    return lambda cause: transitions.append("recovered" if cause is None else "degraded")
+
+
 @dataclass
 class Instance:
     """One proxy's view: its store, what it told, and how often it looked for the shared one."""
@@ -81,7 +86,7 @@ async def instance(
     async with shared(server, prefix=own, timeout_s=TIMEOUT_S, ledger=ledger) as remote:
         alone = LocalFallback(time.monotonic, time.time, replicas)
         store = FailoverStore(
-            remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids), lost.append
+            remote, alone, noting(told), sleep, lambda: 0.5, lambda: next(ids), lost.append
         )
         async with running_beside(store.watch()):
             yield Instance(store, remote, told, lost, rests)
@@ -430,7 +435,7 @@ async def test_whatever_it_answers_it_is_there(what: str) -> None:
     remote: Any = Flaky()
     lost: list[Claim] = []
     store = FailoverStore(
-        remote, alone, told.append, asyncio.sleep, lambda: 0.5, lambda: "id", lost.append
+        remote, alone, noting(told), asyncio.sleep, lambda: 0.5, lambda: "id", lost.append
     )
     asking: dict[str, Callable[[int], Awaitable[object]]] = {
         "bill_once": lambda number: store.bill_once(f"name-{number}", "one"),

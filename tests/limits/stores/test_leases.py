@@ -54,7 +54,7 @@ async def test_a_process_that_is_killed_leaves_places_that_come_free(
     """The lease itself is let pass by moving its end, as the server keeps it."""
     upstream.then(hang())
     upstream.answer_with(answer(legacy()))
-    shared = {"HEADRACE_REDIS_URL": server.url, "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
+    shared = {"HEADRACE_REDIS_URL": server.url, "HEADRACE_SECRET": "0123456789abcdef"}
     body = ROUTE.body(streamed=False)
     async with aiohttp.ClientSession(headers=BEARER) as client:
         async with serving(tmp_path / "one", world(upstream.url) + ONE, **shared) as (served, url):

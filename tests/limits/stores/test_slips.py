@@ -13,6 +13,7 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome
+from tests.limits.stores.test_failover import noting
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
 
 HOURLY = replace(REQUESTS, window=3600)
@@ -55,7 +56,7 @@ def sheltered(slow: Slow, clock: Clock, replicas: int = 1) -> FailoverStore:
         raise AssertionError
 
     alone = LocalFallback(clock.seconds, clock.seconds, replicas)
-    tell = slow.tell.append
+    tell = noting(slow.tell)
     return FailoverStore(slow, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None)
 
 

@@ -24,6 +24,7 @@ from proxy.redis import connect
 from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit
 from proxy.types.limit import Claim
 from tests.limits.stores.slow_wire import SlowWire, slow_wire
+from tests.limits.stores.test_failover import noting
 from tests.limits.world import MONTH, PLACES, claims
 from tests.servers import Server, eventually
 
@@ -49,7 +50,7 @@ async def sheltered(
             await asyncio.sleep(min(seconds, 0.05))
 
         store = FailoverStore(
-            remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids), lambda limit: None
+            remote, alone, noting(told), sleep, lambda: 0.5, lambda: next(ids), lambda limit: None
         )
         async with running_beside(store.watch()):
             yield store

@@ -53,6 +53,7 @@ RESTORING = "{guard: pii, entities: [email], action: mask, restore: true}"
     [
         (RESTORING, {}, True),
         (RESTORING, {"HEADRACE_ID_SECRET": "a secret of replicas"}, False),
+        (RESTORING, {"HEADRACE_SECRET": "a secret of replicas"}, False),
         (RESTORING, None, False),
         (RESTORING.replace(", restore: true", ""), {}, False),
     ],
@@ -68,4 +69,4 @@ def test_placeholders_without_a_shared_secret_are_noted(
     found = check(tmp_path, None if environ is None else {"UPSTREAM_KEY": "sk", **environ})
 
     assert not found.errors
-    assert any("Set HEADRACE_ID_SECRET" in note for note in found.notes) is is_noted
+    assert any("Set HEADRACE_SECRET" in note for note in found.notes) is is_noted
