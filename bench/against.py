@@ -33,7 +33,7 @@ GUARDS = """
       - {guard: keywords, name: rivals, words: [hydropolis, aquacorp], action: block}
       - {guard: secrets, action: block}
       - {guard: pii, entities: [email, phone, card, iban], regions: [US, DE], action: mask}
-      - {guard: injection, by_rules: true, by_model: false, action: flag}
+      - {guard: injection, action: flag}
       - {guard: toxicity, action: flag}
       - {guard: urls, deny: [bad.example.com], action: mask}
     output:

@@ -55,29 +55,24 @@ RULES = """\
       - {guard: toxicity, action: flag}
       - {guard: urls, deny: [bad.example.com], action: mask}
 """
-LEARNED = "      - {guard: injection, name: learned, by_model: true, action: flag}\n"
 OUTPUT = """\
     output:
       - {guard: secrets, name: secrets-out, action: mask}
       - {guard: pii, name: pii-out, action: mask}
       - {guard: grounded, action: flag}
 """
-MORE = "      - {guard: injection, name: injection-out, by_model: true, action: mask}\n"
+MORE = "      - {guard: injection, name: injection-out, action: mask}\n"
 
 
 def sets(model: str | None) -> dict[str, tuple[str, str]]:
     """Return the guards at the start and after the reload, by what they are."""
     rules = HEAD + RULES + OUTPUT
-    learned = HEAD + RULES + LEARNED + OUTPUT
-    found = {
-        "rules, then a model of ours": (rules, learned),
-        "both from the start": (learned, rules),
-    }
+    found = {"rules, then the same": (rules, rules)}
     if model is not None:
         network = f"      - {{guard: onnx, folder: {model}, labels: {{contradiction: 0.99}}, "
         network += "action: flag, deadline: 10s}\n"
         nli = f"      - {{guard: grounded, name: nli, nli: {model}, action: flag, deadline: 10s}}\n"
-        every = HEAD + RULES + LEARNED + network + OUTPUT + nli + MORE
+        every = HEAD + RULES + network + OUTPUT + nli + MORE
         found["all with models from the start"] = every, rules
         found["rules, then all with models"] = rules, every
     return found

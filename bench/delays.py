@@ -70,7 +70,6 @@ GUARDS: dict[str, tuple[str, Keys]] = {
     "keywords": ("keywords", {"words": ["hippo", "blue whale", "project meridian"]}),
     "keywords, a pattern": ("keywords", {"patterns": ["order {1,3}no[.:]? ?[0-9]{4,40}"]}),
     "injection": ("injection", {}),
-    "injection, by model": ("injection", {"by_model": True}),
     "toxicity": ("toxicity", {}),
     "nsfw": ("nsfw", {}),
     "system_prompt": ("system_prompt", {}),

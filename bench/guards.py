@@ -49,7 +49,7 @@ policies:
       - {guard: keywords, words: [hippo, rhino, project meridian], action: flag}
       - {guard: pii, action: flag}
       - {guard: secrets, action: flag}
-      - {guard: injection, by_model: false}
+      - {guard: injection}
 """
 
 

@@ -51,7 +51,7 @@ GUARDS = """
       - {guard: secrets, action: block, deadline: 30s}
       - {guard: pii, entities: [email, phone, card, iban], regions: [US, DE], action: mask,
          deadline: 30s}
-      - {guard: injection, by_rules: true, by_model: false, action: flag, deadline: 30s}
+      - {guard: injection, action: flag, deadline: 30s}
     output:
       - {guard: keywords, name: rivals-out, words: [hydropolis, aquacorp], action: mask,
          deadline: 30s}

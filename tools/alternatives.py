@@ -234,11 +234,7 @@ def section(read: Read, folder: Path) -> Iterator[str]:
     asked = columns({"`toxicity`": finds(Toxicity())}, OF_RUDE)
     yield from table("texts", asked, {**rude(folder), **by_source(read, attack=False)})
     yield ATTACKS
-    ours = {
-        "`injection`, rules": finds(Injection(model=False)),
-        "rules and model": finds(Injection()),
-    }
-    asked = columns(ours, OF_ATTACKS)
+    asked = columns({"`injection`": finds(Injection())}, OF_ATTACKS)
     attacks = {f"attacks: {name}": texts for name, texts in by_source(read, attack=True).items()}
     yield from table("texts", asked, {**attacks, **by_source(read, attack=False)})
 

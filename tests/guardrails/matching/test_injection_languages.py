@@ -32,7 +32,7 @@ def test_each_language_has_texts() -> None:
 
 @for_each("language", LANGUAGES)
 def test_attacks_are_found_and_texts_of_the_same_words_are_not(language: str) -> None:
-    guard = Injection(model=False)
+    guard = Injection()
 
     assert [text for text in TEXTS[language]["attacks"] if not guard.find(text)] == []
     assert [text for text in TEXTS[language]["harmless"] if guard.find(text)] == []
@@ -40,7 +40,7 @@ def test_attacks_are_found_and_texts_of_the_same_words_are_not(language: str) ->
 
 @for_each("language", LANGUAGES)
 async def test_a_call_in_a_language_is_judged_however_its_letters_are_read(language: str) -> None:
-    rule = GuardRule("injection", Injection(model=False), "flag")
+    rule = GuardRule("injection", Injection(), "flag")
 
     for text in TEXTS[language]["attacks"]:
         body: dict[str, Any] = {"messages": [{"role": "tool", "content": text.upper()}]}

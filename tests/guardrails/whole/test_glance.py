@@ -37,7 +37,7 @@ DETECTORS: dict[str, Detector] = {
     **{each: keywords.Keywords("word", regexes=[each]) for each in PATTERNS},
     "pii": pii.Pii(pii.ENTITIES),
     "secrets": secrets.shared(),
-    "injection": injection.Injection(model=False),
+    "injection": injection.Injection(),
     "code": code.Code(),
     "urls": urls.Urls(allow=["docs.example.com"]),
     "toxicity": toxicity.Toxicity(),

@@ -34,7 +34,7 @@ OWN = (
     GuardRule("secrets", detector("secrets", reach=1200), cased=True),
     GuardRule("urls", detector("urls", allow=[], deny=["bad.example"])),
     GuardRule("code", detector("code")),
-    GuardRule("injection", detector("injection", threshold=0.5, by_rules=True, by_model=False)),
+    GuardRule("injection", detector("injection", threshold=0.5)),
     GuardRule("toxicity", detector("toxicity", threshold=0.5)),
     GuardRule("nsfw", detector("nsfw", threshold=0.5)),
 )  # fmt: skip

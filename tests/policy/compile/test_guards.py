@@ -37,7 +37,7 @@ WRITTEN = {
     "code": "{guard: code, roles: [user], mode: shadow}",
     "length": "{guard: length, characters: 100, lines: 5, tokens: 50}",
     "sponge": "{guard: sponge, on_error: open, deadline: 200ms}",
-    "injection": "{guard: injection, threshold: 0.9, by_model: false}",
+    "injection": "{guard: injection, threshold: 0.9}",
     "toxicity": "{guard: toxicity, threshold: 0.6}",
     "nsfw": "{guard: nsfw}",
     "topic": "{guard: topic, banned: {stocks: [Which shares should I buy?]}, threshold: 0.3}",

@@ -105,7 +105,6 @@ def test_a_first_look_of_any_kind_loads_nothing(tmp_path: Path) -> None:
     judged = [WRITTEN[kind] for kind in local if KINDS[kind].answers]
     judged.append(f"{{guard: grounded, name: nli, nli: {pairs}}}")
     asked += [
-        "{guard: injection, name: learned, by_model: true}",
         "{guard: pii, name: people, entities: [email, phone, card, iban, ssn, ip]}",
     ]
     folder = tmp_path / "policies"
@@ -119,5 +118,5 @@ def test_a_first_look_of_any_kind_loads_nothing(tmp_path: Path) -> None:
     ran = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=100)
 
     looked = json.loads(ran.stdout)
-    assert looked.keys() == {*local, "nli", "learned", "people"}
+    assert looked.keys() == {*local, "nli", "people"}
     assert {name: loaded for name, loaded in looked.items() if loaded} == {}

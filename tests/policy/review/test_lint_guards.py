@@ -77,16 +77,3 @@ def test_texts_that_would_go_in_the_clear_are_told(kind: str, tmp_path: Path) ->
     [told] = found(tmp_path, (near, "http://guard" if kind == "webhook" else "http://p.test"))
 
     assert told.endswith(".url: does not use https: all texts are sent unencrypted")
-
-
-def test_a_model_that_errs_much_and_enforces_is_told(tmp_path: Path) -> None:
-    def told(guard: str) -> list[str]:
-        return found(tmp_path, ("{guard: secrets}", f"{{guard: injection, {guard}}}"))
-
-    assert [each.partition(": policies")[2] for each in told("by_model: true, action: block")] == [
-        ".judging.input[0].by_model: the model has more than 1% false positives on some kinds of "
-        "text at this threshold. Use action: flag, or raise the threshold."
-    ]
-    assert told("by_model: true") == []  # which flags
-    assert told("action: block") == []  # by rules
-    assert told("by_model: true, action: block, threshold: 0.99") == []

@@ -41,10 +41,6 @@ CASES = {
         "injection withholds text that may become a finding, up to 240 characters",
         SOON,
     ),
-    "{guard: injection, action: block, by_model: true}": (
-        "injection withholds the last 240 characters of streamed text",
-        "delayed by about 40 words, because of injection",
-    ),
     "{guard: length, characters: 9}": (
         "length withholds streamed responses until their end",
         "sent after their end, because of length",
@@ -88,7 +84,7 @@ MADE: dict[str, dict[str, Any]] = {
     "pii": {"entities": ["email", "phone", "card", "iban"], "regions": ["US"], "threshold": 0.5},
     "urls": {"allow": [], "deny": ["example.com"]},
     "code": {},
-    "injection": {"threshold": 0.95, "by_rules": True, "by_model": True},
+    "injection": {"threshold": 0.95},
     "toxicity": {"threshold": 0.4},
 }
 
