@@ -121,7 +121,7 @@ class Unauthorized(Refused):
 
     def add(self, hint: str) -> None:
         """Add where the client should send the key."""
-        self.say(f"{self.message} {hint}".rstrip())
+        self.say(f"{self.message} {hint}")
 
 
 class RefusedByRule(Refused):

@@ -320,6 +320,10 @@ BLOCKS: dict[str, tuple[str, dict[str, Any]]] = {
     "search_result": ("user", {"type": "search_result", "source": "a", "content": [WORDS]}),
     "tool_use": ("assistant", USED),
     "tool_result": ("user", RESULT),
+    "tool_result with tool_reference": (
+        "user",
+        RESULT | {"content": [{"type": "tool_reference", "tool_name": "f"}]},
+    ),
     "tool_result with is_error": ("user", RESULT | {"is_error": True}),
     "thinking": ("assistant", {"type": "thinking", "thinking": "x", "signature": "s"}),
     "redacted_thinking": ("assistant", {"type": "redacted_thinking", "data": "x"}),

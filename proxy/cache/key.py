@@ -14,6 +14,7 @@ import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.pieces import write_pieces
+from proxy.dialects.request_headers import passed_headers
 from proxy.dialects.responses.words import PREVIOUS
 from proxy.offload import LARGE_BYTES
 from proxy.types import CacheRule, Call, Changes, Json, ModelCall, Plan, Target
@@ -29,7 +30,7 @@ def _all(part: Part, *names: str) -> dict[str, Part]:
 
 PARTS: Mapping[str, Part] = {
     # Who asks, and for which of its own books: of no weight to a model.
-    **_all("who", "metadata", "safety_identifier", "user"),
+    **_all("who", "client_metadata", "metadata", "safety_identifier", "user"),
     # In which form, and how soon: a kept answer can be given in either form, and at once.
     **_all("form", "inference_timeout", "stream", "stream_options"),
     # What is asked. Hints that only save the provider work are here too: some split its own caches.
@@ -82,9 +83,10 @@ def digest(
         question = [*question, PREVIOUS, call.pin.sealed]
     if call.item_ids:
         question = [*question, "item_ids", [sealed for sealed, _ in call.item_ids]]
-    passed = DIALECTS[call.head.dialect].server.passed_headers
+    headers = call.head.headers
+    passed = passed_headers(headers, DIALECTS[call.head.dialect].server, headers)
     if passed:
-        question = [*question, "headers", [call.head.headers.get(name) for name in passed]]
+        question = [*question, "headers", sorted(passed.items())]
     if call.size <= LARGE_BYTES:
         whole = frame + orjson.dumps(question) + END
         return hashlib.blake2b(whole, digest_size=BYTES, key=secret).digest()

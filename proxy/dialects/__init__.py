@@ -24,7 +24,7 @@ from proxy.dialects import (
 )
 from proxy.dialects.base import Client, Dialect, Headers
 from proxy.dialects.bounds import GROUPS, SPELLINGS, check_groups, checked_fields
-from proxy.dialects.fields import Fields, check_body
+from proxy.dialects.fields import Fields, check_body, misspelled
 from proxy.dialects.hints import not_served, plain_path
 from proxy.dialects.paths import (
     Parameters,
@@ -319,10 +319,12 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     body is estimated here, as its estimate is asked for more than once and takes long.
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
-    warnings: tuple[str, ...] = ()
+    fields = CHECKED_FIELDS[head.dialect][endpoint]
+    warnings = misspelled(fields, body)
     if head.parameters:
-        body, warnings = with_model_of_path(head, body)
-    check_body(CHECKED_FIELDS[head.dialect][endpoint], body, SPELLINGS)
+        body, of_path = with_model_of_path(head, body)
+        warnings += of_path
+    check_body(fields, body, SPELLINGS)
     if not client.ruled.isdisjoint(body):
         for rule in client.rules.get(endpoint, ()):
             rule(body)

@@ -204,7 +204,8 @@ ANTHROPIC = Dialect(
         usage_option=False,
         shown=("anthropic-ratelimit-",),
         statuses={**USUAL, 402: "credential"},
-        passed_headers={"anthropic-version": VERSION, "anthropic-beta": ""},
+        passed_prefix="anthropic-",
+        usual_headers={"anthropic-version": VERSION},
     ),
     cells=TableCells(credential="`x-api-key`, or `Authorization: Bearer`"),
 )

@@ -163,8 +163,8 @@ class Server:
     client of the same form or of another, and ``numbers`` what gives events the numbers that they
     lack, None for one that lacks none, ``order`` what puts those in sequence that take turns.
     ``own_to_hub`` is ``to_hub`` for one of the same form,
-    ``own_from_hub`` is ``from_hub`` for its request. ``passed_headers`` are those of a request of
-    its own clients that it gets, each with what it is told where they say nothing. ``ends`` are the
+    ``own_from_hub`` is ``from_hub`` for its request. It gets the headers of its own clients whose
+    names begin with ``passed_prefix``, and ``usual_headers`` where they have none. ``ends`` are the
     types of the events that such a stream ends with. ``failure`` returns the error object of a
     document that has failed in other words. ``endpoints`` are the servers of endpoints that are
     asked and answer otherwise.
@@ -189,7 +189,8 @@ class Server:
     order: Callable[[], EventOrder] | None = None
     own_to_hub: Callable[[Json], Json] | None = None
     own_from_hub: Callable[[Json], Json] | None = None
-    passed_headers: Mapping[str, str] = field(default_factory=dict)
+    passed_prefix: str | None = None
+    usual_headers: Mapping[str, str] = field(default_factory=dict)
     ends: frozenset[str] = frozenset()
     failure: Callable[[Json], Json | None] | None = None
     endpoints: Mapping[Endpoint, Server] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import islice
 from math import inf
 from types import MappingProxyType
 from typing import Any
@@ -18,8 +19,8 @@ from proxy.errors import BadField, BadRequest
 from proxy.field_problems import missing
 from proxy.frozen import frozen
 from proxy.types import Json
-from proxy.types.spelling import folded, squeezed
-from proxy.words import MAX_NAME, ascii_word
+from proxy.types.spelling import folded, meant_by, squeezed
+from proxy.words import MAX_LISTED, MAX_NAME, ascii_word
 
 Check = Callable[[Any], str | None]
 Class = type[Any]
@@ -81,6 +82,17 @@ def check_spelling(
     known = small if small in fields else spellings.get(squeezed(name))
     if known is not None:
         raise BadField(path + known, f'use this exact name instead of "{ascii_word(name)}"')
+
+
+def misspelled(fields: Fields, body: Json) -> tuple[str, ...]:
+    """Return a warning for each unknown field that may be a misspelled one."""
+    if body.keys() <= fields.keys():
+        return ()
+    unknown = islice((name for name in body if name not in fields), MAX_LISTED)
+    pairs = ((name, meant_by(name, fields)) for name in unknown)
+    return tuple(
+        f"{ascii_word(name)} unknown, did you mean {known}?" for name, known in pairs if known
+    )
 
 
 def _check_absent(name: str, body: Json, field: Field) -> None:

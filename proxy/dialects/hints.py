@@ -1,5 +1,5 @@
 """What a client is told whose path is not served: what is, and which setting of its to change; and
-where its key is read, if it seems to have put it elsewhere.
+where its key is read, if it sends none there.
 
 Nothing of the path it has sent stands in that, and no key: who knows what its address has in it.
 """
@@ -28,18 +28,15 @@ KEY_QUERIES = frozenset({"access_token", "api-key", "api_key", "apikey", "key", 
 """Under which names they send it in a query."""
 
 
-def misplaced_key(read: str, headers: Mapping[str, str], query: str) -> str:
-    """Return what to say where no key is in the places that are ``read``, and something stands
-    where other clients have theirs; nothing where nothing does."""
+def where_key_belongs(read: str, headers: Mapping[str, str], query: str) -> str:
+    """Return which headers are ``read`` for the key, and where the request has one instead."""
+    hint = f"This path reads the key from the header {read.replace('`', '')}."
     found = [name for name in KEY_HEADERS if headers.get(name, "").strip()]
     if headers.get("authorization", "").strip():
         found.append("Authorization (without Bearer)")
     if query and any(name.lower() in KEY_QUERIES for name, _ in parse_qsl(query)):
         found.append("the query string")
-    if not found:
-        return ""
-    where = read.replace("`", "")
-    return f"This path reads the key from {where}. The request has one in {', '.join(found)}."
+    return f"{hint} The request has one in {', '.join(found)}." if found else hint
 
 
 def not_served(path: str, known: Collection[str]) -> str:

@@ -10,12 +10,14 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.fields import check_spelling
 from proxy.dialects.passed_form import FormUpload, is_form
 from proxy.dialects.paths import REDUNDANT, with_model_of_path
 from proxy.dialects.permitted import permitted
 from proxy.dialects.pieces import dump
+from proxy.dialects.request_headers import SETTINGS, passed_headers
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest
 from proxy.dialects.ways import beside
 from proxy.errors import BadField, BadRequest, NotFound
@@ -40,13 +42,12 @@ MODEL_FIELD = {"model": "model"}
 CLIENTS_PREFIX = "/v1"
 OF_CONTAINERS = ("container.id", "container_id")
 """Ends of names that an upstream accepts if all its containers belong to one tenant."""
-PASSED_HEADERS: Mapping[str, str] = {"openai-beta": ""}
+PASSED_HEADERS = ("openai-beta",)
 """Headers of a client that every upstream gets, if they are short words."""
 _WORD = r"[A-Za-z0-9!#$&^_.+-]{1,127}"
 _MEDIA_TYPE = re.compile(rf"{_WORD}/{_WORD} *(?:;[\x20-\x7e]*)?")
 _MOST_TYPE = 256  # characters of a media type
 _NAMES_JSON = re.compile(r"(?:.+/|.*\+)json")
-_SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
 
 
 def read_passed(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
@@ -127,7 +128,7 @@ def build_passed(
         upload = FormUpload(upload, media_type, target)
     return UpstreamRequest(
         url=url,
-        headers=_headers(headers, call.head.headers, dialect, media_type),
+        headers=_headers(headers, call.head.headers, target.upstream, media_type),
         body=body,
         endpoint="passthrough",
         dropped=(*dropped, *(["query parameters"] if left_out else [])),
@@ -189,12 +190,14 @@ def _place(
 
 
 def _headers(
-    ours: dict[str, str], given: Mapping[str, str], dialect: Dialect, media_type: str
+    ours: dict[str, str], given: Mapping[str, str], upstream: Upstream, media_type: str
 ) -> dict[str, str]:
     """Return the headers of a request: ours and the policy's, and the few of a client that pass."""
-    passed = {**dialect.server.passed_headers, **PASSED_HEADERS}
-    good = {name: given[name] for name in passed if _SETTINGS.fullmatch(given.get(name, ""))}
-    usual = {name: value for name, value in passed.items() if value}
-    headers = {**usual, **good, **ours, "accept": "*/*"}
+    server = DIALECTS[upstream.dialect].server
+    passed = passed_headers(given, server, upstream.accepts)
+    passed |= {
+        name: given[name] for name in PASSED_HEADERS if SETTINGS.fullmatch(given.get(name, ""))
+    }
+    headers = {**server.usual_headers, **passed, **ours, "accept": "*/*"}
     del headers["content-type"]
     return headers | ({"content-type": media_type} if media_type else {})

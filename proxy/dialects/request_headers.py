@@ -7,10 +7,10 @@ what happens is refused; one that only informs is ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from proxy.dialects.base import Headers
+from proxy.dialects.base import Headers, Server
 from proxy.errors import BadRequest
 from proxy.types import Endpoint, Parent, RequestHead, Secret
 from proxy.words import MAX_NAME, MAX_WORDS
@@ -21,6 +21,9 @@ REFRESH_IGNORED = "cache refresh ignored: this key may not refresh the cache"
 Tag = tuple[str, str | None]
 PREFIX = "\nx-headrace-"
 """What is in the joined names of a request's headers if any of them is our own; most have none."""
+SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
+"""What a header of a client that reaches an upstream may say: short words."""
+OF_ACCOUNT = "-id"  # how the name of a header ends that chooses a workspace or an organization
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _MARK = re.compile(r"\b[0-9a-f]{16}\b")
 _TRUE = frozenset({"true", "1"})
@@ -55,6 +58,20 @@ def plain(name: str, headers: Headers) -> Secret | None:
 def gemini_key(endpoint: Endpoint, headers: Headers) -> Secret | None:
     """Return the credential of a Gemini client, which counts at listed paths only."""
     return plain(GEMINI_KEY, headers) if endpoint == "passthrough" else None
+
+
+def passed_headers(headers: Headers, server: Server, accepts: Collection[str]) -> dict[str, str]:
+    """Return the headers of a client that an upstream of its dialect gets. One that chooses an
+    account is the operator's, unless the upstream ``accepts`` it."""
+    prefix = server.passed_prefix
+    return {
+        name: value
+        for name, value in headers.items()
+        if prefix is not None
+        and name.startswith(prefix)
+        and (name in accepts or not name.endswith(OF_ACCOUNT))
+        and SETTINGS.fullmatch(value)
+    }
 
 
 def flag(name: str, headers: Headers) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import added_by, apply_parameters
 from proxy.dialects.pieces import MOST_DEPTH, check_pieces, dump_pieces
+from proxy.dialects.request_headers import passed_headers
 from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.dialects.signed_calls import signed
 from proxy.dialects.translation import blamed, names_of, translate
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import BoundedUpload
 
 MODEL = "{model}"  # its place in an address
-_WORDS = re.compile(r"[A-Za-z0-9._-]{1,64}(?:, ?[A-Za-z0-9._-]{1,64}){0,31}")
-"""What a header of a client that is passed on may say: short words."""
 
 
 @frozen
@@ -173,7 +171,7 @@ def build_request(
         raise _too_deep(body, call) from None
     return UpstreamRequest(
         url=way.url if MODEL not in way.url else way.url.replace(MODEL, quote(target.model, "")),
-        headers=_headers(call, way, from_dialect, to_dialect),
+        headers=_headers(call, target, way, from_dialect, to_dialect),
         body=written,
         endpoint=way.endpoint,
         dropped=_by_client(call, dropped) if dropped else (),
@@ -221,16 +219,17 @@ def _too_deep(body: Json, call: Call) -> BadField:
     return BadField(blamed(name, call.names), problem)
 
 
-def _headers(call: Call, way: Way, from_dialect: Dialect, to_dialect: Dialect) -> dict[str, str]:
+def _headers(
+    call: Call, target: Target, way: Way, from_dialect: Dialect, to_dialect: Dialect
+) -> dict[str, str]:
     """Return the headers of a request: those of its way, and the client's own that pass by name to
     an upstream of the same dialect, or what it is told instead. A policy's own count first."""
-    passed = to_dialect.server.passed_headers
-    if not passed:
+    server = to_dialect.server
+    if server.passed_prefix is None:
         return way.headers
     given = call.head.headers if from_dialect is to_dialect else {}
-    good = {name: given[name] for name in passed if _WORDS.fullmatch(given.get(name, ""))}
-    usual = {name: value for name, value in passed.items() if value}
-    return {**usual, **good, **way.headers}
+    passed = passed_headers(given, server, target.upstream.accepts)
+    return {**server.usual_headers, **passed, **way.headers}
 
 
 def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:

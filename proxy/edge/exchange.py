@@ -13,7 +13,7 @@ from aiohttp import web
 from proxy import dialects
 from proxy.dialects import writing
 from proxy.dialects.base import AnswerWriter
-from proxy.dialects.hints import misplaced_key
+from proxy.dialects.hints import where_key_belongs
 from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS
 from proxy.dialects.writing import WholeWriter, event_writer
 from proxy.edge import headers
@@ -310,10 +310,10 @@ class HttpExchange:
         record.status = record.status or ClientGone.status
 
     def _about_key(self) -> str:
-        """Return where the key is read, if it seems to be elsewhere."""
+        """Return where this path reads the key."""
         incoming = self._incoming
         read = dialects.dialect_of(incoming.path, incoming.headers).cells.credential
-        return misplaced_key(read, incoming.headers, incoming.query)
+        return where_key_belongs(read, incoming.headers, incoming.query)
 
     async def _send_error(self, error: ProxyError) -> None:
         out, record = self._out, self._record

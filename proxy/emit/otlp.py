@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from proxy.emit import semconv
+from proxy.emit.redact import redacted
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Value | None]
@@ -58,7 +59,7 @@ _ITEM = field_tag(1)
 
 
 def _string(value: str) -> bytes:
-    text = value.encode(errors="replace")
+    text = redacted(value.encode(errors="replace"))
     size = len(text)
     return _STRING + (_BYTES[size] if size < _SMALL else varint(size)) + text
 
@@ -142,7 +143,7 @@ def before_float(tags: MessageTags, name: str) -> bytes:
 
 def encode_named(tags: MessageTags, name: str, attributes: Attributes) -> bytes:
     """Return the name and attributes of a span or an event."""
-    title = length_delimited(tags.name, name.encode(errors="replace"))
+    title = length_delimited(tags.name, redacted(name.encode(errors="replace")))
     return title + encode_attributes(tags, attributes)
 
 

@@ -1,7 +1,7 @@
-"""The last net below everything that is logged: what looks like a credential is taken out.
+"""The last net below all log lines and spans: what looks like a credential is taken out.
 
-What lines say is chosen field by field, so there should be none. This works on whole lines of JSON
-and leaves them JSON.
+What lines say is chosen field by field, so there should be none. This works on whole lines of JSON,
+which it leaves JSON, and on the texts of spans.
 """
 
 from __future__ import annotations

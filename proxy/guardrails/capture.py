@@ -2,7 +2,8 @@
 
 Texts are taken as the upstream is sent them and as it answers, before anything is put back that was
 masked. They are redacted only when somebody asks for them, by all guards of the call that mask and
-by those for credentials and personal identifiers.
+by those for credentials and personal identifiers. Texts that guards read together are redacted
+together, so that a value split between two of them is in neither.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from proxy.errors import GuardBlocked
-from proxy.guardrails.findings.mask import find_matches, masked, named
+from proxy.guardrails.engine import inspect_now
+from proxy.guardrails.findings.mask import named
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.stream.chunk_parts import going_on
-from proxy.guardrails.text.normalize import variants
-from proxy.guardrails.text.walk import Text, answer_walk, request_walk
+from proxy.guardrails.text.parts import parts_of
+from proxy.guardrails.text.walk import Path, Text, answer_walk, request_walk
 from proxy.record import Captured, CapturedText
 from proxy.types import Chunk, Json
 from proxy.types.guard import Capture, Guarding, GuardRule, is_contextual, is_service
@@ -25,6 +26,7 @@ BEYOND = 8192  # characters that are read beyond what is shown: what begins befo
 MOST_TEXTS = 256
 MOST_VALUES = 4096  # of a question, or of a chunk, that are looked through for them
 CUT, WITHHELD = "…", "[WITHHELD]"
+TURNS = frozenset({"input", "messages"})
 _SHOWN = frozenset({"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"})
 
 
@@ -36,7 +38,7 @@ class Capturing:
     rules: Sequence[GuardRule]
     asked: Json
     clock: Clock
-    _answers: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    _answers: dict[tuple[int, int], tuple[Text, list[str]]] = field(default_factory=dict)
     _room: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,28 +53,52 @@ class Capturing:
                 return
             if isinstance(text, Text) and text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
                 text_id = (chunk.leg, _text_id(chunk.data, text))
-                self._answers.setdefault(text_id, []).append(text.text[: self._room])
+                _, pieces = self._answers.setdefault(text_id, (text, []))
+                pieces.append(text.text[: self._room])
                 self._room -= len(text.text)
 
     def shown(self) -> Captured:
         """Return the texts that may be shown, redacted."""
         found = islice(request_walk(self.asked), MOST_VALUES) if self.capture.input else ()
-        texts = (each for each in found if isinstance(each, Text) and _is_shown(each))
-        asked = ((text.role or "user", text.text) for text in texts)
-        answers = (("assistant", "".join(parts)) for parts in self._answers.values())
-        return Captured(self._redacted(islice(asked, MOST_TEXTS)), self._redacted(answers))
+        asked = [each for each in found if isinstance(each, Text) and _is_shown(each)]
+        answered = [
+            text._replace(path=(leg, *text.path), text="".join(pieces), role="assistant")
+            for (leg, _), (text, pieces) in self._answers.items()
+        ]
+        return Captured(self._redacted(asked), self._redacted(answered))
 
-    def _redacted(self, texts: Iterable[tuple[str, str]]) -> tuple[CapturedText, ...]:
-        return tuple(CapturedText(role, text) for role, text in self._cut(texts))
+    def _redacted(self, texts: Sequence[Text]) -> tuple[CapturedText, ...]:
+        """Return texts with every finding replaced; ``WITHHELD`` if a rule failed on them.
 
-    def _cut(self, texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        left = self.capture.max_chars
-        for role, text in texts:
-            if left <= 0:
-                return
-            safe = redacted(self.rules, text[: left + BEYOND], self.clock)
-            yield role, safe if len(safe) <= left else safe[:left] + CUT
-            left -= len(safe)
+        All texts of a message are read as its parts, and messages of one role as guards read them.
+        """
+        room = self.capture.max_chars + BEYOND
+        read: list[Text] = []
+        for at, text in enumerate(texts[:MOST_TEXTS]):
+            is_part = parts_of(text.path) is not None
+            message = text.path[1] if text.path[0] in TURNS else text.path[0]
+            path: Path = ("messages", message, "content", at) if is_part else (at,)
+            read.append(Text(path=path, text=text.text[:room], kind=text.kind, role=text.role))
+            room -= len(text.text)
+            if room <= 0:
+                break
+        tallies = [RuleTally(rule, self.clock) for rule in self.rules]
+        inspection = inspect_now(tallies, read, named)
+        withheld = WITHHELD if inspection.blocked is not None else None
+        safe = [
+            (text.role or "user", withheld or inspection.changes.get(text.path, text.text))
+            for text in read
+        ]
+        return tuple(_cut(safe, self.capture.max_chars))
+
+
+def _cut(texts: Iterable[tuple[str, str]], most: int) -> Iterator[CapturedText]:
+    """Yield texts until they have so many characters."""
+    for role, text in texts:
+        if most <= 0:
+            return
+        yield CapturedText(role, text if len(text) <= most else text[:most] + CUT)
+        most -= len(text)
 
 
 def redacting(capture: Capture, guards: Guarding) -> tuple[GuardRule, ...]:
@@ -83,22 +109,18 @@ def redacting(capture: Capture, guards: Guarding) -> tuple[GuardRule, ...]:
     )
     return (
         *capture.redact,
-        *(replace(rule, shadow=False, on_error="closed") for rule in local),
+        *(
+            replace(
+                rule,
+                shadow=False,
+                on_error="closed",
+                fields=None,
+                roles=None,
+                roles_left_out=frozenset(),
+            )
+            for rule in local
+        ),
     )
-
-
-def redacted(rules: Sequence[GuardRule], text: str, clock: Clock) -> str:
-    """Return a text with every finding replaced, or ``WITHHELD`` if a rule failed on it."""
-    views = variants(text)
-    try:
-        found = [
-            match
-            for number, rule in enumerate(rules)
-            for match in find_matches(RuleTally(rule, clock), number, views)
-        ]
-    except GuardBlocked:
-        return WITHHELD
-    return masked(text, sorted(found, key=lambda match: match.order), rules, named)
 
 
 def _is_shown(text: Text) -> bool:

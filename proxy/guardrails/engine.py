@@ -140,7 +140,7 @@ class Engine:
             looks = await threads.look(texts)
             made = partial(_inspection, looks, texts, replace)
             return await aside(made) if _is_to_mask(looks) else made()
-        return _inspection(_looked(tallies, texts), texts, replace)
+        return inspect_now(tallies, texts, replace)
 
     def _is_heavy(self, rules: Sequence[GuardRule], read: Texts) -> bool:
         """True if threads have to look; of many texts none is weighed to tell."""
@@ -198,10 +198,8 @@ class Engine:
         for tally in tallies:
             tally.opaque = opaque
 
-        def looked() -> Inspection:
-            return _inspection(_looked(tallies, texts), texts, replace)
-
-        return await self.aside(weight, looked, caller)
+        look = partial(inspect_now, tallies, texts, replace)
+        return await self.aside(weight, look, caller)
 
     def inquiry(self, body: Json, record: Record) -> ServiceCalls:
         """Prepare to ask about one call, whose request this is."""
@@ -318,14 +316,16 @@ def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     return beside + sum(EACH + weight_of(text.text) for text in texts)
 
 
-def _looked(tallies: Sequence[RuleTally], texts: Sequence[Text]) -> list[RuleLook]:
-    """Look here and now."""
+def inspect_now(
+    tallies: Sequence[RuleTally], texts: Sequence[Text], replace: Replace
+) -> Inspection:
+    """Look at whole texts here and now."""
     looks = [RuleLook(tally, number) for number, tally in enumerate(tallies)]
     for sheet in sheets(texts, looks):
         for look in looks:
             if not look.done:
                 look.see(sheet)
-    return looks
+    return _inspection(looks, texts, replace)
 
 
 def _failed(tallies: Sequence[RuleTally], error: str) -> list[RuleLook]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from unicodedata import normalize
 
 from proxy.words import MAX_NAME
@@ -16,6 +17,9 @@ _FORMS_OF_ASCII = re.compile(
 """The blocks of all letters, digits and marks that are forms of those of ASCII. None of their
 characters is a combining one, or many in another form: to fold them takes no time."""
 MARKS = str.maketrans("", "", "_-")
+MIN_MISSPELLED = 6
+"""Characters of the shortest name that a similar one may be a typing error of: ``top_k`` is none of
+``top_p``."""
 
 
 def folded(name: str) -> str:
@@ -38,3 +42,25 @@ def squeezed(name: str) -> str:
     """Return what a name has in common with the same in camel case or with hyphens, which servers
     of other languages take for it: ``maxTokens`` and ``max-tokens`` are ``max_tokens``."""
     return folded(name).translate(MARKS)
+
+
+def meant_by(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name from which one edit leads to a name, or None."""
+    low, high = max(len(name) - 1, MIN_MISSPELLED), len(name) + 1
+    if high < low:
+        return None
+    first, last = name[0], name[-1]
+    similar = [each for each in known if low <= len(each) <= high]
+    similar = [each for each in similar if each[0] == first or each[-1] == last]
+    return next((each for each in similar if _is_one_edit(name, each)), None)
+
+
+def _is_one_edit(name: str, known: str) -> bool:
+    """Return True if one character is missing, added or changed, or two are swapped."""
+    pairs = enumerate(zip(name, known, strict=False))
+    start = next((n for n, (a, b) in pairs if a != b), min(len(name), len(known)))
+    end = start + 2
+    if name[start:end] == known[start:end][::-1] and name[end:] == known[end:]:
+        return True
+    skip, skip_known = len(name) >= len(known), len(known) >= len(name)
+    return name[start + skip :] == known[start + skip_known :]

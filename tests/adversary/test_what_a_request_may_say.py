@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, usage
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
 ROUTES: dict[str, tuple[str, dict[str, str], str]] = {
@@ -295,6 +296,16 @@ async def test_other_unknown_fields_pass_with_their_values(
 
     [asked] = upstream.requests
     assert {name: asked.json[name] for name in said} == said
+
+
+@for_each("route", ROUTES)
+async def test_misspelled_field_passes_with_a_warning(
+    route: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream) as (_, client):
+        _, headers, _ = await ask(client, route, {"max_tokns": 5})
+
+    assert "max_tokns unknown, did you mean max_tokens?" in headers["x-headrace-warning"]
 
 
 async def test_an_upstream_says_what_it_drops_refuses_and_accepts(

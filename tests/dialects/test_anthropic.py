@@ -512,6 +512,38 @@ async def test_an_upstream_is_told_a_version_whatever_the_client_says(
     assert "anthropic-beta" not in request.headers
 
 
+PASSED = {
+    "anthropic-beta": "context-1m-2025-08-07, effort-2025-11-24",
+    "anthropic-dangerous-direct-browser-access": "true",
+    "anthropic-feature-of-next-year": "on",
+}
+KEPT_BACK = {
+    "anthropic-workspace-id": "wrkspc_1",
+    "anthropic-organization-id": "org_1",
+    "anthropic-long": "x" * 65,
+    "anthropic-odd": "a; b",
+    "anthropic-auth-token": "secret",
+    "other-beta": "x",
+}
+
+
+@for_each("deployment", ["via-anthropic", "support-chat"])
+async def test_headers_of_the_vendor_reach_its_upstreams_alone(
+    deployment: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    is_vendor = deployment == "via-anthropic"
+    upstream.answer_with(answer(message() if is_vendor else chat()))
+    headers = {"x-api-key": KEY, "x-headrace-deployment": deployment, **PASSED, **KEPT_BACK}
+
+    async with client.post("/v1/messages", headers=headers, json=ASKED) as response:
+        assert response.status == 200
+
+    sent = upstream.requests[-1].headers
+    expected = PASSED | {"anthropic-version": "2023-06-01"} if is_vendor else {}
+    assert {name: sent[name] for name in sent if name.startswith("anthropic-")} == expected
+    assert "other-beta" not in sent
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
 async def test_an_answer_for_clients_of_openai_is_dated_by_when_it_was_asked_for(

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
-from proxy.dialects.fields import Field, check_body, integer, optional, required, string
+from proxy.dialects.fields import (
+    Field,
+    check_body,
+    integer,
+    misspelled,
+    optional,
+    required,
+    string,
+)
 from proxy.errors import BadField
+from proxy.types.spelling import MIN_MISSPELLED
 from tests.for_each import for_each
 
 BASE: dict[str, dict[str, Any]] = {
@@ -176,3 +185,31 @@ def test_a_required_field_may_be_null_only_when_null_has_a_meaning() -> None:
     check_body(meant, {"name": None})
     with pytest.raises(BadField):
         check_body(plain, {"name": None})
+
+
+TABLES = [
+    pytest.param(fields, id=f"{dialect}-{endpoint}")
+    for dialect, tables in CHECKED_FIELDS.items()
+    for endpoint, fields in tables.items()
+]
+
+
+@for_each("fields", TABLES)
+def test_misspelled_field_names_the_known_one(fields: dict[str, Field]) -> None:
+    """One character is missing, added or changed, or two are swapped, anywhere in the name."""
+    for known in [name for name in fields if len(name) >= MIN_MISSPELLED]:
+        for at in range(len(known)):
+            start, rest = known[:at], known[at:]
+            edits = {start + rest[1:], f"{start}x{rest}", f"{start}x{rest[1:]}"}
+            edits.add(start + rest[1::-1] + rest[2:])
+            for name in edits - fields.keys():
+                [warning] = misspelled(fields, {"model": "m", name: 1})
+                assert warning.startswith(f"{name} unknown, did you mean "), warning
+
+
+@for_each("fields", TABLES)
+def test_fields_of_servers_are_not_taken_for_misspelled_ones(fields: dict[str, Field]) -> None:
+    servers = ["top_k", "min_p", "top_a", "typical_p", "models", "tool", "user_id", "safe_prompt"]
+    servers += ["chat_template_kwargs", "guided_json", "stop_token_ids", "use_beam_search"]
+
+    assert misspelled(fields, dict.fromkeys(servers, 1) | {"": 1}) == ()

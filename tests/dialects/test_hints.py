@@ -5,7 +5,7 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
-from proxy.dialects import PLAIN_ROUTES, Received, parse_head
+from proxy.dialects import PLAIN_ROUTES, Received, dialect_of, parse_head
 from proxy.dialects.hints import MOST_PARTS, PASSTHROUGH, not_served, plain_path
 from proxy.errors import NotFound
 from tests.conftest import KEY
@@ -103,15 +103,39 @@ async def test_a_key_in_another_place_is_told_the_right_one(
         text = await answered.text()
 
     assert answered.status == 401
-    assert f"This path reads the key from {read}. The request has one in {found}." in text
+    assert (
+        f"This path reads the key from the header {read}. The request has one in {found}." in text
+    )
     assert KEY not in text + str(answered.headers)
 
 
-@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong", "x-api-key": KEY}])
-async def test_who_says_no_key_or_a_wrong_one_in_its_place_gets_no_hint(
-    headers: dict[str, str], client: aiohttp.ClientSession
+NO_KEY = "The virtual key is missing or invalid."
+NO_CREDENTIALS = {
+    dialect.name: (path, dialect.cells.credential.replace("`", ""))
+    for (method, path) in PLAIN_ROUTES
+    if method == "POST"
+    for dialect in [dialect_of(path, {})]
+    if dialect.name != "enkrypt"  # its API has one message for this status
+}
+
+
+@for_each("name", NO_CREDENTIALS)
+async def test_missing_key_names_the_headers_of_the_dialect(
+    name: str, client: aiohttp.ClientSession
 ) -> None:
+    path, read = NO_CREDENTIALS[name]
+
+    async with client.post(path, json=BODY) as answered:
+        text = await answered.text()
+
+    assert answered.status == 401
+    assert f"{NO_KEY} This path reads the key from the header {read}." in text
+
+
+async def test_wrong_key_in_its_place_gets_no_hint(client: aiohttp.ClientSession) -> None:
+    headers = {"authorization": "Bearer wrong", "x-api-key": KEY}
+
     async with client.post(CHAT, headers=headers, json=BODY) as answered:
         error = (await answered.json())["error"]
 
-    assert error["message"] == "The virtual key is missing or invalid."
+    assert error["message"] == NO_KEY

@@ -47,6 +47,29 @@ def test_a_field_that_tunes_is_dropped_and_named() -> None:
     assert crossed("fireworks", "openai", repetition_penalty=1.2).dropped == ("repetition_penalty",)
 
 
+@for_each(
+    ("endpoint", "dialect", "open_ranges", "is_sent"),
+    [
+        ("responses", "openai", False, True),
+        ("responses", "openai", True, False),
+        ("chat", "openai", False, False),
+        ("chat", "anthropic", False, False),
+    ],
+)
+def test_client_metadata_of_codex_go_to_openai_alone(
+    endpoint: Any, dialect: str, open_ranges: bool, is_sent: bool
+) -> None:
+    paths = {"x-codex-turn-metadata": '{"cwd": "C:/secret-project"}'}
+    body = {"model": "m", "input": "Hi", "client_metadata": paths}
+    goes = target(dialect, open_ranges=open_ranges)
+    endpoints: Any = ("responses", endpoint)
+
+    fitted = translate(DIALECTS["openai"], DIALECTS[dialect], endpoints, body, goes)
+
+    assert ("client_metadata" in fitted.body) == is_sent
+    assert ("client_metadata" in fitted.dropped) != is_sent
+
+
 @pytest.mark.parametrize(
     ("came", "goes", "value"),
     [

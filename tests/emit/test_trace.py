@@ -13,6 +13,8 @@ from proxy.emit.trace import sampled
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy_events, response, stream
 from tests.emit.collector import Collector, said
+from tests.emit.test_redact import SECRETS
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -103,6 +105,24 @@ async def test_spans_hold_no_text_and_no_key(
     everything = b"".join(collector.bodies)
     for secret in (b"capital of France", b"Paris", b"hr-test-key", b"sk-upstream"):
         assert secret not in everything
+
+
+@for_each("secret", SECRETS)
+@for_each("header", ["x-headrace-properties", "x-request-id", "helicone-property-note"])
+async def test_credentials_in_headers_are_in_no_span_and_no_line(
+    header: str, secret: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    """Spans and log lines pass the same filter."""
+    value = f"note={secret}" if header.endswith("properties") else secret
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        settings = {"log_fd": file.fileno(), "headers": {header: value}}
+        await traced(tmp_path, upstream, collector, **settings)
+    exported = b"".join(collector.bodies) + log.read_bytes()
+    collector.bodies.clear()
+
+    assert b"req_" in exported
+    assert secret.encode() not in exported
 
 
 async def test_a_failing_upstream_marks_the_spans(

@@ -25,6 +25,7 @@ BLOCKS: Mapping[str, Fields] = {
     "thinking": {"thinking": required(string()), "signature": string()},
     "redacted_thinking": {"data": required(string())},
     "search_result": {"content": required(array(dict, "an array of objects"))},
+    "tool_reference": {"tool_name": required(string())},
     "tool_use": {
         "id": required(string()),
         "name": required(string()),

@@ -172,8 +172,9 @@ class _Crossing:
         calls: list[Json] = []
         for block in content:
             kind = _type(block)
-            if kind == "thinking" and self._keeps_thoughts:
-                thoughts.append(block["thinking"])
+            thought = block.get("thinking") if kind == "thinking" else None
+            if self._keeps_thoughts and isinstance(thought, str):
+                thoughts.append(thought)
             elif kind in ("thinking", "redacted_thinking"):
                 self.dropped.add("thinking")
             elif kind == "tool_use":
@@ -221,6 +222,8 @@ class _Crossing:
         if kind == "document":
             self._note_beside(block, {"type", "source", "title", "context"})
             return self._document(block)
+        if kind == "tool_reference":
+            return [{"type": "text", "text": f"tool loaded: {block.get('tool_name')}"}]
         if kind == "search_result":
             self._note_beside(block, {"type", "source", "title", "content"})
             return [*self._titles(block, "source", "title"), *self._inner(block.get("content"))]

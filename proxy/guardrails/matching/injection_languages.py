@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 import re2
 
 from proxy.frozen import frozen
-from proxy.guardrails.matching.injection_asian_words import ASIAN_LANGUAGES
-from proxy.guardrails.matching.injection_more_words import MORE_LANGUAGES
-from proxy.guardrails.matching.injection_words import FIRST_LANGUAGES, LanguageWords
+from proxy.guardrails.matching.injection_words import NAMES, LanguageWords, read_language
 from proxy.guardrails.matching.needed_words import GAP, needed
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable, live
 from proxy.guardrails.matching.phrases import BETWEEN, phrase, unfolded
@@ -31,7 +29,7 @@ from proxy.types.hold import Hold
 SURE, LIKELY, MAYBE = 0.99, 0.97, 0.9
 ADDRESS = r"(?:https?://[^\s]{1,100}|[\w.+\-]+@[\w.\-]+|[\w\-]+\.(?:com|net|io|org|example|test)\b)"
 LINE = r"(?:^|[\n.!?。！？#\]>*\-])\s{0,3}"  # noqa: RUF001  # full-width signs
-LANGUAGES = (*FIRST_LANGUAGES, *MORE_LANGUAGES, *ASIAN_LANGUAGES)
+LANGUAGES = tuple(map(read_language, NAMES))
 # RE2 knows the edge of a word in ASCII alone; where endings are written on, none is asked for.
 EDGES = {"ru": r"(?:^|\PL)", "ar": r"(?:^|\PL)"}
 # As they are typed where keys for them lack.

@@ -292,5 +292,5 @@ def _outcome(plan: Plan, call: Call, is_over: bool) -> Reason:
     if left := plan.model_calls[MAX_LISTED:]:
         first += f" and {len(left)} more"
     acts = not is_over and any(rule.enforces for rule in plan.guards.input)
-    notes = [*plan.warnings, *([NOT_EVALUATED] if acts else [])]
+    notes = [*call.warnings, *plan.warnings, *([NOT_EVALUATED] if acts else [])]
     return Reason("result", f"route to {first}", "; ".join(notes) or None)
