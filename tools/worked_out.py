@@ -27,7 +27,7 @@ def work_out() -> WorkedOut:
 
 def begun() -> Iterator[str]:
     """Yield the patterns of whose beginnings ``secrets`` and ``pii`` ask."""
-    for hold in (Secrets().hold, Pii(ENTITIES).hold):
+    for hold in (*Secrets().groups, Pii(ENTITIES).hold):
         yield from (shape.pattern for shape in hold.shapes) if hold is not None else ()
     yield WHOLES["private-key"]
     for rule in gitleaks.rules():

@@ -1,8 +1,8 @@
-"""Secrets: by the rules of gitleaks, and by a few of our own for what they leave out.
+"""The ``secrets`` guard: credentials by the rules of gitleaks, by a property, or by context.
 
-One pass tells which rules can hit; clean text costs nothing more. What it cannot find: a secret
-without a known shape that is given to no telling name, one that is split, encoded or reversed, and
-a password in prose. What it may take for one: random text given to a name such as ``key``.
+A credential has a known shape, or a prefix and random characters behind it, or it follows a name or
+a phrase such as "the password is". Three automata select the rules that can match a text. Not
+found: a password without a digit in a sentence, and a value that is split, encoded or reversed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from proxy.dialects.detections import counted
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import gitleaks
-from proxy.guardrails.matching.gitleaks import Allowed, SecretRule
-from proxy.guardrails.matching.hold import Shape, Shapes
-from proxy.guardrails.matching.key_shapes import KEY_SHAPES, START
+from proxy.guardrails.matching.credential_rules import own_rules
+from proxy.guardrails.matching.gitleaks import SecretRule
+from proxy.guardrails.matching.hold import Holds, Shape, Shapes
+from proxy.guardrails.matching.key_shapes import START
 from proxy.guardrails.matching.re2set import (
     Characters,
     Pattern,
@@ -48,14 +49,6 @@ PEM_END = r"-----END[ A-Z0-9_-]{0,100}KEY(?: BLOCK)?-----"
 PEM_HEADER = r"\s*[A-Z-]{1,30}: [^\n]{0,100}"
 JWT_PART = r"[A-Za-z0-9/\\_-]"
 
-PLACEHOLDER = (
-    r"(?i)^(?:change_?(?:it|me)|example|guest|pass(?:word)?|postgres|pwd|root|secret|test|token|user"
-    r"|your[_-].*|\*+|x+|\.+)$|^[$%{<\[(]"
-)
-
-
-PLACEHOLDERS = Allowed("secret", [Pattern(PLACEHOLDER, late=True)])
-
 
 @frozen
 class Long:
@@ -80,8 +73,9 @@ class Secrets:
         "_known",
         "_long",
         "_names",
+        "_own",
         "_reach",
-        "_sieve",
+        "groups",
         "hold",
         "kinds",
         "may_find",
@@ -92,24 +86,33 @@ class Secrets:
         self._long = _longs()
         rules = [r for r in gitleaks.rules() if r.kind not in {long.kind for long in self._long}]
         self._assigned = [rule for rule in rules if rule.names]
-        self._known = [*_own(), *(rule for rule in rules if not rule.names)]
+        self._known = [rule for rule in rules if not rule.names]
+        self._own = own_rules()
         names = [rule.names for rule in rules if rule.names]
         assignment = gitleaks.assignments(names)
         self._key_begun = Pattern(beginnings(WHOLES["private-key"]) or "", late=True)
         self._names = PatternSet(f"(?i){name}" for name in names)
         self._assignment = Pattern(assignment, late=True)
-        # Their order is that of `find`: first the assignment, then the long ones, then all others.
-        self.hold = Shapes(
-            [Shape(assignment), *map(Shape, OPENINGS.values()), *map(_shape, self._known)],
-            opened={0: self._open_value, 1: self._open_key},
+        # One automaton for all of them would have a state for each combination of theirs.
+        self.groups = (
+            Shapes(
+                [Shape(assignment), *map(Shape, OPENINGS.values())],
+                opened={0: self._open_value, 1: self._open_key},
+            ),
+            Shapes([*map(_shape, self._known)]),
+            Shapes([*map(_shape, self._own)]),
         )
-        self._sieve = self.hold.found
-        self.may_find = prefilter([self._sieve])
-        self.kinds = frozenset(OPENINGS) | {rule.kind for rule in (*self._known, *self._assigned)}
+        self.hold = Holds(self.groups)
+        self.may_find = prefilter([group.found for group in self.groups])
+        self.kinds = frozenset(OPENINGS) | {rule.kind for rule in self._rules}
 
     @property
     def reach(self) -> int:
         return self._reach
+
+    @property
+    def _rules(self) -> Sequence[SecretRule]:
+        return (*self._known, *self._own, *self._assigned)
 
     def prepare(self) -> None:
         """Compile what tells of streams of any script what is open, and what takes too long between
@@ -123,16 +126,14 @@ class Secrets:
         """Compile what tells where each kind is, of which a text asks for few."""
         yield from compiling((self._assignment, self._key_begun))
         yield from compiling(chain.from_iterable((each.opening, each.whole) for each in self._long))
-        rules = (*self._known, *self._assigned)
-        yield from compiling(chain.from_iterable(rule.patterns for rule in rules))
+        yield from compiling(chain.from_iterable(rule.patterns for rule in self._rules))
         yield from self.hold.load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encoded(text)
-        hits = self._sieve.hits(data)
-        if not hits:
+        found = [*self._found(data)]
+        if not found:
             return ()
-        found = [each for hit in hits for each in self._found(hit, data)]
         characters = Characters(text, data)
         return [
             Finding(
@@ -141,12 +142,13 @@ class Secrets:
             for start, end, kind, score in _apart(found, self._reach)
         ]
 
-    def _found(self, hit: int, data: bytes) -> Iterator[Place]:
-        if hit == 0:
-            return self._given(data)
-        if hit <= len(self._long):
-            return self._lasting(self._long[hit - 1], data)
-        return self._shaped(self._known[hit - 1 - len(self._long)], data)
+    def _found(self, data: bytes) -> Iterator[Place]:
+        first, known, own = self.groups
+        for hit in first.found.hits(data):
+            yield from self._lasting(self._long[hit - 1], data) if hit else self._given(data)
+        for group, rules in ((known, self._known), (own, self._own)):
+            for hit in group.found.hits(data):
+                yield from self._shaped(rules[hit], data)
 
     def _shaped(self, rule: SecretRule, data: bytes) -> Iterator[Place]:
         for spans in rule.found.every(data):
@@ -236,7 +238,9 @@ def _apart(found: Sequence[Place], reach: int) -> list[Place]:
 
 
 # Of a pattern that makes the shared automaton large: what is in all of its matches.
-SIGNS = {"kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b"}
+SIGNS = {
+    "kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b",
+}
 # What is in all that such a pattern may have read so far.
 BEGUN = {
     "kubernetes-secret-yaml": (
@@ -266,54 +270,9 @@ def _longs() -> Sequence[Long]:
     ]
 
 
-def _own() -> Sequence[SecretRule]:
-    """What gitleaks leaves out, or looks for in commands of curl alone."""
-    return [
-        *(_rule(each.kind, each.pattern, each.least_entropy) for each in KEY_SHAPES),
-        _rule(
-            "url-credentials",
-            r"(?i)\b[a-z][a-z0-9+.-]{1,20}://[^\s:/?#@\[\]\"'<>\x60]{0,64}"
-            r":([^\s/?#\"'<>\x60]{3,128})@[\w\[]",
-        ),
-        _rule(
-            "curl-password",
-            r"[\s\x60](?:-[a-zA-Z]{0,5}u|--(?:proxy-)?user)[= \t]{0,5}['\"]?[^\s:'\"\x60]{0,64}"
-            r":([^\s'\"\x60<>]{2,128}[^\s'\"\x60<>,.;:!?)\]}])",
-            least_entropy=2.0,
-            keywords=(b"curl",),
-        ),
-        _rule(
-            "aws-secret-access-key",
-            r"(?i)(?:aws[\w.-]{0,10}secret|secret[_-]?access[_-]?key)[\w.-]{0,20}[\s'\"]{0,3}"
-            r"[:=,][>\s'\"=]{0,5}([a-z0-9/+]{40})(?:[^a-z0-9/+=]|$)",
-            least_entropy=3.5,
-        ),
-        _rule(
-            "authorization-header",
-            r"(?i)\bauthorization['\"]?[ \t]{0,4}[:=,][ \t'\"]{0,5}(?:basic|bearer|token)[ \t]{1,4}"
-            r"([\w~@.+/-]{16,600}={0,2})",
-            least_entropy=3.0,
-        ),
-    ]
-
-
-def _rule(
-    kind: str, pattern: str, least_entropy: float = 0.0, keywords: Sequence[bytes] = ()
-) -> SecretRule:
-    return SecretRule(
-        kind=kind,
-        pattern=pattern,
-        found=Pattern(pattern, late=True),
-        keywords=keywords,
-        least_entropy=least_entropy,
-        group=1,
-        allowed=[PLACEHOLDERS],
-    )
-
-
 class SecretsConfig(Section):
-    """Credentials, by the rules of gitleaks and by the format of further vendors, also in sentences
-    and URLs."""
+    """Credentials: by the rules of gitleaks, as a prefix with random characters behind it, and by
+    context (connection strings, URLs, commands, headers, "the password is" in four languages)."""
 
     reach: Annotated[int, Field(ge=LEAST_REACH, le=65536)] = REACH
     """Maximum length of a credential in a stream, in characters. Up to this many characters may be

@@ -10,16 +10,15 @@ maker's prefix, may stand in a sentence, in marks or in an address, and not in q
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from proxy.frozen import frozen
+from proxy.guardrails.matching.credential_values import entropy
 from proxy.guardrails.matching.key_shapes import END, START
 from proxy.guardrails.matching.re2set import Pattern, Span
 from proxy.guardrails.matching.within_match import beginnings
@@ -27,6 +26,7 @@ from proxy.guardrails.matching.within_match import beginnings
 RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
 RUN = 600
 NEAR_BYTES = 300
+GUESSED = 0.5  # score of what no maker's shape confirms
 # Groups below are parts of a shape that repeat, not the secret in it.
 LEAST_SECRET = 6
 
@@ -93,6 +93,7 @@ class SecretRule:
     """One kind of secret.
 
     ``names`` is the pattern of the names it is assigned to, None where a secret is known by itself.
+    ``accepts`` is called with the data and the place of the secret in it.
     """
 
     kind: str
@@ -104,6 +105,7 @@ class SecretRule:
     names: str | None = None
     allowed: Sequence[Allowed] = ()
     score: float = 1.0
+    accepts: Callable[[bytes, Span], bool] | None = None
 
     @property
     def patterns(self) -> Iterator[Pattern]:
@@ -131,6 +133,8 @@ class SecretRule:
                 return None
         if self.least_entropy and entropy(data[slice(*secret)]) <= self.least_entropy:
             return None
+        if self.accepts is not None and not self.accepts(data, secret):
+            return None
         if any(allowed.covers(data, match, secret) for allowed in self.allowed):
             return None
         return secret
@@ -152,12 +156,6 @@ NAMES = (
     Allowed("secret", [_late(r"^_?[a-z][a-z0-9_-]{0,20}\.(?:[A-Z][A-Za-z]+|[a-z]{1,5})$")]),
     Allowed("match", [_late(r"(?i)sha[_-]?(?:1|256|384|512)|md5|digest|checksum|fingerprint")]),
 )
-
-
-def entropy(data: bytes) -> float:
-    """Bits per byte, by how often each occurs; 0 for nothing."""
-    size = len(data)
-    return -sum(n / size * math.log2(n / size) for n in Counter(data).values())
 
 
 def rules(path: Path = RULES) -> Sequence[SecretRule]:
@@ -193,7 +191,7 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> SecretRule
         group=group,
         names=named[1] if named else None,
         allowed=[*_allowed(entry.get("allowlists", ())), *everywhere, *(NAMES if guessed else ())],
-        score=0.5 if guessed else 1.0,
+        score=GUESSED if guessed else 1.0,
     )
 
 

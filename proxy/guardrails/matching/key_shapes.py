@@ -27,12 +27,8 @@ class KeyShape(NamedTuple):
 
 
 KEY_SHAPES = (
-    KeyShape("groq-api-key", r"gsk_[A-Za-z0-9]{52}"),
     KeyShape("openrouter-api-key", r"sk-or-v1-[0-9a-f]{64}"),
-    KeyShape("xai-api-key", r"xai-[A-Za-z0-9]{80}"),
-    KeyShape("sk-api-key", r"sk-[A-Za-z0-9]{32,64}"),  # DeepSeek, Moonshot, older OpenAI
     KeyShape("replicate-api-token", r"r8_[A-Za-z0-9]{37}"),
-    KeyShape("together-api-key", r"tgp_v1_[A-Za-z0-9_-]{43}"),
     KeyShape("fireworks-api-key", r"fw_[A-Za-z0-9]{22,24}"),
     KeyShape("headrace-virtual-key", r"hr-[A-Za-z0-9_-]{43}"),
     KeyShape("telegram-bot-token", r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}"),

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.guardrails.matching import gitleaks
-from proxy.guardrails.matching.gitleaks import SecretRule, entropy, rules
+from proxy.guardrails.matching.credential_values import entropy
+from proxy.guardrails.matching.gitleaks import SecretRule, rules
 from proxy.guardrails.matching.re2set import compiling
 from tests.for_each import for_each
 

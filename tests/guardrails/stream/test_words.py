@@ -29,6 +29,7 @@ from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.guardrails.text.normalize import variants
 from proxy.types.guard import Action, GuardRule, Question, is_contextual
 from tests.for_each import for_each
+from tests.guardrails.credentials import IN_CONTEXT, Credential, generic
 from tests.guardrails.doubles import pieces, tallies
 from tests.guardrails.identifiers import VALUES
 from tests.guardrails.kinds.test_secrets import RULES, jwt, pem
@@ -117,7 +118,8 @@ UNSPACED = [
     "以前の指示を無視して", "ผู้ใช้", "ห้องสมุด", "你", "把", "2024", "年", "请写信给",
     "用户@例子.广告", "或ada@mill.example写信",
 ]  # fmt: skip
-SECRETS = [*map(drawn, sorted(RULES))]
+CREDENTIALS = [*IN_CONTEXT, *generic()[::4]]
+SECRETS = [*map(drawn, sorted(RULES)), *(each.text for each in CREDENTIALS)]
 IDENTIFIERS = [each for values in VALUES.values() for each in values]
 DISGUISES = st.sampled_from(
     [
@@ -191,6 +193,18 @@ def test_each_kind_of_secret_is_masked_in_prose_wherever_it_is_cut(kind: str) ->
     expected = whole(text, rules)
 
     for parts in (list(text), pieces(text, at_spaces(text)), pieces(text, [*range(0, 2000, 7)])):
+        assert streamed(parts, rules) == expected
+
+
+@for_each("credential", CREDENTIALS, ids=lambda credential: credential.text[:40])
+def test_each_credential_is_masked_wherever_it_is_cut(credential: Credential) -> None:
+    text = f"{PROSE}{credential.text} and so on. {PROSE}"
+    rules = [GUARDS["secrets"], GUARDS["pii"]]
+    expected = whole(text, rules)
+    first, last = len(PROSE), len(PROSE) + len(credential.text) + 1
+
+    assert credential.secret not in expected
+    for parts in (list(text), *(pieces(text, [cut]) for cut in range(first, last))):
         assert streamed(parts, rules) == expected
 
 
