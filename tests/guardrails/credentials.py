@@ -49,7 +49,7 @@ def generic() -> list[Credential]:
 
 
 PLACES = ("{}", "({})", "`{}`", '"{}"', "<{}>", "{}.", "run X={} now", "https://a.example/?k={}&z=1",
-          "{}\\nnext", "is:{};", "\n{}\n", "这是{}。")  # fmt: skip
+          "https://hooks.example/v1/{}/x", "{}\\nnext", "is:{};", "\n{}\n", "这是{}。")  # fmt: skip
 
 USER = "ada"
 WORD = "Sommer" + "2024xy"
@@ -133,5 +133,6 @@ NO_CREDENTIALS = [
     "nous-hermes-2-mixtral-8x7b-dpo-2024-03-01-preview", "rust_openssl.MLKEM768X25519PrivateKeyV2",
     "release-2024-11-05-hotfix-for-payments-v2", "test_that_the_2nd_call_of_3_returns_http404",
     "awseb-e-w-AWSEBLoa-" + "1RDLX6TC9VUAO-0123456789.us-west-2.elb.amazonaws.com",
-    "/assets/index-" + draw("asset", 28) + ".js", "#diff-" + draw("anchor", 40),
+    "build/out/chunk-" + draw("chunk", 28) + "/a", "/assets/index-" + draw("asset", 28) + ".js",
+    "#diff-" + draw("anchor", 40),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ MIN_ENTROPY = 3.7
 # case, with versions or with dates stay below both, and random characters are above one of them.
 MIN_DIGIT_CHANGES, MIN_CHANGES = 0.17, 0.36
 
-MAX_BYTES, NAME_BYTES = 256, 40  # of a token, and of the name before it
+MAX_BYTES, NAME_BYTES = 256, 200  # of a token, and of the name or path before it
 
 _HEX = re.compile(rb"(?i)[0-9a-f]+(?:[_-][0-9a-f]+)*")
 _UUID = re.compile(rb"(?i)[0-9a-z]{8}(?:-[0-9a-z]{4}){3}-[0-9a-z]{12}")
@@ -35,14 +35,15 @@ _OBJECTS = re.compile(
     rb"|user|usr|cus|customer|acct|account|sub|price|prod|order|invoice|charge|session|conv|chat"
     rb"|toolu|tool|image|img|doc|page|block|chunk|commit|build|rev|sha|md5|hash|etag|nonce)[_.-]$"
 )
-# A name that declares an identifier or a digest, or the separator of a path or an anchor.
+# A name that declares an identifier or a digest, or a separator.
 _NAMED = re.compile(
     rb"(?i)(?:id|sha-?[0-9]{0,3}|md5|hash|digest|checksum|fingerprint|integrity|etag|cursor|marker"
-    rb"|next_?token)[\"']?[ \t]{0,2}[:=][ \t]{0,2}[\"']?$|[/\\#+]$"
+    rb"|next_?token)[\"']?[ \t]{0,2}[:=][ \t]{0,2}[\"']?$|[\\#+]$"
 )
+_PATH = re.compile(rb"(?:^|[^\w:/.-])(?:\w:)?[\w./@~-]*/$")  # and not that of a URL
 
 # What goes on behind a token: a host name, an address, base64, or a call.
-_GOES_ON = re.compile(rb"[+=(@]|\.[\w-]")
+_CONTINUATION = re.compile(rb"[+=(@]|\.[\w-]")
 
 
 def entropy(data: bytes) -> float:
@@ -55,11 +56,12 @@ def is_generated_token(data: bytes, span: Span) -> bool:
     """Return True if a prefix in words is followed by random characters that are no identifier."""
     start, end = span
     token, lead = data[start:end], _PREFIX.match(data, start, end)
-    if lead is None or len(token) > MAX_BYTES or _GOES_ON.match(data, end):
+    if lead is None or len(token) > MAX_BYTES or _CONTINUATION.match(data, end):
         return False
     if _OBJECTS.search(lead[0]) or _UUID.search(token):
         return False
-    if _NAMED.search(data[max(0, start - NAME_BYTES) : start]):
+    before = data[max(0, start - NAME_BYTES) : start]
+    if _NAMED.search(before) or _PATH.search(before):
         return False
     body = data[lead.end() : end]
     return not _HEX.fullmatch(body) and entropy(body) >= MIN_ENTROPY and _is_random(body)

@@ -235,7 +235,7 @@ EXAMPLES = frozenset(
         "hr-word", "hr-" + "6IOu4npcbFjtfGGwcslCmxsfETiM3D2HjJ0mfCRTs7g",
         "AKIA" + "Q3EGRTZ7LB5XK2WN",
         "sk-proj-" + "Zx9Yw8Vu7Ts6Rq5Po4Nm3Lk2Ji1Hg0Fe9Dc8Ba7",
-        "p%2Fw", "p,w", "hunter22", "0123456789abcdef",
+        "p%2Fw", "p,w", "wrong", "hunter22", "0123456789abcdef",
         "QWxhZGRpbjpPcGVuU2VzYW1l",
         "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc",
     }
