@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guardrails.stream.placeholders import (
+    FEW,
     LETTERS,
     Masks,
     Unmasker,
@@ -88,6 +89,16 @@ def test_a_placeholder_that_nobody_gave_stays() -> None:
     assert masks.unmask("[EMAIL_y7f] [EMAIL_x7g] [email_x7f]") == (
         "[EMAIL_y7f] [EMAIL_x7g] [email_x7f]"
     )
+
+
+@for_each("count", [1, FEW, FEW + 1])
+def test_values_are_restored_however_many_there_are(count: int) -> None:
+    masks = Masks.of(placeholder_key(), "alice")
+    values = [f"ada{number}@mill.example" for number in range(count)]
+    masked = " and ".join(masks.placeholder("email", value) for value in values)
+
+    assert masks.unmask(masked) == " and ".join(values)
+    assert masks.unmask("EMAIL_NAME and no value") == "EMAIL_NAME and no value"
 
 
 def test_a_value_that_is_put_back_is_not_read_again() -> None:
