@@ -42,7 +42,7 @@ def way_of(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: D
 
 def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect) -> Way:
     endpoint, upstream = target_endpoint(asked, target, to_dialect), target.upstream
-    if endpoint not in _served(upstream, to_dialect):
+    if endpoint not in _served(target, to_dialect):
         raise BadField("model", no_endpoint(endpoint))
     there = fields_of(target, to_dialect, endpoint)
     checks = {name: field.check for name, field in there.items()}
@@ -81,13 +81,14 @@ def target_endpoint(asked: Endpoint, target: Target, upstream: Dialect) -> Endpo
         return asked
     if asked != "embeddings" and target.endpoint is not None:
         return target.endpoint
-    here = _served(target.upstream, upstream)
+    here = _served(target, upstream)
     return next((each for each in INSTEAD.get(asked, ()) if each in here), asked)
 
 
-def _served(upstream: Upstream, dialect: Dialect) -> frozenset[Endpoint]:
-    """Return the endpoints that an upstream has of those of its dialect."""
-    return frozenset(dialect.server.paths) - (ENDPOINTS - upstream.traits.endpoints)
+def _served(target: Target, dialect: Dialect) -> frozenset[Endpoint]:
+    """Return the endpoints that a target has of those of its dialect."""
+    missing = ENDPOINTS - target.upstream.traits.endpoints - {target.endpoint}
+    return frozenset(dialect.server.paths) - missing
 
 
 def passed_on(

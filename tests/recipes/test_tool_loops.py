@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from itertools import product
@@ -55,15 +56,20 @@ class Agent:
     def start_case(self) -> None:
         self._provider.taken.clear()
 
-    async def ask(self, client: Client, deployment: str, body: Json, *, stream: bool) -> Json:
+    async def send(
+        self, client: Client, deployment: str, body: Json, *, stream: bool
+    ) -> tuple[int, bytes]:
         headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": deployment}
         name = deployment.rpartition("-")[0]
         asked = {**body, "model": SERVERS[name].model, "stream": stream}
         if stream and client is CLIENTS["chat"]:
             asked["stream_options"] = {"include_usage": True}
         async with self._session.post(client.path, headers=headers, json=asked) as got:
-            raw = await got.read()
-            assert got.status == 200, raw
+            return got.status, await got.read()
+
+    async def ask(self, client: Client, deployment: str, body: Json, *, stream: bool) -> Json:
+        status, raw = await self.send(client, deployment, body, stream=stream)
+        assert status == 200, raw
         return client.read_stream(events(raw)) if stream else client.read(raw)
 
     async def loop(self, client: Client, deployment: str, *, stream: bool) -> Json:
@@ -108,3 +114,37 @@ async def test_tool_loop_ends_with_an_answer(
         assert called["reasoning_content"] == THOUGHT
     if server.signs:
         assert call["extra_content"] == {"google": {"thought_signature": SIGNATURE}}
+
+
+@for_each(("first", "second", "dialect"), [*product(SERVERS, SERVERS, CLIENTS)])
+async def test_another_provider_can_finish_a_loop(
+    first: str, second: str, dialect: str, agent: Agent
+) -> None:
+    client = CLIENTS[dialect]
+
+    called = await agent.ask(client, f"{first}-guarded", client.first, stream=False)
+    next_body = client.second(client.first, called)
+    answered = await agent.ask(client, f"{second}-guarded", next_body, stream=False)
+
+    assert client.text(answered) == ANSWER
+
+
+WORDS = {
+    "mistral": (422, "made_up: Extra inputs are not permitted"),
+    "google": (400, 'Invalid JSON payload received. Unknown name "made_up": Cannot find field.'),
+    "groq": (400, "property 'made_up' is unsupported"),
+    "cerebras": (400, "body.made_up: property 'body.made_up' is unsupported"),
+}
+"""What a provider says of a field that nobody knows."""
+
+
+@for_each(("name", "dialect", "stream"), [*product(WORDS, CLIENTS, (False, True))])
+async def test_client_reads_the_words_of_a_refusal(
+    name: str, dialect: str, stream: bool, agent: Agent
+) -> None:
+    client = CLIENTS[dialect]
+
+    body = {**client.first, "made_up": 1}
+    status, raw = await agent.send(client, f"{name}-bare", body, stream=stream)
+
+    assert (status, json.loads(raw)["error"]["message"]) == WORDS[name]

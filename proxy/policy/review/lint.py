@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from proxy.dialects import DIALECTS
 from proxy.policy import schema
@@ -13,6 +14,7 @@ from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import Finding, Path_, Problem, problem_at
 from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_passed, lint_rules
+from proxy.types.providers import ENDPOINTS, OPENAI, PROVIDERS
 from proxy.words import quoted
 
 ROUTES = sorted(
@@ -20,6 +22,15 @@ ROUTES = sorted(
     key=lambda path: (-len(path), path),
 )
 """Paths that are appended to a base URL, longest first."""
+
+
+HOSTS = {
+    urlsplit(each.base_url).hostname: each.name
+    for each in PROVIDERS.values()
+    if each.base_url and each.dialect == OPENAI.dialect
+    if not each.is_plain or each.endpoints != ENDPOINTS
+}
+"""Providers that differ from OpenAI, by their hosts."""
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
@@ -72,6 +83,9 @@ def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             base = upstream.base_url.rstrip("/").removesuffix(route)
             message = f"ends with {route}, which Headrace appends to it. Use {base}."
             yield (*path, "base_url"), message
+        known = HOSTS.get(urlsplit(upstream.base_url).hostname)
+        if known is not None and upstream.provider is None and upstream.spoken == OPENAI.dialect:
+            yield path, f'does not take all that OpenAI takes. Add "provider: {known}".'
         headers = {header.lower() for header in upstream.headers}
         for header in DIALECTS[upstream.spoken].server.required_headers:
             if header not in headers:
@@ -94,6 +108,7 @@ def _uncalled(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[F
 
 def _deployment(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
     yield from _unpriced(deployment)
+    yield from _without_endpoint(deployment)
     yield from _unserved(path, deployment)
     yield from _hidden((*path, "targets"), deployment)
     yield from _split((*path, "targets"), deployment)
@@ -135,6 +150,14 @@ def _unpriced(deployment: Deployment) -> Iterator[Finding]:
         lack = target.lack_of_price()
         if lack is not None:
             yield path, f'model {quoted(target.model)} has {lack}, so {so}. Add "price:" here.'
+
+
+def _without_endpoint(deployment: Deployment) -> Iterator[Finding]:
+    for path, target in deployment.targets:
+        traits = target.upstream.traits
+        if target.endpoint is not None and target.endpoint not in traits.endpoints:
+            message = f"is unknown to {traits.name}. Without it calls are translated to chat."
+            yield (*path, "endpoint"), message
 
 
 def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:

@@ -55,6 +55,11 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
         ),
         (
             "https://api.example.test",
+            "https://api.mistral.ai/v1",
+            '2:3: upstreams.openai: does not take all that OpenAI takes. Add "provider: mistral".',
+        ),
+        (
+            "https://api.example.test",
             "https://api.example.test/v1/chat/completions",
             "2:29: upstreams.openai.base_url: ends with /chat/completions, which Headrace "
             "appends to it. Use https://api.example.test/v1.",
@@ -129,6 +134,35 @@ def test_a_doubtful_place_is_told(tmp_path: Path, old: str, new: str, finding: s
 
     assert found.errors == ()
     assert [str(problem) for problem in found.warnings] == [f"p.yaml:{finding}"]
+
+
+@for_each(
+    ("provider", "endpoint", "is_told"),
+    [
+        ("deepseek", "responses", True),
+        ("deepseek", "completions", True),
+        ("deepseek", "chat", False),
+        ("groq", "responses", False),
+        ("acme", "responses", False),
+    ],
+)
+def test_an_endpoint_that_a_provider_lacks_is_told(
+    tmp_path: Path, provider: str, endpoint: str, is_told: bool
+) -> None:
+    text = GOOD.replace("'${KEY}'}", f"'${{KEY}}', provider: {provider}}}")
+
+    found = judged(tmp_path, text.replace("model: m,", f"model: m, endpoint: {endpoint},"))
+
+    told = [str(problem) for problem in found.warnings]
+    assert found.errors == ()
+    assert (
+        told
+        == [
+            "p.yaml:13:38: deployments.support-chat.targets[0].endpoint: is unknown to "
+            f"{provider}. Without it calls are translated to chat."
+        ]
+        * is_told
+    )
 
 
 CANARY = """
