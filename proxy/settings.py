@@ -225,6 +225,8 @@ def from_environment(
     cache_secret, id_secrets = _secrets(environ)
     if (file or redis) and not cache_secret:
         raise BadSetting("HEADRACE_CACHE_FILE and HEADRACE_REDIS_URL require HEADRACE_SECRET")
+    if (trusted := environ.get("SSL_CERT_FILE")) and not Path(trusted).is_file():
+        raise BadSetting(f"SSL_CERT_FILE: {trusted} is not a file")
     hosts = environ.get("HEADRACE_ADMIN_HOSTS", "").split(",")
     body_bytes, bodies_bytes = _body_bytes(environ, defaults)
     return Settings(

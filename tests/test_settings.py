@@ -338,6 +338,16 @@ def test_openssl_finds_no_certificates_meanwhile_and_those_of_before_afterwards(
     assert trusted().verify_mode is ssl.CERT_REQUIRED
 
 
+def test_certificate_file_that_does_not_exist_ends_the_start(tmp_path: Path) -> None:
+    """OpenSSL ignores such a file, and would trust no upstream."""
+    file = tmp_path / "ca.pem"
+
+    with pytest.raises(BadSetting, match=rf"^SSL_CERT_FILE: {file} is not a file$"):
+        from_environment(Path("p"), HERE, HERE, {"SSL_CERT_FILE": str(file)})
+    file.touch()
+    from_environment(Path("p"), HERE, HERE, {"SSL_CERT_FILE": str(file)})
+
+
 SECRET, OTHER, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret"
 
 
