@@ -9,7 +9,7 @@ together, so that a value split between two of them is in neither.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 from proxy.guardrails.engine import inspect_now
@@ -110,14 +110,7 @@ def redacting(capture: Capture, guards: Guarding) -> tuple[GuardRule, ...]:
     return (
         *capture.redact,
         *(
-            replace(
-                rule,
-                shadow=False,
-                on_error="closed",
-                fields=None,
-                roles=None,
-                roles_left_out=frozenset(),
-            )
+            GuardRule(name=rule.name, detector=rule.detector, action="mask", cased=rule.cased)
             for rule in local
         ),
     )

@@ -56,12 +56,8 @@ def keyed_digest(
 ) -> str:
     """Return the digest of a value of a virtual key. No two virtual keys share one."""
     parts = json.dumps([virtual_key, label, value, sorted(hosts)]).encode()
-    number = int.from_bytes(blake2b(parts, digest_size=16, key=key).digest())
-    letters: list[str] = []
-    for _ in range(DIGEST_LENGTH):
-        number, letter = divmod(number, len(LETTERS))
-        letters.append(LETTERS[letter])
-    return "".join(letters)
+    digest = blake2b(parts, digest_size=DIGEST_LENGTH, key=key).digest()
+    return "".join(LETTERS[byte % len(LETTERS)] for byte in digest)
 
 
 class Masks:
