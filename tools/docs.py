@@ -121,7 +121,7 @@ def _traits(each: Provider) -> Iterator[str]:
         differences.append("`reasoning_content` of messages is left out")
     if each.signs_calls:
         differences.append("the thought signature of a call goes back with it")
-    if not each.has_developer:
+    if not each.is_plain:
         differences.append("`developer` messages become `system`")
     if each.has_short_ids:
         differences.append("ids of tool calls become nine letters and digits")

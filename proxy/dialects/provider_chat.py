@@ -37,7 +37,7 @@ def provider_chat(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
 
 def _message(message: Any, traits: Provider, dropped: set[str]) -> Any:
     role = message.get("role") if isinstance(message, dict) else None
-    if role == "developer" and not traits.has_developer:
+    if role == "developer":
         return {**message, "role": "system"}
     if role == "tool" and traits.has_short_ids:
         return {**message, "tool_call_id": _short(message.get("tool_call_id"))}

@@ -39,12 +39,12 @@ class Provider:
         variable: Environment variable that LiteLLM reads its key from. Empty if servers need none.
         words: Names of the provider in LiteLLM's models.
         is_priced: True if the price table has its models.
-        fields: Fields of OpenAI's chat that it takes. None for all of them.
+        fields: Fields of OpenAI's chat that it takes. None for all of them, and for the role
+            ``developer``.
         renamed: Its names for fields of OpenAI's chat.
         thoughts: ``required`` if an assistant message with tool calls must have
             ``reasoning_content``, ``refused`` if no message may have it.
         signs_calls: True if tool calls have a thought signature that must be sent back.
-        has_developer: True if it knows the role ``developer``.
         has_short_ids: True if ids of tool calls must be nine letters and digits.
     """
 
@@ -59,7 +59,6 @@ class Provider:
     renamed: tuple[tuple[str, str], ...] = ()
     thoughts: Thoughts = "optional"
     signs_calls: bool = False
-    has_developer: bool = True
     has_short_ids: bool = False
 
     def takes(self, name: str) -> bool:
@@ -69,8 +68,7 @@ class Provider:
     @property
     def is_plain(self) -> bool:
         """True if it takes any chat that OpenAI takes."""
-        strict = self.signs_calls or self.has_short_ids or self.thoughts != "optional"
-        return not (strict or self.renamed) and self.has_developer
+        return self.fields is None
 
 
 WITHOUT_RESPONSES = ENDPOINTS - {RESPONSES}
@@ -105,21 +103,19 @@ _TABLE = (
         words=("mistral",), is_priced=True, endpoints=frozenset({CHAT, EMBEDDINGS}),
         fields=COMMON_FIELDS | (SAMPLING - {"seed"}) | {"metadata", "parallel_tool_calls",
             "prediction", "reasoning_effort"}, renamed=(MAX_TOKENS, ("seed", "random_seed")),
-        thoughts="refused", has_developer=False, has_short_ids=True,
+        thoughts="refused", has_short_ids=True,
     ),
     Provider(
         name="deepseek", base_url="https://api.deepseek.com/v1", variable="DEEPSEEK_API_KEY",
         words=("deepseek",), is_priced=True, endpoints=frozenset({CHAT}),
         fields=COMMON_FIELDS | LOGPROBS | {"frequency_penalty", "presence_penalty",
             "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,), thoughts="required",
-        has_developer=False,
     ),
     Provider(
         name="moonshotai", base_url="https://api.moonshot.ai/v1", variable="MOONSHOT_API_KEY",
         words=("moonshot",), endpoints=frozenset({CHAT}),
         fields=COMMON_FIELDS | (SAMPLING - {"seed"}) | {"max_completion_tokens",
             "prompt_cache_key", "safety_identifier", "stream_options"}, thoughts="required",
-        has_developer=False,
     ),
     Provider(
         name="x-ai", base_url="https://api.x.ai/v1", variable="XAI_API_KEY", words=("xai",),
@@ -133,7 +129,7 @@ _TABLE = (
         name="together", base_url="https://api.together.xyz/v1", variable="TOGETHERAI_API_KEY",
         words=("together_ai",), is_priced=True, endpoints=WITHOUT_RESPONSES,
         fields=COMMON_FIELDS | SAMPLING | LOGPROBS | {"logit_bias", "parallel_tool_calls",
-            "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,), has_developer=False,
+            "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,),
     ),
     Provider(
         name="fireworks", base_url="https://api.fireworks.ai/inference/v1",

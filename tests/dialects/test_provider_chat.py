@@ -78,4 +78,3 @@ def test_developer_becomes_system_where_that_is_unknown() -> None:
     said = {"role": "developer", "content": "Be brief."}
 
     assert message(REQUIRED, said)[0] == {**said, "role": "system"}
-    assert message(REFUSED, said)[0] == said
