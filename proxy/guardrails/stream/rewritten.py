@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 _BREAK = r"(?:[ \t]{0,4}(?:\r?\n|(?:\\r)?\\n)[ \t]{0,16})"  # as it is, or as JSON has it
 _LINE = r"(?:\\{0,2}_|%5[Ff])"
-_OPEN = r"(?:\\{0,2}\[|%5[Bb])"
+# A backslash before a bracket escapes it if another one is escaped in the same brackets. Else it
+# separates the parts of a path or of a name.
+_ESCAPED_OPEN = r"\\{1,2}\[(?=[^\[\]]*\\[_\]])"
+_OPEN = rf"(?:{_ESCAPED_OPEN}|\[|%5[Bb])"
 _CLOSE = r"(?:\\{0,2}\]|%5[Dd])"
 # A name without brackets begins like a word; one with some has neither before nor within it.
 _START = (

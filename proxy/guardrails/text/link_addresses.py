@@ -14,11 +14,13 @@ LOOKBACK = 48  # characters before, within which an address may have begun
 HOST_WITHIN = 300  # characters of an address that its host is looked for in
 UNSURE = "\0"  # in place of an address of which nobody knows where it leads
 
-_URL = re.compile(
-    r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:"  # a scheme in brackets needs no slash
-    r"|(?:https?:|[A-Za-z][A-Za-z0-9+.-]{0,30}:[/\\]|[/\\]{2}|www\.)",
-    re.IGNORECASE,
-)
+# A scheme in brackets needs no slash. One letter before a colon is a drive.
+_SCHEME = r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:|https?:|[A-Za-z][A-Za-z0-9+.-]{1,30}:[/\\]|www\."
+_URL = re.compile(rf"{_SCHEME}|[/\\]{{2}}", re.IGNORECASE)
+_URL_IN_JSON = re.compile(rf"{_SCHEME}|//", re.IGNORECASE)  # "\\\\" is one backslash there
+# The path of a drive, or of a host whose name has no dot and is found in the local network only.
+_LOCAL_PATH = re.compile(r"\\\\(?:\?\\[A-Za-z]:|[A-Za-z][A-Za-z0-9_-]{0,62})\\")
+LOCAL_WITHIN = 80  # characters that the beginning of such a path is within
 _SPACE = re.compile(r"[\x00-\x20]")
 _QUOTES = {quote: re.compile(quote) for quote in ("'", '"')}
 _IN_TARGETS = re.compile(r"[\](:<>\\]|[\x00-\x20]+|[^\](:<>\\\x00-\x20]+")
@@ -36,8 +38,8 @@ class Addresses:
 
     __slots__ = ("_tags", "_targets", "_urls")
 
-    def __init__(self) -> None:
-        self._urls = _Urls()
+    def __init__(self, pattern: re.Pattern[str] = _URL) -> None:
+        self._urls = _Urls(pattern)
         self._targets = _Targets()
         self._tags = _Tags()
 
@@ -66,7 +68,7 @@ class EscapedAddresses:
     __slots__ = ("_cut", "_read", "_written")
 
     def __init__(self) -> None:
-        self._written = Addresses()
+        self._written = Addresses(_URL_IN_JSON)
         self._read = Addresses()
         self._cut = ""
 
@@ -92,9 +94,10 @@ class _Urls:
     """What is an address by its own beginning. It ends with a space, or with the quote that it
     follows."""
 
-    __slots__ = ("_before", "_quote", "_spaced", "address", "within")
+    __slots__ = ("_before", "_pattern", "_quote", "_spaced", "address", "within")
 
-    def __init__(self) -> None:
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
         self.within = False
         self.address = ""
         self._before = ""
@@ -107,6 +110,10 @@ class _Urls:
             at = self._inside(text, at) if self.within else self._outside(text, at)
 
     def _inside(self, text: str, at: int) -> int:
+        local = _LOCAL_PATH.match(self.address + text[at : at + LOCAL_WITHIN])
+        if local is not None:
+            self.within, shift = False, at - len(self.address)
+            return shift + local.end()
         end = (_QUOTES[self._quote] if self._quote else _SPACE).search(text, at)
         upto = end.start() if end else len(text)
         part = text[at:upto]
@@ -124,7 +131,7 @@ class _Urls:
     def _outside(self, text: str, at: int) -> int:
         part = self._before + text[at:]
         shift = at - len(self._before)
-        begin = _URL.search(part)
+        begin = self._pattern.search(part)
         if begin is None:
             self._before = part[-LOOKBACK:]
             return len(text)

@@ -178,6 +178,24 @@ def test_a_placeholder_comes_back_however_a_model_writes_it(
     assert back(masks, text) == left.replace("{}", "ada@mill.example")
 
 
+BACKSLASHES = (
+    r"C:\users\{}\x", r"c:\{}", r"\\files\home\{}\x", r"\\?\C:\users\{}", r"CORP\{}", r"CORP\{}\n",
+    r"copy \\files\{}\a D:\b\{}", r"%APPDATA%\{}\n.txt", r"\{}\ a", r"C:/users/{}/x",
+)  # fmt: skip
+
+
+@for_each("how", ["[EMAIL_x7f]", "EMAIL_x7f"])
+@for_each("text", BACKSLASHES)
+def test_a_value_comes_back_between_backslashes_which_stay(text: str, how: str) -> None:
+    masks = Masks(short_digests())
+    mask(masks, ASKED, mails(ASKED))
+    restored = text.replace("{}", "ada@mill.example")
+
+    assert back(masks, text.replace("{}", how)) == restored
+    arguments = json.dumps({"path": text.replace("{}", how)})
+    assert json.loads(back(masks, arguments, escaped=True)) == {"path": restored}
+
+
 @pytest.mark.parametrize(("written", "left"), HALF.values(), ids=HALF)
 def test_of_one_with_a_single_bracket_the_bracket_stays(written: str, left: str) -> None:
     masks = Masks(short_digests())

@@ -27,6 +27,13 @@ WITHIN = [
     "see ftp://evil.test/",
     "see //evil.test/",
     "see \\\\evil.test\\",
+    "see \\\\files\\\\\\evil.test\\",
+    "see \\\\files\\https://evil.test/",
+    "see C:\\\\evil.test\\",
+    "see \\\\evil@80\\",
+    "see \\\\0x7f000001\\",
+    "see \\\\?\\UNC\\evil.test\\",
+    "see \\/evil.test/",
     "see www.evil.test/",
     '<img src="https://evil.test/?q=',
     "<img alt='>' src=&#104;ttps&#58;evil.test?",
@@ -85,6 +92,11 @@ OUTSIDE = [
     "a // comment: ",
     "1 < 2 and 3 > 2: ",
     "[x] (y) ",
+    "C:\\users\\",
+    "D:/a/",
+    "CORP\\",
+    "\\\\files\\home\\",
+    "\\\\?\\C:\\users\\",
 ]
 
 
@@ -92,6 +104,9 @@ OUTSIDE = [
 def test_an_address_is_told_from_text(text: str, within: bool) -> None:
     assert _read([text]).within is within
     assert _read([*text]).within is within
+    escaped = EscapedAddresses()
+    escaped.feed(json.dumps(text)[1:-1])
+    assert escaped.within is within
 
 
 @for_each("text", HIDDEN)
