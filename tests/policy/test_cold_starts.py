@@ -125,7 +125,7 @@ async def test_cold_starts_and_reloads_refuse_no_call(
 @pytest.mark.heavy
 @pytest.mark.process
 async def test_calls_that_come_at_once_do_not_have_the_loop_load(tmp_path: Path) -> None:
-    rules, _ = cold.sets(None)["rules, then a model of ours"]
+    rules, _ = cold.sets(None)["rules, then the same"]
     longest = []
     async with serving_module("bench.upstream") as port:
         for number in range(3):  # what else the machine does only adds
