@@ -6,9 +6,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 STEPS_S = 0.001
+MAX_SIDE_TASKS = 1024
 
 
 @asynccontextmanager
@@ -57,3 +59,37 @@ async def ended(task: asyncio.Task[None]) -> None:
         raise bug from None
     if left is not None:
         raise left
+
+
+class SideTasks:
+    """Owns tasks of calls that go on beside their responses. Leaving cancels those that remain."""
+
+    def __init__(self, most: int = MAX_SIDE_TASKS) -> None:
+        self._most = most
+        self._group = asyncio.TaskGroup()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._tasks) >= self._most
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start work, which must not raise: that would end all that the owner runs."""
+        task = self._group.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in [*self._tasks]:
+            task.cancel()
+        await self._group.__aexit__(None, None, None)

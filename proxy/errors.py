@@ -151,7 +151,7 @@ class GuardBlocked(Refused):
 
 
 class GuardUnavailable(GuardBlocked):
-    """A guard with ``on_error: closed`` timed out, is not ready, or cannot reach its service."""
+    """A guard with ``on_error: closed`` timed out, is not ready, or lacks its service's answer."""
 
     status = 503
     code = "guard_unavailable"

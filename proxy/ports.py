@@ -177,8 +177,9 @@ class Guards(Protocol):
 class Egress(Protocol):
     """The ways out of the process for guards that ask somebody else."""
 
-    def of(self, record: Record) -> GuardEgress:
-        """Return the ways out for the guards of one call; what they send joins its trace."""
+    def of(self, record: Record, *, waits: bool = True) -> GuardEgress:
+        """Return the ways out for guards of one call, which ``waits`` for their answers or goes on
+        meanwhile; what they send joins its trace."""
 
 
 class Shown(Protocol):

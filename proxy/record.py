@@ -7,9 +7,11 @@ emitter may write; the key's text is not among them. Moments are seconds of ``ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from proxy.attempts import Attempt, Bill, Outcome, Skip, Why, fates
 from proxy.billing import Billed, Billing, BudgetCharge, Saved, bill
@@ -33,6 +35,9 @@ from proxy.types import UNBILLED, Call, Chunk, Plan, RequestHead, Target
 from proxy.types.guard import GuardResult, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
 from proxy.words import MAX_NAME, MAX_WORDS, Word, word
+
+if TYPE_CHECKING:
+    from proxy.background import SideTasks
 
 
 @frozen
@@ -73,7 +78,8 @@ class Record:
     counts how often a guard has wanted another answer. ``plan`` is what was done, and ``decided``
     what policy had decided where a guard has led the call elsewhere. ``facts`` are what
     ``summary.facts_of`` has worked out. ``hidden_output`` returns what a model may have written for
-    an attempt without sending it.
+    an attempt without sending it. ``pending`` are the tasks, owned by ``side_tasks``, whose results
+    the record waits for before it is emitted.
     """
 
     ids: TraceIds
@@ -113,6 +119,8 @@ class Record:
     sample_id: str = ""
     hidden_output: Callable[[Attempt], HiddenOutput] | None = None
     facts: CallFacts | None = None
+    side_tasks: SideTasks | None = None
+    pending: tuple[asyncio.Task[None], ...] = ()
 
     def __post_init__(self) -> None:
         self.sample_id = self.sample_id or self.ids.trace_id
@@ -158,6 +166,18 @@ class Record:
     def guarded(self, stage: Stage, results: Iterable[GuardResult]) -> None:
         """Note what guards said of texts that were looked at as a whole."""
         self.guards += [(stage, result) for result in results]
+
+    async def run_beside(
+        self, work: Callable[[], Coroutine[Any, Any, object]], fail: Callable[[str], None]
+    ) -> None:
+        """Run work beside the call, or as a part of it if nobody owns such work. ``fail`` gets the
+        name of the error if that cannot be done, or if the work fails."""
+        if self.side_tasks is None:
+            await work()
+        elif self.side_tasks.is_full:
+            fail("busy")
+        else:
+            self.pending += (self.side_tasks.start(_settled(work, fail)),)
 
     def ask_again(self) -> None:
         """Note that a guard wants another answer. The one so far, and what was still under way
@@ -268,6 +288,19 @@ class Record:
             if isinstance(self.error, error):
                 return outcome
         return "proxy_error"
+
+
+async def _settled(
+    work: Callable[[], Coroutine[Any, Any, object]], fail: Callable[[str], None]
+) -> None:
+    """Run work and report how it fails, instead of raising that."""
+    try:
+        await work()
+    except asyncio.CancelledError:
+        fail("cancelled")
+        raise
+    except Exception as bug:  # noqa: BLE001  # a task that raises would end the tasks of others
+        fail(type(bug).__name__)
 
 
 OUTCOME_OF_ERROR: tuple[tuple[type[ProxyError], Outcome], ...] = (

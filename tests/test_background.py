@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.background import STEPS_S, between_calls, running_beside
+from proxy.background import STEPS_S, SideTasks, between_calls, running_beside
 
 
 async def forever(ended: list[str]) -> None:
@@ -95,3 +95,23 @@ def cycle_of(clock: Clock) -> Iterator[None]:
     """Return work without an end."""
     while True:
         yield from clock.steps(1)
+
+
+async def test_side_tasks_are_bounded_and_end_with_their_owner() -> None:
+    ends: list[str] = []
+
+    async def work(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append(name)
+
+    async with SideTasks(most=2) as side_tasks:
+        assert not side_tasks.is_full
+        tasks = [side_tasks.start(work(name)) for name in ("first", "second")]
+        await asyncio.sleep(0)
+        assert side_tasks.is_full
+        assert not any(task.done() for task in tasks)
+
+    assert ends == ["first", "second"]
+    assert not side_tasks.is_full

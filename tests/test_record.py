@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from proxy.attempts import Attempt
+from proxy.background import SideTasks
 from proxy.errors import (
     BadField,
     ClientGone,
@@ -125,3 +127,25 @@ def test_only_what_a_guard_had_asked_again_is_its_loss() -> None:
         ("retried", "retry"),
         ("useful", None),
     ]
+
+
+@for_each(
+    ("owner", "expected"),
+    [("none", ["worked"]), ("room", ["worked"]), ("full", ["busy"]), ("failing", ["KeyError"])],
+)
+async def test_work_beside_a_call_tells_how_it_ends(owner: str, expected: list[str]) -> None:
+    ends: list[str] = []
+
+    async def work() -> None:
+        if owner == "failing":
+            raise KeyError
+        ends.append("worked")
+
+    called = record()
+    async with SideTasks(most=0 if owner == "full" else 1) as side_tasks:
+        called.side_tasks = None if owner == "none" else side_tasks
+        await called.run_beside(work, ends.append)
+        assert len(called.pending) == (owner in ("room", "failing"))
+        await asyncio.gather(*called.pending)
+
+    assert ends == expected

@@ -17,7 +17,7 @@ import proxy
 from proxy import cache, edge, ports
 from proxy.app import gauges, libraries, loading, stores, telemetry
 from proxy.app.context import Context, new_record, new_request_id, new_span_id, since_epoch
-from proxy.background import running_beside
+from proxy.background import SideTasks, running_beside
 from proxy.edge.access import Access
 from proxy.edge.admin import AdminSources, Readiness, admin_handler
 from proxy.edge.bodies import Bodies, BodyShare
@@ -202,6 +202,7 @@ async def _rooms(
     context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(context)
     pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
+    emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
     backfill = await stores.backfill(context, store, counters)
     limits = Admission(
         store=counters, warned=telemetry.warn(context), backfill=backfill, offload=offload

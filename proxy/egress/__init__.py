@@ -39,8 +39,8 @@ class HttpEgress:
     run: Callable[[Exchange], Awaitable[None]]
     new_id: Callable[[], str]
 
-    def of(self, record: Record) -> HttpGuardEgress:
-        return HttpGuardEgress(self, record)
+    def of(self, record: Record, *, waits: bool = True) -> HttpGuardEgress:
+        return HttpGuardEgress(self, record, waits=waits)
 
 
 @dataclass(slots=True)
@@ -49,6 +49,7 @@ class HttpGuardEgress:
 
     outside: HttpEgress
     record: Record
+    waits: bool = True
     _waiting: int = field(default=0, init=False)
     _since: float = field(default=0.0, init=False)
 
@@ -112,5 +113,9 @@ class HttpGuardEgress:
             yield
         finally:
             self._waiting -= 1
-            if not self._waiting and all(a.ended is not None for a in self.record.attempts):
+            if (
+                self.waits
+                and not self._waiting
+                and all(a.ended is not None for a in self.record.attempts)
+            ):
                 self.record.waited += self.record.now() - self._since

@@ -6,11 +6,13 @@ Emitting never raises, never waits and happens once, whatever way the call ended
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import ClassVar, Protocol, TypeGuard
 
+from proxy.background import SideTasks
 from proxy.emit.quota import Quota
 from proxy.errors import ProxyError
 from proxy.offload import LARGE_BYTES
@@ -70,7 +72,8 @@ class Emitters:
     do not wait for it. Nor does a call that leaves no other under way: ``next_turn`` runs a step as
     soon as that one is over, so that the next finds nothing to wait behind. Every call without a
     known key is counted, but ``unauthenticated`` bounds how many of them are told of beyond the
-    metrics, as anybody can send them.
+    metrics, as anybody can send them. ``side_tasks`` own what calls run beside themselves: a record
+    with such work is emitted when that is done, and its connection is free before.
     """
 
     sinks: tuple[Sink, ...]
@@ -78,6 +81,7 @@ class Emitters:
     soon: Callable[[Step], object] = _now
     next_turn: Callable[[Step], object] | None = None
     unauthenticated: Quota | None = None
+    side_tasks: SideTasks | None = None
     _ended: list[Record] = field(default_factory=list)
     _under_way: int = 0
     _begin_sinks: list[BeginSink] = field(init=False)
@@ -92,6 +96,7 @@ class Emitters:
 
     def begin(self, record: Record) -> None:
         self._under_way += 1
+        record.side_tasks = self.side_tasks
         for sink in self._begin_sinks:
             try:
                 sink.begin(record)
@@ -150,4 +155,14 @@ class Observation:
             record.bug = True
             record.status = 500
         record.ended = record.now()
-        self.emitters.end(record)
+        if record.pending and self.emitters.side_tasks is not None:
+            _ = self.emitters.side_tasks.start(self._end())
+        else:
+            self.emitters.end(record)
+
+    async def _end(self) -> None:
+        """Emit the record once all results are there."""
+        try:
+            await asyncio.wait(self.record.pending)
+        finally:
+            self.emitters.end(self.record)

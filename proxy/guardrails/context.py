@@ -62,6 +62,11 @@ def split_services(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[Gu
     return detectors, [rule for rule in rules if is_service(rule.detector)]
 
 
+def split_enforcing(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
+    """Return the rules that enforce, then those that only watch."""
+    return [rule for rule in rules if rule.enforces], [rule for rule in rules if not rule.enforces]
+
+
 def _about(rule: GuardRule, contextual: ContextualDetector, question: Question) -> GuardRule:
     try:
         detector = contextual.about(question)

@@ -19,7 +19,7 @@ from typing import TypeVar
 from proxy.errors import GuardBlocked
 from proxy.frozen import frozen
 from proxy.guardrails.aside import Aside, unobserved
-from proxy.guardrails.context import question_of, split_services
+from proxy.guardrails.context import question_of, split_enforcing, split_services
 from proxy.guardrails.findings.mask import Replace, TextMatch, masked, named, within_json
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.services.stage import (
@@ -203,13 +203,18 @@ class Engine:
 
     def inquiry(self, body: Json, record: Record) -> ServiceCalls:
         """Prepare to ask about one call, whose request this is."""
-        outside, now = self.outsides.of(record), self.now or self.clock
-        question = question_of(body)
-        return ServiceCalls(question=question, outside=outside, clock=self.clock, now=now)
+        return ServiceCalls(
+            question=question_of(body),
+            record=record,
+            outsides=self.outsides,
+            clock=self.clock,
+            now=self.now or self.clock,
+        )
 
-    def unasked(self, services: Sequence[GuardRule]) -> list[GuardResult]:
-        """Return the results of services for a call that was stopped before they were asked."""
-        return [tally.result() for tally in unasked(services, self.clock)]
+    def unasked(self, services: Sequence[GuardRule], error: str | None = None) -> list[GuardResult]:
+        """Return the results of services that were not asked: their call was stopped, or there was
+        an error."""
+        return [tally.result() for tally in unasked(services, self.clock, error)]
 
     def watch(
         self,
@@ -225,16 +230,13 @@ class Engine:
         beside = self.beside(caller)
         if not services:
             return Watching(tallies, replace, beside)
-        ask = partial(inquiry().tallies, services)
-        asking = ServiceStage(
-            services,
-            clock=self.clock,
-            ask=ask,
-            replace=replace,
-            beside=beside,
-            most_texts=self.most_texts,
-        )
-        return Watching(tallies, replace, beside, asking)
+        calls = inquiry()
+        stages = [
+            ServiceStage(group, calls, replace, beside, self.most_texts)
+            for group in split_enforcing(services)
+            if group
+        ]
+        return Watching(tallies, replace, beside, stages)
 
 
 @frozen
@@ -260,25 +262,25 @@ class InTime:
 class Watching:
     """One stream under its rules."""
 
-    __slots__ = ("_asking", "_feeding", "_opening", "_tallies")
+    __slots__ = ("_feeding", "_opening", "_stages", "_tallies")
 
     def __init__(
         self,
         tallies: Sequence[RuleTally],
         replace: Replace,
         beside: Beside,
-        asking: ServiceStage | None = None,
+        stages: Sequence[ServiceStage] = (),
     ) -> None:
         self._tallies = tallies
         self._feeding = Feeding(StreamFilter.under(tallies, replace), InTime(tallies, beside))
-        self._asking = asking
+        self._stages = stages
         holds = any(tally.rule.enforces for tally in tallies)
-        self._opening = FirstContent(waits=holds or (asking is not None and asking.holds))
+        self._opening = FirstContent(waits=holds or any(stage.holds for stage in stages))
 
     def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
         """Take a chunk that goes on as the last one, return the chunks that may be shown; None
         where it is to be fed. Raises ``GuardBlocked``."""
-        safe = self._feeding.feed_at_once(chunk) if self._asking is None else None
+        safe = None if self._stages else self._feeding.feed_at_once(chunk)
         return None if safe is None else self._opening.feed(safe)
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
@@ -287,13 +289,13 @@ class Watching:
         if self._feeding.opaque:
             for tally in self._tallies:
                 tally.opaque = True
-        if self._asking is not None:
-            safe = await self._asking.feed(safe)
+        for stage in self._stages:
+            safe = await stage.feed(safe)
         return self._opening.feed(safe)
 
     def results(self) -> tuple[GuardResult, ...]:
         """Return what each guard has read and found so far."""
-        asked = self._asking.results() if self._asking is not None else ()
+        asked = [result for stage in self._stages for result in stage.results()]
         return (*(tally.result() for tally in self._tallies), *asked)
 
 

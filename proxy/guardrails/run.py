@@ -13,11 +13,12 @@ from functools import partial
 from proxy.errors import GuardBlocked, ProxyError
 from proxy.frozen import frozen
 from proxy.guardrails.capture import Capturing, redacting
-from proxy.guardrails.context import bind, bound, split_services
+from proxy.guardrails.context import bind, bound, split_enforcing, split_services
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.findings.tally import RuleTally
+from proxy.guardrails.services.stage import ServiceCalls
 from proxy.guardrails.stream.placeholders import Masks, placeholder_key
 from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
 from proxy.guardrails.text.replace import replaced
@@ -303,11 +304,26 @@ class WholeInspector:
                 read = await self.engine.read(self.walk, safe, self.size, caller)
             data = safe
         if services:
+            enforcing, watching = split_enforcing(services)
             inquiry = self.engine.inquiry(asked or data, self.record)
-            inspection = await self.engine.ask(services, read, inquiry, self.replacement, caller)
-            self.record.guarded(self.stage, inspection.results)
-            data = await self._allowed(inspection, data)
+            if watching:
+                watch = partial(self._ask, watching, read, inquiry)
+                await self.record.run_beside(watch, partial(self._fail, watching))
+            if enforcing:
+                data = await self._allowed(await self._ask(enforcing, read, inquiry), data)
         return data
+
+    async def _ask(
+        self, services: Sequence[GuardRule], read: Texts, inquiry: ServiceCalls
+    ) -> Inspection:
+        """Ask services of texts, and record what they find."""
+        caller = self.record.key
+        inspection = await self.engine.ask(services, read, inquiry, self.replacement, caller)
+        self.record.guarded(self.stage, inspection.results)
+        return inspection
+
+    def _fail(self, services: Sequence[GuardRule], error: str) -> None:
+        self.record.guarded(self.stage, self.engine.unasked(services, error))
 
     async def _allowed(self, inspection: Inspection, data: Json) -> Json:
         """Return a document with the changes of an inspection. Raises ``GuardBlocked``."""

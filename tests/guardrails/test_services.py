@@ -259,9 +259,8 @@ async def test_who_cannot_tell_blocks_unless_the_policy_is_open(
         assert (result.error == "deadline") == (fault == "slow")
         assert WORD not in orjson.dumps(canonical(record)).decode()
 
-    away = ("slow", "broken", "failing", *(("redirecting",) if kind != "judge" else ()))
-    status = 503 if fault in away else 400  # it is no fault of the call, and another try may pass
-    assert outcomes["closed"] == (status, {"name": kind, "kind": "could_not_check"})
+    # It is no fault of the text, and another try may pass.
+    assert outcomes["closed"] == (503, {"name": kind, "kind": "could_not_check"})
     assert outcomes["open"][0] == 200
 
 

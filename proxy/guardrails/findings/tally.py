@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import get_args
 
-from proxy import errors
-from proxy.causes import ConnectionFailed, ErrorCause
+from proxy.causes import ConnectionFailed
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.weight import MOST_TEXTS
@@ -41,18 +39,7 @@ VERDICT_OF: dict[Action, Verdict] = {
 
 RETRY_AFTER_S = 1.0
 DEADLINE, BUSY = "deadline", "busy"
-AWAY = (
-    errors.LimitExceeded, errors.BudgetExceeded, errors.LimitStoreUnavailable, errors.CircuitOpen,
-    errors.UpstreamUnavailable, errors.UpstreamBusy, errors.UpstreamTimeout, errors.Overloaded,
-)  # fmt: skip
-"""What a deployment says that another guard asks and that cannot be asked now."""
-PASSING = frozenset(
-    {
-        *(DEADLINE, "not_ready", BUSY, "NoAnswer"),
-        *get_args(ErrorCause),
-        *(each.__name__ for each in AWAY),
-    }
-)
+PASSING = frozenset({DEADLINE, "not_ready", BUSY})
 """Failures that another try may not meet, and that no text is the cause of."""
 
 
@@ -66,7 +53,8 @@ class RuleTally:
 
     ``clock`` is that of the work of the thread that looks, of which ``seconds`` are spent;
     ``waited`` are the seconds that somebody else took to answer; ``opaque`` says that beside the
-    texts there is what no guard can read, which has not passed any. ``until`` is the moment after
+    texts there is what no guard can read, which has not passed any; with ``is_away`` its service
+    could not tell, whatever the text. ``until`` is the moment after
     which it begins to look at nothing more, ``most_texts`` how many it looks at where texts are
     values of arguments. The rule is bound to the call already, and what it asks
     for is answered: its detector looks. Raises ``TypeError`` if not.
@@ -83,6 +71,7 @@ class RuleTally:
     error: str | None = None
     blocked: bool = False
     opaque: bool = False
+    is_away: bool = False
     until: float = inf
     most_texts: int = MOST_TEXTS
     detector: Detector = field(init=False)
@@ -128,7 +117,7 @@ class RuleTally:
         """Return the error of a text that nobody has found anything in: a policy's own message is
         of findings."""
         name = self.rule.name
-        if error not in PASSING:
+        if not (self.is_away or error in PASSING):
             return GuardBlocked(UNCHECKED.format(name), guard=name, kind="could_not_check")
         late = GuardUnavailable(UNCHECKED_YET.format(name), guard=name, kind="could_not_check")
         late.retry_after_s = RETRY_AFTER_S

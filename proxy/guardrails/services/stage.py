@@ -8,18 +8,20 @@ detector of the very texts it was sent, so that all else is as for any other gua
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from proxy.errors import ProxyError
 from proxy.frozen import frozen
 from proxy.guardrails.context import FailedDetector
 from proxy.guardrails.findings.mask import Replace
 from proxy.guardrails.findings.tally import Clock, RuleTally
+from proxy.guardrails.services.wire import TooLong, Unsure
 from proxy.guardrails.stream.feeding import Beside, Feeding
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.walk import KINDS
-from proxy.guardrails.text.weight import MOST_TEXTS
+from proxy.ports import Egress
 from proxy.record import Record
 from proxy.types import Chunk
 from proxy.types.guard import (
@@ -34,6 +36,8 @@ from proxy.types.guard import (
     is_service,
 )
 
+OF_REQUEST = frozenset({400, 413, 422})
+
 
 @frozen
 class NoEgress:
@@ -42,7 +46,7 @@ class NoEgress:
     request_id: str = ""
     caller: object = None
 
-    def of(self, record: Record) -> GuardEgress:
+    def of(self, record: Record, *, waits: bool = True) -> GuardEgress:
         return self
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
@@ -83,7 +87,8 @@ class ServiceCalls:
     clock of what they take."""
 
     question: Question
-    outside: GuardEgress
+    record: Record
+    outsides: Egress
     clock: Clock
     now: Clock
 
@@ -93,11 +98,15 @@ class ServiceCalls:
         """Ask all services at once, each about the texts that its rule applies to and until its
         deadline. One that cannot tell becomes a detector that raises what it has raised."""
         readings = [*dict.fromkeys(reads)]
+        waits = any(rule.enforces for rule in rules)
+        outside = self.outsides.of(self.record, waits=waits)
         async with asyncio.TaskGroup() as group:
-            jobs = [group.create_task(self._call(rule, readings)) for rule in rules]
+            jobs = [group.create_task(self._call(rule, readings, outside)) for rule in rules]
         return [job.result() for job in jobs]
 
-    async def _call(self, rule: GuardRule, reads: Sequence[Reading]) -> RuleTally:
+    async def _call(
+        self, rule: GuardRule, reads: Sequence[Reading], outside: GuardEgress
+    ) -> RuleTally:
         applicable = [read for read in reads if rule.applies(read.role, read.kind)]
         service = rule.detector
         if not applicable or not is_service(service):
@@ -105,19 +114,21 @@ class ServiceCalls:
         began = self.now()
         try:
             async with asyncio.timeout(rule.deadline_s):
-                findings = await self._asked(service, applicable)
+                findings = await self._asked(service, applicable, outside)
             detector: ServiceFindings | FailedDetector = ServiceFindings(findings)
+            is_away = False
         except Exception as error:  # noqa: BLE001  # what it raises means that it could not tell
             detector = FailedDetector(error, reach=None)
-        tally = RuleTally(replace(rule, detector=detector), self.clock)
+            is_away = not _is_of_text(error)
+        tally = RuleTally(replace(rule, detector=detector), self.clock, is_away=is_away)
         tally.waited = self.now() - began
         return tally
 
     async def _asked(
-        self, service: Service, applicable: Sequence[Reading]
+        self, service: Service, applicable: Sequence[Reading], outside: GuardEgress
     ) -> Mapping[str, Sequence[Finding]]:
         pieces: Sequence[Piece] = applicable
-        answers = await service.ask(pieces, self.question, self.outside)
+        answers = await service.ask(pieces, self.question, outside)
         found: dict[str, list[Finding]] = {}
         if len(answers) != len(applicable):
             raise Unfit
@@ -128,9 +139,18 @@ class ServiceCalls:
         return found
 
 
-def unasked(rules: Iterable[GuardRule], clock: Clock) -> list[RuleTally]:
-    """Return the tallies of services that were asked nothing."""
-    return [RuleTally(replace(rule, detector=ServiceFindings({})), clock) for rule in rules]
+def _is_of_text(error: Exception) -> bool:
+    """Return True if a service could not tell because of the text that it was sent."""
+    if isinstance(error, ProxyError):  # of the deployment that a guard calls
+        return error.status in OF_REQUEST
+    return isinstance(error, TooLong | Unsure)
+
+
+def unasked(rules: Iterable[GuardRule], clock: Clock, error: str | None = None) -> list[RuleTally]:
+    """Return the tallies of services that were asked nothing, maybe because of an error."""
+    return [
+        RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error) for rule in rules
+    ]
 
 
 def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
@@ -154,18 +174,19 @@ class TextCollector:
 class ServiceStage:
     """A stream, as other guards leave it, whose services are called when all of it has come.
 
-    If one of them enforces, nothing is shown before that; else all but the end of the stream is.
+    If they enforce, nothing is shown before that; else all is shown, and they are called beside the
+    call.
     """
 
     __slots__ = (
-        "_ask",
         "_beside",
-        "_clock",
+        "_calls",
         "_collected",
         "_collecting",
         "_kept",
         "_most_texts",
         "_replace",
+        "_rules",
         "_tallies",
         "holds",
     )  # fmt: skip
@@ -173,16 +194,16 @@ class ServiceStage:
     def __init__(
         self,
         rules: Sequence[GuardRule],
-        clock: Clock,
-        ask: Callable[[Iterable[Reading]], Awaitable[list[RuleTally]]],
+        calls: ServiceCalls,
         replace: Replace,
         beside: Beside,
-        most_texts: int = MOST_TEXTS,
+        most_texts: int,
     ) -> None:
-        self._ask = ask
+        clock = calls.clock
+        self._calls = calls
+        self._rules = rules
         self._most_texts = most_texts
         self._beside = beside
-        self._clock = clock
         self._replace = replace
         self.holds = any(rule.enforces for rule in rules)
         self._kept: list[Chunk] = []
@@ -198,19 +219,29 @@ class ServiceStage:
 
     async def feed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Take the next chunks, return those that may be shown. Raises ``GuardBlocked``."""
-        await self._collecting.feed_all(chunks, self._clock)
+        await self._collecting.feed_all(chunks, self._calls.clock)
         self._kept += chunks
         ended = bool(chunks) and chunks[-1].last
-        safe = await self._ended() if ended else []
-        return safe if self.holds else chunks
+        if self.holds:
+            return await self._ended() if ended else []
+        if ended:
+            await self._calls.record.run_beside(self._watch, self._fail)
+        return chunks
+
+    async def _watch(self) -> None:
+        await self._ended()
+
+    def _fail(self, error: str) -> None:
+        """Note that the services, none of which enforces, could not tell."""
+        self._tallies = unasked(self._rules, self._calls.clock, error)
 
     async def _ended(self) -> list[Chunk]:
-        self._tallies = await self._ask(self._collected)
+        self._tallies = await self._calls.tallies(self._rules, self._collected)
         for tally in self._tallies:
             tally.opaque = self._collecting.opaque
             tally.most_texts = self._most_texts
         deltas = StreamFilter.under(self._tallies, self._replace, to_last=True)
-        return await Feeding(deltas, self._beside).feed_all(self._kept, self._clock)
+        return await Feeding(deltas, self._beside).feed_all(self._kept, self._calls.clock)
 
 
 def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
