@@ -101,7 +101,7 @@ def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
     mended = tests.read_text().replace("openai/gpt-4o-mini", "openai/smol")
     tests.write_text(mended.replace("0.000045", "0.000002"))
 
-    assert NEXT.format(folder="my-policies") in FIRST
+    assert NEXT.format(folder="my-policies", variable="OPENAI_API_KEY") in FIRST
     assert unpriced.splitlines()[0] in FIRST
     assert ": valid" in good
     assert failed in FIRST

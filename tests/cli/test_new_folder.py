@@ -11,8 +11,10 @@ from click.testing import CliRunner, Result
 
 from proxy.cli import main
 from proxy.cli.new_folder import STARTER, write_starter
+from proxy.types.providers import PROVIDERS
 from tests.conftest import running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
+from tests.for_each import for_each
 
 SECRET = {"OPENAI_API_KEY": "sk-upstream-secret"}
 
@@ -30,6 +32,46 @@ def test_the_folder_passes_check_and_test_as_it_is_written(tmp_path: Path) -> No
 
     assert (checked.exit_code, tested.exit_code) == (0, 0), checked.output + tested.output
     assert "2 passed, 0 failed" in tested.output
+
+
+MODELS = {
+    "anthropic": "claude-sonnet-4-5",
+    "cerebras": "gpt-oss-120b",
+    "cohere": "command-r",
+    "deepseek": "deepseek-chat",
+    "fireworks": "accounts/fireworks/models/gpt-oss-120b",
+    "google": "gemini-2.5-flash",
+    "groq": "llama-3.1-8b-instant",
+    "mistral": "codestral-latest",
+    "openai": "gpt-5",
+    "perplexity": "llama-3.1-sonar-large-128k-online",
+    "together": "MiniMaxAI/MiniMax-M3",
+    "x-ai": "grok-3",
+}
+
+
+@for_each("provider", [name for name, each in PROVIDERS.items() if each.is_priced])
+def test_the_folder_is_good_for_each_provider(provider: str, tmp_path: Path) -> None:
+    known, folder = PROVIDERS[provider], str(tmp_path / provider)
+    if known.base_url is None:
+        assert headrace("init", folder, "--provider", provider).exit_code == 2
+        return
+
+    made = headrace("init", folder, "--provider", provider, "--model", MODELS[provider])
+    checked = headrace("check", folder, "--strict", **{known.variable: "sk-upstream-secret"})
+    tested = headrace("test", folder, "--fail-under", "100")
+
+    assert f"export {known.variable}=..." in made.output
+    assert [each.exit_code for each in (made, checked, tested)] == [0, 0, 0], (
+        made.output + checked.output + tested.output
+    )
+
+
+def test_a_provider_needs_a_model(tmp_path: Path) -> None:
+    done = headrace("init", str(tmp_path / "new"), "--provider", "mistral")
+
+    assert (done.exit_code, "--model is required for mistral" in done.stderr) == (2, True)
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_secret_is_shown_once_and_only_its_digest_is_kept(tmp_path: Path) -> None:
