@@ -107,7 +107,7 @@ class PolicyStore:
         self._sleep = sleep
         self._log = log
         self._tell = tell
-        self._reading = asyncio.Lock()
+        self._reading, self._revoking = asyncio.Lock(), asyncio.Lock()
         self.unread_revocations: tuple[str, ...] = ()
         self._report_unread(source.read_revocations().unread)
         self.current = source.read()
@@ -156,7 +156,8 @@ class PolicyStore:
             try:
                 fresh = await asyncio.to_thread(self._source.read)
                 await asyncio.to_thread(_load, fresh)
-                self._take(fresh)
+                found = await asyncio.to_thread(self._source.read_revocations)
+                self._take(fresh.without(found.names))  # with those that were added meanwhile
                 self.secret_files = self.current.secret_files | fresh.secret_files
             except PolicyError as error:
                 self.secret_files = self.current.secret_files | error.secret_files
@@ -166,8 +167,9 @@ class PolicyStore:
             self._seen = began
 
     async def read_revocations(self) -> None:
-        """Let no key count that the folder revokes, whatever else it says by now."""
-        async with self._reading:
+        """Let no key count that the folder revokes, whatever else it says by now, and also while
+        ``refresh`` has not ended."""
+        async with self._revoking:
             await self._sleep(max(0.0, self._revoked_at + SECONDS_BETWEEN - self._now()))
             self._revoked_at = self._now()
             await self._read_revocations()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -125,7 +125,7 @@ class Stillness:
 
 class FolderWatch:
     """Calls ``reload`` after each change while it runs, and when it is told to hurry; before a
-    change has settled, ``revoke`` alone.
+    change has settled, and while ``reload`` has not ended, ``revoke`` alone.
 
     ``known`` is what was seen before the folder was read for the first time, and ``seen`` returns,
     in a thread, what is to be seen now.
@@ -135,7 +135,7 @@ class FolderWatch:
         self,
         seen: Callable[[], Look],
         known: Look,
-        reload: Callable[[], Awaitable[None]],
+        reload: Callable[[], Coroutine[None, None, None]],
         revoke: Callable[[], Awaitable[None]],
         settle_s: float,
         now: Callable[[], float],
@@ -153,15 +153,19 @@ class FolderWatch:
 
     async def run(self) -> None:
         """Look for as long as the process lives."""
-        while True:
-            hurried = await self._hurried()
-            seen = await asyncio.to_thread(self._look)
-            reading = "all" if hurried else self._stillness.reading(seen, self._now())
-            if reading == "all":
-                self._stillness.read(seen)
-                await self._reload()
-            elif reading == "revocations":
-                await self._revoke()
+        reloading: asyncio.Task[None] | None = None
+        hurried = False
+        async with asyncio.TaskGroup() as group:
+            while True:
+                hurried |= await self._hurried()
+                seen = await asyncio.to_thread(self._look)
+                reading = "all" if hurried else self._stillness.reading(seen, self._now())
+                if reading == "all" and (reloading is None or reloading.done()):
+                    hurried = False
+                    self._stillness.read(seen)
+                    reloading = group.create_task(self._reload())
+                elif reading != "nothing":
+                    await self._revoke()
 
     async def _hurried(self) -> bool:
         """Wait for the next look; say whether it was asked for."""

@@ -21,7 +21,7 @@ from proxy.policy.files.revocations import Revocations, read_revocations
 from proxy.policy.store import REVISIONS_KEPT, PolicyFolder, PolicyStore, read_folder
 from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, world
-from tests.doubles import ScriptedUpstream
+from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
 HEAD = RequestHead(
@@ -332,6 +332,36 @@ async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored)
 
     assert decided.snapshot.revision != before
     assert slow.patience.expired()
+
+
+async def test_revocation_is_in_force_while_policies_are_read_and_afterwards(
+    stored: Stored,
+) -> None:
+    """A reading that began before the revocation does not take it back."""
+    began, may_end = threading.Event(), threading.Event()
+
+    class SlowSource(PolicyFolder):
+        def read(self) -> Snapshot:
+            snapshot = super().read()
+            if stored.readings:
+                began.set()
+                may_end.wait(PATIENCE_S)
+            stored.readings += 1
+            return snapshot
+
+    stored.readings = 0
+    folder = SlowSource(stored.folder, {"UPSTREAM_KEY": "sk"})
+    store = PolicyStore(folder, time.monotonic, let_others_come, stored.log, stored.tell)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(store.refresh())
+        await asyncio.to_thread(began.wait, PATIENCE_S)
+        (stored.folder / "revoked.yaml").write_text("revoked: [support-widget]\n")
+
+        await store.read_revocations()
+
+        during = store.current.revoked
+        may_end.set()
+    assert during == store.current.revoked == {"support-widget"}
 
 
 async def test_a_client_can_ask_by_header(

@@ -21,6 +21,7 @@ from tests.cli.test_init import Served, serving
 from tests.conftest import running_proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
+from tests.servers import eventually
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -163,6 +164,32 @@ async def test_nothing_is_read_while_nothing_changes(watched: tuple[Path, Reload
             await reloads.came.wait()
 
     assert reloads.count == 0
+
+
+async def test_revocations_are_read_while_a_reload_has_not_ended(tmp_path: Path) -> None:
+    revoked, reloading, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    reloads = 0
+
+    async def reload() -> None:
+        nonlocal reloads
+        reloads += 1
+        reloading.set()
+        await may_end.wait()
+
+    async def revoke() -> None:
+        if reloading.is_set():
+            revoked.set()
+
+    seen = partial(look, tmp_path)
+    watching = FolderWatch(seen, seen(), reload, revoke, 0.25, time.monotonic)
+    async with running_beside(watching.run()), asyncio.timeout(PATIENCE_S):
+        watching.hurry()
+        await reloading.wait()
+        (tmp_path / "revoked.yaml").write_text("revoked: [alice]\n")
+        await revoked.wait()
+        assert reloads == 1
+        may_end.set()
+        await eventually(lambda: reloads == 2)
 
 
 async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> None:
