@@ -9,14 +9,17 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import jsonschema_rs
 import yaml
 from click.testing import CliRunner
 
 from proxy.cli import COMMANDS, main
 from proxy.policy.store import read_folder
-from proxy.settings import address
+from proxy.settings import LedgerAt, address
+from tests.conftest import running_proxy
 from tests.dashboards.expressions import BOARDS, RULES
+from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 from tests.servers import program
 
@@ -161,18 +164,36 @@ def test_the_image_is_built_of_what_is_there_and_let_in() -> None:
         assert Path(source).parts[0] in let_in, source
 
 
-def test_the_key_that_the_page_draws_is_let_in_by_the_policies_of_the_stack(tmp_path: Path) -> None:
+async def test_page_leads_to_the_usage_of_a_team(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """The steps of the page work as written: key, check, call, usage."""
     page = (DEPLOY / "README.md").read_text()
-    [arguments] = re.findall(r"^    headrace (key .*?) *#", page, re.MULTILINE)
+    [key_command] = re.findall(r"^ +headrace (key .*)$", page, re.MULTILINE)
     [placeholder] = re.findall(r"in the place of the line `(.*?)`", page)
-    folder = tmp_path / "policies"
+    [[path, body]] = re.findall(r"curl http://127\.0\.0\.1:8080(\S+) .*\s+-d '(.*)'", page)
+    [usage_command] = re.findall(r" headrace (usage .*)$", page, re.MULTILINE)
+    folder, ledger = tmp_path / "policies", tmp_path / "ledger.db"
     shutil.copytree(DEPLOY / "policies", folder)
 
-    drawn = CliRunner().invoke(main, arguments.replace("deploy", str(tmp_path)).split())
-    lines = (folder / "policies.yaml").read_text().splitlines()
-    lines[lines.index(placeholder)] = drawn.stdout
-    (folder / "policies.yaml").write_text("\n".join(lines))
-    snapshot = read_folder(folder, {"OPENAI_API_KEY": "sk-1"})
+    drawn = CliRunner().invoke(main, key_command.replace("deploy", str(tmp_path)).split())
+    policies = (folder / "policies.yaml").read_text().replace(f"{placeholder}\n", drawn.stdout)
+    policies = policies.replace("https://api.openai.com", upstream.url)
+    (folder / "policies.yaml").write_text(policies)
+    environ = {"OPENAI_API_KEY": "sk-1", "HEADRACE_SECRET": "0123456789abcdef"}
+    checked = CliRunner().invoke(main, ["check", str(folder)], env=environ)
+    upstream.answer_with(answer(chat("Hello.")))
+    settings: dict[str, Any] = {"environ": environ, "ledger": LedgerAt("sqlite", ledger)}
+    headers = {"authorization": f"Bearer {drawn.stderr.split()[0]}"}
+    async with (
+        running_proxy(folder, policies, **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=headers) as client,
+        client.post(path, json=json.loads(body)) as response,
+    ):
+        assert response.status == 200, await response.text()
+    arguments = usage_command.replace("/var/lib/headrace/ledger.db", str(ledger)).split()
+    usage = CliRunner().invoke(main, arguments)
 
-    assert drawn.exit_code == 0, drawn.output
-    assert [*snapshot.keys["support-widget"].deployments] == ["support-chat"]
+    assert "warning" not in checked.output
+    assert usage.exit_code == 0, usage.output
+    assert re.search(r"^support +1 ", usage.output, re.MULTILINE)
