@@ -58,12 +58,12 @@ class Billing:
 
     @property
     def source(self) -> Source:
-        """Where the token counts come from; the least certain of the attempts."""
+        """Where the token counts come from: the least certain of the attempts that used any."""
         source: Source = "none"
         for bill in self.bills:
             if bill.usage.source == "unknown":
                 return "unknown"
-            if source != "partial_estimate":
+            if source != "partial_estimate" and bill.usage.source != "none":
                 source = bill.usage.source
         return source
 

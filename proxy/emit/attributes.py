@@ -119,7 +119,7 @@ def call_own(facts: CallFacts) -> Attributes:
         semconv.REQUEST_ID: facts.request_id,
         semconv.PROPERTIES: [f"{name}={value}" for name, value in facts.properties] or None,
         semconv.OVERHEAD_MS: round(facts.overhead_s * 1000, 3),
-        semconv.COST_USD: usd(facts.cost) if facts.attempts else None,
+        semconv.COST_USD: usd(facts.cost) if facts.source != "none" else None,
         # Not under the names of usage: what adds those up would count a cached answer again.
         semconv.SAVED_TOKENS: saved.tokens.total if saved else None,
         semconv.SAVED_USD: usd(saved.cost) if saved else None,

@@ -68,8 +68,7 @@ def canonical(record: Record) -> dict[str, Any]:
     warned = (call and call.warnings) or (head and head.warnings) or (plan and plan.warnings)
     target = facts.served.target if facts.served else None
     saved, failure = facts.saved, facts.failure
-    counted_here = facts.endpoint == "count_tokens" and facts.failure is None
-    answered = bool(facts.attempts) or saved is not None or counted_here
+    is_used = facts.source != "none"
     cost, lost, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
     line = {
         "time": facts.started_at.isoformat(timespec="milliseconds"),
@@ -96,10 +95,10 @@ def canonical(record: Record) -> dict[str, Any]:
         "duration_ms": in_ms(facts.duration_s),
         "ttft_ms": None if ttft_s is None else in_ms(ttft_s),
         "overhead_ms": in_ms(facts.overhead_s),
-        "tokens": _counts(facts.tokens) if answered and facts.source != "unknown" else None,
+        "tokens": _counts(facts.tokens) if is_used and facts.source != "unknown" else None,
         "usage_source": facts.source,
-        "cost_usd": cost / NANO if answered and cost is not None else None,
-        "lost_cost_usd": lost / NANO if answered and lost is not None else None,
+        "cost_usd": cost / NANO if is_used and cost is not None else None,
+        "lost_cost_usd": lost / NANO if is_used and lost is not None else None,
         "cache": facts.cache,
         "cache_other_words": facts.other_words,
         "guards": _verdicts(facts.verdicts) if facts.verdicts else [],

@@ -407,6 +407,10 @@ async def test_every_account_of_a_way_says_the_same(
     lines = [canonical(record) for record in told.records]
     assert sum(Decimal(str(line["cost_usd"] or 0)) for line in lines) * 10**9 == cost
     assert sum(Decimal(str(line["lost_cost_usd"] or 0)) for line in lines) * 10**9 == lost
+    for line in lines:
+        is_used = line["usage_source"] != "none"
+        assert (line["tokens"] is not None) == (is_used and line["usage_source"] != "unknown")
+        assert is_used or line["cost_usd"] is line["lost_cost_usd"] is None
     assert told.metric("headrace_cost_usd_total") == cost
     assert told.metric("headrace_budget_spent_usd") == cost
     assert told.metric("headrace_lost_cost_usd_total") == lost
