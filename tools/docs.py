@@ -153,7 +153,7 @@ def alerts() -> Iterator[str]:
     yield "|---|---|---|"
     rules = yaml.safe_load((DOCS.parent / "dashboards" / "rules" / "alerts.yaml").read_text())
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):
-        page = Path(rule["annotations"]["runbook"])
+        page = Path(rule["annotations"]["runbook_url"])
         title = (DOCS.parent / page).read_text().splitlines()[0].removeprefix("# ")
         yield f"| `{rule['alert']}` | {rule['labels']['severity']} | [{title}]({page.name}) |"
 

@@ -57,7 +57,7 @@ def test_no_play_is_of_an_alert_that_is_gone() -> None:
 @for_each("alert", ALERTS)
 def test_an_alert_says_how_urgent_it_is_and_leads_to_its_page(alert: str) -> None:
     rule = ALERTS[alert]
-    page = TOP / rule["annotations"]["runbook"]
+    page = TOP / rule["annotations"]["runbook_url"]
     text = page.read_text()
 
     assert rule["labels"]["severity"] in ("page", "ticket")
@@ -67,7 +67,7 @@ def test_an_alert_says_how_urgent_it_is_and_leads_to_its_page(alert: str) -> Non
 
 
 def test_every_page_is_of_an_alert() -> None:
-    named = {Path(rule["annotations"]["runbook"]).name for rule in ALERTS.values()}
+    named = {Path(rule["annotations"]["runbook_url"]).name for rule in ALERTS.values()}
 
     assert {page.name for page in PAGES.glob("*.md")} == named | {"README.md"}
 
