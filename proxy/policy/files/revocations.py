@@ -55,12 +55,11 @@ def _read(file: Path, shown: str) -> tuple[list[Any], list[Problem]]:
     raw = read_bytes(file, shown, document)
     if document.whole and not MAY_REVOKE.search(raw):
         return [], []
-    is_readable = document.whole
-    if is_readable:
+    if is_readable := document.whole:
         parse(raw, shown, document)
-    blocks = [] if document.whole else LIST.findall(raw)
-    for block in blocks:
-        parse(block, shown, lists)
+    blocks = b"" if document.whole else b"".join(LIST.findall(raw))
+    if blocks:
+        parse(blocks, shown, lists)
     entries = [*document.data.get(SECTION, ()), *lists.data.get(SECTION, ())]
     problems = [each for each in document.problems if re.match(rf"{SECTION}(\[|$)", each.path)]
     if not all(map(is_revocation, entries)):
