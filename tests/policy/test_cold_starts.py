@@ -131,7 +131,7 @@ async def test_calls_that_come_at_once_do_not_have_the_loop_load(tmp_path: Path)
         for number in range(3):  # what else the machine does only adds
             folder = tmp_path / f"p{number}"
             folder.mkdir()
-            found = await cold.start(folder, port, (rules, rules + cold.MORE), watched_s=1.0)
+            found = await cold.start(folder, port, (rules, with_more(rules)), watched_s=1.0)
             assert (found.refused, len(found.calls_ms) > cold.CALLERS) == (0, True)
             longest.append(max(found.start_ms, found.reload_ms) / 1000)
             if longest[-1] < LAG_S:
