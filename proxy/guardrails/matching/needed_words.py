@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from proxy.guardrails.matching.match_length import TOKENS
+from proxy.guardrails.matching.tokens import TOKENS
 
 Needed = frozenset[str]  # one of these; empty where nothing need be there
 GAP = "\ufdd0"  # in a string for what stands between words; no text has it

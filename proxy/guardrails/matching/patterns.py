@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.hold import Shape, Shapes
-from proxy.guardrails.matching.match_length import check_nesting, longest
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.re2set import MANY_BYTES, PatternSet, compiled
 from proxy.guardrails.matching.scripts import WITHOUT_SPACES
+from proxy.guardrails.matching.tokens import check_syntax
+from proxy.guardrails.matching.within_match import longest
 from proxy.types.guard import Finding
 
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -115,8 +116,8 @@ class _Single:
         self.pattern = pattern
         try:
             self._regex = compiled(pattern.regex)
+            check_syntax(pattern.regex)
             self.longest = longest(pattern.regex)
-            check_nesting(pattern.regex)
         except ValueError as error:
             shown = pattern.regex[:80]
             raise ValueError(

@@ -14,9 +14,9 @@ from functools import lru_cache
 from math import inf
 
 from proxy.frozen import frozen
-from proxy.guardrails.matching.match_length import TOKENS
 from proxy.guardrails.matching.re2set import compiled
 from proxy.guardrails.matching.scripts import UNSPACED_LETTER, WITHOUT_SPACES
+from proxy.guardrails.matching.tokens import TOKENS
 from proxy.guardrails.matching.worked_out import digest, worked_out
 
 SPACES = " \n"  # behind which a stream is looked at
@@ -104,6 +104,12 @@ def work_out_beginnings(pattern: str) -> tuple[str | None, str | None]:
     both = (_stopped(read, LEAST, ends, more=False) for ends in (_spacious_end, _unspaced_end))
     spacious, unspaced = (stopped and rf"{lead}(?:{stopped})\z" for stopped in both)
     return spacious, unspaced
+
+
+def longest(pattern: str) -> int | None:
+    """Return the maximum length of a match in characters. Return None if it is unbounded."""
+    length = _longest(parsed(pattern))
+    return None if length == inf else int(length)
 
 
 def parsed(pattern: str, around: frozenset[str] = frozenset()) -> Node:
