@@ -15,7 +15,7 @@ MIN_ENTROPY = 3.7
 # case, with versions or with dates stay below both, and random characters are above one of them.
 MIN_DIGIT_CHANGES, MIN_CHANGES = 0.17, 0.36
 
-MAX_BYTES, NAME_BYTES = 256, 200  # of a token, and of the name or path before it
+MAX_BYTES, NAME_BYTES = 256, 40  # of a token or the path before it, and of a name before it
 
 _HEX = re.compile(rb"(?i)[0-9a-f]+(?:[_-][0-9a-f]+)*")
 _UUID = re.compile(rb"(?i)[0-9a-z]{8}(?:-[0-9a-z]{4}){3}-[0-9a-z]{12}")
@@ -60,8 +60,9 @@ def is_generated_token(data: bytes, span: Span) -> bool:
         return False
     if _OBJECTS.search(lead[0]) or _UUID.search(token):
         return False
-    before = data[max(0, start - NAME_BYTES) : start]
-    if _NAMED.search(before) or _PATH.search(before):
+    if _NAMED.search(data, max(0, start - NAME_BYTES), start):
+        return False
+    if data[start - 1 : start] == b"/" and _PATH.search(data, max(0, start - MAX_BYTES), start):
         return False
     body = data[lead.end() : end]
     return not _HEX.fullmatch(body) and entropy(body) >= MIN_ENTROPY and _is_random(body)
