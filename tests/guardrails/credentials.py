@@ -34,7 +34,7 @@ PREFIXES = {
     "csk-": LOWER, "lin_oauth_": LOWER, "nvapi-": URL_SAFE, "pcsk_": URL_SAFE, "vck_": URL_SAFE,
     "napi_": ALNUM, "figd_": URL_SAFE, "llx-": ALNUM, "wandb_v1_": ALNUM, "xai-": ALNUM,
     "gsk_": ALNUM, "tgp_v1_": URL_SAFE, "sk-": ALNUM, "mlsn.": LOWER, "CCIPAT_": ALNUM,
-    "BBDC-": ALNUM, "waka_": LOWER, "PMAX-": UPPER, "unkey_": ALNUM, "sb_secret_": URL_SAFE,
+    "ACME-": ALNUM, "waka_": LOWER, "PMAX-": UPPER, "unkey_": ALNUM, "sb_secret_": URL_SAFE,
     "phx_": ALNUM, "cog_": LOWER, "acmecorp_live_": ALNUM, "rnd_": ALNUM,
 }  # fmt: skip
 

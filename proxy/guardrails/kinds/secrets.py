@@ -84,7 +84,9 @@ class Secrets:
     def __init__(self, reach: int = REACH) -> None:
         self._reach = max(reach, LEAST_REACH)
         self._long = _longs()
-        rules = [r for r in gitleaks.rules() if r.kind not in {long.kind for long in self._long}]
+        rules = [
+            r for r in gitleaks.all_rules() if r.kind not in {long.kind for long in self._long}
+        ]
         self._assigned = [rule for rule in rules if rule.names]
         self._known = [rule for rule in rules if not rule.names]
         self._own = own_rules()
@@ -271,8 +273,8 @@ def _longs() -> Sequence[Long]:
 
 
 class SecretsConfig(Section):
-    """Credentials: by the rules of gitleaks, as a prefix with random characters behind it, and by
-    context (connection strings, URLs, commands, headers, "the password is" in four languages)."""
+    """Credentials: by the rules of gitleaks and betterleaks, as a prefix with random characters,
+    and by context (connection strings, URLs, commands, headers, "the password is")."""
 
     reach: Annotated[int, Field(ge=LEAST_REACH, le=65536)] = REACH
     """Maximum length of a credential in a stream, in characters. Up to this many characters may be

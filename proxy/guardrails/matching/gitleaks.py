@@ -24,6 +24,7 @@ from proxy.guardrails.matching.re2set import Pattern, Span
 from proxy.guardrails.matching.within_match import beginnings
 
 RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
+NEWER_RULES = RULES.with_name("betterleaks.toml")
 RUN = 600
 NEAR_BYTES = 300
 GUESSED = 0.5  # score of what no maker's shape confirms
@@ -161,8 +162,13 @@ NAMES = (
 def rules(path: Path = RULES) -> Sequence[SecretRule]:
     """All rules of the file that look at text, none of them compiled."""
     document = tomllib.loads(path.read_text())
-    everywhere = _allowed([document["allowlist"]])
+    everywhere = _allowed([document.get("allowlist", {})])
     return [_rule(entry, everywhere) for entry in document["rules"] if "regex" in entry]
+
+
+def all_rules() -> Sequence[SecretRule]:
+    """Return the rules of both files."""
+    return [*rules(), *rules(NEWER_RULES)]
 
 
 def assignments(names: Iterable[str]) -> str:

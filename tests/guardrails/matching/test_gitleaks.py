@@ -40,19 +40,26 @@ def test_the_file_is_the_one_that_its_note_names() -> None:
     digest = hashlib.sha256(gitleaks.RULES.read_bytes()).hexdigest()
 
     assert digest in gitleaks.RULES.with_name("README.md").read_text()
-    assert "MIT" in gitleaks.RULES.with_name("gitleaks.LICENSE").read_text()
+    for licence in ("gitleaks.LICENSE", "betterleaks.LICENSE"):
+        assert "MIT" in gitleaks.RULES.with_name(licence).read_text()
 
 
 def test_every_rule_of_the_file_that_looks_at_text_is_read() -> None:
     read = rules()
 
+    newer = rules(gitleaks.NEWER_RULES)
+
     assert len(read) == gitleaks.RULES.read_text().count("\nregex = ") == 221
+    assert len(newer) == gitleaks.NEWER_RULES.read_text().count("\nregex = ") == 20
+    assert not {rule.kind for rule in read} & {rule.kind for rule in newer}
     assert sum(1 for each in read if each.names) == 100
 
 
 def test_no_rule_repeats_without_end_but_by_a_class_of_its_own() -> None:
     assert [
-        each.kind for each in rules() if re.search(r"\{\d+,\}|(?<!@)\.[*+]", each.pattern)
+        each.kind
+        for each in gitleaks.all_rules()
+        if re.search(r"\{\d+,\}|(?<!@)\.[*+]", each.pattern)
     ] == []
 
 
@@ -127,5 +134,5 @@ def test_a_rule_that_re2_does_not_know_is_told(tmp_path: Path) -> None:
 
 
 def test_re2_knows_every_rule_of_the_file() -> None:
-    for each in rules():
+    for each in gitleaks.all_rules():
         list(compiling(each.patterns))

@@ -106,7 +106,7 @@ def test_a_value_that_is_given_to_a_name_has_no_white_space_inside() -> None:
 @for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.KEYWORD_APART))
 def test_what_a_rule_matches_has_its_keyword(kind: str) -> None:
     """Else a keyword behind the match would decide, for which a stream would have to wait."""
-    rule = next(each for each in gitleaks.rules() if each.kind == kind)
+    rule = next(each for each in gitleaks.all_rules() if each.kind == kind)
     chance = random.Random(kind)
     for _ in range(20):
         text = sample(RULES[kind]["regex"], chance).encode()

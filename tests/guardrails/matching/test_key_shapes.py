@@ -13,7 +13,7 @@ def test_each_kind_is_one_that_the_file_of_gitleaks_has_not() -> None:
     kinds = [each.kind for each in KEY_SHAPES]
 
     assert len(set(kinds)) == len(kinds)
-    assert not {rule.kind for rule in gitleaks.rules()} & {*kinds}
+    assert not {rule.kind for rule in gitleaks.all_rules()} & {*kinds}
 
 
 @for_each("shape", KEY_SHAPES, ids=lambda shape: shape.kind)
