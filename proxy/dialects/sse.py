@@ -17,6 +17,11 @@ def event(payload: bytes) -> bytes:
     return b"data: " + payload + b"\n\n"
 
 
+def named_event(kind: str, document: bytes) -> bytes:
+    """Return the bytes of one event of an API whose clients tell events by their names."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
+
+
 class EventReader:
     """Feed it bytes however they were cut; it returns the data of each event that is complete.
 

@@ -13,7 +13,7 @@ from proxy.dialects.base import AnswerWriter, Client, ErrorResponse, ok
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
 from proxy.errors import ProxyError
-from proxy.types import Call, Chunk, Json, Untouched
+from proxy.types import Call, Chunk, Head, Json, Untouched
 from proxy.types.guard import Verdicts
 
 Judged = Callable[[], Verdicts]
@@ -60,13 +60,17 @@ def _interim(data: Json) -> bool:
     return isinstance(data["usage"], dict) and "interim" in data["usage"]
 
 
-def event_writer(
-    client: Client, *, wants_usage: bool, verdicts: Judged = nobody, call: Call | None = None
-) -> AnswerWriter:
-    """Return what writes a stream for a client, to its call."""
+def answer_writer(client: Client, call: Call, head: Head, verdicts: Judged) -> AnswerWriter:
+    """Return the writer of a client's answer: as a stream, as a whole, or as it was passed on."""
+    if head.passed is not None:
+        from proxy.dialects.passed_answer import PassedWriter  # noqa: PLC0415  # few calls are such
+
+        return PassedWriter(head.passed)
+    if not head.streamed:
+        return WholeWriter(client, call, verdicts)
     if client.events is not None:
         return client.events(call)
-    return EventWriter(client, wants_usage=wants_usage, verdicts=verdicts)
+    return EventWriter(client, wants_usage=call.wants_usage, verdicts=verdicts)
 
 
 class EventWriter:

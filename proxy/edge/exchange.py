@@ -15,7 +15,7 @@ from proxy.dialects import writing
 from proxy.dialects.base import AnswerWriter
 from proxy.dialects.hints import where_key_belongs
 from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS
-from proxy.dialects.writing import WholeWriter, event_writer
+from proxy.dialects.writing import answer_writer
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
 from proxy.edge.request import Bounds, Incoming
@@ -204,35 +204,21 @@ class HttpExchange:
     def _send_keepalive(self) -> None:
         """Send a keepalive event; the head of the response too if nothing was sent before."""
         out = self._out
-        if self._is_sending or out.gone or out.served:
+        if self._is_sending or out.served or not out.is_writable:
             return
         if not out.begun:
-            self._head = Head(streamed=True)
-            self._writer = self._event_writer()
+            self._take_head(Head(streamed=True))
             self._begin(KEEPALIVE, None)
-        out.try_write(self._writer.feed(KEEPALIVE))
+        out.write_event(self._writer.feed(KEEPALIVE))
 
-    def _event_writer(self) -> AnswerWriter:
-        return event_writer(
-            self._client,
-            wants_usage=self._call.wants_usage,
-            verdicts=self._record.verdicts,
-            call=self._call,
-        )
+    def _take_head(self, head: Head) -> None:
+        self._head = head
+        self._writer = answer_writer(self._client, self._call, head, self._record.verdicts)
 
     async def begin(self, head: Head, record: Record) -> None:
-        self._head = head
         self._record = record
-        if self._out.begun:  # by a keepalive, whose writer has numbered it
-            return
-        if head.passed is not None:
-            from proxy.dialects.passed_answer import PassedWriter  # noqa: PLC0415  # as above
-
-            self._writer = PassedWriter(head.passed)
-        elif head.streamed:
-            self._writer = self._event_writer()
-        else:
-            self._writer = WholeWriter(self._client, self._call, record.verdicts)
+        if not self._out.begun:  # by a keepalive, whose writer has numbered it
+            self._take_head(head)
 
     async def send(self, chunks: Sequence[Chunk]) -> None:
         out, is_streamed, held = self._out, self._head.streamed, b""

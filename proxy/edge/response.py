@@ -125,10 +125,14 @@ class ResponseWriter:
             framed = b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
             self._protocol.transport.write(framed)
 
-    def try_write(self, data: bytes) -> None:
-        """Write more of the body, and its head if need be, unless the client reads slowly."""
-        if not self._protocol.writing_paused:
-            self._send(data, last=False)
+    @property
+    def is_writable(self) -> bool:
+        """True if the client is there, and reads what it has got."""
+        return not (self.gone or self._protocol.writing_paused)
+
+    def write_event(self, data: bytes) -> None:
+        """Write an event, and the head if it was not sent, to a client that is writable."""
+        self._send(data, last=False)
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Write more of the body, and its end where these are the ``last`` bytes."""

@@ -15,8 +15,7 @@ from proxy.app import Rooms, assembled
 from proxy.cache import NullCache
 from proxy.dialects import Received, writing
 from proxy.dialects.base import AnswerWriter
-from proxy.dialects.passed_answer import PassedWriter
-from proxy.dialects.writing import WholeWriter, event_writer
+from proxy.dialects.writing import answer_writer
 from proxy.edge import headers
 from proxy.emit import Emitters
 from proxy.errors import (
@@ -208,19 +207,7 @@ class _Exchange:
 
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
-        if head.passed is not None:
-            self._writer = PassedWriter(head.passed)
-            return
-        self._writer = (
-            event_writer(
-                self._client,
-                wants_usage=self._call.wants_usage,
-                verdicts=record.verdicts,
-                call=self._call,
-            )
-            if head.streamed
-            else WholeWriter(self._client, self._call, record.verdicts)
-        )
+        self._writer = answer_writer(self._client, self._call, head, record.verdicts)
 
     async def send(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:

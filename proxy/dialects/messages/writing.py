@@ -16,6 +16,7 @@ from proxy.dialects.messages.reading import BESIDE, SEAL, seal_of
 from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.pieces import dump
 from proxy.dialects.signed_calls import shown_id
+from proxy.dialects.sse import named_event
 from proxy.types import Call, Chunk, Json, Untouched
 from proxy.usage import read_usage
 
@@ -60,11 +61,6 @@ def _choice(data: Json) -> Json:
 def _count(counts: Json, name: str) -> int:
     value = counts.get(name)
     return value if type(value) is int else 0
-
-
-def event(kind: str, document: bytes) -> bytes:
-    """Return the bytes of one event, which clients tell by its name."""
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
 
 
 def own_usage(usage: Any) -> Json:
@@ -171,12 +167,12 @@ class MessageEvents:
             return self._end(raw) if chunk.last else PING
         made = self._events(data)
         if isinstance(chunk.raw, Untouched):
-            return event(chunk.raw.kind, chunk.raw)
-        out = b"".join([event(each["type"], dump(each, chunk.size)) for each in made])
+            return named_event(chunk.raw.kind, chunk.raw)
+        out = b"".join([named_event(each["type"], dump(each, chunk.size)) for each in made])
         return out + self._end(None) if chunk.last else out
 
     def fail(self, document: bytes) -> bytes:
-        return event("error", document)
+        return named_event("error", document)
 
     def _events(self, data: Json) -> list[Json]:
         made: list[Json] = []
@@ -344,5 +340,5 @@ class MessageEvents:
             made.append(
                 self._message_delta({"delta": {"stop_reason": stop, "stop_sequence": None}})
             )
-        out = b"".join([event(each["type"], orjson.dumps(each)) for each in made])
-        return out + event("message_stop", raw or b'{"type":"message_stop"}')
+        out = b"".join([named_event(each["type"], orjson.dumps(each)) for each in made])
+        return out + named_event("message_stop", raw or b'{"type":"message_stop"}')

@@ -40,14 +40,10 @@ from proxy.dialects.responses.writing import (
     status_of,
     text_part,
 )
+from proxy.dialects.sse import named_event
 from proxy.types import Call, Chunk, Json, Untouched
 
 _IN_EVENTS = {PARTIAL_JSON: "delta"}
-
-
-def event(kind: str, document: bytes) -> bytes:
-    """Return the bytes of one event, with its name."""
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), document)
 
 
 def _is_own(block: Json) -> bool:
@@ -92,7 +88,7 @@ class ResponseEvents:
         made = self._events(data)
         if isinstance(raw, Untouched) and not self._anew:
             self._number += 1
-            return event(raw.kind, raw)
+            return named_event(raw.kind, raw)
         self._anew = True
         out = self._bytes(made, chunk.size)
         return out + self._bytes(self._end()) if chunk.last else out
@@ -111,7 +107,7 @@ class ResponseEvents:
         for each in made:
             kind = each["type"]
             numbered = {"type": kind, "sequence_number": self._number, **each}
-            out.append(event(kind, dump(numbered, size)))
+            out.append(named_event(kind, dump(numbered, size)))
             self._number += 1
         return b"".join(out)
 
