@@ -176,7 +176,7 @@ def check_form_field(name: str, value: Any, target: Target) -> None:
     steps = [step for step in re.split(r"[][.]", name) if step.strip() and not step.isdecimal()]
     if steps and squeezed(steps[0].strip()) == "model":
         if value != target.model:
-            message = f'must be "{ascii_word(target.model)}", because forms are not rewritten'
+            message = f'must be "{ascii_word(target.model)}", because forms are forwarded unchanged'
             raise BadField("model", message)
         return
     for step in reversed(steps):

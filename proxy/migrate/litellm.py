@@ -52,7 +52,7 @@ ELSEWHERE = {
     "general_settings.database_url": "keys are lines in keys.yaml. Use `headrace key`.",
     "general_settings.alerting": "alerts are Prometheus rules. See docs/dashboards.md.",
     "guardrails": "guards are configured in policies.yaml. See docs/guards.md.",
-    "litellm_settings.callbacks": "traces, metrics and logs have variables. See docs/traces.md.",
+    "litellm_settings.callbacks": "is replaced by environment variables. See docs/traces.md.",
     "litellm_settings.success_callback": "see docs/traces.md for traces, docs/logs.md for logs",
     "litellm_settings.failure_callback": "see docs/traces.md for traces, docs/logs.md for logs",
     "litellm_settings.drop_params": "unsupported parameters are always dropped, with a warning",
@@ -207,7 +207,7 @@ def _add_mode(
             found["passthrough"].append(path)
     if mode in FORMS:
         model = target["model"]
-        why = f"forms are forwarded unchanged: clients must send the model {model}"
+        why = f"form uploads are forwarded unchanged: clients must send the model {model}"
         draft.note(info.at("mode"), why)
     if mode not in SERVED and mode not in PATHS:
         why = f'mode {mode} is not supported. See "Other paths" in docs/policies.md.'

@@ -130,7 +130,9 @@ def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
         deployment["cache"] = {"ttl": duration(age)} if age else {}
         if mode == "semantic":
             deployment["cache"]["semantic"] = {"mode": "shadow"}
-            draft.note(part.at("mode"), "semantic matches are only recorded. See docs/cache.md.")
+            draft.note(
+                part.at("mode"), "semantic matches are recorded, not used. See docs/cache.md."
+            )
         if not deployment["cache"]:
             deployment["cache"] = {"ttl": "1h"}
     draft.note_left((part,))

@@ -159,8 +159,8 @@ def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
 
     [rule] = [p for reason in told.reasons for p in reason.parts if p.decided.endswith(" applies")]
     assert rule.why == (
-        "no limit money (no effect: other models of this call keep it); "
-        "no guard secrets (no effect: other models of this call keep it)"
+        "without limit money (no effect: other models of this call keep it); "
+        "without guard secrets (no effect: other models of this call keep it)"
     )
 
 

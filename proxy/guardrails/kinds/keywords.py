@@ -48,7 +48,7 @@ class Keywords:
         words = list(words)
         listed = dict.fromkeys(_regex(name, word) for word in words)
         if not listed and not regexes:
-            raise ValueError(f"{name}: must have at least one word or regex")
+            raise ValueError("must have at least one word or regex")
         self._words = Patterns(
             [NamedPattern(name, regex, whole_words=whole_words) for regex in listed]
         )

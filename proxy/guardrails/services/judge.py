@@ -278,12 +278,12 @@ class JudgeConfig(ByModelConfig):
     REQUIREMENTS = (
         Requirement(
             needs(equals("check", "criteria"), has("criteria")),
-            "must have criteria for check: criteria",
+            "requires criteria, unless check is grounded or relevant",
         ),
         *(
             Requirement(
                 needs(equals("check", check), no(has("criteria"))),
-                f"must not have criteria for check: {check}",
+                f"must have no criteria if check is {check}",
             )
             for check in ("grounded", "relevant")
         ),

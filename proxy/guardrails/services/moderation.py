@@ -121,7 +121,7 @@ class ModerationConfig(Section):
 def _make(keys: ModerationConfig, context: GuardContext) -> Moderation:
     upstream = context.upstreams[keys.upstream]
     if upstream.dialect != "openai":
-        message = f"{keys.upstream} has the dialect {upstream.dialect}, which has no moderations"
+        message = f"must be an upstream with dialect openai, not {upstream.dialect}"
         raise WrongKey("upstream", message)
     return Moderation(upstream, keys.model, keys.categories)
 

@@ -88,7 +88,7 @@ class Rule:
         if self.model is not None:
             yield "model", f"model {self.model}"
         if self.cache is not None:
-            yield "cache", "cache" if self.cache.by else "no cache"
+            yield "cache", "cache" if self.cache.by else "cache off"
         for kind, values in (("set", self.changes.set), ("cap", self.changes.cap)):
             yield from ((f"{kind} {name}", f"{kind} {name} {v}") for name, v in values.items())
         lists = (
@@ -98,7 +98,8 @@ class Rule:
             ("no guard", sorted(self.unguarded)),
         )
         for kind, names in lists:
-            yield from ((f"{kind} {name}", f"{kind} {name}") for name in names)
+            words = kind.replace("no ", "without ")
+            yield from ((f"{kind} {name}", f"{words} {name}") for name in names)
 
 
 @frozen

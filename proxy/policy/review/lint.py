@@ -85,7 +85,7 @@ def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             yield (*path, "base_url"), message
         known = HOSTS.get(urlsplit(upstream.base_url).hostname)
         if known is not None and upstream.provider is None and upstream.spoken == OPENAI.dialect:
-            yield path, f'does not take all that OpenAI takes. Add "provider: {known}".'
+            yield path, f'lacks some features of OpenAI. Add "provider: {known}".'
         headers = {header.lower() for header in upstream.headers}
         for header in DIALECTS[upstream.spoken].server.required_headers:
             if header not in headers:
@@ -156,7 +156,9 @@ def _without_endpoint(deployment: Deployment) -> Iterator[Finding]:
     for path, target in deployment.targets:
         traits = target.upstream.traits
         if target.endpoint is not None and target.endpoint not in traits.endpoints:
-            message = f"is unknown to {traits.name}. Without it calls are translated to chat."
+            message = (
+                f"is not available at {traits.name}. Remove it to have calls translated to chat."
+            )
             yield (*path, "endpoint"), message
 
 

@@ -56,7 +56,7 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
         (
             "https://api.example.test",
             "https://api.mistral.ai/v1",
-            '2:3: upstreams.openai: does not take all that OpenAI takes. Add "provider: mistral".',
+            '2:3: upstreams.openai: lacks some features of OpenAI. Add "provider: mistral".',
         ),
         (
             "https://api.example.test",
@@ -158,8 +158,8 @@ def test_an_endpoint_that_a_provider_lacks_is_told(
     assert (
         told
         == [
-            "p.yaml:13:38: deployments.support-chat.targets[0].endpoint: is unknown to "
-            f"{provider}. Without it calls are translated to chat."
+            "p.yaml:13:38: deployments.support-chat.targets[0].endpoint: is not "
+            f"available at {provider}. Remove it to have calls translated to chat."
         ]
         * is_told
     )
