@@ -154,6 +154,7 @@ def _target(target: Target, changes: Changes) -> list[Any]:
         upstream.query,
         sorted(upstream.accepts),
         sorted(upstream.most),
+        upstream.is_gateway,
         sorted(upstream.drops),
         None if upstream.refuses is NOT_THE_CLIENTS else sorted(upstream.refuses),
         upstream.open_ranges,

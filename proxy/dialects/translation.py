@@ -141,7 +141,7 @@ def translate(
                 kept[name] = value
             elif not _asks_for_nothing(name, value, field.default, _default(known_here, name)):
                 raise BadField(name, f"{problem} for the upstream that serves this model")
-        elif name in upstream.accepts or name not in known_here:
+        elif name in upstream.accepts or not (name in known_here or upstream.is_gateway):
             kept[name] = value
         elif name not in KEPT and not _asks_for_nothing(
             name, value, implied.get(name, _default(known_here, name))

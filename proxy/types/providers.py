@@ -46,6 +46,7 @@ class Provider:
             ``reasoning_content``, ``refused`` if no message may have it.
         signs_calls: True if tool calls have a thought signature that must be sent back.
         has_short_ids: True if ids of tool calls must be nine letters and digits.
+        is_gateway: True if it forwards calls to other providers, as fields of a request say.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Provider:
     thoughts: Thoughts = "optional"
     signs_calls: bool = False
     has_short_ids: bool = False
+    is_gateway: bool = False
 
     def takes(self, name: str) -> bool:
         """Return True if it takes a field of OpenAI's chat."""
@@ -123,7 +125,7 @@ _TABLE = (
     ),
     Provider(
         name="openrouter", base_url="https://openrouter.ai/api/v1", variable="OPENROUTER_API_KEY",
-        words=("openrouter",),
+        words=("openrouter",), is_gateway=True,
     ),
     Provider(
         name="together", base_url="https://api.together.xyz/v1", variable="TOGETHERAI_API_KEY",
@@ -168,13 +170,21 @@ _TABLE = (
     Provider(name="ollama", base_url="http://127.0.0.1:11434/v1", words=("ollama", "ollama_chat")),
     Provider(name="vllm", words=("hosted_vllm",)),
     Provider(name="lm-studio", words=("lm_studio",)),
-    Provider(name="litellm", variable="LITELLM_PROXY_API_KEY", words=("litellm_proxy",)),
+    Provider(
+        name="litellm", variable="LITELLM_PROXY_API_KEY", words=("litellm_proxy",),
+        is_gateway=True,
+    ),
+    Provider(
+        name="vercel", base_url="https://ai-gateway.vercel.sh/v1", variable="AI_GATEWAY_API_KEY",
+        words=("vercel_ai_gateway",), is_gateway=True,
+    ),
 )  # fmt: skip
 
 PROVIDERS: Mapping[str, Provider] = {each.name: each for each in _TABLE}
 BY_WORD: Mapping[str, Provider] = {word: each for each in _TABLE for word in each.words}
 """Providers by the word before the ``/`` of a model of LiteLLM."""
 OPENAI = PROVIDERS["openai"]
+GATEWAYS = frozenset(each.name for each in _TABLE if each.is_gateway)
 
 
 def variable_of(word: str) -> str:

@@ -164,7 +164,8 @@ class Upstream:
     others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
     it: ``rules`` has these, the accepted ones and those of ``USUAL``.
     With ``open_ranges`` it judges by itself how large a value
-    may be, and only types are checked. Without ``asks_usage`` no stream of it is asked to tell its
+    may be, and only types are checked. An upstream that ``is_gateway`` gets
+    declared and accepted fields only. Without ``asks_usage`` no stream of it is asked to tell its
     usage. A ``base_url`` may have a place for ``{model}``; ``query`` is added to each URL, and
     ``key_header`` carries the key in place of the dialect's own.
 
@@ -189,6 +190,7 @@ class Upstream:
     most: tuple[tuple[str, float], ...] = ()
     asks_usage: bool = True
     traits: Provider = OPENAI
+    is_gateway: bool = False
     drops: frozenset[str] = frozenset()
     refuses: frozenset[str] = NOT_THE_CLIENTS
     open_ranges: bool = False

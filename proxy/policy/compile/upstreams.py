@@ -12,7 +12,7 @@ from proxy.policy.files.cloud_tokens import is_token
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
 from proxy.types import Breaker, Secret, Timeouts, Upstream
-from proxy.types.providers import OPENAI, PROVIDERS, Provider
+from proxy.types.providers import GATEWAYS, OPENAI, PROVIDERS, Provider
 from proxy.types.target import NOT_THE_CLIENTS
 
 OPENAIS_OWN = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
@@ -45,7 +45,8 @@ def compile_upstream(name: str, config: schema.UpstreamConfig, secret: ReadSecre
         most=tuple((field, most) for field, most in config.accepted.items() if most is not None),
         asks_usage=config.include_usage == "on",
         traits=traits_of(config),
-        drops=frozenset(config.drop),
+        is_gateway=is_gateway(config),
+        drops=_dropped(config),
         refuses=_refused(config),
         open_ranges=_has_open_ranges(config),
         max_answer_bytes=config.max_answer_bytes,
@@ -90,6 +91,20 @@ def _refused(config: schema.UpstreamConfig) -> frozenset[str]:
     if not config.refuse and not config.drop:
         return NOT_THE_CLIENTS
     return (NOT_THE_CLIENTS | {*config.refuse}) - {*config.drop}
+
+
+def is_gateway(config: schema.UpstreamConfig) -> bool:
+    """Return True if an upstream is a gateway: by its setting, else by its provider and host."""
+    if config.gateway is not None:
+        return config.gateway
+    host = urlsplit(config.base_url).hostname or ""
+    return not GATEWAYS.isdisjoint({config.provider, *re.split("[.-]", host)})
+
+
+def _dropped(config: schema.UpstreamConfig) -> frozenset[str]:
+    """Return the fields to drop. Gateways read settings in ``metadata``."""
+    read = {"metadata"} if is_gateway(config) and "metadata" not in config.accepted else ()
+    return frozenset({*config.drop, *read})
 
 
 def _breaker(config: schema.BreakerConfig) -> Breaker | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, Path_
@@ -16,6 +17,16 @@ STORED = frozenset(
     | {"responses", "skills", "threads", "uploads", "vector_stores", "videos"}
 )
 """Parts of paths under which providers keep what they are sent."""
+IDS: Mapping[str, str] = {
+    "containers": "container_id",
+    "files": "file_id",
+    "skills": "skill_id",
+    "uploads": "file_id",
+    "vector_stores": "vector_store_ids",
+}
+"""Request fields that refer to what is stored under a part of a path."""
+CREDENTIALS = re.compile(r"/(?!count_)[a-z_]*(?:credential|key|secret|session|token)s(?:/|$)")
+"""Paths of which a response is a credential of the provider, such as those of realtime clients."""
 FORMS = frozenset({"audio", "content", "edits", "files", "uploads", "variations", "videos"})
 """Parts of paths that take forms with files, or give sounds, pictures and files."""
 
@@ -40,6 +51,15 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
             "and later calls may go to another one. Move these paths to a deployment with one "
             "upstream.",
         )
+    yield from of_ids(path, deployment, stored)
+    minting = [each.route for each in deployment.passthrough.paths if is_minting(each)]
+    if minting:
+        yield (
+            path,
+            f"responses of {', '.join(dict.fromkeys(minting))} may contain credentials of the "
+            "provider. Clients that have one bypass this proxy: its guards, limits and records. "
+            "Remove these paths unless all their clients are trusted.",
+        )
     keys = sharing(deployment, snapshot) if stored else []
     if len(keys) > 1:
         yield (
@@ -59,6 +79,29 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
             'forward them uninspected, add "opaque: allow" to the policy.',
         )
     yield from of_money(path, deployment, deployment.passthrough)
+
+
+def of_ids(path: Path_, deployment: Deployment, stored: list[PassedPath]) -> Iterator[Finding]:
+    """Yield a warning if requests may not refer to what these paths store."""
+    accepted = {
+        name.removeprefix("**.")
+        for _, target in deployment.targets
+        for name in target.upstream.accepts
+    }
+    parts = {part for each in stored for part in each.route.split("/")}
+    for name in sorted({IDS[part] for part in parts & IDS.keys()}):
+        if not any(each.endswith(name) for each in accepted):
+            yield (
+                path,
+                f"stores data to which requests may not refer, because {name} belongs to the "
+                f'provider account. If all keys belong to one tenant, add "accepts: [{name}]" to '
+                "the upstream.",
+            )
+
+
+def is_minting(path: PassedPath) -> bool:
+    """Return True if a response of a path may be a credential."""
+    return "POST" in path.methods and CREDENTIALS.search(path.route) is not None
 
 
 def of_money(path: Path_, deployment: Deployment, passed: PassedPaths) -> Iterator[Finding]:

@@ -169,6 +169,10 @@ class UpstreamConfig(Section):
     accepts: list[AcceptedField] = Field(default_factory=list)
     """Additional request fields that it supports, or `NAME: MAX` for the largest number or the
     maximum number of entries of a field."""
+    gateway: bool | None = None
+    """Whether it is a gateway such as LiteLLM or OpenRouter. A gateway gets only the request fields
+    of its dialect, without `metadata`, and those in `accepts`. By default this is detected from
+    `provider` and the host name."""
     include_usage: Literal["on", "off"] = "on"
     """Whether to request usage in streams. `off` for servers that reject the option."""
     drop: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)

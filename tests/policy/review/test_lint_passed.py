@@ -46,10 +46,53 @@ def warned(folder: Path, one: str, other: str, policy: str = QUIET) -> list[str]
     ],
 )
 def test_what_several_keys_share_is_told(one: str, other: str, times: int, tmp_path: Path) -> None:
-    messages = warned(tmp_path, one, other)
+    messages = [each for each in warned(tmp_path, one, other) if SHARED in each]
 
     assert len(messages) == times
-    assert all(SHARED in message for message in messages)
+
+
+@for_each(
+    ("route", "name"),
+    [
+        ("/v1/files", "file_id"),
+        ("/v1/skills", "skill_id"),
+        ("/v1/containers", "container_id"),
+        ("/v1/vector_stores", "vector_store_ids"),
+        ("/v1/videos", None),
+        (RERANK, None),
+    ],
+)
+def test_ids_that_requests_may_not_name_are_reported(
+    route: str, name: str | None, tmp_path: Path
+) -> None:
+    expected = [f"accepts: [{name}]"] if name else []
+
+    messages = warned(tmp_path, route, RERANK)
+
+    assert [f"accepts: [{name}]" for each in messages if "may not refer" in each] == expected
+    assert all(text in "".join(messages) for text in expected)
+
+
+@for_each(
+    ("route", "expected"),
+    [
+        ("/v1/realtime/client_secrets", True),
+        ("/v1/realtime/sessions", True),
+        ("/v1/realtime/transcription_sessions", True),
+        ("/v1/chatkit/sessions", True),
+        ("/v1/organization/admin_api_keys", True),
+        ("{path: /v1/client_secrets, methods: [GET]}", False),
+        ("/v1/tokenize", False),
+        ("/v1/count_tokens", False),
+        (RERANK, False),
+    ],
+)
+def test_paths_that_give_credentials_are_reported(
+    route: str, expected: bool, tmp_path: Path
+) -> None:
+    messages = warned(tmp_path, route, RERANK)
+
+    assert any("may contain credentials" in each for each in messages) is expected
 
 
 def test_what_is_stored_at_one_of_several_upstreams_is_told(tmp_path: Path) -> None:
