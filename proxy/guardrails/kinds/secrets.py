@@ -19,10 +19,8 @@ from proxy.dialects.detections import counted
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import gitleaks
-from proxy.guardrails.matching.credential_rules import own_rules
-from proxy.guardrails.matching.gitleaks import SecretRule
+from proxy.guardrails.matching.gitleaks import START, SecretRule
 from proxy.guardrails.matching.hold import Holds, Shape, Shapes
-from proxy.guardrails.matching.key_shapes import START
 from proxy.guardrails.matching.re2set import (
     Characters,
     Pattern,
@@ -89,7 +87,7 @@ class Secrets:
         ]
         self._assigned = [rule for rule in rules if rule.names]
         self._known = [rule for rule in rules if not rule.names]
-        self._own = own_rules()
+        self._own = gitleaks.rules(gitleaks.OWN_RULES)
         names = [rule.names for rule in rules if rule.names]
         assignment = gitleaks.assignments(names)
         self._key_begun = Pattern(beginnings(WHOLES["private-key"]) or "", late=True)

@@ -98,3 +98,12 @@ def is_basic_credential(data: bytes, span: Span) -> bool:
 def is_literal(data: bytes, span: Span) -> bool:
     """Return True unless a value is an expression of a program or a template."""
     return not _CODE.search(data[slice(*span)])
+
+
+PROPERTIES = {
+    "basic_credential": is_basic_credential,
+    "generated_token": is_generated_token,
+    "literal": is_literal,
+    "password": is_password,
+}
+"""Properties of values, by their name in a rule file."""

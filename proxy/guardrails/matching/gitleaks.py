@@ -1,4 +1,4 @@
-"""Reads the rule file of gitleaks into rules that look at texts instead of files.
+"""Reads rule files in the format of gitleaks into rules that look at texts instead of files.
 
 Two things are changed on the way, so that a rule sees no further than a bound, in linear time:
 what may repeat without end ends after ``RUN``, and what only leads up to a match is cut off, as it
@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from proxy.frozen import frozen
-from proxy.guardrails.matching.credential_values import entropy
-from proxy.guardrails.matching.key_shapes import END, START
+from proxy.guardrails.matching.credential_values import PROPERTIES, entropy
 from proxy.guardrails.matching.re2set import Pattern, Span
 from proxy.guardrails.matching.within_match import beginnings
 
 RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
 NEWER_RULES = RULES.with_name("betterleaks.toml")
+OWN_RULES = RULES.with_name("own.toml")
+START = r"(?:\b|\\[nrt])"  # the second letter of an escaped end of a line is a letter of a word
+END = r"(?:[^\w+=(-]|$)"  # what cannot be of a key; a parenthesis opens what a name is called with
 RUN = 600
 NEAR_BYTES = 300
-GUESSED = 0.5  # score of what no maker's shape confirms
 # Groups below are parts of a shape that repeat, not the secret in it.
 LEAST_SECRET = 6
 
@@ -167,7 +168,7 @@ def rules(path: Path = RULES) -> Sequence[SecretRule]:
 
 
 def all_rules() -> Sequence[SecretRule]:
-    """Return the rules of both files."""
+    """Return the rules of gitleaks and betterleaks."""
     return [*rules(), *rules(NEWER_RULES)]
 
 
@@ -197,7 +198,8 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> SecretRule
         group=group,
         names=named[1] if named else None,
         allowed=[*_allowed(entry.get("allowlists", ())), *everywhere, *(NAMES if guessed else ())],
-        score=GUESSED if guessed else 1.0,
+        score=0.5 if guessed else entry.get("score", 1.0),
+        accepts=PROPERTIES[entry["accepts"]] if "accepts" in entry else None,
     )
 
 

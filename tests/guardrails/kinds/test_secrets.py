@@ -13,7 +13,7 @@ import pytest
 
 from proxy.guardrails.kinds.secrets import LEAST_REACH, MOST_SHARED, REACH, Secrets, shared
 from proxy.guardrails.matching import gitleaks
-from proxy.guardrails.matching.key_shapes import END, KEY_SHAPES, START
+from proxy.guardrails.matching.gitleaks import END, START
 from tests.for_each import for_each
 from tests.guardrails.growth import growth
 from tests.guardrails.harmless import harmless_texts
@@ -74,9 +74,9 @@ def test_samples_of_each_rule_are_found(secrets: Secrets, kind: str) -> None:
 
 IN_PROSE = {
     rule.kind: rule.pattern.removeprefix("(?i)")
-    for rule in gitleaks.all_rules()
+    for rule in (*gitleaks.all_rules(), *gitleaks.rules(gitleaks.OWN_RULES))
     if rule.names is None and START in rule.pattern and rule.pattern.endswith(END)
-} | {each.kind: each.pattern for each in KEY_SHAPES}
+}
 BEFORE = ("", "(", "[", "`", "**", "'", "|", "\\n", "key=", "https://api.example/v1?k=", "is:")
 AFTER = (*",.)]}<&:|?!/*;\"'`%\n ", "", "...", "**", "\\n", "</b>", " and", "\u3002", "\u2019")
 

@@ -5,7 +5,14 @@ import random
 import pytest
 
 from proxy.guardrails.kinds.secrets import Secrets
-from proxy.guardrails.matching.credential_rules import own_rules
+from proxy.guardrails.matching.gitleaks import (
+    END,
+    OWN_RULES,
+    START,
+    SecretRule,
+    all_rules,
+    rules,
+)
 from tests.for_each import for_each
 from tests.guardrails.credentials import (
     IN_CONTEXT,
@@ -17,6 +24,7 @@ from tests.guardrails.credentials import (
     draw,
     generic,
 )
+from tests.guardrails.samples import sample
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +42,7 @@ def test_credential_is_found_by_its_context(secrets: Secrets, credential: Creden
 
     assert len(found) == 1
     assert found[0].strip("\"'").removeprefix("ada:") == credential.secret
-    assert credential.kind in {rule.kind for rule in own_rules()}
+    assert credential.kind in {rule.kind for rule in rules(OWN_RULES)}
 
 
 @for_each("credential", generic(), ids=lambda credential: credential.secret[:20])
@@ -65,3 +73,27 @@ def test_two_tokens_side_by_side_are_both_found(secrets: Secrets) -> None:
 
     for between in (" ", ",", ";", "\n", "\\n"):
         assert found_in(secrets, f"{first}{between}{second}") == [first, second]
+
+
+SHAPES = [
+    rule
+    for rule in rules(OWN_RULES)
+    if rule.pattern.startswith(START) and rule.pattern.endswith(END)
+]
+
+
+def test_no_kind_is_one_of_another_file() -> None:
+    assert not {rule.kind for rule in rules(OWN_RULES)} & {rule.kind for rule in all_rules()}
+    assert len(SHAPES) == 12
+
+
+@for_each("rule", SHAPES, ids=lambda rule: rule.kind)
+def test_shape_is_found_as_group_1_and_not_within_a_longer_word(rule: SecretRule) -> None:
+    shape = rule.pattern.removeprefix(START).removesuffix(END)
+    key = sample(shape, random.Random(3))
+
+    spans = rule.found.search(f"it is {key}, keep it".encode())
+    assert spans is not None
+    assert spans[1] == (6, 6 + len(key))
+    assert rule.found.search(f"x{key}, keep it".encode()) is None
+    assert rule.found.search(f"it is {key}{'a' * 80}".encode()) is None
