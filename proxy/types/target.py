@@ -121,9 +121,9 @@ UNREAD = frozenset(
 ACCOUNT_IDS = frozenset(
     {"audio.id", "comparison_response_id", "container.id", "container_id", "file_id", "file_ids"}
     | {"previous_message_id", "prompt.id", "skill_id", "vector_store_id", "vector_store_ids"}
-    | {"voice.id"}
+    | {"fallback_credit_token", "user_profile_id", "voice.id", "workspace_id"}
 )
-"""Ids of data that belongs to the account of the upstream's key."""
+"""Ids of data and of credits that belong to the account of the upstream's key."""
 
 WITHIN = frozenset(
     {"authorization", "connector_id", "domain_secrets", "model", "network_policy.allowed_domains"}
@@ -136,8 +136,8 @@ request is replaced by the target's."""
 
 FREE_FORM = frozenset(
     {"$defs", "annotations", "arguments", "attributes", "citations", "const", "default"}
-    | {"definitions", "documents", "enum", "env", "examples", "input_examples", "metadata"}
-    | {"properties", "results"}
+    | {"definitions", "documents", "enum", "env", "examples", "from", "input_examples"}
+    | {"metadata", "properties", "results", "svg_usage", "to"}
 )
 """JSON whose names the client defines (data, or the names of a JSON schema), or a quotation of a
 response. So is ``input`` if it is an object within a field."""
