@@ -100,6 +100,7 @@ GUARD = Row(
                 quantile(0.95, of("guard_duration_seconds_bucket"), "guard, stage"),
                 "{{guard}} {{stage}}",
             ),
+            Ask(quantile(0.95, of("guard_wait_seconds_bucket")), "wait for a thread"),
             width=6,
         ),
     ),
