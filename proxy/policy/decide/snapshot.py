@@ -61,6 +61,13 @@ class Deployment:
     passthrough: PassedPaths | None = None
     only_passthrough: bool | None = None
     is_default: bool = False
+    tells_keys_apart: bool = field(init=False, repr=False, compare=False)
+    """Whether a rule depends on which key calls."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "tells_keys_apart", any(reads_key(rule.when) for rule in self.rules)
+        )
 
     def candidates(self, model: str, routes: Routes | None = None) -> Candidates:
         """Return the targets for a requested model, among its own or those that a rule picks: those
@@ -83,11 +90,6 @@ class Deployment:
         for path, first, fallback in (own, *ruled):
             yield from (((*path, "targets", n), target) for n, target in enumerate(first))
             yield from (((*path, "fallback", n), target) for n, target in enumerate(fallback))
-
-    @property
-    def tells_keys_apart(self) -> bool:
-        """Whether a rule depends on which key calls."""
-        return any(reads_key(rule.when) for rule in self.rules)
 
     def reached_by(self, key: str, tags: Mapping[str, str], open_tags: frozenset[str]) -> Reach:
         """Return it as a key reaches it with these tags, and with any value of those that are open

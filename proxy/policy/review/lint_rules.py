@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from proxy.policy.decide.conditions import ALWAYS
 from proxy.policy.decide.rules import PolicyRules, Rule
@@ -20,10 +20,21 @@ def findings(
     for name in sorted(declared - policies.keys()):
         message = 'is not used by any deployment. Set it under "policy:" there, or remove it.'
         yield ("policies", name), message
+    deployments: dict[str, list[Deployment]] = {}
+    for deployment in snapshot.deployments.values():
+        for section in deployment.sections:
+            deployments.setdefault(section.policy, []).append(deployment)
+    reaches = [reach for key in snapshot.keys.values() for reach in key.deployments.values()]
+    called = {section.policy for reach in reaches for section in reach.deployment.sections}
+    applied = {name for reach in reaches if reach.chain for name in reach.chain.rules}
     for section in policies.values():
         for index, rule in enumerate(section.rules):
-            yield from ((rule.path, why) for why in _hidden(section, index, rule))
-            yield from _never(snapshot, section, rule)
+            hidden = list(_hidden(section, index, rule))
+            yield from ((rule.path, reason) for reason in hidden)
+            if section.policy in called and rule.name not in applied and not hidden:
+                message = "never applies: no key or tag that reaches it matches its condition"
+                yield rule.path, message
+            yield from _unserved(deployments[section.policy], rule)
 
 
 def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
@@ -43,25 +54,10 @@ def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
             yield f"its model has no effect: rule {earlier.name} sets that of all its calls"
 
 
-def _never(snapshot: Snapshot, section: PolicyRules, rule: Rule) -> Iterator[Finding]:
-    followers = [d for d in snapshot.deployments.values() if section in d.sections]
-    reaches = [
-        reach
-        for key in snapshot.keys.values()
-        for reach in key.deployments.values()
-        if reach.deployment in followers
-    ]
-    groups = [group for reach in reaches if reach.chain for group in reach.chain.groups]
-    left = {each.name for group in groups for _, each in group.tests}
-    if reaches and rule.name not in left and not any(_hidden_in(section, rule)):
-        yield rule.path, "never applies: no key or tag that reaches it matches its condition"
-    if rule.model is not None and not any(_serves(each, rule.model) for each in followers):
+def _unserved(deployments: Iterable[Deployment], rule: Rule) -> Iterator[Finding]:
+    if rule.model is not None and not any(_serves(each, rule.model) for each in deployments):
         message = f"no deployment of this policy serves model {quoted(rule.model)}"
         yield (*rule.path, "model"), message
-
-
-def _hidden_in(section: PolicyRules, rule: Rule) -> Iterator[str]:
-    yield from _hidden(section, section.rules.index(rule), rule)
 
 
 def _serves(deployment: Deployment, model: str) -> bool:
