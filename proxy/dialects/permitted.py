@@ -30,14 +30,14 @@ MAX_STEPS = 8  # of a path in a message
 @dataclass(slots=True)
 class Place:
     """The objects and lists of equal paths. ``depth_in_free`` counts steps within free-form JSON.
-    ``inner`` has the places of members by their names, with ``[]`` after that of a list."""
+    The name of a list ends in ``[]``. No place refers to inner ones: a cycle would keep bodies in
+    memory."""
 
     outer: Place | None
     name: str
     is_group: bool
     depth_in_free: int = 0
     values: list[Any] = field(default_factory=list)
-    inner: dict[str, Place] = field(default_factory=dict)
 
 
 class ListedField(NamedTuple):
@@ -78,6 +78,7 @@ def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[Li
     known: dict[str, tuple[FieldRule, ...]] = {}
     places = [Place(None, "", is_group=True, values=[body])]
     for place in places:
+        inner: dict[str, Place] = {}
         for parent in _objects(place.values):
             for name, value in parent.items():
                 named = known.get(name)
@@ -89,7 +90,8 @@ def listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[Li
                     if found.rule.verdict != "accept":
                         yield found
                 elif value and isinstance(value, dict | list):
-                    _add_value(place, name, value, places)
+                    _add_value(place, inner, name, value)
+        places += inner.values()
 
 
 def _squeezed(name: str) -> str:
@@ -105,19 +107,18 @@ def _objects(values: list[Any]) -> list[Json]:
     return objects
 
 
-def _add_value(place: Place, name: str, value: Any, places: list[Place]) -> None:
-    """Add a member to its place, which may be a new one. An object ``input`` of a tool call is
-    free-form, too."""
+def _add_value(outer: Place, inner: dict[str, Place], name: str, value: Any) -> None:
+    """Add a member to its place among the inner ones, which may be a new one. An object ``input``
+    of a tool call is free-form, too."""
     step = name + LIST if isinstance(value, list) else name
-    inner = place.inner.get(step)
-    if inner is None:
-        is_free = _squeezed(name) in FREE or (step == INPUT and place.outer is not None)
-        depth = place.depth_in_free + 1 if place.depth_in_free or is_free else 0
-        is_group = place.is_group and name in GROUPS
-        inner = Place(outer=place, name=step, is_group=is_group, depth_in_free=depth)
-        place.inner[step] = inner
-        places.append(inner)
-    inner.values.append(value)
+    place = inner.get(step)
+    if place is None:
+        is_free = _squeezed(name) in FREE or (step == INPUT and outer.outer is not None)
+        depth = outer.depth_in_free + 1 if outer.depth_in_free or is_free else 0
+        is_group = outer.is_group and name in GROUPS
+        place = Place(outer=outer, name=step, is_group=is_group, depth_in_free=depth)
+        inner[step] = place
+    place.values.append(value)
 
 
 def _fits(rule: FieldRule, place: Place) -> bool:
