@@ -10,10 +10,10 @@ from proxy.guardrails.kinds.pii import ENTITIES, Pii
 from proxy.guardrails.kinds.secrets import WHOLES, Secrets
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.injection_languages import LANGUAGES, phrases_of
-from proxy.guardrails.matching.needed_words import needed
 from proxy.guardrails.matching.phrases import BETWEEN
 from proxy.guardrails.matching.within_match import work_out_beginnings
 from proxy.guardrails.matching.worked_out import FILE, WorkedOut, digest
+from tools.needed_words import needed
 
 
 def work_out() -> WorkedOut:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ import re2
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.injection_words import NAMES, LanguageWords, read_language
-from proxy.guardrails.matching.needed_words import GAP, needed
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable, live
 from proxy.guardrails.matching.phrases import BETWEEN, phrase, unfolded
 from proxy.guardrails.matching.re2set import PatternSet, prefilter
@@ -26,6 +25,7 @@ from proxy.guardrails.matching.worked_out import digest, worked_out
 from proxy.types.guard import Finding, MayFind
 from proxy.types.hold import Hold
 
+GAP = "\ufdd0"  # what separates words, in a string that a rule needs
 SURE, LIKELY, MAYBE = 0.99, 0.97, 0.9
 ADDRESS = r"(?:https?://[^\s]{1,100}|[\w.+\-]+@[\w.\-]+|[\w\-]+\.(?:com|net|io|org|example|test)\b)"
 LINE = r"(?:^|[\n.!?。！？#\]>*\-])\s{0,3}"  # noqa: RUF001  # full-width signs
@@ -121,7 +121,8 @@ def all_languages() -> tuple[LanguageRules, ...]:
 
 def _built(words: LanguageWords) -> LanguageRules:
     rules = phrases_of(words)
-    needs = set[str]().union(*(_needed(rule.pattern) for rule in rules))
+    needed = worked_out()["needed"]
+    needs = set[str]().union(*(needed[digest(rule.pattern)] for rule in rules))
     opened = [re.escape(each).replace(GAP, f"{BETWEEN}+") for each in sorted(needs)]
     unsaid = [f"^{BETWEEN}*(?:{words.no})(?:{words.drop})"] if words.no else []
     unsaid += [words.but] if words.but else []
@@ -138,11 +139,6 @@ def phrases_of(words: LanguageWords) -> list[PhraseRule]:
     return [
         PhraseRule(f"rule:{kind}", score, phrase(written)) for kind, score, written in _rules(words)
     ]
-
-
-def _needed(pattern: str) -> Collection[str]:
-    kept = worked_out()["needed"].get(digest(pattern))
-    return needed(pattern, f"{BETWEEN}+") if kept is None else kept
 
 
 def _rules(words: LanguageWords) -> Iterator[Rule]:

@@ -12,13 +12,13 @@ import yaml
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.kinds.injection import KINDS, LONGEST, Injection
 from proxy.guardrails.matching.injection_languages import LanguageBook, all_languages
-from proxy.guardrails.matching.needed_words import needed
 from proxy.guardrails.matching.phrases import BETWEEN
 from proxy.guardrails.text.walk import request_texts
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks
 from tests.guardrails.growth import LINEAR, ratio
+from tools.needed_words import needed
 
 BOOK = LanguageBook(LONGEST)
 FILE = Path(__file__).parents[3] / "tools" / "quality" / "injection.yaml"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from proxy.guardrails.matching.injection_languages import GAP
 from proxy.guardrails.matching.tokens import TOKENS
 
 Needed = frozenset[str]  # one of these; empty where nothing need be there
-GAP = "\ufdd0"  # in a string for what stands between words; no text has it
 _COMMON = (
     "a about above add after again ai all also an and answer any are as ask asked at back be "
     "been before but by call can change class close code come could customer data day dear "

@@ -6,8 +6,9 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.matching.needed_words import GAP, needed
+from proxy.guardrails.matching.injection_languages import GAP
 from tests.for_each import for_each
+from tools.needed_words import needed
 
 
 @for_each(
