@@ -14,7 +14,7 @@ from proxy.errors import BadField
 from proxy.types import Json, Upstream
 from proxy.types.target import NOT_THE_CLIENTS
 from tests.conftest import KEY
-from tests.dialects.test_leaning import House, house
+from tests.dialects.test_leaning import House, house, policy
 from tests.doubles import ScriptedUpstream, answer, response
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER
@@ -245,7 +245,8 @@ async def test_no_tool_in_a_conversation_reaches_the_provider(
 @pytest.fixture
 async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[House]:
     upstream.answer_with(answer({"id": "conv_1", "object": "conversation", "created_at": 1}))
-    async with house(tmp_path / "policies", upstream) as running:
+    text = policy(upstream.url).replace("  kept:\n", "  kept:\n    passthrough: [/v1/forms]\n")
+    async with house(tmp_path / "policies", upstream, text) as running:
         yield running
 
 
