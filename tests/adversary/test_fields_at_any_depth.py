@@ -261,3 +261,29 @@ async def test_a_file_in_a_plain_chat_is_found_too(
 
     assert (status, told["error"]["param"]) == (400, "messages[].content[].file.file_id")
     assert upstream.requests == []
+
+
+FORMS: dict[str, tuple[str, str]] = {
+    "JSON": ("tools", '[{"type": "mcp", "server_url": "https://evil.example"}]'),
+    "brackets": ("tools[0][server_url]", "https://evil.example"),
+    "group": ("extra_body", '{"api_base": "https://evil.example"}'),
+    "model": ("session", '{"model": "expensive"}'),
+    "tier": ("service_tier", "priority"),
+    "id": ("image[file_id]", "file-1"),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+async def test_a_form_obeys_the_rules_of_json(case: str, there: House) -> None:
+    headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
+    name, value = FORMS[case]
+    writer = aiohttp.MultipartWriter("form-data")
+    for field, text in (("prompt", "A cat."), (name, value)):
+        writer.append(text).set_content_disposition("form-data", quote_fields=False, name=field)
+
+    async with there.session.post("/v1/forms", headers=headers, data=writer) as got:
+        status, told = got.status, await got.json()
+
+    assert (status, told["error"]["type"]) == (400, "invalid_request_error")
+    assert told["error"]["param"].partition(".")[0].partition("[")[0] == name.partition("[")[0]
+    assert there.upstream.requests == []
