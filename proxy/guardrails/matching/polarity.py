@@ -8,11 +8,11 @@ what several clauses say together, no words tell.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching import word_overlap
-from proxy.guardrails.matching.opposites import NEGATIVE_BEGINNINGS, SIDES
 
 ALIKE = 0.5  # of a clause's stems in another, for the two to speak of the same
 SHARED = 2  # stems that they share at least, of which one may be an opposite
@@ -51,6 +51,24 @@ _CALENDAR = """
 """
 CALENDAR = frozenset(_CALENDAR.split())
 _PIECE = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # curly
+
+
+NEGATIVE_PREFIXES = ("un", "in", "im", "ir", "il", "dis", "non")
+
+
+def _read_opposites() -> Mapping[str, frozenset[str]]:
+    """Return the opposites of each stem, from pairs such as ``rise/fall``."""
+    file = Path(__file__).parent / "data" / "opposites_en.txt"
+    found: dict[str, set[str]] = {}
+    for pair in file.read_text("utf-8").split():
+        one, two = map(word_overlap.stem, pair.split("/"))
+        if one != two:
+            found.setdefault(one, set()).add(two)
+            found.setdefault(two, set()).add(one)
+    return {stem: frozenset(others) for stem, others in found.items()}
+
+
+OPPOSITES = _read_opposites()
 
 
 @frozen
@@ -92,7 +110,7 @@ def _clause(text: str) -> Clause:
     stems = frozenset(word_overlap.stems(text)) - _STEMS
     heads, scope, odd = _negated(pieces, stems)
     return Clause(
-        stems=stems, heads=heads, scope=scope, odd=odd, sides=known & SIDES.keys(),
+        stems=stems, heads=heads, scope=scope, odd=odd, sides=known & OPPOSITES.keys(),
         counts=frozenset(_counts(pieces)), days=CALENDAR.intersection(pieces),
     )  # fmt: skip
 
@@ -176,7 +194,7 @@ def _negates(clause: Clause, other: Clause) -> bool:
 def _opposites(clause: Clause, other: Clause) -> frozenset[str]:
     """Return the stems of a clause whose opposite the other one has in their place."""
     theirs = other.sides - clause.sides
-    return frozenset(side for side in clause.sides - other.sides if SIDES[side] & theirs)
+    return frozenset(side for side in clause.sides - other.sides if OPPOSITES[side] & theirs)
 
 
 def _opposed(clause: Clause, other: Clause) -> bool:
@@ -188,5 +206,5 @@ def _opposed(clause: Clause, other: Clause) -> bool:
         begun + stem in there
         for here, there in ((one, two), (two, one))
         for stem in here
-        for begun in NEGATIVE_BEGINNINGS
+        for begun in NEGATIVE_PREFIXES
     )

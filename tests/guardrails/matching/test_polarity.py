@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.guardrails.matching.polarity import clauses, contradiction
+from proxy.guardrails.matching.polarity import OPPOSITES, clauses, contradiction
+from proxy.guardrails.matching.word_overlap import stem
 from tests.for_each import for_each
 
 
@@ -49,3 +50,9 @@ def test_each_clause_is_held_against_its_own() -> None:
 
     assert contradiction(clauses("The sauna is heated every day."), known) is None
     assert contradiction(clauses("The pool is heated every day."), known) == "negation"
+
+
+def test_opposites_know_each_other() -> None:
+    assert stem("closed") in OPPOSITES["open"]
+    assert all(side in OPPOSITES[other] for side, others in OPPOSITES.items() for other in others)
+    assert all(side not in others for side, others in OPPOSITES.items())
