@@ -34,7 +34,7 @@ IN_CHECKOUT = (
     type=Folder(IN_CHECKOUT),
     default="policies",
     show_default=True,
-    help="Folder of policy files with an upstream named local.",
+    help="Folder of policy files. They must declare an upstream named local.",
 )
 @listen_option
 @admin_option

@@ -187,7 +187,7 @@ def _add_price_of_base(
         why = f'model {base_model} has no known price. Add "price:" to the target.'
     else:
         target["price"] = found.price
-        why = f"the target gets the price of {base_model} on {found.as_of}"
+        why = f"the target gets the price of {base_model} as of {found.as_of}"
     draft.note(info.at("base_model"), why)
 
 

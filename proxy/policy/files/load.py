@@ -275,7 +275,7 @@ def one_of(words: Sequence[str]) -> str:
 
 def maybe(word: str, known: Iterable[str]) -> str:
     """Return ``. Did you mean "…"?`` with the nearest known word, or an empty text."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = [] if word.isdigit() else difflib.get_close_matches(word, list(known), n=1)
     return f". Did you mean {quoted(near[0])}?" if near else ""
 
 

@@ -78,7 +78,8 @@ def _through(
     policies = _followed(after["policies"], deployment.get("policy") or "default")
     for number, name in enumerate(policies):
         if ("policies", name) in touched:
-            yield f"inherited policy {name} changed" if number else f"policy {name} changed"
+            by = f" (policy {policies[0]} extends it)" if number else ""
+            yield f"policy {name} changed{by}"
     parts = [deployment, *(after["policies"].get(name, {}) for name in policies)]
     for upstream in sorted(set(_upstreams(parts))):
         if ("upstreams", upstream) in touched:

@@ -18,7 +18,10 @@ CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
 EMBEDDINGS, MESSAGES, RESPONSES = "/v1/embeddings", "/v1/messages", "/v1/responses"
 OF_MESSAGES = frozenset({"anthropic_version", "stop_sequences", "system", "thinking"})
 OF_EMBEDDINGS = frozenset({"dimensions", "encoding_format"})
-SEALED = "Only a running proxy can explain calls that refer to stored responses."
+SEALED = (
+    "Calls that refer to stored responses can only be explained by the proxy that served them: "
+    "GET /explain/REQUEST_ID on its admin port."
+)
 
 
 def path_of(body: Json) -> str:

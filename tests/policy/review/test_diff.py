@@ -220,7 +220,7 @@ def test_a_deployment_is_told_of_what_its_policy_extends(tmp_path: Path) -> None
     (tmp_path / "other").mkdir()
     upstream = differences(tmp_path / "other", old, old.replace("two.ex", "three.ex"))
 
-    assert rule[:2] == ["deployment chat", "    inherited policy public changed"]
+    assert rule[:2] == ["deployment chat", "    policy public changed (policy private extends it)"]
     assert upstream[:2] == ["deployment chat", "    upstream two changed"]
 
 

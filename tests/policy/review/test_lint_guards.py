@@ -27,7 +27,7 @@ policies:
       - {guard: webhook, url: 'https://guard.example.test', secret: '${S}'}
       - {guard: presidio, url: 'http://localhost:3000'}
 """.replace("AAAA", "0" * 64).replace("PRICE", "{input: 1, output: 2}")
-AGAIN = "has guards that call it again. They do not inspect calls of guards."
+AGAIN = "has guards that call the same deployment. Calls made by guards are not inspected."
 
 
 def found(folder: Path, *changes: tuple[str, str]) -> list[str]:
