@@ -65,7 +65,10 @@ def prune_command(path: Path, before: datetime) -> None:
 @click.command("verify-log")
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option(
-    "--holds", multiple=True, metavar="HASH", help="Hash that a line must have. Repeatable."
+    "--holds",
+    multiple=True,
+    metavar="HASH",
+    help="Fail unless a line of the log has this hash. Repeatable.",
 )
 def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
     """Check a decision log for changed or removed lines.

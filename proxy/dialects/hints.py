@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from proxy.dialects.request_headers import GEMINI_KEY
 
-PASSTHROUGH = "The operator can make it available under passthrough."
+PASSTHROUGH = 'The operator can make it available under "passthrough:" in the policies.'
 MOST_PATH, MOST_PARTS = 1024, 8
 _PLAIN = re.compile("[a-z_]{0,32}|v[0-9](?:beta)?")
 OPENAIS = "Configure the client for an OpenAI-compatible server whose base URL ends in /v1."

@@ -232,7 +232,7 @@ def _target(
     if given is not None or provider.variable:
         made["api_key"] = draft.secret(given, wanted, params.at("api_key"))
     elif provider.base_url is None:
-        why = f"is missing, so no key is sent. If {wanted} holds a key, set api_key to it."
+        why = f"is missing, so no key is sent. To send one, set api_key: ${{{wanted}}}"
         draft.note(params.at("api_key"), why)
     if provider.name != price_provider(provider.dialect):
         made["provider"] = provider.name
@@ -380,4 +380,7 @@ def _add_policy(draft: Draft, litellm: ConfigPart) -> None:
             draft.note(litellm.at("budget_duration"), f"{period} is converted to a month")
         usd = f"{budget:.9g} per {window or 'month'}"
         draft.policy["limits"] = [{"name": "budget", "usd": usd, "unpriced": "allow"}]
-        draft.note(litellm.at("max_budget"), "does not count models without a known price")
+        draft.note(
+            litellm.at("max_budget"),
+            "becomes a budget that does not count models without a known price",
+        )

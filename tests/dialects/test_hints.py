@@ -70,7 +70,7 @@ def test_a_path_is_logged_without_what_may_be_a_secret(path: str, shown: str) ->
     "path", ["/v1/rerank", "/v1/fim/completions", "/v1/beta/chat/completions", "/v1/x/embeddings"]
 )
 def test_a_path_below_v1_may_be_passed_through(path: str) -> None:
-    message = "Unknown path. The operator can make it available under passthrough. Available paths"
+    message = f"Unknown path. {PASSTHROUGH} Available paths"
 
     assert not_served(path, KNOWN).startswith(message)
 

@@ -251,7 +251,7 @@ def test_the_price_of_a_base_model_is_that_of_its_target(
     [target] = made.deployments["m"]["targets"]
     assert target.get("price", {}).get("output") == output
     if output is not None:
-        assert f"the price of {base_model} on 20" in made.notes[-1]
+        assert f"the price of {base_model} as of 20" in made.notes[-1]
     elif base_model != "gpt-4o":
         assert f"model {base_model} has no known price" in made.notes[-1]
 

@@ -196,9 +196,9 @@ def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
         if len(models) > 1 and len(weights) == 1 and target in others:
             yield (
                 (*path, index),
-                f"receives no calls for other models than {quoted(target.model)}. Its weight "
-                f"applies only to calls for {deployment.name}. To split calls for "
-                f'{heaviest.model} too, add "also_known_as: [{heaviest.model}]" to the deployment.',
+                f"receives calls for {quoted(deployment.name)} and {quoted(target.model)}, but not "
+                f"for {quoted(heaviest.model)}. To split those by weight too, add "
+                f'"also_known_as: [{heaviest.model}]" to deployment {quoted(deployment.name)}.',
             )
 
 

@@ -25,7 +25,10 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
     for path, guard in written(policies):
         for key, name in references(guard, "deployment"):
             if _reaches(ask, name, name):
-                message = "has guards that call the same deployment. Calls made by guards are not inspected."
+                message = (
+                    "has guards that call the same deployment. "
+                    "Calls made by guards are not inspected."
+                )
                 yield (*path, key), f"deployment {quoted(name)} {message}"
         for key, url in references(guard, "service"):
             if clear(url):

@@ -81,7 +81,7 @@ def _accepted(value: Any) -> Any:
         good = isinstance(value, str)
     if not good:
         raise ValueError(
-            "must be a field name such as top_k, or a field with its maximum such as {stop: 16}"
+            "must be a field name such as top_k, or one field with its maximum such as {stop: 16}"
         )
     return value
 

@@ -183,8 +183,8 @@ def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
     remedied = judged(tmp_path, text + "    also_known_as: [m]\n")
 
     assert told.path == "deployments.support-chat.targets[1]"
-    assert 'receives no calls for other models than "larger"' in told.message
-    assert told.message.endswith('add "also_known_as: [m]" to the deployment.')
+    assert 'and "larger", but not for' in told.message
+    assert told.message.endswith('"also_known_as: [m]" to deployment "support-chat".')
     assert (good.errors, good.warnings) == ((), ())
     assert (remedied.errors, remedied.warnings) == ((), ())
 
@@ -198,7 +198,7 @@ def test_of_two_models_of_one_weight_the_second_is_told_of(tmp_path: Path) -> No
 
     assert halves != CANARY
     assert told.path == "deployments.support-chat.targets[1]"
-    assert 'receives no calls for other models than "larger"' in told.message
+    assert 'and "larger", but not for' in told.message
 
 
 def test_a_target_is_told_of_where_it_is_written_whatever_its_weight(tmp_path: Path) -> None:
