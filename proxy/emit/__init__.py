@@ -104,6 +104,7 @@ class Emitters:
                 self.failed(sink, error)
 
     def end(self, record: Record) -> None:
+        record.side_tasks, record.pending = None, ()  # finished: a kept record must not hold them
         if self.unauthenticated is not None and record.key is None and not record.bug:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0

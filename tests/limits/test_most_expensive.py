@@ -71,7 +71,11 @@ MOST = 40  # tokens of an answer
 
 def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
     call = suppose({"model": "m", "max_tokens": MOST, **body}, {}, AT, "/v1/chat/completions")
-    legs = (ModelCall("m", (Target(UP, model, prices=(price,)),)),)
+    legs = (
+        ModelCall(
+            "m", (Target(replace(UP, accepts=frozenset({"audio.id"})), model, prices=(price,)),)
+        ),
+    )
     [claim] = claims_of(plan(ScopedLimit(MONEY), model_calls=legs), call)
     return claim.amount
 

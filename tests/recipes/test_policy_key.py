@@ -36,10 +36,9 @@ def test_a_key_of_the_policy_files(tmp_path: Path) -> None:
     )
     copy.add_at_end(
         "proxy/policy/review/lint.py",
-        "_deployments",
-        "for name, deployment in snapshot.deployments.items():",
-        "    if deployment.acme_notice.isupper():",
-        '        yield ("deployments", name, "acme_notice"), "is all in capitals"',
+        "_deployment",
+        "if deployment.acme_notice.isupper():",
+        '    yield (*path, "acme_notice"), "is all in capitals"',
     )
     copy.add("tests/policy/wrong/acme.yaml", "wrong_key.yaml")
     copy.add_key("docs/policies.md", "policy", "acme_notice: retired in May  # a warning")
