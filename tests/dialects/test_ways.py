@@ -101,8 +101,10 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
     if made is not None:
         endpoints = call.head.endpoint, way.endpoint
         long = translate(asked, spoken, endpoints, call.body, target, changes)
-        assert list(long.body.items()) == list(made.body.items())
-        assert list(map(type, long.body.values())) == list(map(type, made.body.values()))
+        assert long.body == made.body  # a field that is set may stand elsewhere
+        assert {name: type(value) for name, value in long.body.items()} == {
+            name: type(value) for name, value in made.body.items()
+        }
         assert (list(long.obeyed), long.takes_zero) == (list(made.obeyed), made.takes_zero)
         assert (long.dropped, long.most_answered) == (made.dropped, made.most_answered)
 
