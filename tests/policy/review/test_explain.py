@@ -333,28 +333,28 @@ def test_a_path_that_is_passed_on_is_explained(
         (
             ("--path", "/v1/responses/a/cancel", "--deployment", "c"),
             None,
-            "running proxy can explain",
+            "explained by the proxy that served them",
         ),
-        (("--path", "/v1/conversations/conv_a"), b"{}", "running proxy can explain"),
+        (("--path", "/v1/conversations/conv_a"), b"{}", "explained by the proxy that served them"),
         (
             ("-",),
             b'{"model": "m", "input": "Go on", "previous_response_id": "resp_a"}',
-            "running proxy can explain",
+            "explained by the proxy that served them",
         ),
         (
             ("-",),
             b'{"model": "m", "input": "Go on", "conversation": "conv_a"}',
-            "running proxy can explain",
+            "explained by the proxy that served them",
         ),
         (
             ("-",),
             b'{"model": "m", "input": [{"type": "item_reference", "id": "a"}]}',
-            "running proxy can explain",
+            "explained by the proxy that served them",
         ),
         (
             ("--path", "/v1/conversations", "-"),
             b'{"items": [{"id": "msg_a"}]}',
-            "running proxy can explain",
+            "explained by the proxy that served them",
         ),
         (
             ("--path", "/v1/rerank", "--method", "PUT", "--deployment", "c"),
