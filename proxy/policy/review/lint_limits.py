@@ -18,7 +18,7 @@ from proxy.policy.decide.conditions import ALWAYS
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
 from proxy.policy.review.sample_call import example, suppose
-from proxy.types import Call
+from proxy.types import Call, ScopedLimit
 from proxy.types.limit import Claim
 from proxy.words import quoted
 
@@ -62,20 +62,30 @@ def _calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
 
 def _supposed(deployment: Deployment) -> Iterator[Deployment]:
     """Yield a deployment with only the rules that always apply, and with each other rule added."""
-    others = (rule for rule in deployment.rules if rule.when != ALWAYS)
+    always = {rule.name for rule in deployment.rules if rule.when == ALWAYS}
+    bounds = [bound for rule in deployment.rules if rule.name in always for bound in rule.bounds]
+    is_limited = _is_estimated(*deployment.bounds, *bounds)
+    others = (rule for rule in deployment.rules if rule.name not in always)
     for other in (None, *others):
+        if not (is_limited or (other is not None and _is_estimated(*other.bounds))):
+            continue
         sections = [
             replace(
                 section,
                 rules=tuple(
                     replace(rule, when=ALWAYS)
                     for rule in section.rules
-                    if rule is other or rule.when == ALWAYS
+                    if rule is other or rule.name in always
                 ),
             )
             for section in deployment.sections
         ]
         yield replace(deployment, sections=tuple(sections))
+
+
+def _is_estimated(*bounds: ScopedLimit) -> bool:
+    """Return True if a limit counts amounts that are estimated before the call."""
+    return any(bound.limit.kind.estimated for bound in bounds)
 
 
 def _claims(snapshot: Snapshot, deployment: Deployment, calls: Iterable[Call]) -> list[Claim]:
