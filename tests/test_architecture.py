@@ -30,7 +30,6 @@ UNTESTED = {
     "proxy/__main__.py": "every command of tests/cli/test_init.py goes through it",
     "proxy/app/__init__.py": "composition: every test with a running proxy runs it",
     "proxy/app/libraries.py": "tests/edge/test_encoded.py has a library log what it must not",
-    "proxy/app/gauges.py": "tests/emit/test_metrics.py scrapes what it joins",
     "proxy/app/context.py": "composition: every test with a running proxy runs it",
     "proxy/app/stores.py": "composition: every test with a running proxy runs it",
     "proxy/app/tracing.py": "tests/emit/test_trace.py sends spans by it",

@@ -335,8 +335,9 @@ def _policies(
     folder = context.settings.policies
     tokens = CloudTokens(context.settings.environ, telemetry.tokens(context))
     known = look(folder)  # before it is read, so that no change is missed
-    source = PolicyFolder(folder, context.settings.environ, tokens)
-    tell = telemetry.policies(context, decisions)
+    catalog = gauges.LabelCatalog(context.metrics.admit)
+    source = PolicyFolder(folder, context.settings.environ, tokens, catalog.prepare)
+    tell = telemetry.policies(context, catalog, decisions)
     store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
     context.metrics.watch(
         "headrace_policy_revocations_unread", read=lambda: len(store.unread_revocations)
@@ -363,8 +364,12 @@ async def _candidate(context: Context) -> Candidate | None:
         return None
     known = look(folder)
     clock = (time.monotonic, asyncio.sleep)
-    on_reading = gauges.candidate(context.metrics)
-    store = PolicyStore(PolicyFolder(folder, None), *clock, context.log, on_reading, "candidate")
+    catalog = gauges.LabelCatalog(context.metrics.admit_candidate)
+    source, on_reading = (
+        PolicyFolder(folder, None, None, catalog.prepare),
+        gauges.candidate(catalog),
+    )
+    store = PolicyStore(source, *clock, context.log, on_reading, "candidate")
     watch = _watch(context, folder, known, store, None)
     await context.opened.enter_async_context(running_beside(watch.run()))
     return Candidate(lambda: store.current, context.metrics.candidate)

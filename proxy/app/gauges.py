@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import blake2b
-from itertools import islice
 
 from proxy.emit.decisions import Decisions
 from proxy.emit.metrics import Metrics
@@ -17,9 +16,9 @@ from proxy.policy.label_catalog import roster
 from proxy.policy.store import Result
 from proxy.settings import Settings
 from proxy.types.limit import Claim
+from proxy.types.roster import Roster
 
 READ_S = 1.0
-MAX_SHOWN = 2000
 
 
 @frozen
@@ -32,10 +31,7 @@ class LimitGauges:
 
     async def look(self) -> None:
         """Look where limits stand, within ``READ_S``; else what was seen last stays."""
-        self.metrics.retire()
-        listed = self.metrics.roster.deployments.values()
-        scopes = dict.fromkeys(pair for each in listed for pair in each.scopes)
-        claims = [Claim(limit, scope, 0) for limit, scope in islice(scopes, MAX_SHOWN)]
+        claims = [Claim(limit, scope, 0) for limit, scope in self.metrics.roster.counters]
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(READ_S):
                 standings = await self.store.read(claims) if claims else ()
@@ -59,8 +55,28 @@ def _fingerprint(secret: str) -> str:
     return blake2b(text, digest_size=4, person=b"headrace print").hexdigest()
 
 
+class LabelCatalog:
+    """The labels of the policies read last, built in the thread that reads them.
+
+    ``admit`` lets the names of a roster be labels and returns the function that puts it in force.
+    """
+
+    def __init__(self, admit: Callable[[Roster], Callable[[], None]]) -> None:
+        self._admit = admit
+        self._enforce: dict[str, Callable[[], None]] = {}
+
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Build the labels of a snapshot, unless those of its revision are built."""
+        if snapshot.revision not in self._enforce:
+            self._enforce = {snapshot.revision: self._admit(roster(snapshot))}
+
+    def enforce(self, snapshot: Snapshot) -> None:
+        """Put the labels of a snapshot in force."""
+        self._enforce[snapshot.revision]()
+
+
 def policies(
-    metrics: Metrics, decisions: Iterable[Decisions]
+    metrics: Metrics, catalog: LabelCatalog, decisions: Iterable[Decisions]
 ) -> Callable[[Result, Snapshot], None]:
     """Count readings of the policies, seal what came of them, and let their names be labels."""
 
@@ -70,17 +86,17 @@ def policies(
             for each in decisions:
                 each.policy(result, snapshot.revision)
         if result == "in_force":
-            metrics.in_force(roster(snapshot))
+            catalog.enforce(snapshot)
 
     return tell
 
 
-def candidate(metrics: Metrics) -> Callable[[Result, Snapshot], None]:
+def candidate(catalog: LabelCatalog) -> Callable[[Result, Snapshot], None]:
     """Let the rules of a candidate be labels of what it would do."""
 
     def tell(result: Result, snapshot: Snapshot) -> None:
         if result == "in_force":
-            metrics.candidate_in_force(roster(snapshot))
+            catalog.enforce(snapshot)
 
     return tell
 

@@ -57,12 +57,12 @@ def tokens(context: Context) -> Callable[[str, str], None]:
 
 
 def policies(
-    context: Context, decisions: Iterable[Decisions]
+    context: Context, catalog: gauges.LabelCatalog, decisions: Iterable[Decisions]
 ) -> Callable[[Result, Snapshot], None]:
     """Count readings of the policies, and warn at each of stores of the cache that they ask for and
     no variable names: those keep nothing; and of ids that nobody seals, which several keys share.
     """
-    settings, count = context.settings, gauges.policies(context.metrics, decisions)
+    settings, count = context.settings, gauges.policies(context.metrics, catalog, decisions)
     needs = {
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
         "redis": ("HEADRACE_REDIS_URL", settings.redis),

@@ -44,7 +44,8 @@ def family(children: Children) -> Metric:
     if metric.kind == "histogram":
         spreads = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for labels, spread in values:
-            spreads.add_metric(labels, list(map(_bucket, spread.buckets())), spread.sum)
+            if any(spread.counts):  # an empty one has many lines, which say nothing
+                spreads.add_metric(labels, list(map(_bucket, spread.buckets())), spread.sum)
         return spreads
     made = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     numbers = made(metric.name, metric.help, labels=metric.labels)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from proxy.emit.counting import Counting
-from proxy.emit.registry import Registry
+from proxy.emit.registry import Registry, levels
 from proxy.record import Record
 from proxy.summary import facts_of
 from proxy.types import Endpoint, Target
@@ -41,24 +41,37 @@ class Metrics:
         self._series.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
     def in_force(self, roster: Roster) -> None:
-        """Take the names of the policies in force: they alone become labels from now on."""
-        self._series.know(roster, "policies")
-        self.roster = roster
-        self._counting = Counting(self._child, roster.tags)
-        self._series.replace("headrace_policy_info", {(roster.revision,): 1})
+        """Put a roster in force at once."""
+        self.admit(roster)()
+
+    def admit(self, roster: Roster) -> Callable[[], None]:
+        """Let the names of policies be labels. Call the result once the policies are in force.
+
+        Takes long for large policies, so call it off the event loop; the result takes little.
+        """
+        enforce_names = self._series.admit(roster, "policies")
         tags: dict[tuple[str, ...], float] = {
             (name, tag, value): 1.0
             for name, listed in roster.deployments.items()
             for tag, value in (listed.tags or {("none", "none")})
         }
-        self._series.replace("headrace_deployment_info", tags)
-        if roster.prices_as_of is not None:
-            taken = datetime.combine(roster.prices_as_of, time(), UTC).timestamp()
-            self._series.replace("headrace_price_table_timestamp_seconds", {(): taken})
+        info = levels(tags)
 
-    def candidate_in_force(self, roster: Roster) -> None:
-        """Take the names of rules of a candidate."""
-        self._series.know(roster, "candidate", begin=False)
+        def enforce() -> None:
+            enforce_names()
+            self.roster = roster
+            self._counting = Counting(self._child, roster.tags)
+            self._series.replace("headrace_policy_info", {(roster.revision,): 1})
+            self._series.show("headrace_deployment_info", info)
+            if roster.prices_as_of is not None:
+                taken = datetime.combine(roster.prices_as_of, time(), UTC).timestamp()
+                self._series.replace("headrace_price_table_timestamp_seconds", {(): taken})
+
+        return enforce
+
+    def admit_candidate(self, roster: Roster) -> Callable[[], None]:
+        """Let the names of rules of a candidate be labels. Call the result once it is in force."""
+        return self._series.admit(roster, "candidate", begin=False)
 
     def watch(self, name: str, *labels: str, read: Callable[[], float]) -> None:
         """Show a number that somebody else keeps."""
@@ -160,12 +173,10 @@ class Metrics:
         self._inflight.value -= 1
         self._counting.count(record.facts or facts_of(record))
 
-    def retire(self) -> None:
-        """Drop the series of names that are long out of force."""
-        self._series.retire()
-
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the exposition in the best form that is accepted, and its media type."""
+        """Drop the series of names that are long out of force. Return the exposition in the best
+        form that is accepted, and its media type."""
+        self._series.retire()
         return self.prepare().render(accept)
 
     def prepare(self) -> Exposition:

@@ -6,6 +6,7 @@ reload has retired stay for a while, for calls that still run under it, and then
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,11 +29,12 @@ class _KnownRoster:
 
     roster: Roster
     of: str
+    is_in_force: bool = False
     until: float | None = None
 
 
 class Registry:
-    """All children by metric and labels. One thread counts; another may scrape.
+    """All children by metric and labels. One thread counts; others may scrape, admit and retire.
 
     ``most`` bounds the children of all metrics: a second net below the bound that each declares.
     """
@@ -42,7 +44,8 @@ class Registry:
         self._most = most
         self._table = {metric.name: metric for metric in METRICS}
         self._children: dict[str, dict[Values, Any]] = {metric.name: {} for metric in METRICS}
-        self._rosters = [_KnownRoster(Roster(), "nothing")]
+        self._rosters = [_KnownRoster(Roster(), "nothing", is_in_force=True)]
+        self._changing = threading.Lock()
         self._known: dict[Axis, frozenset[Values]] = {}
         self._learn()
         self._begin(Roster())
@@ -58,27 +61,43 @@ class Registry:
 
     def replace(self, name: str, values: Mapping[Values, float]) -> None:
         """Show these levels of a metric, and no others."""
-        fresh: dict[Values, Any] = {}
-        for labels, value in values.items():
-            fresh[labels] = level = Gauge()
-            level.set(value)
-        self._children[name] = fresh
+        self.show(name, levels(values))
 
-    def know(self, roster: Roster, of: str, *, begin: bool = True) -> None:
-        """Let a roster's names be labels, in place of those of the roster before it ``of`` the
-        same; the usual series ``begin`` at zero."""
-        for kept in self._rosters:
-            if kept.of == of and kept.until is None:
-                kept.until = self._now() + RETIRED_S
-        self._rosters.append(_KnownRoster(roster, of))
-        self.retire()
-        self._learn()
-        if begin:
-            self._begin(roster)
+    def show(self, name: str, gauges: Mapping[Values, Gauge]) -> None:
+        """Show these gauges of a metric, and no others."""
+        self._children[name] = dict(gauges)
+
+    def admit(self, roster: Roster, of: str, *, begin: bool = True) -> Callable[[], None]:
+        """Let a roster's names be labels; the usual series ``begin`` at zero.
+
+        Takes long for a large roster, so call it off the event loop. Call the result once the
+        roster is in force: it retires the roster before it ``of`` the same.
+        """
+        admitted = _KnownRoster(roster, of)
+        with self._changing:
+            for kept in self._rosters:
+                if kept.of == of and not kept.is_in_force:  # it was rejected
+                    kept.until = self._now()
+            self._rosters.append(admitted)
+            self._retire(self._now())
+            self._learn()
+            if begin:
+                self._begin(roster)
+
+        def enforce() -> None:
+            for kept in self._rosters:
+                if kept.of == of and kept.until is None and kept is not admitted:
+                    kept.until = self._now() + RETIRED_S
+            admitted.is_in_force = True
+
+        return enforce
 
     def retire(self) -> None:
         """Drop the series of names that are out of force for long enough."""
-        now = self._now()
+        with self._changing:
+            self._retire(self._now())
+
+    def _retire(self, now: float) -> None:
         living = [kept for kept in self._rosters if kept.until is None or kept.until > now]
         if len(living) == len(self._rosters):
             return
@@ -86,7 +105,7 @@ class Registry:
         self._learn()
         for metric in METRICS:
             children = self._children[metric.name]
-            gone = [labels for labels in children if not self._living(metric.axes, labels)]
+            gone = [labels for labels in list(children) if not self._living(metric.axes, labels)]
             for labels in gone:
                 del children[labels]
 
@@ -124,6 +143,14 @@ class Registry:
         if sum(map(len, self._children.values())) >= self._most:
             bounded = [OTHER] * len(labels)
         return children.setdefault(tuple(bounded), metric.made())
+
+
+def levels(values: Mapping[Values, float]) -> dict[Values, Gauge]:
+    """Return a gauge for each value."""
+    gauges = {labels: Gauge() for labels in values}
+    for labels, value in values.items():
+        gauges[labels].set(value)
+    return gauges
 
 
 def _parts(axes: tuple[Axis, ...], labels: Values) -> Iterator[tuple[Axis, Values]]:

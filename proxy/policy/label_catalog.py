@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import islice, product
 from types import MappingProxyType
 from typing import Protocol, TypeGuard
 
@@ -17,6 +17,8 @@ from proxy.types.roster import ListedDeployment, Roster
 
 MAX_SCOPES = 1000
 """Counters of one deployment that have gauges; the rest are counted, but not shown one by one."""
+MAX_SHOWN = 2000
+"""Counters of all deployments whose state a scrape shows."""
 
 
 class AsksDeployment(Protocol):
@@ -38,15 +40,16 @@ def roster(snapshot: Snapshot) -> Roster:
             keys.add(key_of(guard))
             asked = snapshot.deployments[whom]
             reached[whom][key_of(guard)] = Reach(asked, asked.tags)
+    listed = {
+        name: _listed(snapshot, deployment, reached[name])
+        for name, deployment in sorted(snapshot.deployments.items())
+    }
+    scopes = dict.fromkeys(pair for each in listed.values() for pair in each.scopes)
     return Roster(
         revision=snapshot.revision,
         keys=tuple(sorted(keys)),
-        deployments=MappingProxyType(
-            {
-                name: _listed(snapshot, deployment, reached[name])
-                for name, deployment in sorted(snapshot.deployments.items())
-            }
-        ),
+        deployments=MappingProxyType(listed),
+        counters=tuple(islice(scopes, MAX_SHOWN)),
         tags=MappingProxyType({name: _values(snapshot, name) for name in sorted(snapshot.tags)}),
         prices_as_of=snapshot.prices_as_of,
         credentials=tuple(sorted((c.key.name, c.label) for c in snapshot.credentials.values())),

@@ -55,17 +55,24 @@ class PolicySource(Protocol):
 
 @frozen
 class PolicyFolder:
-    """A folder of policies, read without secrets where there is no ``environ``."""
+    """A folder of policies, read without secrets where there is no ``environ``.
+
+    ``prepare`` is called with each snapshot, in the thread that reads it.
+    """
 
     path: Path
     environ: Mapping[str, str] | None
     tokens: CloudTokens | None = None
+    prepare: Callable[[Snapshot], None] | None = None
 
     def read(self) -> Snapshot:
         """Read the folder, and give back the memory that compiling it has taken and freed."""
         try:
             with uncollected():
-                return read_folder(self.path, self.environ, self.tokens)
+                snapshot = read_folder(self.path, self.environ, self.tokens)
+                if self.prepare is not None:
+                    self.prepare(snapshot)
+                return snapshot
         finally:
             release()
 

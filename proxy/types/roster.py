@@ -32,6 +32,7 @@ class Roster:
     """``tags`` gives the values of each tag, none for one whose values only a pattern bounds.
 
     ``credentials`` are pairs of a key and the short form of one of its digests.
+    ``counters`` are those of limits that a scrape shows one by one.
     ``prices_as_of`` is the day on which the table of prices was taken.
     """
 
@@ -41,6 +42,7 @@ class Roster:
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     prices_as_of: date | None = None
     credentials: tuple[tuple[str, str], ...] = ()
+    counters: tuple[tuple[Limit, str], ...] = ()
 
     def owners(self, scope: str) -> dict[str, str]:
         """Return whose a counter is, by what its limit is per, as far as the policies name it.

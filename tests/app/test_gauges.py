@@ -1,0 +1,47 @@
+"""Labels of a new revision are built where it is read; the event loop only puts them in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.app.gauges import LabelCatalog, candidate, policies
+from proxy.emit.metrics import Metrics
+from proxy.policy.store import PolicyFolder
+from tests.guardrails.growth import lines
+from tests.policy.review.test_check_growth import SIZES, TIMES, folder
+
+
+def enforced(path: Path, kind: str) -> tuple[int, Metrics]:
+    """Read a folder and return the number of lines that putting it in force runs."""
+    metrics = Metrics("1")
+    catalog = LabelCatalog(metrics.admit if kind == "policies" else metrics.admit_candidate)
+    tell = policies(metrics, catalog, ()) if kind == "policies" else candidate(catalog)
+    snapshot = PolicyFolder(path, {}, None, catalog.prepare).read()
+    return lines(lambda: tell("in_force", snapshot)), metrics
+
+
+@pytest.mark.parametrize("kind", ["policies", "candidate"])
+def test_enforcing_labels_is_independent_of_the_folder_size(kind: str, tmp_path: Path) -> None:
+    small = folder(tmp_path / "small", **SIZES)
+    large = folder(tmp_path / "large", **{name: size * TIMES for name, size in SIZES.items()})
+
+    steps, _ = enforced(small, kind)
+    more_steps, metrics = enforced(large, kind)
+
+    assert more_steps == steps
+    metrics.candidate("limits", "p59/a")
+    assert b'rule="p59/a"' in metrics.render()[0]
+
+
+def test_a_revision_has_its_labels_before_it_is_in_force(tmp_path: Path) -> None:
+    metrics = Metrics("1")
+    catalog = LabelCatalog(metrics.admit)
+
+    snapshot = PolicyFolder(folder(tmp_path / "f", **SIZES), {}, None, catalog.prepare).read()
+
+    assert b'headrace_requests_total{deployment="d7"' in metrics.render()[0]
+    assert metrics.roster.revision == ""
+    catalog.enforce(snapshot)
+    assert metrics.roster.revision == snapshot.revision
