@@ -336,7 +336,7 @@ def _policies(
     tokens = CloudTokens(context.settings.environ, telemetry.tokens(context))
     known = look(folder)  # before it is read, so that no change is missed
     catalog = gauges.LabelCatalog(context.metrics.admit)
-    source = PolicyFolder(folder, context.settings.environ, tokens, catalog.prepare)
+    source = PolicyFolder(folder, context.settings.environ, tokens, prepare=catalog.prepare)
     tell = telemetry.policies(context, catalog, decisions)
     store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
     context.metrics.watch(
@@ -366,7 +366,7 @@ async def _candidate(context: Context) -> Candidate | None:
     clock = (time.monotonic, asyncio.sleep)
     catalog = gauges.LabelCatalog(context.metrics.admit_candidate)
     source, on_reading = (
-        PolicyFolder(folder, None, None, catalog.prepare),
+        PolicyFolder(folder, None, prepare=catalog.prepare),
         gauges.candidate(catalog),
     )
     store = PolicyStore(source, *clock, context.log, on_reading, "candidate")
