@@ -15,9 +15,10 @@ from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
 from proxy.guardrails.matching.hold import Holds
 from proxy.guardrails.matching.injection_languages import LanguageBook
+from proxy.guardrails.matching.injection_negation import AFTER, BEFORE, is_harmless
 from proxy.guardrails.matching.injection_rules import NAMES, RULES
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
+from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable
 from proxy.guardrails.matching.re2set import Staged
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, MayFind
@@ -40,8 +41,8 @@ class Injection:
 
     @property
     def reach(self) -> int:
-        """Return the maximum length of a finding, in characters."""
-        return LONGEST
+        """Return the maximum length of a finding with its context, in characters."""
+        return BEFORE + LONGEST + AFTER
 
     @property
     def may_find(self) -> MayFind:
@@ -65,25 +66,31 @@ class Injection:
         yield from _languages().load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
+        text = encodable(text)
         found = chain(_english().find(text), _languages().find(text))
-        return apart(each for each in found if each.score >= self.threshold)
+        return apart(
+            each
+            for each in found
+            if each.score >= self.threshold and not is_harmless(text, each.start, each.end)
+        )
 
 
 @lru_cache(maxsize=1)
 def _languages() -> LanguageBook:
-    return LanguageBook(LONGEST)
+    return LanguageBook(LONGEST, after=AFTER)
 
 
 @lru_cache(maxsize=1)
 def _english() -> PhraseRules:
     """Compile the rules once: they are the same for every guard."""
     rules = [PhraseRule(f"rule:{rule.kind}", rule.score, rule.pattern) for rule in RULES]
-    return PhraseRules(rules, LONGEST)
+    return PhraseRules(rules, LONGEST, after=AFTER)
 
 
 class InjectionConfig(Section):
-    """Prompt injection in the text of users, tools and files, found by rules. Messages of the roles
-    `system` and `developer` are inspected only if `roles` contains them."""
+    """Prompt injection in the text of users, tools and files, found by rules. An instruction that
+    an English text forbids or quotes is not a finding. Messages of the roles `system` and
+    `developer` are inspected only if `roles` contains them."""
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""

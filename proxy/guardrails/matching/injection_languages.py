@@ -52,9 +52,10 @@ class LanguageRules:
 class LanguageBook:
     """Compiles a language when a text first opens it, or all of them beforehand."""
 
-    def __init__(self, longest: int) -> None:
-        """``longest`` bounds a finding in characters: a longer match is none."""
-        self._longest = longest
+    def __init__(self, longest: int, *, after: int = 0) -> None:
+        """``longest`` bounds a finding in characters: a longer match is none. ``after`` is how many
+        characters behind a match decide about it."""
+        self._longest, self._after = longest, after
         self._languages = all_languages()
         self._opened: list[CompiledLanguage | None] = [None] * len(self._languages)
         self.openings = PatternSet(f"(?i){unfolded(each.opening)}" for each in self._languages)
@@ -71,7 +72,7 @@ class LanguageBook:
     @cached_property
     def hold(self) -> Hold:
         """Return what tells of a stream how a rule of one of the languages may go on."""
-        return live([rule for each in self._languages for rule in each.rules])
+        return live([rule for each in self._languages for rule in each.rules], self._after)
 
     def prepare(self) -> None:
         """Compile what tells whether a rule may hit, of all languages: one has words of others."""

@@ -38,9 +38,10 @@ class PhraseRule:
 class PhraseRules:
     """Compiled rules. Raises ValueError for a pattern that RE2 does not take."""
 
-    def __init__(self, rules: Sequence[PhraseRule], longest: int) -> None:
-        """``longest`` bounds a finding in characters: a longer match is none."""
-        self._longest = longest
+    def __init__(self, rules: Sequence[PhraseRule], longest: int, *, after: int = 0) -> None:
+        """``longest`` bounds a finding in characters: a longer match is none. ``after`` is how many
+        characters behind a match decide about it."""
+        self._longest, self._after = longest, after
         self._rules = rules
         options = re2.Options()
         options.case_sensitive = False
@@ -62,7 +63,7 @@ class PhraseRules:
     def hold(self) -> Hold:
         """Return what tells of a stream how a rule may go on; made when it is first asked for, as
         questions ask for none."""
-        return live(self._rules)
+        return live(self._rules, self._after)
 
     def may_find(self, lines: bytes) -> bool:
         """False only if none of these lines has a finding."""
@@ -108,10 +109,10 @@ def together(rules: Sequence[PhraseRule], most: int = TOGETHER) -> Iterator[Sequ
     return (rules[at : at + most] for at in range(0, len(rules), most))
 
 
-def live(rules: Sequence[PhraseRule]) -> Hold:
+def live(rules: Sequence[PhraseRule], after: int = 0) -> Hold:
     """Return what tells of a stream how one of the rules may go on."""
     several = together(rules, LIVE_TOGETHER)
-    shapes = ([Shape(f"(?i){rule.pattern}") for rule in each] for each in several)
+    shapes = ([Shape(f"(?i){rule.pattern}", after) for rule in each] for each in several)
     return Holds([Shapes(each, translated=LONE) for each in shapes])
 
 

@@ -38,7 +38,7 @@ CASES = {
         SOON,
     ),
     "{guard: injection, action: block}": (
-        "injection withholds text that may become a finding, up to 240 characters",
+        "injection withholds text that may become a finding, up to 480 characters",
         SOON,
     ),
     "{guard: length, characters: 9}": (
