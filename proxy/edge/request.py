@@ -240,8 +240,8 @@ class Incoming:
 
 class RequestUpload:
     """The body of a request as it comes. What its client sends faster than it is read waits in the
-    connection. One that is a JSON object after all is refused: servers that do not look at the type
-    would read it."""
+    connection. One that is a JSON object or array after all is refused: servers that do not look at
+    the type would read it."""
 
     __slots__ = ("_incoming", "_is_blank", "begun", "length")
 
@@ -256,7 +256,7 @@ class RequestUpload:
         piece = await self._incoming.next_piece(is_first=is_first)
         if self._is_blank and (begin := piece.lstrip(BEFORE_JSON)[:1]):
             self._is_blank = False
-            if begin == b"{":
+            if begin in b"{[":
                 raise UnsupportedMedia(f"A JSON body must have the content type {JSON}.")
         return piece
 

@@ -44,7 +44,7 @@ def family(children: Children) -> Metric:
     if metric.kind == "histogram":
         spreads = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for labels, spread in values:
-            if any(spread.counts):  # an empty one has many lines, which say nothing
+            if any(spread.counts) or not labels:  # of many labels most are empty, in many lines
                 spreads.add_metric(labels, list(map(_bucket, spread.buckets())), spread.sum)
         return spreads
     made = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily

@@ -48,6 +48,7 @@ STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
 WHOLE_HEAD = head(200, "application/json", "content-length: 500")
 PATIENT = "{connect: 60s, first_byte: 60s, idle: 60s, total: 60s}"
 HASTY_CONNECT = "{connect: 500ms, first_byte: 60s, idle: 60s, total: 60s}"
+HASTY_POOL = "{connect: 300ms, first_byte: 2s, idle: 2s, total: 4s}"
 HASTY = "{connect: 60s, first_byte: 500ms, idle: 500ms, total: 1500ms}"
 NO_WORDS = re.compile(r"127\.|invalid:|localhost|errno|ssl|port |unreachable", re.IGNORECASE)
 """Host names and system texts."""
@@ -487,7 +488,7 @@ async def test_full_pool_is_no_fault_of_the_upstream(tmp_path: Path, collector: 
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
         async with running_proxy(
             tmp_path / "p",
-            policies({"u": Case(upstream.url, "timeout", "", "")}),
+            policies({"u": Case(upstream.url, "timeout", "", "")}).replace(HASTY, HASTY_POOL),
             log_fd=descriptor,
             upstream_connections=1,
         ) as proxy:

@@ -23,6 +23,8 @@ LIST = re.compile(
     rb"^(?:\xef\xbb\xbf)?([\"']?revoked[\"']?[ \t]*:.*+(?:\n(?:[ \t\r\]#-].*+)?)*+)", re.MULTILINE
 )
 """A list at the left margin, which is read by itself where the rest of its file is broken."""
+AFTER_LIST = re.compile(rb"\n?(?:\Z|\.\.\.|[^\s#<>=|@:-][^\n:]*:)")
+"""What may follow a list that is read to its end: the end of the file or another key."""
 
 
 @frozen
@@ -57,7 +59,8 @@ def _read(file: Path, shown: str) -> tuple[list[Any], list[Problem]]:
         return [], []
     if is_readable := document.whole:
         parse(raw, shown, document)
-    blocks = b"" if document.whole else b"".join(LIST.findall(raw))
+    found = [] if document.whole else list(LIST.finditer(raw))
+    blocks = b"".join(match[1] for match in found)
     if blocks:
         parse(blocks, shown, lists)
     entries = [*document.data.get(SECTION, ()), *lists.data.get(SECTION, ())]
@@ -65,7 +68,8 @@ def _read(file: Path, shown: str) -> tuple[list[Any], list[Problem]]:
     if not all(map(is_revocation, entries)):
         place = document.place((SECTION,))
         problems.append(problem_at(place, (SECTION,), NOT_A_REVOCATION))
-    is_complete = is_readable and blocks and not lists.problems
+    has_ends = all(AFTER_LIST.match(raw, match.end()) for match in found)
+    is_complete = is_readable and blocks and has_ends and not lists.problems
     if not document.whole and not is_complete:
         problems.append(document.problems[-1])
     return entries, problems

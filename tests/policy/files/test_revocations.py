@@ -179,6 +179,10 @@ def test_list_in_a_broken_file_is_in_force_or_reported(
     [
         (b'{"tags": {, "revoked": ["alice"]}', "is not valid YAML"),
         (b"revoked: [alice", "is not valid YAML"),
+        (b"revoked:\n  - box\noops\n  - alice\n", "is not valid YAML"),
+        (b"revoked:\n  - box\n<<<<<<< ours\n  - alice\n", "is not valid YAML"),
+        (b"revoked:\n  - box\n=======\n  - alice\n", "is not valid YAML"),
+        (b"revoked:\n  - box\n@@ -1 +1: @@\n  - alice\n", "is not valid YAML"),
         (b"revoked: alice\n", "must be a list"),
         (b"revoked: {alice: true}\n", "must be a list"),
         (b"revoked: ['no name']\n", "must be the name of a key"),
