@@ -20,7 +20,7 @@ from proxy.dialects.pieces import dump
 from proxy.dialects.request_headers import SETTINGS, passed_headers
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest
 from proxy.dialects.ways import beside
-from proxy.errors import BadField, BadRequest, NotFound
+from proxy.errors import BadField, BadRequest
 from proxy.estimate import field_quarters
 from proxy.field_problems import BAD_NAME
 from proxy.offload import LARGE_BYTES
@@ -40,8 +40,6 @@ JSON = "application/json"
 MODEL_FIELD = {"model": "model"}
 """What of a body is read here: under any spelling of its own a server may read it, too."""
 CLIENTS_PREFIX = "/v1"
-OF_CONTAINERS = ("container.id", "container_id")
-"""Ends of names that an upstream accepts if all its containers belong to one tenant."""
 PASSED_HEADERS = ("openai-beta",)
 """Headers of a client that every upstream gets, if they are short words."""
 _WORD = r"[A-Za-z0-9!#$&^_.+-]{1,127}"
@@ -110,8 +108,6 @@ def build_passed(
     """Write a call for a target, whose dialect that is. Raise ``BadField`` for what no client may
     say, and ``BadRequest`` for a query that cannot be read."""
     upstream, upload = target.upstream, call.upload
-    if passed.unopened and not any(name.endswith(OF_CONTAINERS) for name in upstream.accepts):
-        raise _not_given(call, passed.unopened)
     query, left_out = _query(passed.query, path)
     url, headers = _place(passed, path, upstream, dialect)
     if MODEL in url:
@@ -145,13 +141,6 @@ def _body(call: Call, target: Target) -> tuple[bytes, list[str]]:
     if "model" in body:
         body["model"] = target.model
     return dump(body, call.size), dropped
-
-
-def _not_given(call: Call, container: str) -> NotFound:
-    """Return the error for a container that was not given to the key of a call."""
-    from proxy.dialects.responses.sealing import unknown_id  # noqa: PLC0415  # few name one
-
-    return unknown_id(call.head, container, "container_id")
 
 
 def _query(query: str, path: PassedPath) -> tuple[str, bool]:

@@ -14,10 +14,10 @@ from proxy.dialects.bounds import GROUPS
 from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
 from proxy.field_problems import NOT_ALLOWED
-from proxy.types import Json, OpenedId, Upstream
+from proxy.types import Json, Upstream
 from proxy.types.field_rule import FieldRule, FieldRules
 from proxy.types.spelling import squeezed
-from proxy.types.target import ACCOUNT_IDS, FREE_FORM, USUAL
+from proxy.types.target import FREE_FORM, USUAL
 from proxy.words import ascii_word
 
 SQUEEZED = {name: squeezed(name) for fields in OPENAI.fields.values() for name in fields}
@@ -154,12 +154,10 @@ def _has_text(value: Any) -> bool:
 
 
 def _is_harmless(listed: ListedField, model: str) -> bool:
-    """Return True for a value that chooses nothing, or that was opened for this very client."""
+    """Return True for a value that chooses nothing."""
     rule, value = listed.rule, listed.value
     if rule.verdict == "limit":
         return not isinstance(value, str) or value in USUAL[rule.name]
-    if isinstance(value, OpenedId) and rule.name in ACCOUNT_IDS:
-        return True
     is_harmless = HARMLESS.get(rule.steps[0])
     return is_harmless is not None and is_harmless(value, listed.parent, model)
 

@@ -14,7 +14,7 @@ from proxy import dialects
 from proxy.dialects import writing
 from proxy.dialects.base import AnswerWriter
 from proxy.dialects.hints import where_key_belongs
-from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.dialects.writing import answer_writer
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
@@ -143,10 +143,6 @@ class HttpExchange:
 
             self._share.caller = caller
             self._call = await read_passed_call(head, self._incoming, self._share, caller)
-            if self._ids is not None and CONTAINER in head.passed.path:
-                from proxy.dialects.responses import item_ids  # noqa: PLC0415  # few name one
-
-                self._call = item_ids.with_container_path(self._call, self._ids)
         elif head.method != "POST" or head.endpoint in dialects.BODILESS:
             self._call = Call(head, {}, caller=caller)
         else:

@@ -15,7 +15,6 @@ from proxy.types.guard import UNGUARDED, Guarding
 from proxy.types.limit import ClaimTemplate, Limit
 from proxy.types.listed_model import ListedModel
 from proxy.types.target import Breaker as Breaker
-from proxy.types.target import OpenedId as OpenedId
 from proxy.types.target import Pin as Pin
 from proxy.types.target import Secret as Secret
 from proxy.types.target import Target as Target

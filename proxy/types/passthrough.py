@@ -41,13 +41,11 @@ class Upload(Protocol):
 @frozen
 class PassedRequest:
     """What a call says beside its body: its path and its query as they were sent, and of which type
-    its body is. ``unopened`` is the id of a container in the path that was not given to its key,
-    where ids are sealed."""
+    its body is."""
 
     path: str
     query: str = ""
     media_type: str = ""
-    unopened: str = ""
 
 
 def _sample(route: str) -> str:

@@ -262,43 +262,33 @@ class Target:
         return min((lack(price, embeds) or "" for price in prices), default=NO_PRICE) or None
 
 
-class OpenedId(str):
-    """An id of what a provider keeps, opened for the very key that sends it: unlike one that
-    anybody may write, it leads to nothing of another tenant."""
-
-    __slots__ = ()
-
-
 @frozen
 class Pin:
-    """Where the state is kept that a call leans on: in a deployment the target of a title, which
-    knows it by ``id``; ``by_upstream`` for a conversation or a container, the name of an upstream,
-    of which all targets know it. The client knows it as ``sealed``, and has said it as ``param``:
-    None for a response, which is said in one place alone. Without an ``id`` it says no more than
-    where a call goes."""
+    """Target that keeps the state of a call. ``target`` is a target's title; for a conversation it
+    is an upstream's name, because all targets of that upstream share conversations.
+
+    ``id`` is the provider's id, empty if only the place is pinned. ``sealed`` is the client's id,
+    sent in the field ``param`` (None for the id of a response).
+    """
 
     sealed: str
     deployment: str
     target: str
     id: str = field(repr=False)
     param: str | None = None
-    by_upstream: bool = False
-
-    @property
-    def is_conversation(self) -> bool:
-        return self.by_upstream and bool(self.id)
+    is_conversation: bool = False
 
     def reaches(self, target: Target) -> bool:
         """True if a target of the deployment has the state."""
-        return self.target == (target.upstream.name if self.by_upstream else target.title)
+        return self.target == (target.upstream.name if self.is_conversation else target.title)
 
     def is_beside(self, other: Pin) -> bool:
         """True if a target has this state and that of another pin."""
         if self.deployment != other.deployment:
             return False
-        if self.by_upstream == other.by_upstream:
+        if self.is_conversation == other.is_conversation:
             return self.target == other.target
-        wide, narrow = (self, other) if self.by_upstream else (other, self)
+        wide, narrow = (self, other) if self.is_conversation else (other, self)
         return narrow.target.startswith(f"{wide.target}/")
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.dialects.responses.test_containers import OWN, RAN
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -200,22 +199,3 @@ async def test_it_asks_for_what_is_made_in_the_background_until_that_is_over(
     assert asked[1]["data"]["usage"]["total_tokens"] == 8
     records = await proxy.sink.wait(4)
     assert [record.billing.tokens.total for record in records] == [0, 0, 8, 0]
-
-
-async def test_it_goes_on_in_the_container_of_an_answer(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
-    upstream.then(answer(response(RAN, text_item(" Paris."))), answer(response()))
-    auto = {"type": "code_interpreter", "container": {"type": "auto"}}
-
-    [first] = await drive("openai", step("respond", tools=[auto], store=False))
-    output = first["data"]["output"]
-    given = output[0]["container_id"]
-    tool = {"type": "code_interpreter", "container": given}
-    [second] = await drive("openai", step("respond", tools=[tool], input=output, store=False))
-
-    assert "ResponseCodeInterpreterToolCall" in first["items"]
-    assert given != OWN
-    assert (second["ok"], second["text"]) == (True, " Paris."), second
-    asked = upstream.requests[1].json
-    assert [asked["tools"][0]["container"], asked["input"][0]["container_id"]] == [OWN, OWN]

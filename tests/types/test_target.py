@@ -15,7 +15,7 @@ def at(target: str, deployment: str = "support-chat") -> Pin:
 
 def of(upstream: str, deployment: str = "support-chat") -> Pin:
     """State that an upstream has, whichever of its models is asked."""
-    return Pin("sealed", deployment, upstream, "conv_1", by_upstream=True)
+    return Pin("sealed", deployment, upstream, "conv_1", is_conversation=True)
 
 
 @for_each(

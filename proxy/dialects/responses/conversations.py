@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from proxy.dialects.bounds import SPELLINGS
 from proxy.dialects.fields import Fields, array, check_body, mapping
-from proxy.dialects.responses.item_ids import after_item, with_containers, with_items
+from proxy.dialects.responses.item_ids import after_item, with_items
 from proxy.dialects.responses.reading import member
 from proxy.dialects.responses.request import check_items
 from proxy.dialects.responses.sealing import (
@@ -118,7 +118,7 @@ def placed(call: Call, ids: ResponseIds | None) -> Call:
         call = after_item(_with_item(at_pin(replace(call, pin=pin), pin), ids), ids)
     if isinstance(items, list):
         with named_items():
-            call = with_containers(with_items(call, items, ids), ids)
+            call = with_items(call, items, ids)
     return call
 
 

@@ -10,14 +10,12 @@ provider takes one of another tenant for that very item. A stand-in takes its pl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from proxy.dialects.responses import containers
 from proxy.dialects.responses.request import SEND_ITEM, is_reference
 from proxy.dialects.responses.sealing import (
-    CONTAINERS,
     IN_ITEMS,
     NOT_SEALED,
     ResponseIds,
@@ -30,12 +28,11 @@ from proxy.dialects.responses.sealing import (
 from proxy.dialects.responses.words import CONVERSATION, PREVIOUS, UNSTORED
 from proxy.errors import BadField
 from proxy.field_problems import STORED_AT_PROVIDER, missing
-from proxy.types import Call, Json, OpenedId, Pin, RequestHead
+from proxy.types import Call, Json, Pin, RequestHead
 
 STAND_IN_BYTES = 24  # nobody finds a text that leads to a given id of a provider
 MOST_IDS = 4096  # that are looked at in one request: each takes some microseconds
 ELSEWHERE = "is stored at another target than the other items of this request"
-TOO_MANY = f"exceeds the limit of {MOST_IDS} item ids per request"
 AFTER = "after"
 ENCRYPTED = "encrypted_content"
 
@@ -59,78 +56,12 @@ def leaning(call: Call, ids: ResponseIds | None) -> Call:
             items, warnings = kept, (*call.warnings, "item_reference dropped")
             call = replace(call, body={**call.body, "input": kept}, warnings=warnings)
         call = with_items(call, items, ids)
-    return with_containers(call, ids)
+    return call
 
 
 def _is_unstored(item: Json) -> bool:
     """True for a reference to an item that Headrace has made of a chat."""
     return is_reference(item) and f"_{UNSTORED}" in str(item.get("id"))
-
-
-def with_containers(call: Call, ids: ResponseIds | None) -> Call:
-    """Return a call with the provider's own ids of containers, which then goes to the upstream that
-    has them. What was given to nobody of this key stays as it is, for the policy to refuse."""
-    if ids is None:
-        return call
-    opening = _Containers(call, ids, call.pin)
-    body = dict(call.body)
-    for name, within in (("input", containers.in_item), ("tools", containers.in_tool)):
-        if isinstance(body.get(name), list):
-            body[name] = containers.in_each(body[name], within, opening.opened, name)
-    if not opening.known or opening.pin is None:
-        return call
-    call = replace(call, body=body, item_ids=(*call.item_ids, *opening.pairs))
-    return call if opening.pin is call.pin else at_pin(call, opening.pin)
-
-
-def with_container_path(call: Call, ids: ResponseIds) -> Call:
-    """Return a call for a path that is passed on with the provider's own id of the container that
-    it names, if this key was given that; it goes to the upstream that has it. One that was not is
-    for an upstream to take whose containers are all of one tenant."""
-    head, passed = call.head, call.head.passed
-    if passed is None:
-        return call
-    opening = _Containers(call, ids, None)
-    steps = [opening.opened(step, containers.ID) for step in passed.path.split("/")]
-    unopened = next((text for text, pin in opening.known.items() if pin is None), "")
-    passed = replace(passed, path="/".join(steps), unopened=unopened)
-    if opening.pin is None:
-        return replace(call, head=replace(head, passed=passed))
-    named = head.deployment or opening.pin.deployment
-    head = replace(head, passed=passed, deployment=named)
-    return at_pin(replace(call, head=head, item_ids=opening.pairs), opening.pin)
-
-
-@dataclass(slots=True)
-class _Containers:
-    """Opens ids of containers, all of which have to lead to one place."""
-
-    call: Call
-    ids: ResponseIds
-    pin: Pin | None
-    known: dict[str, Pin | None] = field(default_factory=dict)
-
-    @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        return tuple((text, pin.id) for text, pin in self.known.items() if pin is not None)
-
-    def opened(self, text: str, place: str) -> str:
-        """Return the provider's own id, or a text that was not given to this key. Raises
-        ``BadField`` for one that leads elsewhere than others."""
-        if not text.startswith(CONTAINERS.prefix):
-            return text
-        if text not in self.known:
-            if len(self.known) == MOST_IDS:
-                raise BadField(place, TOO_MANY)
-            self.known[text] = self.ids.open(text, self.call.caller, CONTAINERS)
-        found = self.known[text]
-        if found is None:
-            return text
-        if self.pin is None:
-            self.pin = replace(found, id="", param=place)
-        elif not self.pin.is_beside(found):
-            raise BadField(place, ELSEWHERE)
-        return OpenedId(found.id)
 
 
 def with_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
@@ -143,7 +74,7 @@ def with_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
     for place, text, refers in _ids_of(items):
         if text not in known:
             if len(known) == MOST_IDS:
-                raise BadField(place, TOO_MANY)
+                raise BadField(place, f"exceeds the limit of {MOST_IDS} item ids per request")
             known[text] = ids.open_item(text, call.caller)
         if refers:
             pin = _one_place(call.head, pin, known[text], text, place)

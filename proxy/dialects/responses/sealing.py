@@ -18,8 +18,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from proxy.dialects.responses import containers
-from proxy.dialects.responses.words import CONTAINER, CONVERSATION, PREVIOUS, where_unkept
+from proxy.dialects.responses.words import CONVERSATION, PREVIOUS, where_unkept
 from proxy.errors import BadField, NotFound
 from proxy.field_problems import conflicts_with, missing
 from proxy.frozen import frozen, memo
@@ -109,9 +108,6 @@ class StateKind(NamedTuple):
 
 RESPONSES = StateKind("resp_", b"h", b"i")
 CONVERSATIONS = StateKind("conv_", b"c", b"d")
-CONTAINERS = StateKind(CONTAINER, b"k", b"l")
-OF_UPSTREAMS = (CONVERSATIONS, CONTAINERS)
-"""What any target of an upstream can reach."""
 
 
 @frozen
@@ -160,7 +156,7 @@ class ResponseIds:
             deployment=opened[0],
             target=opened[1],
             id=own,
-            by_upstream=kind in OF_UPSTREAMS,
+            is_conversation=kind is CONVERSATIONS,
         )
 
     def open_item(self, text: str, key: str) -> Pin | None:
@@ -266,21 +262,12 @@ class AnswerIds:
             return self.pin.sealed
         return self.ids.seal(self.key, self.deployment, self.upstream, own, CONVERSATIONS)
 
-    def container(self, own: str, at: str = "") -> str:
-        """Return the sealed id of a container, wherever it stands."""
-        sealed = self.known.get(own)
-        if sealed is None:
-            place = self.key, self.deployment, self.upstream
-            sealed = self.known[own] = self.ids.seal(*place, own, CONTAINERS)
-        return sealed
-
     def _of(self, response: Json) -> Json | None:
         found = {name: response.get(name) for name in ("id", PREVIOUS)}
         made: Json = {name: self._form(own) for name, own in found.items() if isinstance(own, str)}
         output = response.get("output")
         if isinstance(output, list) and (items := self._items(output)) is not output:
             made["output"] = items
-        made.update(containers.beside_items(response, self.container))
         talk = response.get(CONVERSATION)
         if isinstance(talk, dict) and isinstance(talk.get("id"), str):
             made[CONVERSATION] = {**talk, "id": self.conversation(talk["id"])}
@@ -292,7 +279,6 @@ class AnswerIds:
         """Return an event of an item, or a page of items, with sealed ids; None where none stands
         in it."""
         made = self._named(document, IN_EVENTS)
-        made.update(containers.beside_items(document, self.container))
         if isinstance(document.get("item"), dict):
             made["item"] = self.item(document["item"])
         if isinstance(document.get("data"), list):
@@ -307,7 +293,7 @@ class AnswerIds:
     def item(self, item: Json) -> Json:
         """Return an item with sealed ids."""
         named = self._named(item, IN_ITEMS)
-        return containers.in_item({**item, **named} if named else item, self.container)
+        return {**item, **named} if named else item
 
     def _named(self, within: Json, names: tuple[str, ...]) -> Json:
         """Return the ids that stand under some names, sealed: each once, as each event of an item
@@ -385,11 +371,10 @@ def param_of(head: RequestHead) -> str:
 
 def unknown_id(head: RequestHead, text: str, param: str | None = None) -> NotFound:
     """Return the error for an id that leads nowhere: the same words whatever the reason. ``param``
-    is where that of an item, a container or a conversation stands."""
+    is where that of an item or a conversation stands."""
     what = NAMES.get(head.endpoint, ("", "Previous response"))[1]
     if param is not None:
-        what = "Container" if "container" in param else "Item"
-        what = "Conversation" if param == CONVERSATION else what
+        what = "Conversation" if param == CONVERSATION else "Item"
     message = f"{what} with id '{ascii_word(text, MAX_ID)}' not found."
     if param is None and head.endpoint == "responses":
         message += where_unkept(text, RESPONSES.prefix)

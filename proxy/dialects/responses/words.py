@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 PREVIOUS = "previous_response_id"
 CONVERSATION = "conversation"
-CONTAINER = "cntr_"  # how its id begins
 UNSTORED = "unstored_"
 """Follows the kind in the ids of items that Headrace makes of a chat: no provider stores those."""
 Place = tuple[int, str, int]

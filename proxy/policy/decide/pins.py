@@ -63,7 +63,7 @@ def pinned_plan(plan: Plan, call: Call, pin: Pin) -> Plan:
     if plan.deployment != pin.deployment:
         raise unknown_id(call.head, pin.sealed, pin.param)
     model_calls = tuple(_pinned(each, call, pin) for each in plan.model_calls)
-    cache = None if pin.by_upstream else plan.cache  # what is kept there changes with each call
+    cache = None if pin.is_conversation else plan.cache  # what is kept there changes with each call
     return replace(plan, model_calls=model_calls, hedge_after=None, cache=cache)
 
 
@@ -71,5 +71,5 @@ def _pinned(model_call: ModelCall, call: Call, pin: Pin) -> ModelCall:
     targets = tuple(each for each in model_call.targets if pin.reaches(each))
     if not targets:
         raise unknown_id(call.head, pin.sealed, pin.param)
-    several = pin.by_upstream and call.head.endpoint == "responses"
+    several = pin.is_conversation and call.head.endpoint == "responses"
     return replace(model_call, targets=targets if several else targets[:1], pool=1)

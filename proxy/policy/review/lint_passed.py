@@ -17,12 +17,12 @@ STORED = frozenset(
     | {"responses", "skills", "threads", "uploads", "vector_stores", "videos"}
 )
 """Parts of paths under which providers keep what they are sent."""
-IDS: Mapping[str, str] = {
-    "containers": "container_id",
-    "files": "file_id",
-    "skills": "skill_id",
-    "uploads": "file_id",
-    "vector_stores": "vector_store_ids",
+IDS: Mapping[str, tuple[str, ...]] = {
+    "containers": ("container.id", "container_id"),
+    "files": ("file_id",),
+    "skills": ("skill_id",),
+    "uploads": ("file_id",),
+    "vector_stores": ("vector_store_ids",),
 }
 """Request fields that refer to what is stored under a part of a path."""
 CREDENTIALS = re.compile(r"/(?!count_)[a-z_]*(?:credential|key|secret|session|token)s(?:/|$)")
@@ -89,14 +89,14 @@ def of_ids(path: Path_, deployment: Deployment, stored: list[PassedPath]) -> Ite
         for name in target.upstream.accepts
     }
     parts = {part for each in stored for part in each.route.split("/")}
-    for name in sorted({IDS[part] for part in parts & IDS.keys()}):
-        if not any(each.endswith(name) for each in accepted):
-            yield (
-                path,
-                f"stores data to which requests may not refer, because {name} belongs to the "
-                f'provider account. If all keys belong to one tenant, add "accepts: [{name}]" to '
-                "the upstream.",
-            )
+    names = {name for part in parts & IDS.keys() for name in IDS[part]}
+    refused = [name for name in sorted(names) if not any(each.endswith(name) for each in accepted)]
+    if refused:
+        yield (
+            path,
+            "stores data of the provider account, to which requests may not refer. If all keys "
+            f'belong to one tenant, add "accepts: [{", ".join(refused)}]" to the upstream.',
+        )
 
 
 def is_minting(path: PassedPath) -> bool:

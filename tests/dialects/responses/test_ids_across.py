@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import KEY
-from tests.dialects.responses.test_containers import LISTED, RAN, WHOLE
+from tests.dialects.responses.test_containers import RAN, WHOLE
 from tests.dialects.test_leaning import OLD, OTHER, SECRET, TURNED, House, house, policy
 from tests.doubles import (
     Json,
@@ -40,14 +40,12 @@ class Use(NamedTuple):
     shown: Json
 
 
-TOOL: Json = {"type": "code_interpreter", "container": "{cntr}"}
 PLACE = "/v1/responses/{resp}"
 ABOUT = "/v1/conversations/{conv}"
 USES = {
     "previous": Use("POST", "/v1/responses", {"previous_response_id": "{resp}"}, REPLY),
     "reference": Use("POST", "/v1/responses", {"input": [{"id": "{item}"}]}, REPLY),
     "talk": Use("POST", "/v1/responses", {"conversation": "{conv}"}, REPLY),
-    "tool": Use("POST", "/v1/responses", {"tools": [TOOL]}, REPLY),
     "get": Use("GET", PLACE, None, REPLY),
     "cancel": Use("POST", PLACE + "/cancel", None, REPLY),
     "items": Use("GET", PLACE + "/input_items", None, PAGE),
@@ -59,7 +57,6 @@ USES = {
     "talk.item": Use("GET", ABOUT + "/items/{talked}", None, text_item("x")),
     "talk.drop": Use("DELETE", ABOUT + "/items/{talked}", None, TALK),
     "talk.delete": Use("DELETE", ABOUT, None, GONE),
-    "file": Use("GET", "/v1/containers/{cntr}/files/cfile_1", None, {"id": "cfile_1"}),
 }
 GIVEN: dict[str, Json] = {
     "whole": {"model": "gpt-4o-mini"},
@@ -77,7 +74,7 @@ def world(upstream: str) -> str:
     alone, both = "deployments: [support-chat]}", "deployments: [support-chat, kept, guarded]}"
     assert alone in policy(upstream)
     upper, sep, rest = policy(upstream).replace(alone, both).partition("  resilient:\n")
-    return upper + LISTED + "    also_known_as: [chat-of-support]\n" + sep + rest
+    return upper + "    also_known_as: [chat-of-support]\n" + sep + rest
 
 
 async def call(there: House, use: Use, ids: Json, key: str, **headers: str) -> int:
@@ -115,7 +112,6 @@ async def ids_of(there: House, **asked: Any) -> Json:
     last = made["events"][-1]["response"] if "stream" in asked else made
     headers = {"authorization": f"Bearer {KEY}"}
     found = {"model": asked["model"], "resp": last["id"], "item": last["output"][1]["id"]}
-    found["cntr"] = last["output"][0]["container_id"]
     deployment = {"gpt-4o-mini": "support-chat", "keeper": "kept", "watched": "guarded"}
     headers["x-headrace-deployment"] = deployment[asked["model"]]
     there.upstream.answer_with(answer(TALK))
@@ -132,33 +128,31 @@ async def ids_of(there: House, **asked: Any) -> Json:
 async def test_an_id_leads_its_own_key_back_and_nobody_else(
     given: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    uses, policies = dict(USES), world(upstream.url)
+    policies = world(upstream.url)
     async with house(tmp_path / "one", upstream, policies, id_secrets=(OLD,)) as there:
         ids = await ids_of(there, **GIVEN[given])
-        if ids["model"] != "gpt-4o-mini":  # no path is listed there
-            uses.pop("file")
         told = json.dumps(ids)
-        assert not any(own in told for own in ("resp_1", "msg_1", "conv_1", RAN["container_id"]))
-        for name, use in uses.items():
+        assert not any(own in told for own in ("resp_1", "msg_1", "conv_1"))
+        for name, use in USES.items():
             for key in (KEY, TURNED):
                 assert await call(there, use, ids, key) == 200, name
             if ids["model"] == "gpt-4o-mini" and not use.path.startswith(PLACE):
                 alias = {"x-headrace-deployment": "chat-of-support"}
                 assert await call(there, use, ids, KEY, **alias) == 200, name
-        await refused(there, uses, ids, OTHER)
+        await refused(there, ids, OTHER)
     async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)) as replica:
-        for name, use in uses.items():
+        for name, use in USES.items():
             assert await call(replica, use, ids, KEY) == 200, name
-        await refused(replica, uses, ids, OTHER)
+        await refused(replica, ids, OTHER)
     async with house(tmp_path / "two", upstream, policies, id_secrets=(SECRET,)) as after:
-        await refused(after, uses, ids, KEY)
+        await refused(after, ids, KEY)
 
 
-async def refused(there: House, uses: dict[str, Use], ids: Json, key: str) -> None:
+async def refused(there: House, ids: Json, key: str) -> None:
     """Check that no upstream hears of ids from a key."""
     asked = len(there.upstream.requests)
-    for name, use in uses.items():
-        assert await call(there, use, ids, key) == (400 if name == "tool" else 404), name
+    for name, use in USES.items():
+        assert await call(there, use, ids, key) == 404, name
     assert len(there.upstream.requests) == asked
 
 

@@ -52,25 +52,23 @@ def test_what_several_keys_share_is_told(one: str, other: str, times: int, tmp_p
 
 
 @for_each(
-    ("route", "name"),
+    ("route", "names"),
     [
         ("/v1/files", "file_id"),
         ("/v1/skills", "skill_id"),
-        ("/v1/containers", "container_id"),
+        ("/v1/containers", "container.id, container_id"),
         ("/v1/vector_stores", "vector_store_ids"),
         ("/v1/videos", None),
         (RERANK, None),
     ],
 )
 def test_ids_that_requests_may_not_name_are_reported(
-    route: str, name: str | None, tmp_path: Path
+    route: str, names: str | None, tmp_path: Path
 ) -> None:
-    expected = [f"accepts: [{name}]"] if name else []
+    messages = [each for each in warned(tmp_path, route, RERANK) if "may not refer" in each]
 
-    messages = warned(tmp_path, route, RERANK)
-
-    assert [f"accepts: [{name}]" for each in messages if "may not refer" in each] == expected
-    assert all(text in "".join(messages) for text in expected)
+    assert len(messages) == (names is not None)
+    assert all(f'"accepts: [{names}]"' in each for each in messages)
 
 
 @for_each(
