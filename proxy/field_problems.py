@@ -12,6 +12,10 @@ from proxy.words import MAX_NAME, ascii_word, listed
 BAD_NAME = f"must be a string of at most {MAX_NAME} characters"
 NEEDS_LOGPROBS = "requires logprobs: true"
 NOT_ALLOWED = "clients may not set this field"
+NOT_DECLARED = (
+    'clients may not set this field, unless the path lists it under "fields" or the upstream '
+    "accepts it"
+)
 NOT_SUPPORTED = "this value is not supported by the upstream that serves this model"
 STORED_AT_PROVIDER = (
     "must not refer to content stored at the provider, because guards cannot inspect it"

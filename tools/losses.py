@@ -45,6 +45,7 @@ SAMPLES: dict[str, Any] = {
     "best_of": 2,
     "context": "c",
     "echo": True,
+    "encoding_format": "float",
     "enkrypt_context": "c",
     "frequency_penalty": 0.5,
     "function_call": {"name": "f"},

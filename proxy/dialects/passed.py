@@ -15,7 +15,7 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.fields import check_spelling
 from proxy.dialects.passed_form import FormUpload, is_form
 from proxy.dialects.paths import REDUNDANT, with_model_of_path
-from proxy.dialects.permitted import permitted
+from proxy.dialects.permitted import declared_fields, permitted
 from proxy.dialects.pieces import dump
 from proxy.dialects.request_headers import SETTINGS, passed_headers
 from proxy.dialects.upstream_request import MODEL, UpstreamRequest
@@ -33,7 +33,7 @@ from proxy.types.passthrough import (
     Upload,
     fill,
 )
-from proxy.words import MAX_NAME
+from proxy.words import MAX_NAME, ascii_word
 
 MOST_PAIRS = 64  # of one query
 JSON = "application/json"
@@ -118,10 +118,10 @@ def build_passed(
     if upload is not None:
         media_type = passed.media_type
     elif call.size:
-        body, dropped = _body(call, target)
+        body, dropped = _body(call, path, target)
         media_type = JSON
     if upload is not None and is_form(media_type):
-        upload = FormUpload(upload, media_type, target)
+        upload = FormUpload(upload, media_type, target, declared_fields(path, upstream))
     return UpstreamRequest(
         url=url,
         headers=_headers(headers, call.head.headers, target.upstream, media_type),
@@ -135,9 +135,13 @@ def build_passed(
     )
 
 
-def _body(call: Call, target: Target) -> tuple[bytes, list[str]]:
+def _body(call: Call, path: PassedPath, target: Target) -> tuple[bytes, list[str]]:
     """Return the body as JSON, with the name of the target's model, and what policy drops of it."""
     body, dropped = permitted(call.body, target.upstream, target.model)
+    declared = declared_fields(path, target.upstream)
+    if declared is not None:
+        dropped += [ascii_word(name) for name in body if name not in declared]
+        body = {name: value for name, value in body.items() if name in declared}
     if "model" in body:
         body["model"] = target.model
     return dump(body, call.size), dropped

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from typing import Any
 
 from proxy.dialects.permitted import check_fields
 from proxy.errors import BadField
+from proxy.field_problems import NOT_DECLARED
 from proxy.types import Target
 from proxy.types.passthrough import Upload
 from proxy.types.spelling import squeezed
@@ -45,7 +47,13 @@ class FormUpload:
 
     __slots__ = ("_ahead", "_parts", "_upload")
 
-    def __init__(self, upload: Upload, media_type: str, target: Target) -> None:
+    def __init__(
+        self,
+        upload: Upload,
+        media_type: str,
+        target: Target,
+        declared: Collection[str] | None = None,
+    ) -> None:
         """Raise ``BadField`` for a type that does not say how its parts are set apart."""
         match = _BOUNDARY.fullmatch(media_type)
         if match is None:
@@ -53,7 +61,7 @@ class FormUpload:
             raise BadField("content-type", problem)
         self._upload = upload
         self._ahead: bytes | None = None
-        self._parts = FormParts(match[2].encode(), target)
+        self._parts = FormParts(match[2].encode(), target, declared)
 
     @property
     def length(self) -> int | None:
@@ -83,11 +91,14 @@ class FormUpload:
 
 class FormParts:
     """Feed it the bytes of a form, however they are cut. It keeps no more of them than a head, or
-    the text of a field. Raise ``BadField``."""
+    the text of a field. Raise ``BadField``, also for a field that is not ``declared``."""
 
-    def __init__(self, boundary: bytes, target: Target) -> None:
+    def __init__(
+        self, boundary: bytes, target: Target, declared: Collection[str] | None = None
+    ) -> None:
         self._delimiter = b"--" + boundary
         self._target = target
+        self._declared = declared
         self._held = b"\r\n"
         self._name = ""  # of the text field that is read
         self._in_head = False
@@ -161,17 +172,19 @@ class FormParts:
         name = named[1] or named[2]
         if not named["file"]:
             return name
-        check_form_field(name, "a file", self._target)
+        check_form_field(name, "a file", self._target, self._declared)
         return ""
 
     def _check(self, value: bytes) -> None:
         """Check the text of a field, unless that was done already."""
         name, self._name = self._name, ""
         if name:
-            check_form_field(name, _parse(name, value), self._target)
+            check_form_field(name, _parse(name, value), self._target, self._declared)
 
 
-def check_form_field(name: str, value: Any, target: Target) -> None:
+def check_form_field(
+    name: str, value: Any, target: Target, declared: Collection[str] | None = None
+) -> None:
     """Raise ``BadField`` unless a client may set a field, such as ``tools[0][server_url]``."""
     steps = [step for step in re.split(r"[][.]", name) if step.strip() and not step.isdecimal()]
     if steps and squeezed(steps[0].strip()) == "model":
@@ -179,6 +192,8 @@ def check_form_field(name: str, value: Any, target: Target) -> None:
             message = f'must be "{ascii_word(target.model)}", because forms are forwarded unchanged'
             raise BadField("model", message)
         return
+    if declared is not None and (not steps or steps[0] not in declared):
+        raise BadField(ascii_word(name), NOT_DECLARED)
     for step in reversed(steps):
         value = {step.strip(): value}
     if steps:

@@ -6,7 +6,7 @@ Names are compared as lenient servers do: see ``squeezed``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from proxy.errors import BadField
 from proxy.field_problems import NOT_ALLOWED
 from proxy.types import Json, Upstream
 from proxy.types.field_rule import FieldRule, FieldRules
+from proxy.types.passthrough import PassedPath
 from proxy.types.spelling import squeezed
 from proxy.types.target import FREE_FORM, USUAL
 from proxy.words import ascii_word
@@ -63,6 +64,13 @@ def permitted(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, li
         dropped.add(listed.rule.name)
         unsent.add((id(listed.parent), listed.name))
     return _without(body, unsent) if unsent else dict(body), sorted(dropped)
+
+
+def declared_fields(path: PassedPath, upstream: Upstream) -> Collection[str] | None:
+    """Return the only fields of a body that may pass to an upstream, None for any."""
+    if path.fields is None and not upstream.is_gateway:
+        return None
+    return {MODEL, *(path.fields or ()), *upstream.accepts}
 
 
 def check_fields(body: Json, upstream: Upstream, model: str) -> None:

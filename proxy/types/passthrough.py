@@ -62,7 +62,8 @@ class PassedPath:
     """A path that is passed on. ``route`` has names in braces where a client names something;
     ``upstream_route`` is that at the upstream, where it is another one. Of a query only ``queries``
     pass. A body has ``most_bytes`` at the most. What is ``repeatable`` may be sent again whatever
-    its method. ``most_cost`` are the nano-USD that one call may cost, None where nobody says."""
+    its method. ``most_cost`` are the nano-USD that one call may cost, None where nobody says.
+    ``fields`` are the only fields of a body that pass, None for any."""
 
     route: str
     methods: frozenset[str] = frozenset({"POST"})
@@ -71,6 +72,7 @@ class PassedPath:
     most_bytes: int = 512 * 1024 * 1024
     repeatable: bool = False
     most_cost: int | None = None
+    fields: frozenset[str] | None = None
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -1,59 +1,245 @@
-"""A gateway upstream gets declared and accepted request fields only: its own settings are not the
-client's to choose, whatever they are called."""
+"""A gateway upstream gets declared and accepted request fields only. Its own settings are not the
+client's to choose, whatever their names."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import aiohttp
 import pytest
 
+from proxy.dialects import DIALECTS
 from proxy.policy.compile.upstreams import is_gateway
 from proxy.policy.schema import UpstreamConfig
+from proxy.types import Endpoint
 from proxy.types.providers import GATEWAYS
-from tests.adversary.test_what_a_request_may_say import ask, proxied
-from tests.doubles import ScriptedUpstream
+from tests.adversary.gateway_settings import SETTINGS
+from tests.conftest import KEY, running_proxy
+from tests.doubles import (
+    Asked,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    chat,
+    legacy,
+    message,
+    response,
+    usage,
+)
+from tests.test_pipeline import BEARER
+from tools.losses import samples
 
-SETTINGS: dict[str, Any] = {
-    "additional_drop_params": ["max_tokens"],
-    "router_settings_override": {"num_retries": 9},
-    "providerOptions": {"gateway": {"order": ["a"]}},
-    "safety_settings": [{"threshold": "NONE"}],
-    "disable_global_guardrails": True,
-    "s3_endpoint_url": "https://evil.example",
-    "a_setting_of_tomorrow": {"a": 1},
-    "extra_body": {"a_setting_of_tomorrow": 1},
-    "options": {"a_setting_of_tomorrow": 1},
-    "metadata": {"disable_global_guardrails": "true"},
+UNHEARD_OF = ("a_setting_of_tomorrow", "ASettingOfTomorrow", "Metadata", "extra-body")
+NAMES = frozenset({*UNHEARD_OF, *(name for names in SETTINGS.values() for name in names)})
+MARK = "mark-of-the-setting"
+VALUES: tuple[Any, ...] = (MARK, {MARK: MARK}, [MARK])
+
+
+class Api(NamedTuple):
+    """An API of clients, the deployment that serves it, and the API of the upstream."""
+
+    path: str
+    deployment: str
+    upstream: tuple[str, Endpoint]
+    body: dict[str, Any]
+    refusal: int = 400
+
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
+SHORT_CHAT = {**CHAT, "max_tokens": 9}
+TO_CHAT: tuple[str, Endpoint] = ("openai", "chat")
+TO_MESSAGES: tuple[str, Endpoint] = ("anthropic", "chat")
+PICTURE = {"prompt": "A cat", "size": "1024x1024"}
+IMAGES = "/v1/images/generations"
+APIS: dict[str, Api] = {
+    "chat": Api("/v1/chat/completions", "chat", TO_CHAT, CHAT),
+    "completions": Api("/v1/completions", "chat", ("openai", "completions"), {"prompt": "Hi"}),
+    "responses": Api("/v1/responses", "chat", ("openai", "responses"), {"input": "Hi"}),
+    "embeddings": Api("/v1/embeddings", "chat", ("openai", "embeddings"), {"input": "Hi"}),
+    "messages": Api("/v1/messages", "claude", TO_MESSAGES, SHORT_CHAT),
+    "tokens": Api("/v1/messages/count_tokens", "claude", ("anthropic", "count_tokens"), CHAT),
+    "messages-to-chat": Api("/v1/messages", "only-chat", TO_CHAT, SHORT_CHAT),
+    "responses-to-chat": Api("/v1/responses", "only-chat", TO_CHAT, {"input": "Hi"}),
+    "chat-to-messages": Api("/v1/chat/completions", "claude", TO_MESSAGES, CHAT),
+    "scale": Api("/v5/chat/completions", "chat", TO_CHAT, CHAT, refusal=422),
+    "fireworks": Api("/inference/v1/chat/completions", "chat", TO_CHAT, CHAT),
+    "images": Api(IMAGES, "pictures", ("openai", "passthrough"), PICTURE),
+}
+ANSWERS: Mapping[str, Any] = {
+    "/v1/chat/completions": chat(),
+    "/v1/completions": legacy(),
+    "/v1/responses": response(),
+    "/v1/embeddings": {
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}],
+        "model": "m",
+        "usage": usage(),
+    },
+    "/v1/messages": message({"type": "text", "text": "Hi"}),
+    "/v1/messages/count_tokens": {"input_tokens": 2},
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("route", ["openai", "openai-chat", "fireworks-chat", "scale-chat"])
+async def by_path(asked: Asked, wire: Wire) -> None:
+    await answer(ANSWERS.get(asked.path, {}))(asked, wire)
+
+
+def policies(url: str, more: str) -> str:
+    rest = f"breaker: off, {more}"
+    return f"""
+upstreams:
+  openai: {{dialect: openai, base_url: '{url}/v1', {rest}}}
+  claude: {{dialect: anthropic, base_url: '{url}/v1', {rest}}}
+keys:
+  app:
+    sha256: {hashlib.sha256(KEY.encode()).hexdigest()}
+    deployments: [chat, only-chat, claude, pictures]
+deployments:
+  chat: {{targets: [{{upstream: openai, model: m}}]}}
+  only-chat: {{targets: [{{upstream: openai, model: m, endpoint: chat}}]}}
+  claude: {{targets: [{{upstream: claude, model: m}}]}}
+  pictures:
+    only_passthrough: true
+    targets: [{{upstream: openai, model: m}}]
+    passthrough:
+      - {{path: {IMAGES}, fields: [prompt, size]}}
+      - {{path: /v1/images/edits, fields: [prompt, image]}}
+      - /v1/moderations
+"""
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, upstream: ScriptedUpstream, more: str = "gateway: true"
+) -> AsyncIterator[aiohttp.ClientSession]:
+    upstream.answer_with(by_path)
+    async with (
+        running_proxy(folder / "policies", policies(upstream.url, more)) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+    ):
+        yield client
+
+
+class Reply(NamedTuple):
+    status: int
+    warnings: str
+    sent: list[Asked]
+
+
+async def send(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream, api: Api, fields: dict[str, Any]
+) -> Reply:
+    """Send a request with more fields, and return what the client and the upstream got."""
+    upstream.requests.clear()
+    body = {"model": api.deployment, **api.body, **fields}
+    headers = {"x-api-key": KEY} if api.refusal == 422 else {}
+    async with client.post(api.path, json=body, headers=headers) as reply:
+        await reply.read()
+        warnings = reply.headers.get("x-headrace-warning", "")
+        return Reply(reply.status, warnings, list(upstream.requests))
+
+
+def test_enough_settings_are_known() -> None:
+    assert len(NAMES) >= 150
+
+
+@pytest.mark.parametrize("name", APIS)
 async def test_a_gateway_gets_declared_fields_only(
-    route: str, name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    async with proxied(tmp_path, upstream, "", more="gateway: true,") as (_, client):
-        status, headers, _ = await ask(client, route, {name: SETTINGS[name]})
-
-    if status == 200:
-        [asked] = upstream.requests
-        assert name not in asked.json
-        assert f"{name} dropped" in headers["x-headrace-warning"]
-    else:
-        assert (status, upstream.requests) == (422 if route == "scale-chat" else 400, [])
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-async def test_a_gateway_gets_an_accepted_field(
     name: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    more = f"gateway: true, accepts: [{name}],"
-    async with proxied(tmp_path, upstream, "", more=more) as (_, client):
-        status, _, _ = await ask(client, "openai-chat", {name: SETTINGS[name]})
+    api = APIS[name]
+    dialect, endpoint = api.upstream
+    declared = DIALECTS[dialect].fields.get(endpoint, {}).keys() - {"metadata"}
+    passed, odd = [], []
+    async with running(tmp_path, upstream) as client:
+        for index, setting in enumerate(sorted(NAMES - declared)):
+            value = VALUES[index % len(VALUES)]
+            status, warnings, sent = await send(client, upstream, api, {setting: value})
+            if any(MARK in asked.body.decode() or setting in asked.json for asked in sent):
+                passed.append(setting)
+            dropped = f"{setting} dropped".lower() in warnings.lower()
+            is_refused = (status, sent) == (api.refusal, [])
+            if (status, len(sent), dropped) != (200, 1, True) and not is_refused:
+                odd.append((setting, status, warnings))
 
-    [asked] = upstream.requests
-    assert (status, asked.json[name]) == (200, SETTINGS[name])
+    assert (passed, odd) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["chat", "completions", "responses", "embeddings", "messages"])
+async def test_a_gateway_gets_every_declared_field(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """Each field arrives as at an upstream that is no gateway, except ``metadata``."""
+    api = APIS[name]
+    dialect, endpoint = api.upstream
+    fields = [
+        {sample.name: sample.value}
+        for sample in samples(DIALECTS[dialect], endpoint)
+        if sample.name not in ("metadata", "model")
+    ]
+    arrived = []
+    for more in ("gateway: true", "gateway: false"):
+        async with running(tmp_path, upstream, more) as client:
+            arrived.append([await send(client, upstream, api, each) for each in fields])
+
+    pairs = list(zip(fields, *arrived, strict=True))
+    assert [each for each, *replies in pairs if unlike(*replies)] == []
+    assert sum(replies[0].status == 200 for _, *replies in pairs) > len(fields) * 0.7
+
+
+def unlike(one: Reply, other: Reply) -> bool:
+    return [asked.body for asked in one.sent] != [asked.body for asked in other.sent]
+
+
+@pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])
+async def test_a_gateway_gets_accepted_fields(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    accepted = ["additional_drop_params", "guardrails", "providerOptions", "metadata"]
+    value = {"user_id": "b"}
+    more = f"gateway: true, accepts: [{', '.join(accepted)}]"
+    async with running(tmp_path, upstream, more) as client:
+        replies = [await send(client, upstream, APIS[name], {each: value}) for each in accepted]
+
+    sent = [reply.sent[0].json.get(each) for each, reply in zip(accepted, replies, strict=True)]
+    assert sent == [value] * len(accepted)
+
+
+async def test_a_form_for_a_gateway_has_declared_fields_only(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    headers = {"x-headrace-deployment": "pictures"}
+    names = [*NAMES, "image", "image[]", "prompt"]
+    passed = []
+    async with running(tmp_path, upstream) as client:
+        upstream.then(*[by_path] * 6)
+        for name, is_file in itertools.product(names, (True, False)):
+            form = aiohttp.FormData(quote_fields=False, default_to_multipart=True)
+            form.add_field("model", "m")
+            form.add_field(name, "x", filename="x" if is_file else None)
+            async with client.post("/v1/images/edits", data=form, headers=headers) as reply:
+                assert reply.status in (200, 400)
+                if reply.status == 200:
+                    passed.append(name)
+
+    assert sorted({*passed}) == ["image", "image[]", "prompt"]
+    assert len(upstream.requests) == len(passed) == 6
+
+
+async def test_a_path_without_fields_sends_a_gateway_the_model_alone(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    moderations = Api("/v1/moderations", "pictures", ("openai", "passthrough"), {"input": "Hi"})
+    async with running(tmp_path, upstream) as client:
+        _, warnings, [asked] = await send(client, upstream, moderations, {})
+
+    assert asked.json == {"model": "m"}
+    assert "input dropped" in warnings
 
 
 @pytest.mark.parametrize(
@@ -63,6 +249,8 @@ async def test_a_gateway_gets_an_accepted_field(
         ({"base_url": "https://openrouter.ai/api/v1"}, True),
         ({"base_url": "https://ai-gateway.vercel.sh/v1"}, True),
         ({"base_url": "http://litellm:4000"}, True),
+        ({"base_url": "https://gateway.ai.cloudflare.com/v1/account/name/openai"}, True),
+        ({"base_url": "https://api.portkey.ai/v1"}, True),
         ({"gateway": True}, True),
         ({"gateway": False, "provider": "litellm"}, False),
         ({}, False),

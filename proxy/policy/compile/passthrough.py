@@ -43,4 +43,5 @@ def _passed_path(config: PassedPathConfig) -> PassedPath:
         most_bytes=config.max_bytes,
         repeatable=config.idempotent,
         most_cost=None if config.most_usd is None else ceil(config.most_usd * NANO),
+        fields=None if config.fields is None else frozenset(config.fields),
     )

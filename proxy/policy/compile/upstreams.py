@@ -93,12 +93,23 @@ def _refused(config: schema.UpstreamConfig) -> frozenset[str]:
     return (NOT_THE_CLIENTS | {*config.refuse}) - {*config.drop}
 
 
+GATEWAY_HOSTS = GATEWAYS | {"gateway", "helicone", "portkey"}
+"""Words of host names."""
+
+
+def gateway_sign(config: schema.UpstreamConfig) -> str | None:
+    """Return the setting by which an upstream is a gateway, None if it is none."""
+    if config.gateway is not None:
+        return "gateway: true" if config.gateway else None
+    if config.provider in GATEWAYS:
+        return f"provider: {config.provider}"
+    host = urlsplit(config.base_url).hostname or ""
+    return None if GATEWAY_HOSTS.isdisjoint(re.split("[.-]", host)) else f"host {host}"
+
+
 def is_gateway(config: schema.UpstreamConfig) -> bool:
     """Return True if an upstream is a gateway: by its setting, else by its provider and host."""
-    if config.gateway is not None:
-        return config.gateway
-    host = urlsplit(config.base_url).hostname or ""
-    return not GATEWAYS.isdisjoint({config.provider, *re.split("[.-]", host)})
+    return gateway_sign(config) is not None
 
 
 def _dropped(config: schema.UpstreamConfig) -> frozenset[str]:

@@ -14,7 +14,7 @@ from proxy.plural import counted
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read, shown_as
 from proxy.policy.files.source import PolicyError, Problem
-from proxy.policy.review.lint import warnings
+from proxy.policy.review.lint import gateway_notes, warnings
 from proxy.policy.review.lint_guards import opaque_notes, restore_notes
 from proxy.policy.review.stream_hold import held
 
@@ -48,7 +48,7 @@ def check(
         with loaded.document.located(()):
             found = tuple(warnings(loaded, snapshot, at or datetime.now(UTC)))
             delays = tuple(held(snapshot))
-            notes = [*opaque_notes(loaded.policies, snapshot)]
+            notes = [*gateway_notes(loaded.policies), *opaque_notes(loaded.policies, snapshot)]
             notes += restore_notes(snapshot, environ) if environ is not None else ()
     except PolicyError as error:
         return invalid(folder, error)

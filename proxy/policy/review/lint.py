@@ -10,6 +10,7 @@ from proxy.dialects import DIALECTS
 from proxy.policy import schema
 from proxy.policy.compile.limits import written
 from proxy.policy.compile.routes import REMEDY, named_targets
+from proxy.policy.compile.upstreams import gateway_sign
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import Finding, Path_, Problem, problem_at
@@ -91,6 +92,16 @@ def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             if header not in headers:
                 whose = upstream.dialect.capitalize()
                 yield path, f'has no header "{header}" under "headers:". {whose} requires it.'
+
+
+def gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
+    """Yield a note on each upstream that is a gateway."""
+    for name, upstream in policies.upstreams.items():
+        if (sign := gateway_sign(upstream)) is not None:
+            yield (
+                f"upstreams.{name}: is a gateway ({sign}). Clients can set only the request fields "
+                'of its API and those under "accepts"; others are dropped, and so is "metadata".'
+            )
 
 
 def _route_of(upstream: schema.UpstreamConfig) -> str | None:

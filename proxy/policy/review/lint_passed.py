@@ -78,7 +78,21 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
             f"rejects bodies at {routes} that are not JSON, because guards cannot inspect them. To "
             'forward them uninspected, add "opaque: allow" to the policy.',
         )
+    undeclared = [each.route for each in deployment.passthrough.paths if is_undeclared(each)]
+    gateways = {t.upstream.name for _, t in deployment.targets if t.upstream.is_gateway}
+    if undeclared and gateways:
+        yield (
+            path,
+            f"sends only the field model of bodies at {', '.join(dict.fromkeys(undeclared))}, "
+            f"because upstream {', '.join(sorted(gateways))} is a gateway. List the fields that "
+            'clients may set under "fields" of each path.',
+        )
     yield from of_money(path, deployment, deployment.passthrough)
+
+
+def is_undeclared(path: PassedPath) -> bool:
+    """Return True if requests to a path may have a body of which no fields are declared."""
+    return path.fields is None and not path.methods <= USES_NOTHING
 
 
 def of_ids(path: Path_, deployment: Deployment, stored: list[PassedPath]) -> Iterator[Finding]:

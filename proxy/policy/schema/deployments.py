@@ -167,6 +167,9 @@ QueryName = Annotated[
         "limit",
     ),
 ]
+BodyField = Annotated[
+    str, *text(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", "must be the name of a field of a body", "prompt")
+]
 OWN_PATHS = ("/health",)
 """Paths of the data port that belong to no dialect."""
 USUAL_QUERIES = ("after", "before", "include[]", "limit", "order", "purpose")
@@ -222,6 +225,10 @@ class PassedPathConfig(Section):
         default_factory=lambda: list(USUAL_QUERIES)
     )
     """Allowed query parameters. Others are removed, with a warning to the client."""
+    fields: Annotated[list[BodyField], Field(max_length=200)] | None = None
+    """Allowed fields of JSON and form bodies besides `model`. Others are removed from JSON with a
+    warning, and reject a form. By default all are allowed, for a gateway only those in its
+    `accepts`."""
     max_bytes: Size = 512 * MIB
     """Maximum size of a body that is forwarded unread. Default 512MiB. JSON bodies are read, and
     have the same maximum as other calls."""

@@ -70,3 +70,25 @@ def test_placeholders_without_a_shared_secret_are_noted(
 
     assert not found.errors
     assert any("Set HEADRACE_SECRET" in note for note in found.notes) is is_noted
+
+
+@for_each(
+    ("settings", "sign"),
+    [
+        ("base_url: 'https://openrouter.ai/api/v1'", "host openrouter.ai"),
+        ("base_url: 'https://llm.example/v1', provider: litellm", "provider: litellm"),
+        ("base_url: 'https://llm.example/v1', gateway: true", "gateway: true"),
+        ("base_url: 'https://litellm.example/v1', gateway: false", None),
+        ("base_url: 'https://llm.example/v1'", None),
+    ],
+)
+def test_gateways_are_noted(settings: str, sign: str | None, tmp_path: Path) -> None:
+    upstream = f"upstreams:\n  behind: {{dialect: openai, {settings}}}\n"
+    policies = world("http://localhost").replace("upstreams:\n", upstream, 1)
+    (tmp_path / "policies.yaml").write_text(policies)
+
+    found = check(tmp_path, None)
+
+    assert not found.errors
+    signs = [note.split(")")[0] for note in found.notes if "is a gateway" in note]
+    assert signs == ([] if sign is None else [f"upstreams.behind: is a gateway ({sign}"])

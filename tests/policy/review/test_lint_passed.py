@@ -11,7 +11,7 @@ from tests.for_each import for_each
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 POLICIES = """\
 upstreams:
-  up: {dialect: openai, base_url: 'https://api.example.test'}
+  up: {dialect: openai, base_url: 'https://api.example.test', gateway: %s}
   up2: {dialect: openai, base_url: 'https://spare.example.test'}
 deployments:
   one: {targets: [{upstream: up, model: m, price: {input: 1, output: 2}}], passthrough: [%s]}
@@ -28,8 +28,10 @@ QUIET = "match: all, limits: [{name: l, requests: 10 per minute}]"
 FILES, ITEM, RERANK = "/v1/files", "'/v1/things/{id}'", "/v1/rerank"
 
 
-def warned(folder: Path, one: str, other: str, policy: str = QUIET) -> list[str]:
-    text = POLICIES % (one, other, "1" * 64, "2" * 64, policy)
+def warned(
+    folder: Path, one: str, other: str, policy: str = QUIET, gateway: str = "false"
+) -> list[str]:
+    text = POLICIES % (gateway, one, other, "1" * 64, "2" * 64, policy)
     (folder / "p.yaml").write_text(text)
     found = check(folder, {}, NOW)
     assert not found.errors
@@ -149,7 +151,7 @@ def test_a_path_that_a_limit_never_lets_be_called_is_told(tmp_path: Path) -> Non
 
 def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None:
     text = POLICIES.replace("{input: 1, output: 2}", "{input: 0, output: 0}")
-    (tmp_path / "p.yaml").write_text(text % (RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
+    (tmp_path / "p.yaml").write_text(text % ("false", RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
     found = [each.message for each in check(tmp_path, {}, NOW).warnings]
     assert [each[:11] for each in found if "most_usd" in each or "passthrough" in each] == [
         "also serves"
@@ -157,5 +159,25 @@ def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None
 
     for said in ("true", "false"):
         told = text.replace("passthrough:", f"only_passthrough: {said}, passthrough:")
-        (tmp_path / "p.yaml").write_text(told % (RERANK, RERANK, "1" * 64, "2" * 64, BUDGET))
+        (tmp_path / "p.yaml").write_text(
+            told % ("false", RERANK, RERANK, "1" * 64, "2" * 64, BUDGET)
+        )
         assert [each for each in check(tmp_path, {}, NOW).warnings if "chats" in each.message] == []
+
+
+@for_each(
+    ("route", "gateway", "expected"),
+    [
+        (RERANK, "true", True),
+        (RERANK, "false", False),
+        ("{path: /v1/rerank, fields: [query]}", "true", False),
+        ("{path: /v1/rerank, fields: []}", "true", False),
+        ("{path: /v1/rerank, methods: [GET]}", "true", False),
+    ],
+)
+def test_gateway_paths_without_fields_are_reported(
+    route: str, gateway: str, expected: bool, tmp_path: Path
+) -> None:
+    messages = warned(tmp_path, route, "{path: /v1/x, fields: []}", gateway=gateway)
+
+    assert any("sends only the field model" in each for each in messages) is expected
