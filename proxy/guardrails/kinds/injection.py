@@ -15,8 +15,8 @@ from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
 from proxy.guardrails.matching.hold import Holds
 from proxy.guardrails.matching.injection_languages import LanguageBook
-from proxy.guardrails.matching.injection_negation import AFTER, BEFORE, is_harmless
-from proxy.guardrails.matching.injection_rules import NAMES, RULES
+from proxy.guardrails.matching.injection_negation import AFTER, BEFORE
+from proxy.guardrails.matching.injection_rules import CONTEXT, NAMES, RULES
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable
 from proxy.guardrails.matching.re2set import Staged
@@ -71,7 +71,7 @@ class Injection:
         return apart(
             each
             for each in found
-            if each.score >= self.threshold and not is_harmless(text, each.start, each.end)
+            if each.score >= self.threshold and not CONTEXT.is_harmless(text, each.start, each.end)
         )
 
 
@@ -89,8 +89,8 @@ def _english() -> PhraseRules:
 
 class InjectionConfig(Section):
     """Prompt injection in the text of users, tools and files, found by rules. An instruction that
-    an English text forbids or quotes is not a finding. Messages of the roles `system` and
-    `developer` are inspected only if `roles` contains them."""
+    a text forbids is not a finding, nor one that an English text quotes as an attack. Messages of
+    the roles `system` and `developer` are inspected only if `roles` contains them."""
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""

@@ -12,11 +12,10 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
-from typing import Any, NamedTuple
-
-import re2
+from typing import NamedTuple
 
 from proxy.frozen import frozen
+from proxy.guardrails.matching.injection_negation import Context
 from proxy.guardrails.matching.injection_words import NAMES, LanguageWords, read_language
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable, live
 from proxy.guardrails.matching.phrases import BETWEEN, phrase, unfolded
@@ -41,12 +40,12 @@ Rule = tuple[str, float, str]
 
 @frozen
 class LanguageRules:
-    """One language's rules: what is in each text that one of them hits, and what unsays a hit."""
+    """One language's rules, what is in each text that one of them hits, and its negations."""
 
     name: str
     opening: str
     rules: tuple[PhraseRule, ...]
-    unsaid: str
+    context: Context
 
 
 class LanguageBook:
@@ -92,27 +91,23 @@ class LanguageBook:
     def find(self, text: str) -> Iterator[Finding]:
         text = encodable(text)
         for index in self.openings.hits(text.encode()):
-            rules, unsaid, _ = self._opened[index] or self._open(index)
+            rules, _ = self._opened[index] or self._open(index)
+            is_harmless = self._languages[index].context.is_harmless
             for found in rules.find(text):
-                words = text[found.start : found.end]
-                if found.kind != "rule:override" or not (unsaid and unsaid.search(words)):
+                if not is_harmless(text, found.start, found.end):
                     yield found
 
 
 class CompiledLanguage(NamedTuple):
-    """One language's rules, what unsays a hit, and what tells of lines whether a rule may hit."""
+    """One language's rules, and what tells of lines whether a rule may hit."""
 
     rules: PhraseRules
-    unsaid: Any
     may_hit: MayFind | None
 
 
 def _compiled(language: LanguageRules, longest: int) -> CompiledLanguage:
-    options = re2.Options()
-    options.case_sensitive = False
-    unsaid = re2.compile(language.unsaid, options) if language.unsaid else None
     rules = PhraseRules(language.rules, longest)
-    return CompiledLanguage(rules, unsaid, prefilter(rules.sets))
+    return CompiledLanguage(rules, prefilter(rules.sets))
 
 
 @lru_cache(maxsize=1)
@@ -125,14 +120,23 @@ def _built(words: LanguageWords) -> LanguageRules:
     needed = worked_out()["needed"]
     needs = set[str]().union(*(needed[digest(rule.pattern)] for rule in rules))
     opened = [re.escape(each).replace(GAP, f"{BETWEEN}+") for each in sorted(needs)]
-    unsaid = [f"^{BETWEEN}*(?:{words.no})(?:{words.drop})"] if words.no else []
-    unsaid += [words.but] if words.but else []
     return LanguageRules(
         name=words.name,
         opening=_plain("|".join(opened)),
         rules=tuple(replace(rule, pattern=_plain(rule.pattern)) for rule in rules),
-        unsaid=_plain(phrase("|".join(unsaid))),
+        context=Context(words.context, _parts(words), _plain),
     )
+
+
+def _parts(words: LanguageWords) -> dict[str, list[str]]:
+    """Return the verbs and objects that a negation may be about."""
+    laws = _laws(words).replace("[^", "[^,，、：:")  # noqa: RUF001  # gaps of one clause
+    parts = {
+        "verb": [words.drop, words.reveal, words.disable],
+        "verb_last": [words.drop_last, words.reveal_last, words.disable_last],
+        "object": [words.prompt, laws, words.safety],
+    }
+    return {name: [each for each in patterns if each] for name, patterns in parts.items()}
 
 
 def phrases_of(words: LanguageWords) -> list[PhraseRule]:
@@ -183,11 +187,10 @@ def _begun(edge: str, verbs: str) -> str:
 
 
 def _drop(words: LanguageWords, edge: str) -> str:
-    """Return the verbs of leaving rules aside, with what may say not to before them."""
+    """Return the verbs of leaving rules aside."""
     if not words.drop:
         return ""
-    drop = f"(?:{words.no})?(?:{words.drop})" if words.no else f"(?:{words.drop})"
-    return f"{edge}(?:{drop}|{words.refuse})" if words.refuse else f"{edge}{drop}"
+    return f"{edge}(?:{words.drop}|{words.refuse})" if words.refuse else f"{edge}(?:{words.drop})"
 
 
 def _laws(words: LanguageWords) -> str:

@@ -8,15 +8,17 @@ have a score below the default threshold. A phrase or list may be split into sev
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
+from proxy.guardrails.matching.injection_negation import Context
 from proxy.guardrails.matching.injection_words import FOLDER
 from proxy.guardrails.matching.phrase_rules import PhraseRule
 from proxy.guardrails.matching.phrases import phrase
 
 
-def _read() -> tuple[PhraseRule, ...]:
-    found = orjson.loads((FOLDER / "en.json").read_bytes())
+def _read(found: Any) -> tuple[PhraseRule, ...]:
     lists = {name: "".join(parts) for name, parts in found["lists"].items()}
     return tuple(
         PhraseRule(
@@ -26,5 +28,7 @@ def _read() -> tuple[PhraseRule, ...]:
     )
 
 
-RULES = _read()
+_FILE = orjson.loads((FOLDER / "en.json").read_bytes())
+RULES = _read(_FILE)
+CONTEXT = Context(_FILE["context"], {})
 NAMES = tuple(dict.fromkeys(rule.kind for rule in RULES))

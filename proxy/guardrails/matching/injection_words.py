@@ -7,6 +7,8 @@ syntax. ``matching.phrases`` documents what it adds: a space stands for what sep
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +50,8 @@ class LanguageWords:
     being_last: str = ""
     disable_last: str = ""
     send_last: str = ""
-    no: str = ""  # a negation before ``drop``
     refuse: str = ""  # do not follow: means the same as ``drop``
-    but: str = ""  # a negation within a match
+    context: Mapping[str, Any] = field(default_factory=dict)  # see ``matching.injection_negation``
     spaced: bool = True  # whether spaces separate words
     latin: bool = True
 
