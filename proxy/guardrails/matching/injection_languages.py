@@ -15,7 +15,7 @@ from functools import cache, cached_property, lru_cache
 from typing import NamedTuple
 
 from proxy.frozen import frozen
-from proxy.guardrails.matching.injection_negation import Context
+from proxy.guardrails.matching.injection_negation import InstructionContext
 from proxy.guardrails.matching.injection_words import NAMES, LanguageWords, read_language
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable, live
 from proxy.guardrails.matching.phrases import BETWEEN, phrase, unfolded
@@ -45,7 +45,7 @@ class LanguageRules:
     name: str
     opening: str
     rules: tuple[PhraseRule, ...]
-    context: Context
+    context: InstructionContext
 
 
 class LanguageBook:
@@ -124,7 +124,7 @@ def _built(words: LanguageWords) -> LanguageRules:
         name=words.name,
         opening=_plain("|".join(opened)),
         rules=tuple(replace(rule, pattern=_plain(rule.pattern)) for rule in rules),
-        context=Context(words.context, _parts(words), _plain),
+        context=InstructionContext(words.context, _parts(words), _plain),
     )
 
 

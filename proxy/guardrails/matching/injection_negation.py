@@ -25,7 +25,7 @@ _SENTENCE_END = re.compile(r"[!?;\n。！？；।؟]|\.(?=\s|$)")  # noqa: RUF0
 _QUESTION = tuple("?？؟")  # noqa: RUF001
 
 
-class Context:
+class InstructionContext:
     """The words around an instruction that decide whether it is an attack, in one language."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from proxy.guardrails.matching.injection_negation import Context
+from proxy.guardrails.matching.injection_negation import InstructionContext
 from proxy.guardrails.matching.injection_words import FOLDER
 from proxy.guardrails.matching.phrase_rules import PhraseRule
 from proxy.guardrails.matching.phrases import phrase
@@ -30,5 +30,5 @@ def _read(found: Any) -> tuple[PhraseRule, ...]:
 
 _FILE = orjson.loads((FOLDER / "en.json").read_bytes())
 RULES = _read(_FILE)
-CONTEXT = Context(_FILE["context"], {})
+CONTEXT = InstructionContext(_FILE["context"], {})
 NAMES = tuple(dict.fromkeys(rule.kind for rule in RULES))
