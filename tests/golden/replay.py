@@ -1,0 +1,232 @@
+"""Replays recorded upstream streams through a running proxy, for a client of each API family."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from proxy.summary import facts_of
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import (
+    Asked,
+    Json,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    chat_events,
+    head,
+    item_events,
+    legacy_events,
+    message_events,
+    piece,
+    response,
+    response_events,
+    scripted_upstream,
+    stream,
+    text_events,
+    text_item,
+)
+from tests.golden.recording import FAMILIES, GUARDS, Output, Recording
+
+MODEL, FALLBACK = "recorded", "fallback"
+SECRET = "a secret of replicas"
+PROMPT = [{"role": "user", "content": "p"}]
+WITH_USAGE: Json = {"stream_options": {"include_usage": True}}
+REQUESTS: dict[str, tuple[str, Json]] = {
+    "chat": ("/v1/chat/completions", {"messages": PROMPT, **WITH_USAGE}),
+    "messages": ("/v1/messages", {"messages": PROMPT, "max_tokens": 64}),
+    "responses": ("/v1/responses", {"input": "p"}),
+    "completions": ("/v1/completions", {"prompt": "p", **WITH_USAGE}),
+}
+"""The path and the request of a client, by its family."""
+TARGETS = {
+    "chat": "upstream: openai, endpoint: chat",
+    "messages": "upstream: anthropic",
+    "responses": "upstream: openai, endpoint: responses",
+    "completions": "upstream: openai, endpoint: completions",
+}
+WORDS = "guard: keywords, name: words, words: [Paris, secret]"
+POLICIES = {
+    "bare": "cache: {off: true}",
+    "masked": f"match: all, output: [{{{WORDS}, action: mask}}]",
+    "flagged": f"match: all, output: [{{{WORDS}, action: flag}}]",
+}
+INSTEAD = "Instead."
+_FROM_FALLBACK: dict[str, Script] = {
+    "chat": stream(chat_events(INSTEAD)),
+    "messages": stream(message_events(text_events(0, INSTEAD)), done=False),
+    "responses": stream(
+        response_events(
+            item_events(0, text_item(INSTEAD), INSTEAD), whole=response(text_item(INSTEAD))
+        ),
+        done=False,
+    ),
+    "completions": stream(legacy_events(INSTEAD)),
+}
+_TIME = re.compile(rb'("created(?:_at)?": ?)(\d{10})\b')
+NOW = b"9999999999"
+"""Replaces the time of a call in outputs."""
+
+
+@dataclass
+class Replay:
+    """A proxy before a scripted upstream, and one more that seals ids."""
+
+    upstream: ScriptedUpstream
+    proxy: Proxy
+    sealing: Proxy
+    session: aiohttp.ClientSession
+
+    async def outputs(self, recording: Recording) -> dict[str, Output]:
+        """Return what clients of all families receive, by label."""
+        labels = [f"{client} {guard}" for guard in GUARDS for client in clients(recording)]
+        outputs = await self.sent(recording, [(label, None) for label in labels])
+        return dict(zip(labels, outputs, strict=True))
+
+    async def sent(
+        self, recording: Recording, calls: Sequence[tuple[str, Sequence[bytes] | None]]
+    ) -> list[Output]:
+        """Return what the clients of calls receive.
+
+        A call is a label, and the pieces that the upstream sends: by default one for each event.
+        The records of all calls are read at the end, because they come up to 50 ms late.
+        """
+        proxy = self.sealing if recording.sealed else self.proxy
+        received = [await self._received(recording, proxy, *call) for call in calls]
+        records = {record.request_id: record for record in await proxy.sink.wait(len(calls))}
+        proxy.start_case()
+        return [each.output(records[each.request_id]) for each in received]
+
+    async def _received(
+        self, recording: Recording, proxy: Proxy, label: str, pieces: Sequence[bytes] | None
+    ) -> Received:
+        family, guard = label.split()
+        pieces = events_of(recording.upstream) if pieces is None else pieces
+        self.upstream.start_case()
+        self.upstream.by_model = {
+            MODEL: streaming(pieces, recording),
+            FALLBACK: _FROM_FALLBACK[recording.family],
+        }
+        path, request = REQUESTS[family]
+        body = {"model": MODEL, "stream": True, **request}
+        deployment = f"{recording.family}-{guard}"
+        headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": deployment}
+        async with self.session.post(f"{proxy.url}{path}", headers=headers, json=body) as response:
+            data, is_whole = await _read(response)
+        assert self.upstream.requests, data
+        return Received(response.headers["x-request-id"], response.status, data, is_whole)
+
+
+@dataclass(frozen=True)
+class Received:
+    """What one client received. ``is_whole``: the body ended as HTTP requires."""
+
+    request_id: str
+    status: int
+    body: bytes
+    is_whole: bool
+
+    def output(self, record: Any) -> Output:
+        created = int(record.started_at.timestamp())
+        call = {"status": self.status, **({} if self.is_whole else {"ends": "early"})}
+        body = _undated(self.body, created).replace(self.request_id.encode(), b"REQUEST_ID")
+        return Output(body, {**call, **recorded(record)})
+
+
+async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+    """Return the body, and True if it ended as HTTP requires."""
+    body = bytearray()
+    try:
+        async for data in response.content.iter_any():
+            body += data
+    except aiohttp.ClientPayloadError:
+        return bytes(body), False
+    return bytes(body), True
+
+
+def clients(recording: Recording) -> list[str]:
+    """Return the families of the clients that read a recording. Clients of legacy completions read
+    chats and completions only."""
+    chats = recording.family in ("chat", "completions")
+    return [family for family in FAMILIES if chats or family != "completions"]
+
+
+def streaming(pieces: Iterable[bytes], recording: Recording) -> Script:
+    """Return a script that sends each piece as a chunk of the HTTP body."""
+    sent = b"".join(map(piece, pieces))
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"), sent)
+        if recording.ends == "cleanly":
+            await wire.send(b"0\r\n\r\n")
+        else:
+            wire.keep = False
+
+    return script
+
+
+def events_of(raw: bytes) -> list[bytes]:
+    """Split a stream after each of its events."""
+    return [part for part in re.split(rb"(?<=\n\n)|(?<=\r\n\r\n)", raw) if part]
+
+
+def recorded(record: Any) -> Json:
+    """Return what the proxy recorded about a call, without what differs from run to run."""
+    facts = facts_of(record)
+    failure, verdicts = facts.failure, facts.each_verdict
+    values = {
+        "outcome": facts.outcome,
+        "error": failure and failure.code,
+        "upstream_error": failure and (failure.upstream_type or failure.upstream_code),
+        "models": [billed.attempt.target.model for billed in facts.attempts],
+        "finish_reasons": facts.finish_reasons,
+        "usage": facts.source,
+        "tokens": {name: count for name, count in asdict(facts.tokens).items() if count},
+        "guards": {each.guard: each.verdict for _, each in verdicts},
+        "findings": {each.guard: dict(each.findings) for _, each in verdicts if each.findings},
+        "upstream_findings": [[name, *map(str, found)] for name, found in facts.upstream_findings],
+        "warnings": [str(warning) for warning in record.warnings],
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _undated(received: bytes, created: int) -> bytes:
+    times = (b"%d" % created, b"%d" % (created + 1))
+    return _TIME.sub(lambda at: at[1] + NOW if at[2] in times else at[0], received)
+
+
+def _policies(upstream: str) -> str:
+    small = world(upstream)
+    for dialect in ("openai", "anthropic"):
+        small = small.replace(f"{{dialect: {dialect},", f"{{dialect: {dialect}, breaker: off,")
+    names = [f"{family}-{guard}" for family in FAMILIES for guard in GUARDS]
+    small = small.replace("deployments: [support-chat,", f"deployments: [{', '.join(names)},")
+    lines = [small]
+    for name in names:
+        family, guard = name.split("-")
+        target, fallback = (
+            f"[{{{TARGETS[family]}, model: {model}}}]" for model in (MODEL, FALLBACK)
+        )
+        lines.append(f"  {name}: {{targets: {target}, fallback: {fallback}, policy: {guard}}}")
+    lines += ["policies:", *(f"  {name}: {{{rules}}}" for name, rules in POLICIES.items())]
+    return "\n".join(lines)
+
+
+@asynccontextmanager
+async def replaying(folder: Path) -> AsyncIterator[Replay]:
+    """Run both proxies and their upstream."""
+    async with AsyncExitStack() as opened:
+        upstream = await opened.enter_async_context(scripted_upstream())
+        policies = _policies(upstream.url)
+        proxy = await opened.enter_async_context(running_proxy(folder / "plain", policies))
+        sealing = await opened.enter_async_context(
+            running_proxy(folder / "sealing", policies, id_secrets=(SECRET,))
+        )
+        session = await opened.enter_async_context(aiohttp.ClientSession())
+        yield Replay(upstream, proxy, sealing, session)
