@@ -103,6 +103,22 @@ class Replay:
         proxy.start_case()
         return [each.output(records[each.request_id]) for each in received]
 
+    async def forwarded(self, client: str, request: Json, family: str) -> Json:
+        """Return the request that an upstream of ``family`` gets for a request of a client."""
+        self.upstream.start_case()
+        self.upstream.answer_with(_FROM_FALLBACK[family])
+        path, defaults = REQUESTS[client]
+        body = {"model": MODEL, **defaults, "stream": True, **request}
+        headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": f"{family}-bare"}
+        async with self.session.post(
+            f"{self.proxy.url}{path}", headers=headers, json=body
+        ) as response:
+            await response.read()
+        await self.proxy.sink.wait()
+        self.proxy.start_case()
+        [asked] = self.upstream.requests
+        return dict(asked.json)
+
     async def _received(
         self, recording: Recording, proxy: Proxy, label: str, pieces: Sequence[bytes] | None
     ) -> Received:
