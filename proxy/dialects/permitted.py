@@ -15,29 +15,32 @@ from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
 from proxy.field_problems import NOT_ALLOWED
 from proxy.types import Json, Upstream
-from proxy.types.field_rule import FieldRule, FieldRules
+from proxy.types.field_rule import FieldRule, FieldRules, field_rules
 from proxy.types.passthrough import PassedPath
 from proxy.types.spelling import squeezed
-from proxy.types.target import FREE_FORM, USUAL
+from proxy.types.target import FREE_FORM, SCHEMA_MAPS, SCHEMAS, USUAL
 from proxy.words import ascii_word
 
 SQUEEZED = {name: squeezed(name) for fields in OPENAI.fields.values() for name in fields}
 """The fields of most requests."""
-FREE = frozenset(map(squeezed, FREE_FORM))
-INPUT, LIST, MODEL = "input", "[]", "model"
+FREE = field_rules({"accept": FREE_FORM}, anywhere=())
+SCHEMA_NAMES = frozenset(map(squeezed, SCHEMAS))
+MAPS = frozenset(map(squeezed, SCHEMA_MAPS))
+LIST, MODEL, SCHEMA = "[]", "model", "schema"
 MAX_STEPS = 8  # of a path in a message
 
 
 @dataclass(slots=True)
 class Place:
-    """The objects and lists of equal paths. ``depth_in_free`` counts steps within free-form JSON.
-    The name of a list ends in ``[]``. No place refers to inner ones: a cycle would keep bodies in
-    memory."""
+    """The objects and lists of equal paths. ``depth_in_free`` counts steps within free-form JSON,
+    ``is_schema`` is True within a JSON schema. The name of a list ends in ``[]``. No place refers
+    to inner ones: a cycle would keep bodies in memory."""
 
     outer: Place | None
     name: str
     is_group: bool
     depth_in_free: int = 0
+    is_schema: bool = False
     values: list[Any] = field(default_factory=list)
 
 
@@ -116,17 +119,27 @@ def _objects(values: list[Any]) -> list[Json]:
 
 
 def _add_value(outer: Place, inner: dict[str, Place], name: str, value: Any) -> None:
-    """Add a member to its place among the inner ones, which may be a new one. An object ``input``
-    of a tool call is free-form, too."""
+    """Add a member to its place among the inner ones, which may be a new one."""
     step = name + LIST if isinstance(value, list) else name
     place = inner.get(step)
     if place is None:
-        is_free = _squeezed(name) in FREE or (step == INPUT and outer.outer is not None)
-        depth = outer.depth_in_free + 1 if outer.depth_in_free or is_free else 0
-        is_group = outer.is_group and name in GROUPS
-        place = Place(outer=outer, name=step, is_group=is_group, depth_in_free=depth)
-        inner[step] = place
+        place = inner[step] = _inner_place(outer, name, step)
     place.values.append(value)
+
+
+def _inner_place(outer: Place, name: str, step: str) -> Place:
+    end = _squeezed(name)
+    is_group = outer.is_group and name in GROUPS
+    is_free = outer.depth_in_free > 0 or (outer.is_schema and end in MAPS)
+    is_free = is_free or any(_fits(rule, outer) for rule in FREE.get(end, ()))
+    is_schema = not is_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
+    return Place(
+        outer=outer,
+        name=step,
+        is_group=is_group,
+        depth_in_free=outer.depth_in_free + 1 if is_free else 0,
+        is_schema=outer.is_schema or is_schema,
+    )
 
 
 def _fits(rule: FieldRule, place: Place) -> bool:

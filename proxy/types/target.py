@@ -135,12 +135,25 @@ guard reads: OpenAI, Anthropic, xAI, Mistral, Z.AI, Gemini, OpenRouter. ``model`
 request is replaced by the target's."""
 
 FREE_FORM = frozenset(
-    {"$defs", "annotations", "arguments", "attributes", "citations", "const", "default"}
-    | {"definitions", "documents", "enum", "env", "examples", "from", "input_examples"}
-    | {"metadata", "properties", "results", "svg_usage", "to"}
+    {"attributes", "documents", "files[].attributes", "**.metadata", "action.env"}
+    | {"tool_calls[].function.arguments", "function_call.arguments", "input[].arguments"}
+    | {"content[].input", "tools[].input_examples", "definition.input_examples"}
+    | {"content[].annotations", "messages[].annotations", "input[].results", "input[].svg_usage"}
+    | {"content[].citations", "messages[].citations", "system[].citations"}
+    | {"content[].from", "content[].to"}
 )
-"""JSON whose names the client defines (data, or the names of a JSON schema), or a quotation of a
-response. So is ``input`` if it is an object within a field."""
+"""Ends of paths to JSON whose names the client defines: data, arguments of a tool call, or a
+quotation of a response. A name without a dot applies at the top of a request and in groups of
+options."""
+
+SCHEMAS = frozenset({"guided_json", "json", "parameters", "value"})
+"""Fields that are JSON schemas, as are all whose names end in ``schema``."""
+
+SCHEMA_MAPS = frozenset(
+    {"$defs", "const", "default", "definitions", "dependent_schemas", "enum", "examples"}
+    | {"pattern_properties", "properties"}
+)
+"""Members of a JSON schema whose names the client defines."""
 
 NOT_THE_CLIENTS = (
     MODELS | ADDRESSES | KEYS | UNREAD | ACCOUNT_IDS | WITHIN | {"auto_max_new_tokens"}

@@ -12,7 +12,7 @@ import pytest
 from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
 from proxy.types import Json, Upstream
-from proxy.types.target import NOT_THE_CLIENTS
+from proxy.types.target import FREE_FORM, NOT_THE_CLIENTS, SCHEMA_MAPS
 from tests.conftest import KEY
 from tests.dialects.test_leaning import House, house, policy
 from tests.doubles import ScriptedUpstream, answer, response
@@ -176,7 +176,7 @@ OWN: dict[str, Json] = {
         ]
     },
     "arguments": {"input": [{"type": "tool_search_call", "arguments": SAME_NAMES}]},
-    "items beside an object": {"a": [{"input": {"file_id": "f"}}, {"input": [{}]}]},
+    "items beside an object": {"content": [{"input": {"file_id": "f"}}, {"input": [{}]}]},
     "documents": {"documents": [{"model": "a", "headers": "b"}]},
     "citations": {
         "input": [{"role": "assistant", "content": [{"annotations": [{"file_id": "f"}]}]}]
@@ -206,6 +206,23 @@ OWN: dict[str, Json] = {
 @pytest.mark.parametrize("body", OWN.values(), ids=list(OWN))
 def test_a_clients_own_json_may_use_any_name(body: Json) -> None:
     assert permitted(body, UPSTREAM) == (body, [])
+
+
+HIDING = sorted(
+    {*SCHEMA_MAPS, *(path.rpartition(".")[2] for path in FREE_FORM)}
+    - {"input_examples", "metadata"}
+)
+"""Names of free-form JSON, except for those that tools have."""
+
+
+@pytest.mark.parametrize("place", PLACES)
+@for_each("name", HIDING)
+def test_free_form_names_hide_nothing_in_a_tool(name: str, place: str) -> None:
+    inner = {"server_url": ELSEWHERE}
+    tools: list[Json] = [{name: inner}, {name: [inner]}, {"mcp": {name: inner}}]
+    for tool in tools:
+        with pytest.raises(BadField, match="clients may not set this field"):
+            permitted(PLACES[place]({"type": "mcp", **tool}), UPSTREAM)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
