@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
+from unicodedata import normalize
 
 from proxy.dialects.permitted import check_fields
 from proxy.errors import BadField
@@ -32,6 +33,8 @@ _NAMED = re.compile(
     r'(?P<file>(?:; *filename=(?:"[^"\\]*"|[^"\\;\s]+))?(?:; *filename\*=[^;" ]+)?)',
     re.IGNORECASE,
 )
+_SEPARATORS = (re.compile(r"[^\w-]+"), re.compile(r"\W+"))
+"""What may separate the steps of a name. Servers read a hyphen as an underscore or as one."""
 _AS_IT_IS = frozenset({"", "7bit", "8bit", "binary"})
 _ODD = "must be well-formed multipart/form-data that every parser reads the same way"
 
@@ -186,18 +189,30 @@ def check_form_field(
     name: str, value: Any, target: Target, declared: Collection[str] | None = None
 ) -> None:
     """Raise ``BadField`` unless a client may set a field, such as ``tools[0][server_url]``."""
-    steps = [step for step in re.split(r"[][.]", name) if step.strip() and not step.isdecimal()]
-    if steps and squeezed(steps[0].strip()) == "model":
+    paths = [[*_steps(separators, name)] for separators in _SEPARATORS]
+    if declared is not None and not any(step in declared for step in paths[0][:1]):
+        raise BadField(ascii_word(name), NOT_DECLARED)
+    for path in filter(None, paths):
+        _check_path(path, value, target)
+
+
+def _steps(separators: re.Pattern[str], name: str) -> Iterator[str]:
+    """Yield the steps of a name, without indexes."""
+    for step in separators.split(normalize("NFKC", name)):
+        letters = squeezed(step)
+        if letters and not letters.isdecimal():
+            yield step
+
+
+def _check_path(steps: list[str], value: Any, target: Target) -> None:
+    if squeezed(steps[0]) == "model":
         if value != target.model:
             message = f'must be "{ascii_word(target.model)}", because forms are forwarded unchanged'
             raise BadField("model", message)
         return
-    if declared is not None and (not steps or steps[0] not in declared):
-        raise BadField(ascii_word(name), NOT_DECLARED)
     for step in reversed(steps):
-        value = {step.strip(): value}
-    if steps:
-        check_fields(value, target.upstream, target.model)
+        value = {step: value}
+    check_fields(value, target.upstream, target.model)
 
 
 def _parse(name: str, value: bytes) -> Any:

@@ -3,15 +3,18 @@ it occurs in a request; the client's own JSON may use the same names."""
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from proxy.dialects.passed_form import check_form_field
 from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
-from proxy.types import Json, Upstream
+from proxy.types import Json, Target, Upstream
 from proxy.types.target import FREE_FORM, NOT_THE_CLIENTS, SCHEMA_MAPS
 from tests.conftest import KEY
 from tests.dialects.test_leaning import House, house, policy
@@ -287,7 +290,39 @@ FORMS: dict[str, tuple[str, str]] = {
     "model": ("session", '{"model": "expensive"}'),
     "tier": ("service_tier", "priority"),
     "id": ("image[file_id]", "file-1"),
+    "slashes": ("tools/0/server_url", "https://evil.example"),
+    "whitespace": ("tools[0][ server_url ]", "https://evil.example"),
+    "percent": ("tools[0][server%5furl]", "https://evil.example"),
 }
+
+
+SEPARATORS = sorted({*string.punctuation, " ", "\t", "\N{FULLWIDTH LEFT SQUARE BRACKET}"} - {"_"})
+SPELLINGS = (
+    "tools{0}0{0}server_url",
+    "tools{0}0{0}server_url{0}",
+    "{0}tools{0}server_url",
+    "tools[0]{0}serverUrl",
+    "tools[-1][server_url]{0}",
+    "container{0}id",
+    "container[-1]{0}id",
+    "extra_body{0}api_base",
+    "session{0}model",
+    "requests[0][params]{0}service_tier",
+    "{0}model",
+    "model{0}",
+)
+
+
+@for_each("separator", SEPARATORS)
+@for_each("spelling", SPELLINGS)
+def test_a_form_field_is_checked_under_any_separator(spelling: str, separator: str) -> None:
+    with pytest.raises(BadField):
+        check_form_field(spelling.format(separator), "other", Target(UPSTREAM, "gpt-4o"))
+
+
+@for_each("name", ["metadata[server_url]", "metadata.model", "my_model", "model_tier", "prompt"])
+def test_a_form_field_of_the_client_passes(name: str) -> None:
+    check_form_field(name, "other", Target(UPSTREAM, "gpt-4o"))
 
 
 @pytest.mark.parametrize("case", FORMS)
@@ -302,5 +337,6 @@ async def test_a_form_obeys_the_rules_of_json(case: str, there: House) -> None:
         status, told = got.status, await got.json()
 
     assert (status, told["error"]["type"]) == (400, "invalid_request_error")
-    assert told["error"]["param"].partition(".")[0].partition("[")[0] == name.partition("[")[0]
+    outermost = re.split(r"\W", told["error"]["param"])[0]
+    assert outermost in (re.split(r"\W", name)[0], "form")
     assert there.upstream.requests == []
