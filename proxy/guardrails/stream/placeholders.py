@@ -22,7 +22,7 @@ from proxy.guardrails.stream.arguments import ArgumentsWindow
 from proxy.guardrails.stream.rewritten import BEFORE, PlaceholderNames, RewrittenName
 from proxy.guardrails.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guardrails.text.hosts import is_listed
-from proxy.guardrails.text.link_addresses import Addresses, EscapedAddresses
+from proxy.guardrails.text.link_addresses import MAILTO, Addresses, EscapedAddresses
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import Text, answer_texts
 from proxy.types import Json
@@ -34,6 +34,9 @@ numbers."""
 DIGEST_LENGTH = 12  # letters, 50.9 bits
 FEW = 64  # values
 EASY = 4  # characters that are read in the time of one that guards look at
+_MAIL_ADDRESS_END = r"[\s\"'<>|]|\\[nrt\"]"
+_ENDS_IN_MAIL_ADDRESS = re.compile(_MAIL_ADDRESS_END)
+_ENDS_MAIL_ADDRESS = re.compile(rf"[].,;:!?*_)]{{0,4}}(?:{_MAIL_ADDRESS_END}|\Z)|\)")
 NOT_IN_LABEL = re.compile("[^A-Z0-9]+")
 
 Digest = Callable[[str, str, Collection[str]], str]
@@ -204,7 +207,7 @@ class Unmasker:
         """Take the next characters, return the pieces that are certain; there may be none yet."""
         before = len(self._before)
         text = self._before + self._held + text
-        certain = self.names.pending(text, before)
+        certain = self._undecided(text, before, self.names.pending(text, before))
         self._held = text[certain:]
         return self._restored(text[:certain], before)
 
@@ -223,6 +226,15 @@ class Unmasker:
         self._addresses = self._addresses_of()
         return pieces
 
+    def _undecided(self, text: str, past: int, certain: int) -> int:
+        """Return where a mail address starts that may go on, else ``certain``."""
+        low = max(certain - self.names.longest - len(MAILTO), 0)
+        at = text[low:certain].lower().rfind(MAILTO)
+        start = low + at + len(MAILTO)
+        if at < 0 or start < past or _ENDS_IN_MAIL_ADDRESS.search(text, start, certain):
+            return certain
+        return start
+
     def _restored(self, text: str, past: int) -> list[ReleasedPiece]:
         """Return the pieces of a text; what is before ``past`` was returned already."""
         pieces: list[ReleasedPiece] = []
@@ -233,6 +245,11 @@ class Unmasker:
             pieces.append(ReleasedPiece(between, len(between), changed=False))
             value, hosts = self._values[each.name]
             is_kept = self._addresses.within and not is_listed(self._addresses.host or "", hosts)
+            if text[max(each.start - len(MAILTO), 0) : each.start].lower() == MAILTO:
+                is_whole = _ENDS_MAIL_ADDRESS.match(text, each.end) is not None
+                is_kept = not (is_whole and self._addresses.begins_mailto)
+                if is_kept:
+                    self._addresses.keep_word()
             shown = found if is_kept else self._written(value, each)
             if self._addresses.within:
                 self._addresses.feed(found)

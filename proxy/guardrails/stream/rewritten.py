@@ -36,7 +36,7 @@ _PART = re.compile(  # of what stands for less than it has letters, at the end o
 )
 _PART_OF_OPEN = re.compile(r"(?:\\{1,2}|%5?)\Z")
 _WORD = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_\\%"
-BEFORE = 4  # characters that tell whether a word begins
+BEFORE = 8  # characters that tell whether a word or a mail address begins
 
 
 class RewrittenName(NamedTuple):

@@ -1,7 +1,7 @@
 """Whether a place of a text lies within an address: of a link, a picture, or in a tag of HTML.
 
 A text is read from its beginning on, in any pieces. What a reader or a renderer may take for an
-address counts as one; so what is put there does not leave for a host that nobody has named. Three
+address counts as one; so what is put there does not leave for a host that nobody has named. Four
 kinds of addresses are looked for, each as if there were no other: where one hides the beginning or
 the end of another, readers differ, and the place counts as long as one reading has it open.
 """
@@ -29,6 +29,17 @@ _SCHEMES = frozenset({"http:", "https:"})
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _WHOLE = re.compile(r"(?:[^\\]+|\\(?:[^u]|u(?![0-9A-Fa-f]{0,3}\Z)))*+", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_IN_WORDS = re.compile(r"[\s<>]+|[\"'`]|[^\s<>\"'`]+")
+# What begins an address within a word: a scheme, or the name of a host with what follows it.
+_WORD_BEGIN = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]{1,30}:"
+    r"|[^\W_]\.(?:[^\W\d_]{2,24}|xn--[A-Za-z0-9-]{1,32}|[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})"
+    r"\.?(?::[0-9]{1,5})?[/?#]"
+)
+_DELIMITER = re.compile(r"[/?#@&]")
+_MAILTO = re.compile(r"(?:\A|[\s(\[]|(?<!\\)<|\s[a-z]{1,9}=([\"'])|[\"'])mailto:\Z", re.IGNORECASE)
+MAILTO = "mailto:"
+MAILTO_WITHIN = 20  # characters that its beginning is within
 _HOST = re.compile(r"https?://([A-Za-z0-9.-]{1,253})(?::[0-9]{1,5})?[/?#]", re.IGNORECASE)
 
 
@@ -36,30 +47,58 @@ class Addresses:
     """Feed it a text; it says whether what comes next would be within an address, and where that
     leads."""
 
-    __slots__ = ("_tags", "_targets", "_urls")
+    __slots__ = ("_recent", "_tags", "_targets", "_urls", "_words")
 
     def __init__(self, pattern: re.Pattern[str] = _URL) -> None:
         self._urls = _Urls(pattern)
         self._targets = _Targets()
         self._tags = _Tags()
+        self._words = _Words()
+        self._recent = ""
 
     @property
     def within(self) -> bool:
-        return self._urls.within or self._targets.within or self._tags.within
+        return any(each.within for each in (self._urls, self._targets, self._tags, self._words))
+
+    @property
+    def begins_mailto(self) -> bool:
+        """True if a ``mailto:`` ends here that is within no other address."""
+        found = _MAILTO.search(self._recent)
+        if found is None or self.is_beyond_scheme:
+            return False
+        if self._targets.is_angle and not found[0].startswith("<"):
+            return False
+        return not self._tags.within or self._tags.is_value(found[1])
+
+    @property
+    def is_beyond_scheme(self) -> bool:
+        """True if the place is within an address, in another part than right behind a scheme."""
+        is_target = self._targets.within and not self._targets.is_angle
+        return (
+            self._words.within
+            or (self._urls.within and self._urls.address.lower() != MAILTO)
+            or (is_target and self._targets.address.lower() != MAILTO)
+        )
 
     @property
     def host(self) -> str | None:
         """The host of the address, where it is certain; else None."""
         if self._targets.unsure or (self._tags.within and not self._tags.is_link):
             return None
-        open_ = [each.address for each in (self._urls, self._targets) if each.within]
-        hosts = {_host(address) for address in open_}
+        addresses = (self._urls, self._targets, self._words)
+        hosts = {_host(each.address) for each in addresses if each.within}
         return hosts.pop() if len(hosts) == 1 else None
+
+    def keep_word(self) -> None:
+        """Take the word at this place for an address until it ends."""
+        self._words.within, self._words.address = True, UNSURE
 
     def feed(self, text: str) -> None:
         self._urls.feed(text)
         self._targets.feed(text)
         self._tags.feed(text)
+        self._words.feed(text)
+        self._recent = (self._recent + text)[-MAILTO_WITHIN:]
 
 
 class EscapedAddresses:
@@ -75,6 +114,14 @@ class EscapedAddresses:
     @property
     def within(self) -> bool:
         return self._written.within or self._read.within
+
+    @property
+    def begins_mailto(self) -> bool:
+        return self._read.begins_mailto and not self._written.is_beyond_scheme
+
+    def keep_word(self) -> None:
+        self._written.keep_word()
+        self._read.keep_word()
 
     @property
     def host(self) -> str | None:
@@ -144,6 +191,44 @@ class _Urls:
         self._before, self._spaced = "", False
 
 
+class _Words:
+    """Words that read like an address though nothing marks them as one, such as ``a.example/b`` and
+    ``mailto:a?b``. A label and its value, such as ``Email:``, are none before a delimiter."""
+
+    __slots__ = ("_before", "_quote", "address", "within")
+
+    def __init__(self) -> None:
+        self.within = False
+        self.address = self._before = self._quote = ""
+
+    def feed(self, text: str) -> None:
+        for found in _IN_WORDS.finditer(text):
+            part = found[0]
+            if part[0] in "\"'`":
+                if not self.address or part == self._quote:
+                    self._end(part)
+            elif part[0] in "<>" or part[0].isspace():
+                self._end("")
+            else:
+                self._take(part)
+
+    def _take(self, part: str) -> None:
+        if self.address:
+            self.within = self.within or _DELIMITER.search(part) is not None
+            self.address += part[: HOST_WITHIN - len(self.address)]
+            return
+        word = self._before + part
+        begin = _WORD_BEGIN.search(word)
+        if begin is None:
+            self._before = word[-LOOKBACK:]
+            return
+        self.address = word[begin.start() :][:HOST_WITHIN]
+        self.within = _DELIMITER.search(word, begin.end() - 1) is not None
+
+    def _end(self, quote: str) -> None:
+        self.within, self.address, self._before, self._quote = False, "", "", quote
+
+
 class _Targets:
     """The targets of links and pictures in Markdown, and of their definitions."""
 
@@ -163,6 +248,10 @@ class _Targets:
     @property
     def unsure(self) -> bool:
         return self._begun or self._angle
+
+    @property
+    def is_angle(self) -> bool:
+        return self._angle and not self._bare
 
     def feed(self, text: str) -> None:
         for found in _IN_TARGETS.finditer(text):
@@ -201,6 +290,10 @@ class _Tags:
     @property
     def within(self) -> bool:
         return bool(self._states)
+
+    def is_value(self, quote: str | None) -> bool:
+        """Return True if the place can only be in a value between these quotes."""
+        return quote in self._states and self._states <= {"inside", quote}
 
     def feed(self, text: str) -> None:
         for found in _IN_TAGS.finditer(text):
