@@ -36,6 +36,7 @@ _WORD_BEGIN = re.compile(
     r"|[^\W_]\.(?:[^\W\d_]{2,24}|xn--[A-Za-z0-9-]{1,32}|[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})"
     r"\.?(?::[0-9]{1,5})?[/?#]"
 )
+_ENDS_BEGIN = re.compile(r"[:/?#]")
 _DELIMITER = re.compile(r"[/?#@&]")
 _MAILTO = re.compile(r"(?:\A|[\s(\[]|(?<!\\)<|\s[a-z]{1,9}=([\"'])|[\"'])mailto:\Z", re.IGNORECASE)
 MAILTO = "mailto:"
@@ -218,7 +219,7 @@ class _Words:
             self.address += part[: HOST_WITHIN - len(self.address)]
             return
         word = self._before + part
-        begin = _WORD_BEGIN.search(word)
+        begin = _WORD_BEGIN.search(word) if _ENDS_BEGIN.search(part) else None
         if begin is None:
             self._before = word[-LOOKBACK:]
             return
