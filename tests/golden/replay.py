@@ -56,6 +56,8 @@ POLICIES = {
     "bare": "cache: {off: true}",
     "masked": f"match: all, output: [{{{WORDS}, action: mask}}]",
     "flagged": f"match: all, output: [{{{WORDS}, action: flag}}]",
+    "marked": "match: all, output: [{guard: keywords, words: [zebra], whole_words: false, "
+    "action: mask}]",
 }
 INSTEAD = "Instead."
 _FROM_FALLBACK: dict[str, Script] = {
@@ -221,7 +223,7 @@ def _policies(upstream: str) -> str:
     small = world(upstream)
     for dialect in ("openai", "anthropic"):
         small = small.replace(f"{{dialect: {dialect},", f"{{dialect: {dialect}, breaker: off,")
-    names = [f"{family}-{guard}" for family in FAMILIES for guard in GUARDS]
+    names = [f"{family}-{guard}" for family in FAMILIES for guard in POLICIES]
     small = small.replace("deployments: [support-chat,", f"deployments: [{', '.join(names)},")
     lines = [small]
     for name in names:

@@ -1,0 +1,77 @@
+"""Events of a recorded stream: reads their documents, changes strings in them, writes them back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.golden.replay import events_of
+
+Path = tuple[str | int, ...]
+_DATA = re.compile(rb"^data: (\{.*\})", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event. ``document`` is None for comments and ``[DONE]``."""
+
+    raw: bytes
+    document: Any
+
+    @property
+    def kind(self) -> str:
+        return str(self.document.get("type") or self.document.get("object") or "")
+
+    def slot(self, path: Path) -> str:
+        """Return the kind of the event and the path without indexes."""
+        names = ["[]" if isinstance(step, int) else step for step in path]
+        return f"{self.kind} {'.'.join(names)}"
+
+    def changed(self, path: Path, change: Callable[[str], str]) -> Event:
+        """Return the event with one string changed."""
+        return self.with_document(_changed(self.document, path, change))
+
+    def with_document(self, document: Any) -> Event:
+        data = json.dumps(document, separators=(",", ":")).encode()
+        return Event(_DATA.sub(lambda _: b"data: " + data, self.raw), document)
+
+
+def events(raw: bytes) -> list[Event]:
+    """Read the events of a stream."""
+    return [_event(each) for each in events_of(raw)]
+
+
+def string_paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths of all strings in a JSON value."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from string_paths(each, (*path, name))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from string_paths(each, (*path, index))
+
+
+def value_at(value: Any, path: Path) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _event(raw: bytes) -> Event:
+    data = _DATA.search(raw)
+    return Event(raw, json.loads(data[1]) if data else None)
+
+
+def _changed(value: Any, path: Path, change: Callable[[str], str]) -> Any:
+    if not path:
+        return change(value)
+    step, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        return {**value, step: _changed(value[step], rest, change)}
+    items: Sequence[Any] = value
+    return [_changed(each, rest, change) if at == step else each for at, each in enumerate(items)]
