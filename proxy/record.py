@@ -79,7 +79,8 @@ class Record:
     what policy had decided where a guard has led the call elsewhere. ``facts`` are what
     ``summary.facts_of`` has worked out. ``hidden_output`` returns what a model may have written for
     an attempt without sending it. ``pending`` are the tasks, owned by ``side_tasks``, whose results
-    the record waits for before it is emitted.
+    the record waits for before it is emitted. ``has_ping`` is set when an upstream sends a stream
+    something without content, such as a comment.
     """
 
     ids: TraceIds
@@ -113,6 +114,7 @@ class Record:
     waited: float = 0.0
     looked: float | None = None
     first_sent: float | None = None
+    has_ping: bool = False
     ended: float | None = None
     reported: bool = True
     unreported: int = 0

@@ -24,9 +24,6 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: 
             turn.begin()
             try:
                 for chunk in straight.left_of(chunks):
-                    if chunk.data is None and not chunk.last:  # a sign of life: no guard holds it
-                        shown.append(chunk)
-                        continue
                     record.account(chunk)  # account: all that was said, shown or not
                     safe = watch.feed_at_once(chunk)  # inspect output: hold back, mask, or raise
                     shown += await _looked(watch, chunk, turn) if safe is None else safe

@@ -22,7 +22,7 @@ from proxy.types import Chunk, Head, Target, Upstream
 from tests.doubles import Unguarded
 
 TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")
-DOES = ("pass", "pass", "pass", "hold", "wait", "block", "live")
+DOES = ("pass", "pass", "pass", "hold", "wait", "block")
 Batch = tuple[bool, list[str]]
 """Whether chunks come while they are waited for, and what a guard does with each of them."""
 
@@ -98,9 +98,9 @@ class Shown:
 
 
 def said(does: str, number: int = 1) -> Chunk:
-    """Return a chunk of so many characters; a ``live`` one is a sign of life."""
+    """Return a chunk of so many characters."""
     choices = [{"index": 0, "delta": {"content": "x" * number}}]
-    return Chunk(None if does == "live" else {"does": does, "choices": choices})
+    return Chunk({"does": does, "choices": choices})
 
 
 async def relayed(answer: Coming, shown: Shown) -> tuple[list[Chunk], int, str | None]:
@@ -158,8 +158,7 @@ async def test_an_answer_is_the_same_whoever_is_woken_for_its_chunks(
     coming: list[tuple[bool, Sequence[Chunk]]] = []
     for waited, does in given:
         chunks = [said(each, number := number + 1) for each in does]
-        is_live = any(chunk.data is None for chunk in chunks)
-        coming.append((waited and not is_live, chunks))  # no sign of life is handed on
+        coming.append((waited, chunks))
     plain: list[Any] = [(False, chunks) for _, chunks in coming]
 
     found = await relayed(Coming(coming, ends=ends), Shown(at_once))

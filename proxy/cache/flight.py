@@ -72,8 +72,6 @@ class Flight:
 
     async def add(self, chunk: Chunk) -> None:
         """Take the next chunk; once oversize, wait until all who listen have taken it."""
-        if chunk.is_keepalive and not self._end:
-            return  # whoever joins is shown something, or a clean error
         self.chunks.append(chunk)
         self.whole = chunk.last
         self.tell()

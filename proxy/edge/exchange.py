@@ -195,7 +195,7 @@ class HttpExchange:
     def keep_alive(self, record: Record) -> None:
         self._record = record
         if self._call.stream and self._keepalive_s > 0:
-            self._silence = SilenceTimer(self._out, self._keepalive_s, self._send_keepalive)
+            self._silence = SilenceTimer(self._out, record, self._keepalive_s, self._send_keepalive)
 
     def _send_keepalive(self) -> None:
         """Send a keepalive event; the head of the response too if nothing was sent before."""
@@ -221,8 +221,6 @@ class HttpExchange:
         begins, record = False, self._record
         self._is_sending = True  # until all of it is written: no keepalive may come in between
         for chunk in chunks:
-            if not out.begun and chunk.is_keepalive:
-                continue  # until something is shown, whatever goes wrong is a clean error
             weight = self._writer.weight(chunk)
             data = self._writer.feed(chunk) if weight <= LARGE_BYTES else await self._aside(chunk)
             if not out.begun and (is_streamed or chunk.last):

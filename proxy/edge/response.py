@@ -14,6 +14,7 @@ from aiohttp import HttpVersion10, web
 from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.errors import ClientGone
+from proxy.record import Record
 
 QUARTERS = 4  # ticks of a timer in the silence that it waits for
 PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
@@ -192,14 +193,21 @@ class ResponseWriter:
 
 class SilenceTimer:
     """Calls ``on_silence`` whenever nothing was written to a client for ``silence_s`` seconds, or
-    up to a quarter longer. Its owner closes it."""
+    up to a quarter longer. A ping of the upstream shortens this to half the time before the head
+    was sent, so that a stream with early content can still fail with a status, and to a quarter
+    afterwards. Its owner closes it."""
 
-    __slots__ = ("_handle", "_loop", "_on_silence", "_out", "_quiet", "_step_s")
+    __slots__ = ("_handle", "_loop", "_on_silence", "_out", "_quiet", "_record", "_step_s")
 
     def __init__(
-        self, out: ResponseWriter, silence_s: float, on_silence: Callable[[], None]
+        self,
+        out: ResponseWriter,
+        record: Record,
+        silence_s: float,
+        on_silence: Callable[[], None],
     ) -> None:
         self._out = out
+        self._record = record
         self._step_s = silence_s / QUARTERS
         self._on_silence = on_silence
         self._quiet = 0
@@ -207,11 +215,13 @@ class SilenceTimer:
         self._handle = self._loop.call_later(self._step_s, self._tick)
 
     def _tick(self) -> None:
-        self._quiet = 0 if self._out.has_written else self._quiet + 1
-        self._out.has_written = False
-        if self._quiet == QUARTERS:
+        out, record = self._out, self._record
+        self._quiet = 0 if out.has_written else self._quiet + 1
+        needed = (1 if out.begun else QUARTERS // 2) if record.has_ping else QUARTERS
+        if self._quiet >= needed:
             self._quiet = 0
             self._on_silence()
+        out.has_written = record.has_ping = False
         self._handle = self._loop.call_later(self._step_s, self._tick)
 
     def close(self) -> None:

@@ -217,8 +217,6 @@ class _Exchange:
         return False
 
     def _send(self, chunk: Chunk) -> None:
-        if chunk.is_keepalive and not self._begun:
-            return
         data = self._writer.feed(chunk)
         if not self._begun and (self._head.streamed or chunk.last):
             document = None if self._head.streamed else chunk.data

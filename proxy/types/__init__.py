@@ -381,11 +381,6 @@ class Chunk:
     size: int = 0
     quarters: int | None = None
 
-    @property
-    def is_keepalive(self) -> bool:
-        """True if it says only that the upstream is still at work."""
-        return self.data is None and not self.last
-
     def rewritten(self, data: Json | None) -> Chunk:
         """Return the chunk with other data, or to be sent as its data is read, not as it came."""
         return Chunk(

@@ -36,7 +36,6 @@ from proxy.words import MAX_ID, ascii_word
 
 BURST = 16 * 1024  # bytes of events that have come at once
 TOGETHER = 64  # events that are read in one go
-KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
 
 
 @frozen
@@ -133,16 +132,14 @@ class Forwarded:
     _documents: deque[Document] = field(default_factory=deque)
     _chunks: list[Chunk] = field(default_factory=list)
     _fault: ProxyError | None = None  # that comes after them
-    _piece: int = 0  # bytes that came last, until all that they complete is read
+    _is_bare: bool = False  # what came last has made no chunk
     _is_burst: bool = False
-    _has_content: bool = False  # of what they complete
     _ends: Literal["open", "closed", "over"] = "open"
     _first: Sequence[Chunk] = ()
     _has_begun: bool = False
     _left: bool = False
     _hand_on: HandOn | None = None
     _is_taken: bool = False  # what has come, without that who waits for it was woken
-    _shown_at: float = 0.0
 
     async def begin(self) -> None:
         """Wait for the first chunk. Raise ``UpstreamError`` when none comes, which whoever made
@@ -193,8 +190,8 @@ class Forwarded:
         return chunks
 
     def _ready(self) -> Sequence[Chunk]:
-        """Return chunks of what has come, or a sign of life; none where there is to be waited for.
-        What was good before a fault is there before that is raised."""
+        """Return chunks of what has come; none where there is to be waited for. What was good
+        before a fault is there before that is raised."""
         if self._documents and not self._chunks and self._fault is None:
             self._read()
         if self._chunks:
@@ -203,10 +200,9 @@ class Forwarded:
             return self._taken()
         if self._fault is not None:
             raise self._failure(self._fault)
-        if self._piece and not self._documents:
-            self._piece = 0
-            if self.head.streamed and self._is_keepalive_due():
-                return (Chunk(None, leg=self.asked.attempt.leg),)
+        if self._is_bare and not self._documents:
+            self._is_bare = False
+            self.asked.record.has_ping = True
         return ()
 
     async def _next(self) -> None:
@@ -225,8 +221,8 @@ class Forwarded:
             self._ends = "closed"
             self._documents.extend(self.reader.close())
             return
-        self._piece = size = len(piece)
-        self._is_burst, self._has_content = size > BURST, False
+        size = len(piece)
+        self._is_burst, self._is_bare = size > BURST, True
         if self.share is not None:
             self.share.take(size)
         self._documents.extend(self.reader.feed(piece))
@@ -256,8 +252,7 @@ class Forwarded:
                 return False
         if self._hand_on is None or not self._hand_on(chunks):
             return False
-        self._chunks, self._piece, self._is_taken = [], 0, False
-        self._shown_at = self.asked.record.now()
+        self._chunks, self._is_bare, self._is_taken = [], False, False
         return True
 
     def _failure(self, fault: ProxyError) -> ProxyError:
@@ -285,22 +280,10 @@ class Forwarded:
         read = partial(self.reader.read, document)
         self._chunks = await self.offload.run(len(document), read, self.asked.call.caller)
 
-    def _is_keepalive_due(self) -> bool:
-        """Note that all of a piece is read. True if a stream that has begun sent only comments, or
-        a part of an event, for a while: then whoever waits is told that the upstream is still at
-        work, in words of our own."""
-        now = self.asked.record.now()
-        if self._has_content:
-            self._shown_at = now
-        if not self._has_begun or now - self._shown_at < KEEPALIVE_S:
-            return False
-        self._shown_at = now
-        return True
-
     def _taken(self) -> Sequence[Chunk]:
         """Return the chunks that are there. By itself comes one that says what guards of the
         upstream have found, or that is the last."""
-        self._has_content = True
+        self._is_bare = False
         chunks = self._chunks
         for place, chunk in enumerate(chunks):
             data = chunk.data

@@ -111,8 +111,7 @@ class StreamFilter:
         data = chunk.data
         self._lane = None
         if data is None:
-            streams = () if chunk.is_keepalive else self._streams.values()
-            weight = sum(stream.weight_of_end() for stream in streams)
+            weight = sum(stream.weight_of_end() for stream in self._streams.values())
             return ChunkTexts(chunk, texts=(), ends=set(), weight=weight)
         placed: list[tuple[TextPlace | None, Text]] = []
         weight = 0
@@ -145,8 +144,8 @@ class StreamFilter:
 
     def _take(self, step: ChunkTexts) -> list[Chunk]:
         chunk, data, ends = step.chunk, step.chunk.data, step.ends
-        if data is None:  # a sign of life ends no text
-            return [chunk] if chunk.is_keepalive else [*self.flush(), chunk]
+        if data is None:
+            return [*self.flush(), chunk]
         chunk, going = self._alone(chunk, step.texts) or self._at_once(chunk, step.texts)
         self._ended |= ends  # of the next chunk on
         if len(going) > 1:

@@ -90,7 +90,6 @@ async def asides(feeding: Feeding, aside: Aside, chunks: Sequence[Chunk]) -> lis
         (False, call('{"a": "b"}')),
         (True, call('["a",' * 20)),
         (True, chunk({"content": "a"}, unknown=["a"] * 100)),
-        (False, Chunk(None)),
         (False, Chunk(None, last=True)),
     ],
 )

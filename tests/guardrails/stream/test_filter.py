@@ -143,14 +143,6 @@ def test_text_in_the_chunk_that_finishes_comes_with_it() -> None:
     assert [each.data["choices"][0]["finish_reason"] for each in out if each.data] == [None, "stop"]
 
 
-def test_a_sign_of_life_ends_no_text() -> None:
-    deltas = StreamFilter.under(tallies(MASK))
-
-    out = fed(deltas, [chunk({"content": "sec"}), Chunk(None), chunk({"content": "ret"})])
-
-    assert text_at(out, "delta", "content") == "[WORD]"
-
-
 def test_without_rules_that_act_what_follows_a_finish_stays() -> None:
     chunks = [chunk({"content": "a"}, finish="stop"), chunk({"content": "b"}, finish="stop")]
 

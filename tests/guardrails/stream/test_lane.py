@@ -38,7 +38,6 @@ OTHERS = st.sampled_from(
         Chunk({"choices": [{"delta": {"content": "a"}}, {"delta": {"content": "b"}}]}),
         Chunk({"choices": [], "usage": {"total_tokens": 3}}),
         Chunk({"choices": [None]}),
-        Chunk(None),
         Chunk(None, last=True),
     ]
 )
