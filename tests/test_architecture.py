@@ -111,8 +111,6 @@ UNTESTED = {
     "proxy/types/listed_model.py": "a value; tests/policy/compile/test_listed_models.py makes it",
     "proxy/types/detections.py": "values; tests/dialects/test_detections.py fills them",
     "proxy/types/__init__.py": "values without behaviour",
-    "proxy/upstream/answer_reader.py": "tests/upstream/test_client.py sends every kind of answer",
-    "proxy/upstream/attempt_context.py": "tests/upstream/test_retries.py runs out of time by it",
     "proxy/upstream/forwarded.py": "tests/upstream/test_client.py breaks answers in every way",
     "proxy/upstream/reply.py": "shapes without behaviour",
     "proxy/upstream/fan_out.py": "tests/upstream/test_init.py asks several models",

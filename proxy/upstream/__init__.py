@@ -32,19 +32,21 @@ from proxy.ports import Answer, Review, Settlements
 from proxy.record import Record
 from proxy.turn import LoopTurns
 from proxy.types import Call, Head, Plan, Target
-from proxy.upstream.answer_reader import reader_of, shown_of
-from proxy.upstream.attempt_context import AttemptContext
-from proxy.upstream.counted import ESTIMATED, CountedHere, is_counted_here
-from proxy.upstream.failures import most_useful
+from proxy.upstream.answer_reader import reader_of, remaining, shown_of
 from proxy.upstream.fan_out import FanOut
 from proxy.upstream.forwarded import Forwarded, OpenAttempt, Settle
 from proxy.upstream.health import Health
 from proxy.upstream.hedge import HedgedRequest
-from proxy.upstream.model_list import ModelList
-from proxy.upstream.ratelimit import remaining
+from proxy.upstream.local_responses import (
+    ESTIMATED,
+    LocalResponse,
+    count_tokens,
+    is_counted_here,
+    list_models,
+)
 from proxy.upstream.refusal import refusal
 from proxy.upstream.reply import Http, MemoryShare, Reply, Unbounded
-from proxy.upstream.retry import next_delay
+from proxy.upstream.retry import AttemptContext, is_untaken, most_useful, next_delay
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
@@ -81,10 +83,11 @@ class Upstreams:
     async def _open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
         """Return what is no answer of one upstream: that of policy itself, or of several."""
         if plan.listing is not None:
-            return ModelList(plan.listing, is_list=call.head.parameter("model") is None)
+            is_list = call.head.parameter("model") is None
+            return LocalResponse(partial(list_models, plan.listing, is_list=is_list))
         if is_counted_here(plan, call):
             record.warn([ESTIMATED])
-            return CountedHere(call, self.offload)
+            return LocalResponse(partial(count_tokens, call, self.offload))
         if len(plan.model_calls) == 1:
             return await self._begin(plan, call, record, 0)
         begin = [
@@ -250,50 +253,29 @@ class Upstreams:
         self, context: AttemptContext, asked: OpenAttempt, reply: Reply
     ) -> Forwarded | None:
         """Return the answer that a reply is, None where it is a refusal. One that is whole, is kept
-        to its end, or is said again there, has a share of the memory for answers."""
-        upstream, streamed = asked.target.upstream, asked.call.stream
+        to its end, or is said again there, has a share of the memory for answers. Bytes of a
+        passthrough response take no such memory."""
+        streamed, endpoint = asked.call.stream, asked.call.head.endpoint
         if asked.request.endpoint == "passthrough":
-            return self._passed_on(asked, reply)
-        meaning = meaning_of(DIALECTS[upstream.dialect].server.statuses, reply.status)
-        if meaning not in ("answer", "flagged"):
-            return None
-        flagged, shown = meaning == "flagged", shown_of(asked, reply)
-        leans = asked.call.head.endpoint in LEANING
-        reader = reader_of(asked, reply, self.ids)
+            from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
+
+            head = passed.head_of(asked, reply)
+            if head is None:
+                return None
+            reader = passed.reader_of(asked, head)
+            is_held = reader.holds
+        else:
+            statuses = DIALECTS[asked.target.upstream.dialect].server.statuses
+            meaning = meaning_of(statuses, reply.status)
+            if meaning not in ("answer", "flagged"):
+                return None
+            flagged, shown = meaning == "flagged", shown_of(asked, reply)
+            head = Head(streamed, shown, flagged) if shown or flagged else HEADS[streamed]
+            reader = reader_of(asked, reply, self.ids)
+            is_repeated = endpoint == "responses"
+            is_held = reader.holds or is_repeated or context.plan.guards.keeps_answers
         share = None
-        is_repeated = asked.call.head.endpoint == "responses"
-        if reader.holds or is_repeated or context.plan.guards.keeps_answers:
-            share = self.share()
-            share.charge_to(asked.call.caller)
-        return Forwarded(
-            head=Head(streamed, shown, flagged) if shown or flagged else HEADS[streamed],
-            reply=reply,
-            reader=reader,
-            asked=asked,
-            offload=self.offload,
-            share=share,
-            turns=self.turns,
-            settle=self._settling() if leans and not streamed else None,
-        )
-
-    def _settling(self) -> Settle | None:
-        """Return what finds who is billed for an answer; None where it is the call that gets it."""
-        if self.ids is None or self.settlements is None:
-            return None
-        from proxy.upstream.background_responses import BackgroundBilling  # noqa: PLC0415  # few
-
-        return BackgroundBilling(self.settlements, self.ids).settle
-
-    def _passed_on(self, asked: OpenAttempt, reply: Reply) -> Forwarded | None:
-        """Return the answer to a call that is passed on, None where a reply is a refusal. What is
-        not read passes piece by piece, and takes no memory that is to be shared."""
-        from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
-
-        head = passed.head_of(asked, reply)
-        if head is None:
-            return None
-        reader, share = passed.reader_of(asked, head), None
-        if reader.holds:
+        if is_held:
             share = self.share()
             share.charge_to(asked.call.caller)
         return Forwarded(
@@ -304,7 +286,16 @@ class Upstreams:
             offload=self.offload,
             share=share,
             turns=self.turns,
+            settle=self._settling() if endpoint in LEANING and not streamed else None,
         )
+
+    def _settling(self) -> Settle | None:
+        """Return what finds who is billed for an answer; None where it is the call that gets it."""
+        if self.ids is None or self.settlements is None:
+            return None
+        from proxy.upstream.background_responses import BackgroundBilling  # noqa: PLC0415  # few
+
+        return BackgroundBilling(self.settlements, self.ids).settle
 
 
 async def _refuse(asked: OpenAttempt, reply: Reply) -> NoReturn:
@@ -321,11 +312,7 @@ def _is_safe_again(context: AttemptContext, failure: ProxyError) -> bool:
         from proxy.upstream import passed  # noqa: PLC0415  # few calls are such
 
         return passed.is_safe_again(context, path, failure)
-    if not context.call.is_once:
-        return True
-    from proxy.upstream.untaken import is_untaken  # noqa: PLC0415  # as above
-
-    return is_untaken(failure, context.record.attempts)
+    return not context.call.is_once or is_untaken(failure, context.record.attempts)
 
 
 def _warnings(request: UpstreamRequest) -> list[str]:

@@ -1,19 +1,16 @@
-"""What reads an upstream's answer, by what it is: chosen once its head is there."""
+"""Reads upstream responses: the reader of a body by its media type, headers for clients, and the
+remaining rate limit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS, reading
 from proxy.dialects.documents import Documents
 from proxy.dialects.hub import chat_order, turning
-from proxy.dialects.reading import (
-    AnswerReader,
-    Seal,
-    StreamReader,
-    WholeReader,
-)
+from proxy.dialects.reading import AnswerReader, Seal, StreamReader, WholeReader
 from proxy.errors import UpstreamInvalid
 from proxy.types import ABOUT_STATE
 from proxy.upstream.forwarded import OpenAttempt
@@ -27,6 +24,7 @@ MIB = 1024 * 1024
 ANSWER_BYTES = 64 * MIB  # of an answer, where the policy does not say it
 VECTORS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take 195 MB as some upstreams write them
 MAX_SHOWN = 128  # characters of a header
+MAX_DIGITS = 15  # of a remaining rate limit
 JSON, EVENTS = "application/json", "text/event-stream"
 SHOWN_BEGINS = {
     name: tuple([shown for shown in dialect.server.shown if shown.endswith("-")])
@@ -55,7 +53,7 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     own = form is not None and form == given
     waits = given is None and media_type == EVENTS
     sequence = None if form is None or own else chat_order(call, form, waits=waits)
-    seal = None if ids is None or form != "responses" or not own else _seal_of(asked, ids)
+    seal = None if ids is None or form != "responses" or not own else _ids_of(asked, ids).sealed
     documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
     if media_type == EVENTS and call.stream:
         ordered = _reads_texts(asked)
@@ -125,11 +123,6 @@ def _stored_reader(asked: OpenAttempt, media_type: str, ids: ResponseIds | None)
     )
 
 
-def _seal_of(asked: OpenAttempt, ids: ResponseIds) -> Seal:
-    """Return what seals the ids of an answer for the key that gets it."""
-    return _ids_of(asked, ids).sealed
-
-
 def _ids_of(asked: OpenAttempt, ids: ResponseIds) -> AnswerIds:
     """Return the sealed ids of an answer, for the key that gets it."""
     from proxy.dialects.responses.sealing import AnswerIds  # noqa: PLC0415  # with a secret alone
@@ -164,3 +157,13 @@ def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
         if len(name) <= MAX_WORD and len(headers[name]) <= MAX_SHOWN and " " not in headers[name]
     ]
     return tuple(few(allowed))
+
+
+def remaining(headers: Mapping[str, str]) -> dict[str, int]:
+    """Return how many requests and tokens are left, as far as the headers have plain digits."""
+    left = {}
+    for unit in ("requests", "tokens"):
+        value = headers.get(f"x-ratelimit-remaining-{unit}", "")
+        if value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS:
+            left[unit] = int(value)
+    return left

@@ -215,14 +215,7 @@ class HttpClient:
             if stale and isinstance(error, UpstreamUnavailable):
                 raise UpstreamStale().caused(error.cause, error.system_text) from None
             raise
-        return HttpReply(
-            status=head.status,
-            headers=head.headers,
-            _timeouts=timeouts,
-            _pool=self._pool,
-            _origin=origin,
-            _connection=connection,
-        )
+        return HttpReply(head.status, head.headers, timeouts, self._pool, origin, connection)
 
     async def send_upload(
         self,
@@ -252,14 +245,7 @@ class HttpClient:
         except BaseException:
             self._pool.give_back(place.origin, connection)
             raise
-        return HttpReply(
-            status=head.status,
-            headers=head.headers,
-            _timeouts=timeouts,
-            _pool=self._pool,
-            _origin=place.origin,
-            _connection=connection,
-        )
+        return HttpReply(head.status, head.headers, timeouts, self._pool, place.origin, connection)
 
     def _place(self, url: str) -> KnownPlace:
         place = KnownPlace(place_of(url))

@@ -13,7 +13,7 @@ from proxy.errors import ProxyError
 from proxy.frames import let_frames_go
 from proxy.ports import Answer, HandOn, Review
 from proxy.types import Chunk, Head, Json
-from proxy.upstream.failures import most_useful
+from proxy.upstream.retry import most_useful
 
 Begin = Callable[[], Awaitable[Answer]]
 

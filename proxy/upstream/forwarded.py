@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
@@ -28,9 +28,9 @@ from proxy.ports import HandOn
 from proxy.record import Record
 from proxy.turn import LoopTurns
 from proxy.types import Call, Chunk, Head, Target
-from proxy.upstream.blame import blame
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
+from proxy.upstream.refusal import blame
 from proxy.upstream.reply import MemoryShare, Reply
 from proxy.words import MAX_ID, ascii_word
 
@@ -72,8 +72,10 @@ class OpenAttempt:
             self.attempt.error = error.code
             self.attempt.cause, self.attempt.system_text = error.cause, error.system_text
             self.attempt.findings = error.findings or self.attempt.findings
-            if error.usage is not None:
-                self._account(error.usage)
+            if error.usage is not None:  # of which no more comes
+                self.attempt.meter.feed({"usage": error.usage}, self.record.now())
+                self.attempt.finished = self.attempt.meter.reported is not None
+                self.attempt.bill = None
         else:
             self.attempt.error = "cancelled"
         if isinstance(error, UpstreamStale):
@@ -81,13 +83,6 @@ class OpenAttempt:
         if not is_late or self.record.now() - self.attempt.started > own / 2:
             self.slot.failed(error)  # else others had used up the time
         return error
-
-    def _account(self, usage: Mapping[str, Any]) -> None:
-        """Count what a failed answer says to have used, of which no more comes."""
-        attempt = self.attempt
-        attempt.meter.feed({"usage": usage}, self.record.now())
-        attempt.finished = attempt.meter.reported is not None
-        attempt.bill = None
 
     def _name_by_client(self, error: ProxyError) -> None:
         """Put the ids by which the client knows what its provider keeps into an error's words."""
@@ -152,9 +147,6 @@ class Forwarded:
             self._give_back()
             raise
         self._has_begun = True
-        self._note_begin()
-
-    def _note_begin(self) -> None:
         slot = self.asked.slot
         if slot.probe or slot.own_probe:
             slot.begun()

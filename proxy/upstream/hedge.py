@@ -13,8 +13,8 @@ from proxy.attempts import Why
 from proxy.errors import ProxyError
 from proxy.frames import let_frames_go
 from proxy.frozen import frozen
-from proxy.upstream.failures import most_useful
 from proxy.upstream.forwarded import Forwarded
+from proxy.upstream.retry import most_useful
 
 Run = asyncio.Task["Forwarded | ProxyError"]
 Begin = Callable[[Why], Awaitable[Forwarded]]

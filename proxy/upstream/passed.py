@@ -21,11 +21,9 @@ from proxy.types import Head, Target
 from proxy.types.passthrough import PassedPath
 from proxy.types.way import USES_NOTHING
 from proxy.upstream.answer_reader import ANSWER_BYTES, check_encoding, shown_of
-from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
-from proxy.upstream.untaken import is_untaken
-from proxy.usage import Json, Tokens
+from proxy.upstream.retry import AttemptContext, is_untaken
 
 
 def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
@@ -42,12 +40,8 @@ def new_meter(method: str) -> Meter:
     it is not known. To look up or to delete what is there uses nothing: what such an answer says,
     it would say each time it is asked."""
     if method in USES_NOTHING:
-        return Meter(_no_tokens, "none")
+        return Meter(lambda data: None, "none")
     return Meter(passed_tokens, "unknown")
-
-
-def _no_tokens(data: Json) -> Tokens | None:
-    return None
 
 
 def is_safe_again(context: AttemptContext, path: PassedPath, failure: ProxyError) -> bool:

@@ -1,14 +1,17 @@
-"""How long an upstream asks to wait; each status has its case in test_client."""
+"""Refusals of upstreams: which error the client gets, and whose fault it is."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import orjson
 import pytest
 
-from proxy.errors import UpstreamRefused
-from proxy.types import Secret, Upstream
+from proxy.errors import UpstreamFinding, UpstreamNotFound, UpstreamRefused
+from proxy.types import Call, Endpoint, Pin, RequestHead, Secret, Target, Upstream
+from proxy.types.passthrough import PassedRequest
 from proxy.upstream.own_secrets import conceal
-from proxy.upstream.refusal import MAX_RETRY_AFTER_S, refusal, retry_after
+from proxy.upstream.refusal import MAX_RETRY_AFTER_S, MOST_VALUES, blame, refusal, retry_after
 from proxy.words import MAX_ID, MAX_TEXT
 from tests.for_each import for_each
 
@@ -119,3 +122,141 @@ async def test_a_path_that_nobody_serves_has_no_words_of_an_api(
 
     assert isinstance(error, UpstreamRefused)
     assert error.in_words == in_words
+
+
+TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-small")
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+FILE_PART = {"type": "file", "file": {"file_id": "file-9"}}
+WITH_FILE = {"messages": [{"role": "user", "content": [FILE_PART]}]}
+FILES = ("/v1/files", "/v1/files")
+PINNED = Pin("openai", "m", "resp_1", "resp_s")
+TOOL = {"type": "object", "properties": {"order_id": {"type": "string"}, "file": {"enum": ["a"]}}}
+OWN_NAMES = {
+    **CHAT,
+    "metadata": {"session_id": "s", "file": "f"},
+    "tools": [{"type": "function", "function": {"name": "find", "parameters": TOOL}}],
+    "container": None,
+    "more": [{"functionCall": {"args": {"order_id": "5"}}}],
+}
+OF_TOOLS = {"messages": [{"role": "tool", "tool_call_id": "call_1", "content": "x"}]}
+
+
+def call(
+    body: dict[str, Any] = CHAT,
+    endpoint: Endpoint = "chat",
+    passed: tuple[str, str] | None = None,
+    pin: Pin | None = None,
+    query: str = "",
+) -> Call:
+    """A call, of a listed path and of the client's where it is passed on."""
+    route, path = passed or ("/v1/chat/completions", "")
+    given = None if passed is None else PassedRequest(path, query)
+    head = RequestHead("openai", endpoint, route, "req_1", passed=given)
+    return Call(head, body, pin=pin)
+
+
+def refused(
+    status: int,
+    code: str | None = None,
+    message: str = "no",
+    kind: str | None = None,
+    param: str | None = None,
+    in_words: bool = True,
+) -> UpstreamRefused:
+    error = UpstreamRefused(message, upstream_status=status, param=param)
+    error.in_words = in_words
+    return error.worded(code, kind)
+
+
+def of_file(path: str = "/v1/files/file-9") -> Call:
+    return call({}, "passthrough", ("/v1/files/{file_id}", path))
+
+
+@for_each(
+    ("error", "asked"),
+    [
+        pytest.param(refused(404), call(), id="a path that nobody serves"),
+        pytest.param(refused(405), call(), id="a path of another method"),
+        pytest.param(refused(410), call(), id="a model that is no more"),
+        pytest.param(refused(404), call(OF_TOOLS), id="ids that are no names"),
+        pytest.param(
+            refused(404, message="gpt-small: none"), call(WITH_FILE), id="the model by name"
+        ),
+        pytest.param(refused(400, "model_not_found"), call(), id="the model by a code"),
+        pytest.param(refused(400, "model_decommissioned"), call(), id="a model of the past"),
+        pytest.param(refused(400, kind="invalid_model"), call(), id="the model by a type"),
+        pytest.param(refused(404), call(OWN_NAMES), id="ids of the client's own things"),
+        pytest.param(
+            refused(404, in_words=False), call(pin=PINNED), id="a balancer that has lost an API"
+        ),
+        pytest.param(refused(404, in_words=False), call(WITH_FILE), id="which is asked for a file"),
+        pytest.param(refused(404, "DeploymentNotFound"), of_file(), id="the model by Azure's code"),
+        pytest.param(
+            refused(404),
+            call({}, "passthrough", ("/v1/images/edits", "/v1/images/edits")),
+            id="a path that names nothing",
+        ),
+        pytest.param(
+            refused(404),
+            call({}, "passthrough", FILES, query="limit=2&order=asc"),
+            id="a query that names nothing",
+        ),
+        pytest.param(refused(404), call({}, "conversations"), id="conversations, which nobody has"),
+        pytest.param(
+            refused(404, in_words=False), call({}, "stored", pin=PINNED), id="a path of no API"
+        ),
+    ],
+)
+def test_the_model_and_the_path_are_named_by_the_policy(
+    error: UpstreamRefused, asked: Call
+) -> None:
+    found = blame(error, asked, TARGET)
+
+    assert isinstance(found, UpstreamNotFound)
+    assert (found.status, found.upstream_status) == (error.status, error.upstream_status)
+    assert (found.message, found.upstream_code) == (error.message, error.upstream_code)
+
+
+@for_each(
+    ("error", "asked"),
+    [
+        pytest.param(refused(400, "context_length_exceeded"), call(), id="a long prompt"),
+        pytest.param(refused(413), call(), id="a large body"),
+        pytest.param(refused(404), of_file(), id="a file that is gone"),
+        pytest.param(refused(404, message="no gpt-small"), of_file(), id="in whatever words"),
+        pytest.param(refused(405), of_file(), id="a thing that is not deleted"),
+        pytest.param(refused(404), call({}, "stored", pin=PINNED), id="a response that is gone"),
+        pytest.param(
+            refused(404),
+            call({}, "passthrough", FILES, query="limit=2&after=file-9"),
+            id="a page after a file that is gone",
+        ),
+        pytest.param(refused(404), call(WITH_FILE), id="a file in a chat"),
+        pytest.param(refused(404), call({"input_file_id": "f"}, "passthrough"), id="in a body"),
+        pytest.param(refused(404), call(pin=PINNED), id="a state"),
+        pytest.param(
+            refused(400, "model_not_found", param="moderation.model"),
+            call({**CHAT, "moderation": {"model": "none"}}),
+            id="a model beside the deployment's",
+        ),
+        pytest.param(refused(404, in_words=False), of_file(), id="a file of a terse server"),
+    ],
+)
+def test_what_a_client_names_is_its_own_doing(error: UpstreamRefused, asked: Call) -> None:
+    assert blame(error, asked, TARGET) is error
+
+
+def test_a_body_is_looked_at_as_far_as_its_bound() -> None:
+    beyond = {"input": ["x"] * MOST_VALUES, "more": [{"file_id": "f"}]}
+
+    assert isinstance(blame(refused(404), call(beyond), TARGET), UpstreamNotFound)
+
+
+def test_what_else_an_error_brings_stays() -> None:
+    error = refused(404)
+    error.findings = (UpstreamFinding("input", "x", found=True),)
+    error.usage = {"prompt_tokens": 3}
+
+    found = blame(error, call(), TARGET)
+
+    assert (found.findings, found.usage) == (error.findings, error.usage)

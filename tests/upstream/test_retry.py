@@ -1,7 +1,14 @@
-"""Whether, and after which wait, a target is tried again."""
+"""When a target is asked again, what goes elsewhere, and which failure the client gets."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import aiohttp
 import pytest
 
 from proxy.errors import (
@@ -10,6 +17,8 @@ from proxy.errors import (
     CircuitOpen,
     ProxyError,
     UpstreamBusy,
+    UpstreamDenied,
+    UpstreamForbids,
     UpstreamInvalid,
     UpstreamRefused,
     UpstreamRejectedKey,
@@ -17,8 +26,20 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.types import Retry
-from proxy.upstream.retry import cause, next_delay
+from proxy.upstream.retry import cause, most_useful, next_delay
+from tests.conftest import running_proxy
+from tests.dialects.test_leaning import house, policy
+from tests.doubles import (
+    Json,
+    Script,
+    ScriptedUpstream,
+    answer,
+    cut_before_head,
+    response,
+)
 from tests.for_each import for_each
+from tests.passthrough.world import BEARER, policies
+from tests.upstream.test_retries import ask, models, under
 
 RETRY = Retry(times=3, on=frozenset({"connect", 429, 503}), wait=1.0, max_wait=3.0)
 
@@ -83,3 +104,195 @@ def test_upstream_that_asks_for_no_retry_gets_none() -> None:
     failure.should_retry = False
 
     assert next_delay(RETRY, failure, 1, lambda: 0.5) is None
+
+
+Send = Callable[[], Awaitable[int]]
+QUEUED = response(status="queued", background=True, output=[], usage=None)
+TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
+
+
+def error(status: int, **said: Any) -> Script:
+    return answer({"error": {"message": "No.", **said}}, status)
+
+
+UNTAKEN: dict[str, Script] = {
+    "our key is wrong": error(401),
+    "our account is empty": error(402),
+    "our key may not": error(403),
+    "no such model": error(404, code="model_not_found"),
+    "no such model, under another status": error(400, code="model_not_found"),
+    "no such path": error(404),
+    "lost by a balancer": answer(b"<html>", 404, media_type="text/html"),
+    "no such method": error(405),
+    "too many requests": error(429),
+    "not available": error(503),
+    "overloaded": error(529),
+}
+TAKEN: dict[str, Script] = {
+    "at fault": error(400),
+    "out of time": error(408),
+    "broken": error(500),
+    "a bad gateway": error(502),
+    "a gateway out of time": error(504),
+    "no answer at all": cut_before_head(),
+    "garbled": answer(b"{"),
+    "moved": answer(b"", 307, "location: http://127.0.0.1:1/"),
+}
+
+
+@asynccontextmanager
+async def leaning(
+    folder: Path, upstream: ScriptedUpstream, path: str, said: Json, answered: Json
+) -> AsyncIterator[Send]:
+    told = policy(upstream.url).replace(", api_key", ", breaker: off, api_key")
+    async with house(folder, upstream, told) as there:
+        upstream.answer_with(answer(response()))
+        await there.id_of()  # a connection rests
+        upstream.answer_with(answer(answered))
+        headers = {**BEARER, "x-headrace-deployment": "resilient"}
+
+        async def send() -> int:
+            async with there.session.post(path, headers=headers, json=said) as got:
+                await got.read()
+                return got.status
+
+        yield send
+
+
+@asynccontextmanager
+async def passing(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Send]:
+    again = "{times: 1, on: [503], wait: 1ms}"
+    spare = "[{upstream: openai, model: rerank-2, price: {input: 3, output: 0}}]"
+    told = policies(upstream.url, retry=f"{again}\n    fallback: {spare}")
+    told = told.replace("    timeouts:", "    breaker: off\n    timeouts:")
+    async with (
+        running_proxy(folder, told) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        upstream.answer_with(answer({"results": []}))
+
+        async def send() -> int:
+            async with client.post("/v1/moderations", headers=BEARER, json={"input": "x"}) as got:
+                await got.read()
+                return got.status
+
+        assert await send() == 200  # a connection rests
+        yield send
+
+
+def made_in_the_background(folder: Path, upstream: ScriptedUpstream) -> Any:
+    said = {"model": "primary", "input": "Go on.", "background": True}
+    return leaning(folder, upstream, "/v1/responses", said, QUEUED)
+
+
+def a_conversation(folder: Path, upstream: ScriptedUpstream) -> Any:
+    return leaning(folder, upstream, "/v1/conversations", {}, TALK)
+
+
+@pytest.mark.parametrize("kind", [made_in_the_background, a_conversation, passing])
+async def test_what_must_be_sent_once_goes_elsewhere_where_nothing_was_done(
+    kind: Callable[[Path, ScriptedUpstream], Any], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    seen: dict[str, tuple[bool, int]] = {}
+    async with kind(tmp_path / "policies", upstream) as send:
+        for name, script in (UNTAKEN | TAKEN).items():
+            before = len(upstream.requests)
+            upstream.then(script)
+            status = await send()
+            seen[name] = (status == 200, len(upstream.requests) - before)
+
+    expected = {name: (True, 2) for name in UNTAKEN} | {name: (False, 1) for name in TAKEN}
+    assert {name: each for name, each in seen.items() if each != expected[name]} == {}
+
+
+REFUSED = UpstreamRefused("Too long.", upstream_status=400)
+DENIED = UpstreamDenied("No.", upstream_status=446)
+DOWN = UpstreamUnavailable("Away.")
+SLOW = UpstreamTimeout("total")
+BROKEN = UpstreamInvalid("Not JSON.")
+KEY = UpstreamRejectedKey("No key.", upstream_status=401)
+FORBIDDEN = UpstreamForbids("Not this.", upstream_status=403)
+OPEN, BUSY = CircuitOpen(9.0), UpstreamBusy(1.0)
+FIELD = BadField("tools", "cannot be served")
+
+
+@for_each(
+    ("failures", "told"),
+    [
+        ([DOWN], DOWN),
+        ([DOWN, REFUSED], REFUSED),
+        ([OPEN, DENIED], DENIED),
+        ([FIELD, REFUSED], REFUSED),
+        ([DOWN, SLOW], SLOW),
+        ([SLOW, DOWN, BROKEN], BROKEN),
+        ([DOWN, OPEN], DOWN),
+        ([DOWN, KEY], DOWN),
+        ([FORBIDDEN, SLOW, KEY], SLOW),
+        ([OPEN, BUSY], BUSY),
+        ([BUSY, OPEN, KEY], BUSY),
+        ([OPEN, FIELD], OPEN),
+        ([DOWN, FIELD], DOWN),
+        ([FIELD, DOWN], DOWN),
+        ([KEY, FORBIDDEN], FORBIDDEN),
+        ([FIELD, KEY], KEY),
+        ([KEY, FIELD], KEY),
+        ([FIELD], FIELD),
+    ],
+    ids=lambda each: ", ".join(e.code for e in each) if isinstance(each, list) else each.code,
+)
+def test_the_failure_that_helps_a_client_most_is_told(
+    failures: Sequence[ProxyError], told: ProxyError
+) -> None:
+    assert most_useful(failures) is told
+
+
+def test_to_choose_part_by_part_is_to_choose_at_once() -> None:
+    for failures in permutations([REFUSED, DOWN, SLOW, KEY, OPEN, BUSY, FIELD], 3):
+        one, *others = failures
+        assert most_useful([one, most_useful(others)]) is most_useful(failures)
+
+
+SCRIPTS: dict[str, Script] = {
+    "refused": answer({"error": {"message": "Too long.", "code": "context_length_exceeded"}}, 400),
+    "limited": answer({}, 429, "retry-after: 7"),
+    "away": answer({}, 503),
+    "broken": answer({}, 500),
+    "key": answer({}, 401),
+}
+TOLD = [
+    ("away", "refused", (400, "context_length_exceeded")),
+    ("limited", "away", (503, "upstream_unavailable")),
+    ("away", "limited", (429, "upstream_unavailable")),
+    ("limited", "key", (429, "upstream_unavailable")),
+    ("key", "broken", (502, "upstream_unavailable")),
+]
+
+
+@pytest.mark.parametrize(
+    "said", ["description: plain", "hedge: {after: 1ms}", "hedge: {after: 5s}"]
+)
+@pytest.mark.parametrize(("first", "second", "told"), TOLD)
+async def test_targets_in_turn_and_at_once_are_told_of_alike(
+    first: str, second: str, told: tuple[int, str], said: str, tmp_path: Path,
+    upstream: ScriptedUpstream,
+) -> None:  # fmt: skip
+    upstream.by_model = {"primary": SCRIPTS[first], "spare": SCRIPTS[second]}
+    async with under(tmp_path, upstream, said) as (_, client):
+        status, _, error = await ask(client)
+
+    assert (status, error["error"]["code"]) == told
+    assert sorted(models(upstream)) == ["primary", "spare"]
+
+
+@pytest.mark.parametrize(("first", "second", "told"), TOLD)
+async def test_a_list_of_models_that_all_fail_is_told_of_alike(
+    first: str, second: str, told: tuple[int, str], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.by_model = {"first": SCRIPTS[first], "second": SCRIPTS[second]}
+    async with under(tmp_path, upstream, "description: plain") as (proxy, client):
+        body = {"model": ["first", "second"], "prompt": "Hi"}
+        headers = {"authorization": f"Bearer {proxy.key}"}
+        async with client.post("/v1/completion", json=body, headers=headers) as response:
+            status, error = response.status, await response.json()
+
+    assert (status, error["error"]["code"]) == told

@@ -1,8 +1,8 @@
-"""What an upstream still allows is read from its headers, and nothing else is."""
+"""Remaining rate limits are read from the headers of upstreams."""
 
 from __future__ import annotations
 
-from proxy.upstream.ratelimit import remaining
+from proxy.upstream.answer_reader import remaining
 from tests.for_each import for_each
 
 

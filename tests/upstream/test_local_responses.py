@@ -1,12 +1,18 @@
-"""What a key may use, said by policy itself: all of it, or the one model that is asked for."""
+"""The model list of a key, and estimated token counts: responses that no upstream gives."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import aiohttp
 import pytest
 
+from proxy.policy.review.sample_call import suppose
+from proxy.types import ModelCall, Plan, Target, Upstream
+from proxy.upstream.local_responses import PICTURE, estimated, is_counted_here
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer
+from tests.limits.test_claims import AT
 
 OTHERS = {"Authorization": "Bearer hr-search-key"}
 
@@ -168,3 +174,49 @@ async def test_fireworks_clients_have_models_and_embeddings_under_their_own_addr
     assert model["owned_by"] == "fireworks"
     assert embedded["data"][0]["embedding"] == [0.5]
     assert upstream.requests[-1].path == "/inference/v1/embeddings"
+
+
+COUNT = "/v1/messages/count_tokens"
+
+
+def asked(content: Any, path: str = COUNT, **more: Any) -> Any:
+    body = {"model": "m", "messages": [{"role": "user", "content": content}], **more}
+    return suppose(body, {}, AT, path)
+
+
+def plan(dialect: str) -> Plan:
+    target = Target(Upstream("u", dialect, ""), "m")
+    return Plan("r", "k", "d", {}, (ModelCall("m", (target,)),))
+
+
+def data(media_type: str, size: int) -> dict[str, Any]:
+    kind = "image" if media_type.startswith("image/") else "document"
+    return {
+        "type": kind,
+        "source": {"type": "base64", "media_type": media_type, "data": "A" * size},
+    }
+
+
+def test_only_what_its_upstream_cannot_count_is_counted_here() -> None:
+    assert is_counted_here(plan("openai"), asked("Hello"))
+    assert not is_counted_here(plan("anthropic"), asked("Hello"))
+    chat = asked("Hello", "/v1/messages", max_tokens=4)
+    assert not is_counted_here(plan("openai"), chat)
+
+
+def test_every_text_counts() -> None:
+    short, long = estimated(asked("x" * 40)), estimated(asked("x" * 440))
+
+    assert long - short == 100
+    assert estimated(asked("x" * 40, system="y" * 400)) - short >= 100
+
+
+def test_a_picture_counts_as_one_and_a_file_by_its_size() -> None:
+    none = estimated(asked([{"type": "text", "text": "x"}]))
+    picture = estimated(asked([{"type": "text", "text": "x"}, data("image/png", 300_000)]))
+    small = estimated(asked([{"type": "text", "text": "x"}, data("application/pdf", 100)]))
+    large = estimated(asked([{"type": "text", "text": "x"}, data("application/pdf", 300_000)]))
+
+    assert PICTURE < picture - none < PICTURE + 50
+    assert PICTURE < small - none < PICTURE + 50
+    assert large - none > 3 * PICTURE

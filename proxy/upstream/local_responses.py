@@ -1,8 +1,9 @@
-"""How many tokens a request has, estimated here for an upstream that does not say it."""
+"""Responses that no upstream gives: the models of a key, and estimated token counts."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from calendar import timegm
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -12,12 +13,49 @@ from proxy.dialects.reading import COUNT
 from proxy.estimate import body_quarters, whole_tokens
 from proxy.offload import Offload
 from proxy.ports import HandOn
-from proxy.types import Call, Chunk, Head, Plan
+from proxy.types import Call, Chunk, Head, Json, Plan
+from proxy.types.listed_model import ListedModel
 
 ESTIMATED = f"{COUNT} estimated"
 WHOLE = Head(streamed=False)
 PICTURE = 1600  # tokens: of the largest that a model looks at as it is
 FILE_BYTES = 64 * 1024  # of a file, in base64, that are taken for as much as a picture
+
+
+@dataclass(slots=True)
+class LocalResponse:
+    """One JSON document that ``produce`` returns."""
+
+    produce: Callable[[], Awaitable[Json]]
+    head: Head = WHOLE
+
+    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
+        yield (Chunk(await self.produce(), last=True),)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        return None
+
+
+async def list_models(models: Sequence[ListedModel], *, is_list: bool) -> Json:
+    """Return the models that a key may use, or the only one if ``is_list`` is False."""
+    data = [
+        {
+            "id": model.id,
+            "object": "model",
+            "created": timegm(model.created.timetuple()),  # the second in which its day began
+            "owned_by": model.owner,
+        }
+        for model in models
+    ]
+    return {"object": "list", "data": data} if is_list else data[0]
+
+
+async def count_tokens(call: Call, offload: Offload) -> Json:
+    """Return the estimate that limits go by. That of a large request is made by ``offload``."""
+    return {COUNT: await offload.run(call.size, partial(estimated, call), call.caller)}
 
 
 def is_counted_here(plan: Plan, call: Call) -> bool:
@@ -26,27 +64,6 @@ def is_counted_here(plan: Plan, call: Call) -> bool:
         return False
     spoken = DIALECTS[plan.model_calls[0].targets[0].upstream.dialect]
     return "count_tokens" not in spoken.server.paths
-
-
-@dataclass(slots=True)
-class CountedHere:
-    """The estimate that limits go by, for a client that asks how long its request is. That of a
-    large one is made by ``offload``."""
-
-    call: Call
-    offload: Offload
-    head: Head = WHOLE
-
-    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
-        call = self.call
-        tokens = await self.offload.run(call.size, partial(estimated, call), call.caller)
-        yield (Chunk({COUNT: tokens}, last=True),)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *left_by: object) -> None:
-        return None
 
 
 def estimated(call: Call) -> int:
