@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.estimate import TOKENS_PER_SECOND, HiddenOutput, value_quarters
 from proxy.meter import MAX_FINISHES, Meter, answer_quarters
-from proxy.passed_usage import passed_tokens
+from proxy.upstream.passed import passed_tokens
 from proxy.usage import MAX_TOKENS, Tokens
 from proxy.words import MAX_ID, MAX_WORD
 from tests.for_each import for_each

@@ -1,4 +1,4 @@
-"""Calls of JSON for paths that a deployment lists: the whole way, from socket to socket."""
+"""Passthrough calls with JSON bodies, from socket to socket, and the usage that they report."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.upstream.passed import passed_tokens
+from proxy.usage import Tokens
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, answer, cut_before_head
 from tests.for_each import for_each
@@ -301,3 +303,76 @@ async def test_a_get_has_no_body(
     async with client.request("GET", "/v1/files", headers=BEARER, json={"a": 1}) as response:
         assert response.status == 400
     assert upstream.requests == []
+
+
+PICTURE = {
+    "input_tokens": 50,
+    "input_tokens_details": {"image_tokens": 40, "text_tokens": 10, "cached_tokens": 8},
+    "output_tokens": 4160,
+    "total_tokens": 4210,
+}
+SPEECH = {
+    "type": "tokens",
+    "input_tokens": 14,
+    "input_token_details": {"text_tokens": 4, "audio_tokens": 10},
+    "output_tokens": 45,
+    "total_tokens": 59,
+}
+CLAUDE = {
+    "input_tokens": 10,
+    "cache_read_input_tokens": 1000,
+    "cache_creation_input_tokens": 500,
+    "cache_creation": {"ephemeral_5m_input_tokens": 400, "ephemeral_1h_input_tokens": 100},
+    "server_tool_use": {"web_search_requests": 2},
+    "output_tokens": 5,
+}
+GEMINI_USAGE = {
+    "promptTokenCount": 100,
+    "cachedContentTokenCount": 60,
+    "toolUsePromptTokenCount": 7,
+    "candidatesTokenCount": 20,
+    "thoughtsTokenCount": 30,
+    "totalTokenCount": 157,
+    "promptTokensDetails": [
+        {"modality": "TEXT", "tokenCount": 90},
+        {"modality": "AUDIO", "tokenCount": 10},
+    ],
+}
+COHERE = {
+    "billed_units": {"input_tokens": 5, "output_tokens": 418},
+    "tokens": {"input_tokens": 71, "output_tokens": 418},
+}
+
+
+@for_each(
+    ("data", "tokens"),
+    [
+        ({"usage": {"total_tokens": 7}}, Tokens(input=7)),
+        ({"usage": {"prompt_tokens": 5, "completion_tokens": 3}}, Tokens(input=5, output=3)),
+        ({"usage": PICTURE}, Tokens(input=42, cached_input=8, output=4160)),
+        ({"usage": SPEECH}, Tokens(input=4, audio_input=10, output=45)),
+        ({"meta": {"billed_units": {"input_tokens": 9, "output_tokens": 2}}}, Tokens(9, output=2)),
+        ({"meta": {"billed_units": {"search_units": 1}}}, None),
+        ({"usage": COHERE}, Tokens(input=5, output=418)),
+        (
+            {"usage": CLAUDE},
+            Tokens(10, 1000, 500, output=5, cache_write_1h=100, web_searches=2),
+        ),
+        ({"usage": CLAUDE | {"cache_read_input_tokens": "7"}}, None),
+        (
+            {"usageMetadata": GEMINI_USAGE},
+            Tokens(input=37, cached_input=60, audio_input=10, output=20, reasoning=30),
+        ),
+        ({"usageMetadata": {"promptTokenCount": 4, "totalTokenCount": 4}}, Tokens(input=4)),
+        ({"usageMetadata": {"promptTokenCount": -4}}, None),
+        ({"usageMetadata": {"totalTokenCount": 4}}, None),
+        ({"usage": {"type": "duration", "seconds": 3}}, None),
+        ({"usage": {"total_tokens": -1}}, None),
+        ({"usage": {"input_tokens": "7"}}, None),
+        ({"usage": [7]}, None),
+        ({"usage": 7, "meta": 7}, None),
+        ({}, None),
+    ],
+)
+def test_usage_is_read_in_whatever_words(data: dict[str, Any], tokens: Tokens | None) -> None:
+    assert passed_tokens(data) == tokens
