@@ -14,7 +14,7 @@ from proxy.cache import semantic
 from proxy.dialects import bounds, documents, pieces
 from proxy.dialects import reading as answers
 from proxy.edge import server
-from proxy.emit import chain, decisions, log, outbox, quota, registry
+from proxy.emit import chain, decisions, log, log_limits, outbox, registry
 from proxy.guardrails import engine
 from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.services import judge, moderation, presidio, webhook
@@ -92,8 +92,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("dialects.md", "(32, at most 1000)", 1000, words.MAX_MODELS),
     ("logs.md", "Up to 10,000 lines wait", 10_000, log.MAX_LINES),
     ("logs.md", "or 32 MiB of them", 32 * MIB, spool.MAX_BYTES),
-    ("logs.md", "of twenty at once", 20, quota.BURST),
-    ("logs.md", "ten a minute after that", 10, quota.PER_MINUTE),
+    ("logs.md", "of twenty at once", 20, log_limits.BURST),
+    ("logs.md", "ten a minute after that", 10, log_limits.PER_MINUTE),
     ("logs.md", "every 10,000th line", 10_000, decisions.TELL_EVERY),
     ("logs.md", "A line has at most 256 KiB", 256 * KIB, chain.MAX_LINE),
     ("logs.md", "up to 10,000 decisions", 10_000, decisions.MAX_ENTRIES),

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import proxy
 from proxy import cache, edge, ports
-from proxy.app import gauges, libraries, loading, stores, telemetry
+from proxy.app import gauges, stores, telemetry
 from proxy.app.context import Context, new_record, new_request_id, new_span_id, since_epoch
-from proxy.background import SideTasks, running_beside
+from proxy.app.gauges import LoopLag
+from proxy.background import SideTasks, between_calls, running_beside
 from proxy.edge.access import Access
 from proxy.edge.admin import AdminSources, Readiness, admin_handler
 from proxy.edge.bodies import Bodies, BodyShare
@@ -31,11 +32,9 @@ from proxy.edge.request import Bounds
 from proxy.egress import HttpEgress
 from proxy.emit import EMIT_EVERY_S, Emitters, Sink
 from proxy.emit.decisions import Decisions
-from proxy.emit.lag import LoopLag
-from proxy.emit.levels import LogLevel
 from proxy.emit.log import CallLog, EventLines, LineWriter
+from proxy.emit.log_limits import LogLevel, Quota
 from proxy.emit.metrics import Metrics
-from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
 from proxy.frozen import frozen
 from proxy.guardrails.unguarded import GuardsOnDemand
@@ -127,8 +126,8 @@ async def running(
         context = replace(context, ledger=stores.open_ledger(context))
         all_sinks: tuple[Sink, ...] = (
             context.metrics,
-            _call_log(context),
-            *_traces(context),
+            CallLog(context.put, context.levels, SCHEMAS[settings.log.schema], settings.log.ratio),
+            *telemetry.traces(context),
             *decisions,
             past := CallHistory(store.find, candidate.current if candidate else None),
             *([candidate] if candidate else []),
@@ -144,20 +143,21 @@ async def running(
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
         bounds, ids, passed = _bounds(context, offload), stores.ids(context), store.passed
         port = edge.DataPort(via, new_request_id, bounds, calls, keyless, ids, passed)
-        pipeline = assembled(store, rooms, emitters)
-        front = edge.data_handler(pipeline, port, telemetry.bug(context))
-        sources = _admin_sources(context, rooms, emitters, past, candidate)
-        handler = admin_handler(sources, readiness, _access(settings))
-        await loading.prepare(store.current, http)
+        front = edge.data_handler(assembled(store, rooms, emitters), port, telemetry.bug(context))
+        handler = _admin(context, rooms, emitters, past, candidate, readiness)
+        await prepare(store.current, http)
         admin, *_ = await _listen(opened, handler, settings.admin)
         listen, server, stop = await _listen(opened, front, settings.listen)
-        _drain(opened, settings, server, calls, stop)
-        gauges.clients(context.metrics, lambda: len(server.connections))
+        drain = Drain(settings.drain_seconds, settings.drain_grace_seconds)
+        opened.push_async_callback(drain.run, server, calls, stop)
+        context.metrics.watch(
+            "headrace_open_connections", "client", read=lambda: len(server.connections)
+        )
         await opened.enter_async_context(LoopLag(context.metrics.late))
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(running_beside(watching(watch, tokens)))
         opened.callback(setattr, readiness, "ready", False)
-        rest = loading.load_rest(store.current, calls, readiness, context.metrics, loaded)
+        rest = load_rest(store.current, calls, readiness, context.metrics, loaded)
         await opened.enter_async_context(running_beside(rest))
         telemetry.listening(context, ending, listen, admin)
         yield Running(listen=listen, admin=admin, policies=store, watch=watch)
@@ -185,7 +185,7 @@ def _context(
         levels=levels,
         failed=failed,
     )
-    libraries.route_library_logs(context)
+    telemetry.route_library_logs(context)
     return context, ending
 
 
@@ -259,23 +259,6 @@ def _guards(
     return PolicyGuards(engine, placeholder_key(*settings.id_secrets[:1]))
 
 
-def _call_log(context: Context) -> CallLog:
-    log = context.settings.log
-    return CallLog(
-        put=context.put, levels=context.levels, schema=SCHEMAS[log.schema], ratio=log.ratio
-    )
-
-
-def _traces(context: Context) -> tuple[Sink, ...]:
-    """Return the sink of spans if there is a collector to send them to."""
-    endpoint = context.settings.otlp_endpoint
-    if endpoint is None:
-        return ()
-    from proxy.app import tracing  # noqa: PLC0415  # it brings 200 modules, for spans alone
-
-    return (tracing.traces(context, endpoint),)
-
-
 def _emitters(context: Context, sinks: tuple[Sink, ...]) -> Emitters:
     loop = asyncio.get_running_loop()
     return Emitters(
@@ -287,15 +270,16 @@ def _emitters(context: Context, sinks: tuple[Sink, ...]) -> Emitters:
     )
 
 
-def _admin_sources(
+def _admin(
     context: Context,
     rooms: Rooms,
     emitters: Emitters,
     calls: CallHistory,
     candidate: Candidate | None,
-) -> AdminSources:
-    """Return what the admin port shows."""
-    return AdminSources(
+    readiness: Readiness,
+) -> edge.Handler:
+    """Return the handler of the admin port."""
+    sources = AdminSources(
         settle=emitters.tell,
         look=gauges.LimitGauges(context.metrics, rooms.limits.store, since_epoch).look,
         render=context.metrics.render,
@@ -303,10 +287,8 @@ def _admin_sources(
         calls=calls,
         candidate=candidate.explain if candidate else None,
     )
-
-
-def _access(settings: Settings) -> Access:
-    return Access(settings.admin_token, settings.admin_hosts)
+    access = Access(context.settings.admin_token, context.settings.admin_hosts)
+    return admin_handler(sources, readiness, access)
 
 
 def _offload(context: Context) -> Offload:
@@ -389,8 +371,24 @@ async def _listen(
     return address, server, stop
 
 
-def _drain(
-    opened: AsyncExitStack, settings: Settings, server: edge.HttpServer, calls: Calls, stop: Stop
+async def prepare(snapshot: Snapshot, http: HttpClient) -> None:
+    """Load what a call would be held up by, before there are any."""
+    async with asyncio.TaskGroup() as loading:
+        loading.create_task(http.prepare())
+        await asyncio.sleep(0)  # it has a thread now, beside this one
+        snapshot.prepare()
+
+
+async def load_rest(
+    snapshot: Snapshot,
+    calls: Calls,
+    readiness: Readiness,
+    metrics: Metrics,
+    loaded: Callable[[], None],
 ) -> None:
-    drain = Drain(settings.drain_seconds, settings.drain_grace_seconds)
-    opened.push_async_callback(drain.run, server, calls, stop)
+    """Load what few calls ask for, between them; then more of them are welcome. No call asks for
+    what is loaded last, in a thread."""
+    await between_calls(snapshot.load_rest(), calls.are_under_way)
+    loaded()
+    readiness.ready = True
+    await asyncio.to_thread(metrics.prepare)

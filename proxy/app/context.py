@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
-from proxy.emit.levels import LogLevel
+from proxy.emit.log_limits import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.frozen import frozen
 from proxy.ledger import Ledger

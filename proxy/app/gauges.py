@@ -19,6 +19,7 @@ from proxy.types.limit import Claim
 from proxy.types.roster import Roster
 
 READ_S = 1.0
+LAG_EVERY_S = 0.25
 
 
 @frozen
@@ -101,6 +102,23 @@ def candidate(catalog: LabelCatalog) -> Callable[[Result, Snapshot], None]:
     return tell
 
 
-def clients(metrics: Metrics, connections: Callable[[], int]) -> None:
-    """Show how many connections from clients are open."""
-    metrics.watch("headrace_open_connections", "client", read=connections)
+class LoopLag:
+    """Tells every ``LAG_EVERY_S`` seconds how late the event loop ran a timer, while entered."""
+
+    def __init__(self, tell: Callable[[float], None]) -> None:
+        self._tell = tell
+
+    async def __aenter__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ask()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._timer.cancel()
+
+    def _ask(self) -> None:
+        due = self._loop.time() + LAG_EVERY_S
+        self._timer = self._loop.call_at(due, self._woken, due)
+
+    def _woken(self, due: float) -> None:
+        self._tell(max(0.0, self._loop.time() - due))
+        self._ask()

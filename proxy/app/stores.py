@@ -25,7 +25,7 @@ from proxy.cache.semantic import SemanticIndex
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import CacheBackend
 from proxy.cache.word_index import WordIndex
-from proxy.emit.quota import Quota
+from proxy.emit.log_limits import Quota
 from proxy.ledger import Ledger, budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Admission

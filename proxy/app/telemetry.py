@@ -1,27 +1,36 @@
-"""What a process tells of itself beside its calls: warnings, bugs and where they are."""
+"""Telemetry of the process: sinks of decisions and spans, warnings, bugs and logs of libraries."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import proxy
 from proxy.app import gauges
-from proxy.app.context import Context
+from proxy.app.context import Context, new_request_id
 from proxy.emit import Sink
 from proxy.emit.chain import BadChain
 from proxy.emit.decisions import Decisions
+from proxy.emit.log_limits import Quota
 from proxy.emit.metrics import Metrics
+from proxy.emit.outbox import Outbox
+from proxy.emit.profiles import PROFILES
+from proxy.emit.trace import Traces
 from proxy.policy.caches import stores_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import Result
 from proxy.ports import EventLog
 from proxy.settings import Address, BadSetting
 from proxy.types.outcome import Standing
+
+if TYPE_CHECKING:
+    from proxy.emit.collector import Collector, RequestEncoder
 
 LOG_EVERY_S = 60.0
 
@@ -31,10 +40,8 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
     path = context.settings.log.decisions
     if path is None:
         return ()
-    dropped, failed = (
-        partial(context.metrics.dropped, "decisions"),
-        partial(context.failed, "decisions"),
-    )
+    dropped = partial(context.metrics.dropped, "decisions")
+    failed = partial(context.failed, "decisions")
     replaced = partial(context.metrics.file_replaced, "decisions")
     try:
         kept = Decisions(path, dropped, failed, replaced, context.log)
@@ -44,6 +51,57 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
     context.metrics.watch("headrace_telemetry_queue_length", "decisions", read=waiting)
     context.opened.push_async_callback(asyncio.to_thread, kept.close)
     return (kept,)
+
+
+class LateCollector:
+    """A collector that is made when there are spans to send, in the thread that sends them.
+
+    OpenTelemetry brings 200 modules, a tenth of a start, for which no call is to wait.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._instance = new_request_id()
+        self._made: tuple[RequestEncoder, Collector] | None = None
+
+    def encode(self, spans: Iterable[bytes]) -> bytes:
+        """Return the request that carries spans."""
+        return self._ready()[0].encode(spans)
+
+    def send(self, request: bytes) -> bool:
+        """Send a request; True if it was taken. Blocks."""
+        return self._ready()[1].send(request)
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made[1].close()
+
+    def _ready(self) -> tuple[RequestEncoder, Collector]:
+        if self._made is None:
+            from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  # see above
+
+            from proxy.emit.collector import Collector, RequestEncoder  # noqa: PLC0415
+
+            who = {"service.version": proxy.__version__, "service.instance.id": self._instance}
+            resource = Resource.create({"service.name": "headrace", **who})
+            url = f"{self._endpoint.rstrip('/')}/v1/traces"
+            self._made = RequestEncoder(resource, "headrace"), Collector(url)
+        return self._made
+
+
+def traces(context: Context) -> tuple[Traces, ...]:
+    """Return the sink of spans if there is a collector to send them to."""
+    endpoint = context.settings.otlp_endpoint
+    if endpoint is None:
+        return ()
+    collector = LateCollector(endpoint)
+    dropped, failed = partial(context.metrics.dropped, "traces"), partial(context.failed, "traces")
+    outbox = Outbox(collector, collector.encode, dropped, failed)
+    waiting = partial(getattr, outbox, "waiting")
+    context.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
+    context.opened.push_async_callback(asyncio.to_thread, outbox.close)
+    profiles = [PROFILES[name] for name in context.settings.trace_profiles]
+    return (Traces(outbox, context.settings.trace_ratio, profiles),)
 
 
 def tokens(context: Context) -> Callable[[str, str], None]:
@@ -78,17 +136,12 @@ def policies(
                 named = {"store": store, "variable": variable, "deployments": deployments}
                 context.log.warning("cache.store_missing", **named)
         if result == "in_force" and not settings.id_secrets and len(snapshot.keys) > 1:
-            _warn_of_shared(context, snapshot)
+            from proxy.policy.shared_state import sharing_responses  # noqa: PLC0415  # few policies
+
+            if upstreams := sharing_responses(snapshot):
+                context.log.warning("ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 
     return tell
-
-
-def _warn_of_shared(context: Context, snapshot: Snapshot) -> None:
-    """Warn where keys can have items of each other by their ids, as nothing seals those."""
-    from proxy.policy.shared_state import sharing_responses  # noqa: PLC0415  # of several keys
-
-    if upstreams := sharing_responses(snapshot):
-        context.log.warning("ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 
 
 def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:
@@ -180,3 +233,32 @@ def where(error: BaseException) -> dict[str, str]:
         trace = trace.tb_next
     line = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
     return {"type": type(error).__name__, "at": line}
+
+
+class LibraryLog(logging.Handler):
+    """Turns warnings and errors of libraries into events, and many of them into few.
+
+    Messages and tracebacks may quote a request, so an event has only the library's name, the type
+    of the error and its line.
+    """
+
+    def __init__(self, log: EventLog, now: Callable[[], float]) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+        self._quota = Quota(now)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        missed = self._quota.take()
+        if missed is None:
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        place = where(error) if error is not None else {"at": f"{record.filename}:{record.lineno}"}
+        tell = self._log.error if record.levelno >= logging.ERROR else self._log.warning
+        tell("library.failed", library=record.name, untold=missed, **place)
+
+
+def route_library_logs(context: Context) -> None:
+    """Send what libraries log to the log of the process, until it ends."""
+    handler, root = LibraryLog(context.log, time.monotonic), logging.getLogger()
+    root.addHandler(handler)
+    context.opened.callback(root.removeHandler, handler)

@@ -10,18 +10,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import ClassVar, Protocol, TypeGuard
+from typing import ClassVar, Protocol, runtime_checkable
 
 from proxy.background import SideTasks
-from proxy.emit.quota import Quota
+from proxy.emit.log_limits import Quota
 from proxy.errors import ProxyError
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
 
 EMIT_EVERY_S = 0.05
-MAX_WAITING = (
-    16  # calls: telling of them takes some three milliseconds, and the loop stands meanwhile
-)
+MAX_WAITING = 16  # calls: emitting them takes some three milliseconds, and blocks the loop
 
 
 class Sink(Protocol):
@@ -35,12 +33,14 @@ class Sink(Protocol):
     def end(self, record: Record) -> None: ...
 
 
+@runtime_checkable
 class BeginSink(Sink, Protocol):
     """A sink that knows of the calls under way as well: ``begin`` is called as each begins."""
 
     def begin(self, record: Record) -> None: ...
 
 
+@runtime_checkable
 class EndCounter(Sink, Protocol):
     """A sink whose count of ended calls survives a kill: ``count_end`` is called as each call ends,
     up to ``EMIT_EVERY_S`` before ``end``."""
@@ -48,19 +48,7 @@ class EndCounter(Sink, Protocol):
     def count_end(self, record: Record) -> None: ...
 
 
-def _is_begin_sink(sink: Sink) -> TypeGuard[BeginSink]:
-    return hasattr(sink, "begin")
-
-
-def _is_end_counter(sink: Sink) -> TypeGuard[EndCounter]:
-    return hasattr(sink, "count_end")
-
-
 Step = Callable[[], None]
-
-
-def _now(step: Step) -> None:
-    step()
 
 
 @dataclass(slots=True)
@@ -78,7 +66,7 @@ class Emitters:
 
     sinks: tuple[Sink, ...]
     failed: Callable[[Sink, BaseException], None]
-    soon: Callable[[Step], object] = _now
+    soon: Callable[[Step], object] = lambda step: step()
     next_turn: Callable[[Step], object] | None = None
     unauthenticated: Quota | None = None
     side_tasks: SideTasks | None = None
@@ -88,8 +76,8 @@ class Emitters:
     _end_counters: list[EndCounter] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._begin_sinks = [sink for sink in self.sinks if _is_begin_sink(sink)]
-        self._end_counters = [sink for sink in self.sinks if _is_end_counter(sink)]
+        self._begin_sinks = [sink for sink in self.sinks if isinstance(sink, BeginSink)]
+        self._end_counters = [sink for sink in self.sinks if isinstance(sink, EndCounter)]
 
     def observing(self, record: Record) -> Observation:
         return Observation(self, record)

@@ -13,8 +13,7 @@ from typing import Any, Protocol, TypeVar
 from proxy.attempts import Attempt, Bill, Loss
 from proxy.billing import Saved
 from proxy.call_facts import UNKNOWN, CallFacts, Failure
-from proxy.emit.declared.metric import OTHER
-from proxy.emit.instruments import Histogram, observe_all
+from proxy.emit.declared.metric import OTHER, Histogram, observe_all
 from proxy.usage import NANO, TOKEN_TYPES
 
 NONE = "none"

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from proxy.emit.instruments import Bucket
+from proxy.emit.declared.metric import Bucket
 from proxy.emit.registry import Children, Registry
 
 

@@ -18,7 +18,7 @@ from proxy.attempts import Attempt, Outcome
 from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.emit.attributes import usd
-from proxy.emit.levels import LEVELS, LogLevel
+from proxy.emit.log_limits import LEVELS, LogLevel
 from proxy.emit.redact import redacted
 from proxy.emit.schemas import Schema, native
 from proxy.emit.trace import sampled

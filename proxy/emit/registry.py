@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.emit.declared import METRICS, OVERFLOW
-from proxy.emit.declared.metric import OTHER, Axis, Declared, Values
-from proxy.emit.instruments import CallbackGauge, Gauge
+from proxy.emit.declared.metric import OTHER, Axis, CallbackGauge, Declared, Gauge, Values
 from proxy.types.roster import Roster
 
 Children = tuple[Declared, list[tuple[Values, Any]]]

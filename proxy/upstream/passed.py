@@ -1,5 +1,5 @@
 """Passthrough calls: how they are sent, when they may be sent again, how responses are read, and
-the usage in responses of other APIs: images, transcriptions, Anthropic, Cohere, Gemini and others."""
+the usage in responses of other APIs: images, transcriptions, Anthropic, Cohere and Gemini."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from proxy.emit.decisions import decision
-from proxy.emit.levels import LogLevel
 from proxy.emit.log import CallLog
+from proxy.emit.log_limits import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
 from proxy.ledger.rows import attempt_rows, call_row, noted

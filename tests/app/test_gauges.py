@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
-from proxy.app.gauges import LabelCatalog, candidate, policies
+from proxy.app.gauges import LAG_EVERY_S, LabelCatalog, LoopLag, candidate, policies
 from proxy.emit.metrics import Metrics
 from proxy.policy.store import PolicyFolder
 from tests.guardrails.growth import lines
@@ -45,3 +47,30 @@ def test_a_revision_has_its_labels_before_it_is_in_force(tmp_path: Path) -> None
     assert metrics.roster.revision == ""
     catalog.enforce(snapshot)
     assert metrics.roster.revision == snapshot.revision
+
+
+async def test_a_loop_that_is_held_up_is_seen() -> None:
+    told: list[float] = []
+    seen = asyncio.Event()
+
+    def tell(late: float) -> None:
+        told.append(late)
+        seen.set()
+
+    async with LoopLag(tell):
+        until = time.monotonic() + LAG_EVERY_S + 0.1
+        while time.monotonic() < until:
+            pass
+        await seen.wait()
+
+    assert told[0] >= 0.09
+
+
+async def test_nothing_is_asked_for_once_it_is_left() -> None:
+    told: list[float] = []
+
+    lag = LoopLag(told.append)
+    async with lag:
+        timer = lag._timer
+
+    assert timer.cancelled()

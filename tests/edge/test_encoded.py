@@ -11,10 +11,9 @@ from pathlib import Path
 from aiohttp import web
 
 from proxy import edge
-from proxy.app.libraries import LibraryLog
-from proxy.emit.levels import LogLevel
+from proxy.app.telemetry import LibraryLog
 from proxy.emit.log import EventLines
-from proxy.emit.quota import BURST
+from proxy.emit.log_limits import BURST, LogLevel
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, world
 from tests.doubles import ScriptedUpstream

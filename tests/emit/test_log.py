@@ -17,7 +17,6 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.billing import Saved
-from proxy.emit.levels import LogLevel
 from proxy.emit.log import (
     MAX_LINE,
     MAX_LINES,
@@ -27,6 +26,7 @@ from proxy.emit.log import (
     LineWriter,
     canonical,
 )
+from proxy.emit.log_limits import LogLevel
 from proxy.emit.schemas import SCHEMAS
 from proxy.errors import UpstreamUnavailable
 from proxy.policy.schema.rules import Cap

@@ -17,6 +17,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from proxy.emit import semconv
+from proxy.emit.collector import RequestEncoder
 from proxy.emit.otlp import (
     EVENT,
     SPAN,
@@ -31,7 +32,6 @@ from proxy.emit.otlp import (
     encode_time,
     varint,
 )
-from proxy.emit.otlp_request import RequestEncoder
 
 RESOURCE = Resource(
     {"service.name": "headrace", "process.pid": 7, "process.command_args": ["serve", "é"]},

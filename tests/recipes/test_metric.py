@@ -12,8 +12,7 @@ def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
     copy.add_item(
         "proxy/emit/declared/calls.py",
         "METRICS",
-        'Declared(name="headrace_acme_calls_total", kind="counter", axes=(axes.DEPLOYMENT,),'
-        ' help="Calls of a test of a recipe.")',
+        'counter("headrace_acme_calls_total", "Calls of a test of a recipe.", (axes.DEPLOYMENT,))',
     )
     copy.add_at_end(
         "proxy/emit/counting.py",

@@ -6,25 +6,18 @@ Label values come from the policies or from closed sets, never from a client; wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from proxy.emit.declared import calls, money, policy, process, upstreams
-from proxy.emit.declared.metric import Declared, closed
+from proxy.emit.declared import calls, policy, process
+from proxy.emit.declared.metric import Declared, closed, counter
 from proxy.types.roster import Roster
 
-_TABLE = (
-    *calls.METRICS,
-    *money.METRICS,
-    *upstreams.METRICS,
-    *policy.METRICS,
-    *process.METRICS,
-)
+_TABLE = (*calls.METRICS, *policy.METRICS, *process.METRICS)
 _LABELS = sorted({label for metric in _TABLE for label in metric.labels} | {"label"})
-OVERFLOW = Declared(
-    name="headrace_label_overflow_total",
-    kind="counter",
-    axes=(closed("label", *_LABELS),),
-    help="Values that were no part of a label's bounded set, and were counted as other.",
+OVERFLOW = counter(
+    "headrace_label_overflow_total",
+    "Values that were no part of a label's bounded set, and were counted as other.",
+    (closed("label", *_LABELS),),
 )
 METRICS: tuple[Declared, ...] = (*_TABLE, OVERFLOW)
 
@@ -45,9 +38,6 @@ def bounds(roster: Roster) -> Iterator[str]:
         labels = ", ".join(metric.labels)
         yield f"{metric.name:<{wide}}  {metric.kind:<9}  {worst:>6}  {labels}".rstrip()
         yield f"    {metric.help}"
-    total, begin = sum(worst for _, worst in counted), sum(map(_begun(roster), METRICS))
+    total = sum(worst for _, worst in counted)
+    begin = sum(len([*metric.usual(roster)]) * metric.lines for metric in METRICS)
     yield f"{total} series at the most, {begin} at the start"
-
-
-def _begun(roster: Roster) -> Callable[[Declared], int]:
-    return lambda metric: sum(1 for _ in metric.usual(roster)) * metric.lines

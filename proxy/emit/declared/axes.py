@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
+from operator import attrgetter
 from typing import get_args
 
 from proxy import dialects
@@ -44,10 +46,6 @@ def _deployments(roster: Roster) -> list[Values]:
     return [*((name,) for name in roster.deployments), (UNKNOWN,)]
 
 
-def _named(roster: Roster) -> list[Values]:
-    return [(name,) for name in roster.deployments]
-
-
 def _targets(roster: Roster) -> Iterator[tuple[str, Target]]:
     for name, listed in roster.deployments.items():
         for target in listed.targets:
@@ -64,10 +62,6 @@ def _priced(roster: Roster) -> set[Values]:
     return {(name, provider(target), target.model) for name, target in priced}
 
 
-def _unpriced(roster: Roster) -> set[Values]:
-    return _served(roster) - _priced(roster)
-
-
 def _models(roster: Roster) -> set[Values]:
     return {(name, target.model) for name, target in _targets(roster)}
 
@@ -82,10 +76,6 @@ def _falls(roster: Roster) -> set[Values]:
         names = {target.upstream.name for target in listed.targets}
         pairs |= {(name, one, other) for one in names for other in names}
     return pairs
-
-
-def _fallen(roster: Roster) -> set[Values]:
-    return {each for each in _falls(roster) if each[1] != each[2]}
 
 
 def _tagged(roster: Roster) -> set[Values]:
@@ -129,10 +119,6 @@ def _nameless(roster: Roster) -> list[Values]:
     return [(why, NONE) for why in ("missing", "unknown", "not_checked")]
 
 
-def _credentials(roster: Roster) -> tuple[Values, ...]:
-    return roster.credentials
-
-
 def _results(roster: Roster) -> Iterator[Values]:
     """Yield how an attempt may end, with the reason if its connection failed."""
     yield from ((result, NONE) for result in (*STATUSES, *ERRORS))
@@ -158,24 +144,19 @@ def _limits(roster: Roster) -> set[Values]:
     return {(limit.name,) for listed in roster.deployments.values() for limit in listed.limits}
 
 
-def _scopes(roster: Roster) -> set[Values]:
+def _scopes(roster: Roster, *, budgets_only: bool = False) -> set[Values]:
     return {
         (limit.name, scope or "all")
         for listed in roster.deployments.values()
         for limit, scope in listed.scopes
+        if limit.is_budget or not budgets_only
     }
 
 
-def _budgets(roster: Roster) -> set[Values]:
-    return {
-        (limit.name, scope or "all")
-        for listed in roster.deployments.values()
-        for limit, scope in listed.scopes
-        if limit.is_budget
-    }
-
-
-DEPLOYMENT = Axis(("deployment",), _deployments, _named)
+_budgets = partial(_scopes, budgets_only=True)
+DEPLOYMENT = Axis(
+    ("deployment",), _deployments, lambda roster: [(name,) for name in roster.deployments]
+)
 DIALECT = closed("dialect", *DIALECTS, usual=("openai",))
 ENDPOINT = closed("endpoint", *ENDPOINTS, usual=("chat",))
 OUTCOME = closed("outcome", *get_args(Outcome))
@@ -183,7 +164,9 @@ STREAM = closed("stream", "true", "false")
 MODEL = Axis(("deployment", "model"), _models, _models)
 SERVED = Axis(("deployment", "provider", "model"), _served, _served)
 PRICED = Axis(("deployment", "provider", "model"), _served, _priced)
-UNPRICED = Axis(("deployment", "provider", "model"), _served, _unpriced)
+UNPRICED = Axis(
+    ("deployment", "provider", "model"), _served, lambda roster: _served(roster) - _priced(roster)
+)
 LACKING = closed("reason", "no_price", "no_usage", usual=("no_price",))
 TOKEN_TYPE = closed("token_type", *TOKEN_TYPES, usual=("input", "output"))
 COST_TYPE = closed("cost_type", "input", "output", "cached", "other", usual=("input", "output"))
@@ -195,9 +178,13 @@ TAGGED = Axis(("tag", "value", "deployment"), _tagged, _tagged_usual)
 INFO = Axis(("deployment", "tag", "value"), _info, _info)
 KEY = Axis(("key",), _keys, _keys)
 LAPSE = Axis(("reason", "key"), _lapsed, _nameless)
-CREDENTIAL = Axis(("key", "digest"), _credentials, _credentials)
+CREDENTIAL = Axis(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))
 UPSTREAM = Axis(("upstream", "model"), _asked, _asked)
-FALLBACK = Axis(("deployment", "upstream", "to_upstream"), _falls, _fallen)
+FALLBACK = Axis(
+    ("deployment", "upstream", "to_upstream"),
+    _falls,
+    lambda roster: [each for each in _falls(roster) if each[1] != each[2]],
+)
 RESULT = Axis(("result", "cause"), _results, lambda roster: [("2xx", NONE)])
 WHY = closed("why", "retry", "hedge", "guard")
 SKIPPED = closed("reason", CircuitOpen.code, UpstreamBusy.code)
@@ -217,13 +204,7 @@ LOOKUP = closed("result", *get_args(CacheResult))
 STORE = closed("store", *CACHE_STORES, usual=())
 HELD = closed("store", *CACHE_STORES, "other_words", usual=())
 ALIKE = closed(
-    "result",
-    "hit",
-    "would_hit",
-    "gone",
-    "other_words",
-    "unfit",
-    usual=("hit", "would_hit"),
+    "result", "hit", "would_hit", "gone", "other_words", "unfit", usual=("hit", "would_hit")
 )
 EVICTED = closed("reason", "full", "expired", "dropped", "changed")
 SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", usual=("logs",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.emit.declared import axes
 from proxy.emit.declared.calls import SHORT_SECONDS
-from proxy.emit.declared.metric import Axis, Declared, closed
+from proxy.emit.declared.metric import Axis, closed, counter, gauge, histogram
 
 _KINDS = (
     "same", "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits",
@@ -14,207 +14,161 @@ CANDIDATE = closed("kind", *_KINDS, usual=())
 REVISION = Axis(("revision",), lambda roster: [(roster.revision,)], lambda roster: [])
 
 METRICS = (
-    Declared(
-        name="headrace_policy_rules_total",
-        kind="counter",
-        axes=(axes.RULE,),
-        help="Calls to which a rule applied, as policy/rule.",
+    counter(
+        "headrace_policy_rules_total",
+        "Calls to which a rule applied, as policy/rule.",
+        (axes.RULE,),
     ),
-    Declared(
-        name="headrace_policy_shadow_rules_total",
-        kind="counter",
-        axes=(axes.RULE,),
-        help="Calls to which a rule in shadow would have applied.",
+    counter(
+        "headrace_policy_shadow_rules_total",
+        "Calls to which a rule in shadow would have applied.",
+        (axes.RULE,),
     ),
-    Declared(
-        name="headrace_guard_decisions_total",
-        kind="counter",
-        axes=(axes.GUARD, axes.VERDICT, axes.SHADOW),
-        help="What guards said of calls: passed, flagged, masked, blocked, failed, not_applicable.",
+    counter(
+        "headrace_guard_decisions_total",
+        "What guards said of calls: passed, flagged, masked, blocked, failed, not_applicable.",
+        (axes.GUARD, axes.VERDICT, axes.SHADOW),
     ),
-    Declared(
-        name="headrace_guard_duration_seconds",
-        kind="histogram",
-        axes=(axes.GUARD,),
-        help="Processor time that a guard spent on one call, or time until its service answered.",
+    histogram(
+        "headrace_guard_duration_seconds",
+        "Processor time that a guard spent on one call, or time until its service answered.",
+        (axes.GUARD,),
         edges=SHORT_SECONDS,
     ),
-    Declared(
-        name="headrace_guard_wait_seconds",
-        kind="histogram",
-        axes=(),
-        help="Time that a large text waited for a turn of the threads of guards.",
+    histogram(
+        "headrace_guard_wait_seconds",
+        "Time that a large text waited for a turn of the threads of guards.",
         edges=SHORT_SECONDS,
     ),
-    Declared(
-        name="headrace_limit_decisions_total",
-        kind="counter",
-        axes=(axes.LIMIT, axes.DECISION),
-        help="What limits said to calls: allow, deny, or would_deny where one is in shadow.",
+    counter(
+        "headrace_limit_decisions_total",
+        "What limits said to calls: allow, deny, or would_deny where one is in shadow.",
+        (axes.LIMIT, axes.DECISION),
     ),
-    Declared(
-        name="headrace_limit_warnings_total",
-        kind="counter",
-        axes=(axes.LIMIT,),
-        help="Calls that took a limit past its warn_at.",
+    counter(
+        "headrace_limit_warnings_total", "Calls that took a limit past its warn_at.", (axes.LIMIT,)
     ),
-    Declared(
-        name="headrace_limit_remaining_ratio",
-        kind="gauge",
-        axes=(axes.SCOPE,),
-        help="The share of a limit that is left to one of its owners, as now counted.",
+    gauge(
+        "headrace_limit_remaining_ratio",
+        "The share of a limit that is left to one of its owners, as now counted.",
+        (axes.SCOPE,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_budget_limit_usd",
-        kind="gauge",
-        axes=(axes.BUDGET,),
-        help="What a budget allows one of its owners in each window.",
+    gauge(
+        "headrace_budget_limit_usd",
+        "What a budget allows one of its owners in each window.",
+        (axes.BUDGET,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_budget_spent_usd",
-        kind="gauge",
-        axes=(axes.BUDGET,),
-        help="What was spent in the window, with the estimates of calls under way.",
+    gauge(
+        "headrace_budget_spent_usd",
+        "What was spent in the window, with the estimates of calls under way.",
+        (axes.BUDGET,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_budget_remaining_usd",
-        kind="gauge",
-        axes=(axes.BUDGET,),
-        help="What is left in the window, never less than 0.",
+    gauge(
+        "headrace_budget_remaining_usd",
+        "What is left in the window, never less than 0.",
+        (axes.BUDGET,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_budget_reset_timestamp_seconds",
-        kind="gauge",
-        axes=(axes.BUDGET,),
-        help="When the window ends, in seconds since the epoch.",
+    gauge(
+        "headrace_budget_reset_timestamp_seconds",
+        "When the window ends, in seconds since the epoch.",
+        (axes.BUDGET,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_ledger_drift_usd",
-        kind="gauge",
-        axes=(axes.LIMIT,),
-        help="What the counters of a budget have more than the ledger; none where nobody can tell.",
+    gauge(
+        "headrace_ledger_drift_usd",
+        "What the counters of a budget have more than the ledger; none where nobody can tell.",
+        (axes.LIMIT,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_budget_lost_total",
-        kind="counter",
-        axes=(axes.LIMIT,),
-        help="Counters of budgets that the shared store has lost in the middle of their window.",
+    counter(
+        "headrace_budget_lost_total",
+        "Counters of budgets that the shared store has lost in the middle of their window.",
+        (axes.LIMIT,),
     ),
-    Declared(
-        name="headrace_limit_store_degraded",
-        kind="gauge",
-        axes=(),
-        help="1 while the shared store of counters is away and limits fall back to what they say.",
+    gauge(
+        "headrace_limit_store_degraded",
+        "1 while the shared store of counters is away and limits fall back to what they say.",
     ),
-    Declared(
-        name="headrace_candidate_decisions_total",
-        kind="counter",
-        axes=(CANDIDATE, axes.CANDIDATE_RULE),
-        help="What the candidate policies decide otherwise, by what differs and the rule; or the "
-        "same.",
+    counter(
+        "headrace_candidate_decisions_total",
+        "What the candidate policies decide otherwise, by what differs and the rule; or the same.",
+        (CANDIDATE, axes.CANDIDATE_RULE),
     ),
-    Declared(
-        name="headrace_policy_reloads_total",
-        kind="counter",
-        axes=(axes.RELOAD,),
-        help="Readings of the policy folder: in_force, rejected, unchanged, or restored: after "
+    counter(
+        "headrace_policy_reloads_total",
+        "Readings of the policy folder: in_force, rejected, unchanged, or restored: after "
         "one that was rejected, to what is in force.",
+        (axes.RELOAD,),
     ),
-    Declared(
-        name="headrace_policy_last_reload_success",
-        kind="gauge",
-        axes=(),
-        help="1 while the folder as it was last read is in force, 0 after it was rejected.",
+    gauge(
+        "headrace_policy_last_reload_success",
+        "1 while the folder as it was last read is in force, 0 after it was rejected.",
     ),
-    Declared(
-        name="headrace_policy_last_reload_timestamp_seconds",
-        kind="gauge",
-        axes=(),
-        help="When the policy folder was last read, in seconds since the epoch.",
+    gauge(
+        "headrace_policy_last_reload_timestamp_seconds",
+        "When the policy folder was last read, in seconds since the epoch.",
     ),
-    Declared(
-        name="headrace_policy_revocations_unread",
-        kind="gauge",
-        axes=(),
-        help="Places in the policy folder that may contain revocations and cannot be read.",
+    gauge(
+        "headrace_policy_revocations_unread",
+        "Places in the policy folder that may contain revocations and cannot be read.",
     ),
-    Declared(
-        name="headrace_policy_info",
-        kind="gauge",
-        axes=(REVISION,),
-        help="Always 1; says which revision of the policies is in force.",
+    gauge(
+        "headrace_policy_info",
+        "Always 1; says which revision of the policies is in force.",
+        (REVISION,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_deployment_info",
-        kind="gauge",
-        axes=(axes.INFO,),
-        help="Always 1; says the tags of a deployment and of the keys that reach it.",
+    gauge(
+        "headrace_deployment_info",
+        "Always 1; says the tags of a deployment and of the keys that reach it.",
+        (axes.INFO,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_cache_lookups_total",
-        kind="counter",
-        axes=(axes.DEPLOYMENT, axes.LOOKUP),
-        help="Calls that a cache rule covers: hit, hit_semantic, miss, refresh, coalesced or "
-        "bypass.",
+    counter(
+        "headrace_cache_lookups_total",
+        "Calls that a cache rule covers: hit, hit_semantic, miss, refresh, coalesced or bypass.",
+        (axes.DEPLOYMENT, axes.LOOKUP),
     ),
-    Declared(
-        name="headrace_cache_semantic_total",
-        kind="counter",
-        axes=(axes.ALIKE,),
-        help="Questions looked for in other words, and what came of it; would_hit is in shadow.",
+    counter(
+        "headrace_cache_semantic_total",
+        "Questions looked for in other words, and what came of it; would_hit is in shadow.",
+        (axes.ALIKE,),
     ),
-    Declared(
-        name="headrace_cache_lookup_duration_seconds",
-        kind="histogram",
-        axes=(axes.STORE,),
-        help="Time to look for a kept answer.",
+    histogram(
+        "headrace_cache_lookup_duration_seconds",
+        "Time to look for a kept answer.",
+        (axes.STORE,),
         edges=SHORT_SECONDS,
     ),
-    Declared(
-        name="headrace_cache_saved_usd_total",
-        kind="counter",
-        axes=(axes.DEPLOYMENT,),
-        help="What kept and shared answers would have cost, where the price is known.",
+    counter(
+        "headrace_cache_saved_usd_total",
+        "What kept and shared answers would have cost, where the price is known.",
+        (axes.DEPLOYMENT,),
     ),
-    Declared(
-        name="headrace_cache_saved_tokens_total",
-        kind="counter",
-        axes=(axes.DEPLOYMENT, axes.DIRECTION),
-        help="Tokens of kept and shared answers that no upstream had to work on.",
+    counter(
+        "headrace_cache_saved_tokens_total",
+        "Tokens of kept and shared answers that no upstream had to work on.",
+        (axes.DEPLOYMENT, axes.DIRECTION),
     ),
-    Declared(
-        name="headrace_cache_bytes",
-        kind="gauge",
-        axes=(axes.HELD,),
-        help="What the kept answers take; other_words: what finds them in other words.",
+    gauge(
+        "headrace_cache_bytes",
+        "What the kept answers take; other_words: what finds them in other words.",
+        (axes.HELD,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_cache_entries",
-        kind="gauge",
-        axes=(axes.HELD,),
-        help="Kept answers.",
-        lazy=True,
+    gauge("headrace_cache_entries", "Kept answers.", (axes.HELD,), lazy=True),
+    counter(
+        "headrace_cache_evictions_total",
+        "Kept answers let go: full, expired, dropped as the store could not take them, or changed.",
+        (axes.EVICTED,),
     ),
-    Declared(
-        name="headrace_cache_evictions_total",
-        kind="counter",
-        axes=(axes.EVICTED,),
-        help="Kept answers let go: full, expired, dropped as the store could not take them, or "
-        "changed.",
-    ),
-    Declared(
-        name="headrace_cache_store_failures_total",
-        kind="counter",
-        axes=(axes.STORE,),
-        help="Times that a store could not be used; the calls were served without it.",
+    counter(
+        "headrace_cache_store_failures_total",
+        "Times that a store could not be used; the calls were served without it.",
+        (axes.STORE,),
     ),
 )

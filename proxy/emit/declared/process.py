@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import proxy
 from proxy.emit.declared import axes
-from proxy.emit.declared.metric import Axis, Declared, Kind, closed
+from proxy.emit.declared.metric import Axis, Declared, Kind, closed, counter, gauge, histogram
 
 LAG = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 VERSION = closed("version", proxy.__version__)
@@ -12,70 +12,50 @@ SECRET = Axis(("use", "fingerprint"), lambda roster: [], lambda roster: [])
 
 
 def _of_library(name: str, help_text: str, kind: Kind = "gauge") -> Declared:
-    return Declared(name=name, kind=kind, axes=(), help=help_text, own=False)
+    return Declared(name, kind, help_text, own=False)
 
 
 METRICS = (
-    Declared(
-        name="headrace_event_loop_lag_seconds",
-        kind="histogram",
-        axes=(),
-        help="How late the event loop wakes what asked for a moment; a call waits as long for its "
-        "turn.",
+    histogram(
+        "headrace_event_loop_lag_seconds",
+        "How late the event loop wakes what asked for a moment; a call waits as long for its turn.",
         edges=LAG,
     ),
-    Declared(
-        name="headrace_telemetry_queue_length",
-        kind="gauge",
-        axes=(axes.SIGNAL,),
-        help="What waits to be written or sent.",
+    gauge(
+        "headrace_telemetry_queue_length",
+        "What waits to be written or sent.",
+        (axes.SIGNAL,),
         lazy=True,
     ),
-    Declared(
-        name="headrace_request_body_bytes",
-        kind="gauge",
-        axes=(),
-        help="What the bodies of the requests under way take.",
+    gauge(
+        "headrace_request_body_bytes", "What the bodies of the requests under way take.", lazy=True
+    ),
+    gauge(
+        "headrace_answer_body_bytes",
+        "What the bodies of the answers take that are held as a whole.",
         lazy=True,
     ),
-    Declared(
-        name="headrace_answer_body_bytes",
-        kind="gauge",
-        axes=(),
-        help="What the bodies of the answers take that are held as a whole.",
-        lazy=True,
+    counter(
+        "headrace_telemetry_dropped_total",
+        "Log lines, spans and records that could not be emitted.",
+        (axes.DROPPED, axes.DROP),
     ),
-    Declared(
-        name="headrace_telemetry_dropped_total",
-        kind="counter",
-        axes=(axes.DROPPED, axes.DROP),
-        help="Log lines, spans and records that could not be emitted.",
+    counter(
+        "headrace_writer_failures_total",
+        "Exceptions that nobody foresaw in a thread that writes or sends.",
+        (axes.WRITER,),
     ),
-    Declared(
-        name="headrace_writer_failures_total",
-        kind="counter",
-        axes=(axes.WRITER,),
-        help="Exceptions that nobody foresaw in a thread that writes or sends.",
+    counter(
+        "headrace_files_replaced_total",
+        "Files that were gone, or damaged, while the process ran, and that it began anew.",
+        (axes.KEEPER,),
     ),
-    Declared(
-        name="headrace_files_replaced_total",
-        kind="counter",
-        axes=(axes.KEEPER,),
-        help="Files that were gone, or damaged, while the process ran, and that it began anew.",
-    ),
-    Declared(
-        name="headrace_build_info",
-        kind="gauge",
-        axes=(VERSION,),
-        help="Always 1; says what runs.",
-        lazy=True,
-    ),
-    Declared(
-        name="headrace_secret_info",
-        kind="gauge",
-        axes=(SECRET,),
-        help="Always 1. A short digest of the secret for each use: ids and placeholders (ids), all "
+    gauge("headrace_build_info", "Always 1; says what runs.", (VERSION,), lazy=True),
+    gauge(
+        "headrace_secret_info",
+        "Always 1. A short digest of the secret for each use: ids and placeholders (ids), all "
         "secrets whose ids are accepted (accepted), and cache keys in Redis (cache).",
+        (SECRET,),
         lazy=True,
     ),
     _of_library("process_cpu_seconds_total", "Processor time, of user and system.", "counter"),

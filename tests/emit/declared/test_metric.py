@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from proxy.emit.instruments import Counter, Gauge, Histogram
+from proxy.emit.declared.metric import Counter, Gauge, Histogram
 
 EDGES = (0.1, 1, 2.5)
 

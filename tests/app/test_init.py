@@ -10,7 +10,6 @@ from pathlib import Path
 import aiohttp
 
 from proxy import app
-from proxy.app import loading
 from proxy.background import running_beside
 from proxy.edge.admin import Readiness
 from proxy.edge.calls import Calls
@@ -69,7 +68,7 @@ async def test_more_calls_are_welcome_once_all_is_loaded(tmp_path: Path) -> None
     def loaded() -> None:
         ready_when_loaded.append(readiness.ready)
 
-    await loading.load_rest(snapshot(tmp_path), Calls(), readiness, Metrics("1"), loaded)
+    await app.load_rest(snapshot(tmp_path), Calls(), readiness, Metrics("1"), loaded)
 
     assert ready_when_loaded == [False]
     assert readiness.ready
@@ -78,7 +77,7 @@ async def test_more_calls_are_welcome_once_all_is_loaded(tmp_path: Path) -> None
 async def test_a_stop_ends_what_is_being_loaded(tmp_path: Path) -> None:
     readiness, calls = Readiness(), Calls()
     calls.begin(asyncio.current_task())
-    work = loading.load_rest(snapshot(tmp_path), calls, readiness, Metrics("1"), lambda: None)
+    work = app.load_rest(snapshot(tmp_path), calls, readiness, Metrics("1"), lambda: None)
 
     async with running_beside(work):
         await asyncio.sleep(0)

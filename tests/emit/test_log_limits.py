@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.emit.levels import MAX_S, LogLevel
+from proxy.emit.log_limits import MAX_S, LogLevel, Quota
 from tests.for_each import for_each
 
 
@@ -51,3 +51,16 @@ def test_a_level_lets_pass_what_is_as_grave_or_graver() -> None:
 
     allowed = {name: levels.allows(name) for name in ("debug", "info", "warning", "error")}
     assert allowed == {"debug": False, "info": False, "warning": True, "error": True}
+
+
+def test_it_is_used_up_fills_again_and_tells_of_what_was_turned_down() -> None:
+    seconds = [0.0]
+    quota = Quota(lambda: seconds[0], burst=2, per_minute=6)
+
+    assert [quota.take() for _ in range(5)] == [0, 0, None, None, None]
+    seconds[0] += 9.9
+    assert quota.take() is None
+    seconds[0] += 0.1
+    assert quota.take() == 4
+    seconds[0] += 3600
+    assert [quota.take() for _ in range(3)] == [0, 0, None]
