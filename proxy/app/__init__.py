@@ -32,7 +32,7 @@ from proxy.edge.request import Bounds
 from proxy.egress import HttpEgress
 from proxy.emit import EMIT_EVERY_S, Emitters, Sink
 from proxy.emit.decisions import Decisions
-from proxy.emit.log import CallLog, EventLines, LineWriter
+from proxy.emit.log import EventLines, LineWriter
 from proxy.emit.log_limits import LogLevel, Quota
 from proxy.emit.metrics import Metrics
 from proxy.emit.schemas import SCHEMAS
@@ -126,7 +126,7 @@ async def running(
         context = replace(context, ledger=stores.open_ledger(context))
         all_sinks: tuple[Sink, ...] = (
             context.metrics,
-            CallLog(context.put, context.levels, SCHEMAS[settings.log.schema], settings.log.ratio),
+            telemetry.call_log(context),
             *telemetry.traces(context),
             *decisions,
             past := CallHistory(store.find, candidate.current if candidate else None),

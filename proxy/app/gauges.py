@@ -103,7 +103,7 @@ def candidate(catalog: LabelCatalog) -> Callable[[Result, Snapshot], None]:
 
 
 class LoopLag:
-    """Tells every ``LAG_EVERY_S`` seconds how late the event loop ran a timer, while entered."""
+    """Reports every ``LAG_EVERY_S`` seconds, while entered, how late the event loop ran a timer."""
 
     def __init__(self, tell: Callable[[float], None]) -> None:
         self._tell = tell

@@ -17,10 +17,12 @@ from proxy.app.context import Context, new_request_id
 from proxy.emit import Sink
 from proxy.emit.chain import BadChain
 from proxy.emit.decisions import Decisions
+from proxy.emit.log import CallLog
 from proxy.emit.log_limits import Quota
 from proxy.emit.metrics import Metrics
 from proxy.emit.outbox import Outbox
 from proxy.emit.profiles import PROFILES
+from proxy.emit.schemas import SCHEMAS
 from proxy.emit.trace import Traces
 from proxy.policy.caches import stores_of
 from proxy.policy.decide.snapshot import Snapshot
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
     from proxy.emit.collector import Collector, RequestEncoder
 
 LOG_EVERY_S = 60.0
+
+
+def call_log(context: Context) -> CallLog:
+    log = context.settings.log
+    return CallLog(
+        put=context.put, levels=context.levels, schema=SCHEMAS[log.schema], ratio=log.ratio
+    )
 
 
 def decisions(context: Context) -> tuple[Decisions, ...]:

@@ -19,6 +19,7 @@ from proxy.types import Timeouts
 from proxy.upstream.reply import Take, nothing
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, Trust
+from proxy.upstream.wire.head import ResponseHead
 from proxy.upstream.wire.names import LookUp, Names, Resolver
 from proxy.upstream.wire.pool import LINGER_S, Pool
 
@@ -215,7 +216,7 @@ class HttpClient:
             if stale and isinstance(error, UpstreamUnavailable):
                 raise UpstreamStale().caused(error.cause, error.system_text) from None
             raise
-        return HttpReply(head.status, head.headers, timeouts, self._pool, origin, connection)
+        return self._reply(head, timeouts, origin, connection)
 
     async def send_upload(
         self,
@@ -245,7 +246,19 @@ class HttpClient:
         except BaseException:
             self._pool.give_back(place.origin, connection)
             raise
-        return HttpReply(head.status, head.headers, timeouts, self._pool, place.origin, connection)
+        return self._reply(head, timeouts, place.origin, connection)
+
+    def _reply(
+        self, head: ResponseHead, timeouts: Timeouts, origin: Origin, connection: Connection
+    ) -> HttpReply:
+        return HttpReply(
+            status=head.status,
+            headers=head.headers,
+            _timeouts=timeouts,
+            _pool=self._pool,
+            _origin=origin,
+            _connection=connection,
+        )
 
     def _place(self, url: str) -> KnownPlace:
         place = KnownPlace(place_of(url))

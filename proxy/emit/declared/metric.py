@@ -179,14 +179,14 @@ class Declared:
 
 
 def counter(name: str, help: str, axes: tuple[Axis, ...] = ()) -> Declared:
-    return Declared(name, "counter", help, axes)
+    return Declared(name=name, kind="counter", help=help, axes=axes)
 
 
 def gauge(name: str, help: str, axes: tuple[Axis, ...] = (), *, lazy: bool = False) -> Declared:
-    return Declared(name, "gauge", help, axes, lazy=lazy)
+    return Declared(name=name, kind="gauge", help=help, axes=axes, lazy=lazy)
 
 
 def histogram(
     name: str, help: str, axes: tuple[Axis, ...] = (), *, edges: tuple[float, ...]
 ) -> Declared:
-    return Declared(name, "histogram", help, axes, edges=edges)
+    return Declared(name=name, kind="histogram", help=help, axes=axes, edges=edges)
