@@ -83,7 +83,7 @@ NEEDLESS = (
 LATER = ("google.protobuf", "opentelemetry", "requests", "proxy.guardrails.services.judge")
 """What is imported when there are spans to send, or a guard asks somebody else."""
 TABLE = "proxy.guardrails.kinds.table"
-MODULES, CALLS = 296, 14_400
+MODULES, CALLS = 296, 14_500
 PARSED = 14
 
 
