@@ -33,6 +33,7 @@ from proxy.types.passthrough import (
     Upload,
     fill,
 )
+from proxy.types.way import USES_NOTHING
 from proxy.words import MAX_NAME, ascii_word
 
 MOST_PAIRS = 64  # of one query
@@ -110,18 +111,19 @@ def build_passed(
     upstream, upload = target.upstream, call.upload
     query, left_out = _query(passed.query, path)
     url, headers = _place(passed, path, upstream, dialect)
-    if MODEL in url:
-        url = url.replace(MODEL, quote(target.model, ""))
+    requires_model = MODEL not in url and _is_model_call(call, path, target)
+    url = url.replace(MODEL, quote(target.model, ""))
     if query:
         url += ("&" if "?" in url else "?") + query
     body, dropped, media_type = b"", list[str](), ""
     if upload is not None:
         media_type = passed.media_type
     elif call.size:
-        body, dropped = _body(call, path, target)
+        body, dropped = _body(call, path, target, requires_model=requires_model)
         media_type = JSON
     if upload is not None and is_form(media_type):
-        upload = FormUpload(upload, media_type, target, declared_fields(path, upstream))
+        declared = declared_fields(path, upstream)
+        upload = FormUpload(upload, media_type, target, declared, requires_model=requires_model)
     return UpstreamRequest(
         url=url,
         headers=_headers(headers, call.head.headers, target.upstream, media_type),
@@ -135,14 +137,22 @@ def build_passed(
     )
 
 
-def _body(call: Call, path: PassedPath, target: Target) -> tuple[bytes, list[str]]:
+def _is_model_call(call: Call, path: PassedPath, target: Target) -> bool:
+    """Return True if the upstream would choose a model if the body named none. Paths with names,
+    such as ``/v1/batches/{id}/cancel``, and targets with a price of 0 take no model."""
+    return not (call.head.method in USES_NOTHING or path.names or target.is_free)
+
+
+def _body(
+    call: Call, path: PassedPath, target: Target, *, requires_model: bool
+) -> tuple[bytes, list[str]]:
     """Return the body as JSON, with the name of the target's model, and what policy drops of it."""
     body, dropped = permitted(call.body, target.upstream, target.model)
     declared = declared_fields(path, target.upstream)
     if declared is not None:
         dropped += [ascii_word(name) for name in body if name not in declared]
         body = {name: value for name, value in body.items() if name in declared}
-    if "model" in body:
+    if requires_model or "model" in body:
         body["model"] = target.model
     return dump(body, call.size), dropped
 

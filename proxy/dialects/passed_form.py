@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from unicodedata import normalize
 
-from proxy.dialects.permitted import check_fields
+from proxy.dialects.permitted import MODEL, check_fields
 from proxy.errors import BadField
 from proxy.field_problems import NOT_DECLARED
 from proxy.types import Target
@@ -56,6 +56,8 @@ class FormUpload:
         media_type: str,
         target: Target,
         declared: Collection[str] | None = None,
+        *,
+        requires_model: bool = False,
     ) -> None:
         """Raise ``BadField`` for a type that does not say how its parts are set apart."""
         match = _BOUNDARY.fullmatch(media_type)
@@ -64,7 +66,7 @@ class FormUpload:
             raise BadField("content-type", problem)
         self._upload = upload
         self._ahead: bytes | None = None
-        self._parts = FormParts(match[2].encode(), target, declared)
+        self._parts = FormParts(match[2].encode(), target, declared, requires_model=requires_model)
 
     @property
     def length(self) -> int | None:
@@ -97,11 +99,17 @@ class FormParts:
     the text of a field. Raise ``BadField``, also for a field that is not ``declared``."""
 
     def __init__(
-        self, boundary: bytes, target: Target, declared: Collection[str] | None = None
+        self,
+        boundary: bytes,
+        target: Target,
+        declared: Collection[str] | None = None,
+        *,
+        requires_model: bool = False,
     ) -> None:
         self._delimiter = b"--" + boundary
         self._target = target
         self._declared = declared
+        self._lacks_model = requires_model
         self._held = b"\r\n"
         self._name = ""  # of the text field that is read
         self._in_head = False
@@ -120,6 +128,8 @@ class FormParts:
         """Take the end of the bytes, which has to be that of the form."""
         if not self._ended:
             raise BadField("form", _ODD)
+        if self._lacks_model:
+            raise _wrong_model(self._target)
 
     def _data(self) -> bool:
         """Read to the end of a part. False where that has not come yet."""
@@ -174,6 +184,7 @@ class FormParts:
             raise BadField("form", _ODD)
         name = named[1] or named[2]
         if not named["file"]:
+            self._lacks_model &= name != MODEL
             return name
         check_form_field(name, "a file", self._target, self._declared)
         return ""
@@ -205,14 +216,18 @@ def _steps(separators: re.Pattern[str], name: str) -> Iterator[str]:
 
 
 def _check_path(steps: list[str], value: Any, target: Target) -> None:
-    if squeezed(steps[0]) == "model":
+    if squeezed(steps[0]) == MODEL:
         if value != target.model:
-            message = f'must be "{ascii_word(target.model)}", because forms are forwarded unchanged'
-            raise BadField("model", message)
+            raise _wrong_model(target)
         return
     for step in reversed(steps):
         value = {step: value}
     check_fields(value, target.upstream, target.model)
+
+
+def _wrong_model(target: Target) -> BadField:
+    problem = f'must be "{ascii_word(target.model)}", because forms are forwarded unchanged'
+    return BadField(MODEL, problem)
 
 
 def _parse(name: str, value: bytes) -> Any:

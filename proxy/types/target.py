@@ -256,6 +256,11 @@ class Target:
         object.__setattr__(self, "names", names)
 
     @property
+    def is_free(self) -> bool:
+        """True if each of its prices is 0."""
+        return bool(self.prices) and all(price.is_free for price in self.prices)
+
+    @property
     def title(self) -> str:
         """Its name for people, and in what is told of a call."""
         return f"{self.upstream.name}/{self.model}"

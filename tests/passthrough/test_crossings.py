@@ -38,7 +38,11 @@ EVENTS = b'event: done\ndata: {"text": "hippo", "usage": {"total_tokens": 5}}\n\
 
 JSON_BODY: dict[str, Any] = {"json": {**RERANK, "query": f"hippo {EMAIL}"}}
 PART = b'content-disposition: form-data; name="file"; filename="a"\r\n\r\nhippo'
-FORM_BODY: dict[str, Any] = {"data": b"--x\r\n%b\r\n--x--\r\n" % PART, "kind": FORM}
+MODEL_PART = b'content-disposition: form-data; name="model"\r\n\r\nrerank-1'
+FORM_BODY: dict[str, Any] = {
+    "data": b"--x\r\n%b\r\n--x\r\n%b\r\n--x--\r\n" % (MODEL_PART, PART),
+    "kind": FORM,
+}
 
 
 @asynccontextmanager

@@ -33,6 +33,7 @@ LIMITS = """{match: all, limits: [
   {name: month, usd: 900 per month}, {name: tokens, tokens: 100M per day},
   {name: at-once, concurrency: 500}]}"""
 FORM = {**BEARER, "content-type": "multipart/form-data; boundary=x"}
+MODEL = b'--x\r\ncontent-disposition: form-data; name="model"\r\n\r\nrerank-1\r\n--x--'
 TIMES = 6
 REPORTED = 21_000  # nano-USD of 7 tokens at 3 USD per million
 
@@ -59,7 +60,7 @@ WAYS: dict[str, Script] = {
 
 async def ask(client: aiohttp.ClientSession, way: str, *, form: bool) -> None:
     """Make a call, and leave it where that is the way."""
-    body: dict[str, Any] = {"headers": FORM, "data": b"--x--"} if form else {"headers": BEARER}
+    body: dict[str, Any] = {"headers": FORM, "data": MODEL} if form else {"headers": BEARER}
     if not form:
         body["json"] = {**RERANK, "query": "q" * 40}
     with suppress(aiohttp.ClientError, TimeoutError):

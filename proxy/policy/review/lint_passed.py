@@ -155,10 +155,7 @@ def is_above(path: PassedPath, limit: Limit) -> bool:
 
 def is_free(deployment: Deployment) -> bool:
     """True if nothing that the targets of a deployment do costs anything."""
-    return all(
-        target.prices and all(price.is_free for price in target.prices)
-        for _, target in deployment.targets
-    )
+    return all(target.is_free for _, target in deployment.targets)
 
 
 def is_unbounded(path: PassedPath) -> bool:
