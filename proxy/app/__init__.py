@@ -44,6 +44,7 @@ from proxy.pipeline import Pipeline
 from proxy.policy.decide.service_calls import GuardPolicies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
+from proxy.policy.label_catalog import roster
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.review.recent import CallHistory
 from proxy.policy.store import PolicyFolder, PolicyStore
@@ -317,9 +318,10 @@ def _policies(
     folder = context.settings.policies
     tokens = CloudTokens(context.settings.environ, telemetry.tokens(context))
     known = look(folder)  # before it is read, so that no change is missed
-    catalog = gauges.LabelCatalog(context.metrics.admit)
-    source = PolicyFolder(folder, context.settings.environ, tokens, prepare=catalog.prepare)
-    tell = telemetry.policies(context, catalog, decisions)
+    enforcing = telemetry.enforcing(context.settings, context.metrics, context.log)
+    enforcement = gauges.Enforcement(enforcing)
+    source = PolicyFolder(folder, context.settings.environ, tokens, prepare=enforcement.prepare)
+    tell = gauges.policies(context.metrics, enforcement, decisions)
     store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
     context.metrics.watch(
         "headrace_policy_revocations_unread", read=lambda: len(store.unread_revocations)
@@ -346,12 +348,10 @@ async def _candidate(context: Context) -> Candidate | None:
         return None
     known = look(folder)
     clock = (time.monotonic, asyncio.sleep)
-    catalog = gauges.LabelCatalog(context.metrics.admit_candidate)
-    source, on_reading = (
-        PolicyFolder(folder, None, prepare=catalog.prepare),
-        gauges.candidate(catalog),
-    )
-    store = PolicyStore(source, *clock, context.log, on_reading, "candidate")
+    metrics = context.metrics
+    enforcement = gauges.Enforcement(lambda read: metrics.admit_candidate(roster(read)))
+    source = PolicyFolder(folder, None, prepare=enforcement.prepare)
+    store = PolicyStore(source, *clock, context.log, enforcement.tell, "candidate")
     watch = _watch(context, folder, known, store, None)
     await context.opened.enter_async_context(running_beside(watch.run()))
     return Candidate(lambda: store.current, context.metrics.candidate)

@@ -12,11 +12,9 @@ from proxy.emit.metrics import Metrics
 from proxy.frozen import frozen
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.label_catalog import roster
 from proxy.policy.store import Result
 from proxy.settings import Settings
 from proxy.types.limit import Claim
-from proxy.types.roster import Roster
 
 READ_S = 1.0
 LAG_EVERY_S = 0.25
@@ -56,48 +54,38 @@ def _fingerprint(secret: str) -> str:
     return blake2b(text, digest_size=4, person=b"headrace print").hexdigest()
 
 
-class LabelCatalog:
-    """The labels of the policies read last, built in the thread that reads them.
+class Enforcement:
+    """The work of putting policies in force, most of it done in the thread that reads them.
 
-    ``admit`` lets the names of a roster be labels and returns the function that puts it in force.
+    ``build`` returns the rest of that work for a snapshot, which the event loop does.
     """
 
-    def __init__(self, admit: Callable[[Roster], Callable[[], None]]) -> None:
-        self._admit = admit
+    def __init__(self, build: Callable[[Snapshot], Callable[[], None]]) -> None:
+        self._build = build
         self._enforce: dict[str, Callable[[], None]] = {}
 
     def prepare(self, snapshot: Snapshot) -> None:
-        """Build the labels of a snapshot, unless those of its revision are built."""
+        """Do what takes long for a snapshot, unless it is done for its revision."""
         if snapshot.revision not in self._enforce:
-            self._enforce = {snapshot.revision: self._admit(roster(snapshot))}
+            self._enforce = {snapshot.revision: self._build(snapshot)}
 
-    def enforce(self, snapshot: Snapshot) -> None:
-        """Put the labels of a snapshot in force."""
-        self._enforce[snapshot.revision]()
+    def tell(self, result: Result, snapshot: Snapshot) -> None:
+        """Do the rest once a revision is in force."""
+        if result == "in_force":
+            self._enforce[snapshot.revision]()
 
 
 def policies(
-    metrics: Metrics, catalog: LabelCatalog, decisions: Iterable[Decisions]
+    metrics: Metrics, enforcement: Enforcement, decisions: Iterable[Decisions]
 ) -> Callable[[Result, Snapshot], None]:
-    """Count readings of the policies, seal what came of them, and let their names be labels."""
+    """Count readings of the policies, seal what came of them, and put them in force."""
 
     def tell(result: Result, snapshot: Snapshot) -> None:
         metrics.reloaded(result)
         if result != "unchanged":
             for each in decisions:
                 each.policy(result, snapshot.revision)
-        if result == "in_force":
-            catalog.enforce(snapshot)
-
-    return tell
-
-
-def candidate(catalog: LabelCatalog) -> Callable[[Result, Snapshot], None]:
-    """Let the rules of a candidate be labels of what it would do."""
-
-    def tell(result: Result, snapshot: Snapshot) -> None:
-        if result == "in_force":
-            catalog.enforce(snapshot)
+        enforcement.tell(result, snapshot)
 
     return tell
 

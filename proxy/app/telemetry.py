@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import proxy
-from proxy.app import gauges
 from proxy.app.context import Context, new_request_id
 from proxy.emit import Sink
 from proxy.emit.chain import BadChain
@@ -26,9 +25,9 @@ from proxy.emit.schemas import SCHEMAS
 from proxy.emit.trace import Traces
 from proxy.policy.caches import stores_of
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.store import Result
+from proxy.policy.label_catalog import roster
 from proxy.ports import EventLog
-from proxy.settings import Address, BadSetting
+from proxy.settings import Address, BadSetting, Settings
 from proxy.types.outcome import Standing
 
 if TYPE_CHECKING:
@@ -123,34 +122,45 @@ def tokens(context: Context) -> Callable[[str, str], None]:
     return tell
 
 
-def policies(
-    context: Context, catalog: gauges.LabelCatalog, decisions: Iterable[Decisions]
-) -> Callable[[Result, Snapshot], None]:
-    """Count readings of the policies, and warn at each of stores of the cache that they ask for and
-    no variable names: those keep nothing; and of ids that nobody seals, which several keys share.
+def enforcing(
+    settings: Settings, metrics: Metrics, log: EventLog
+) -> Callable[[Snapshot], Callable[[], None]]:
+    """Return what prepares to put policies in force, in the thread that reads them.
+
+    Its result lets their names be labels and logs warnings.
     """
-    settings, count = context.settings, gauges.policies(context.metrics, catalog, decisions)
+
+    def prepare(snapshot: Snapshot) -> Callable[[], None]:
+        admit = metrics.admit(roster(snapshot))
+        found = list(_warnings(settings, snapshot))
+
+        def enforce() -> None:
+            admit()
+            for event, fields in found:
+                log.warning(event, **fields)
+
+        return enforce
+
+    return prepare
+
+
+def _warnings(settings: Settings, snapshot: Snapshot) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield a warning for each store of the cache whose variable is not set, and one if keys can
+    read stored responses of each other by ids that nothing seals."""
     needs = {
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
         "redis": ("HEADRACE_REDIS_URL", settings.redis),
     }
+    for store, deployments in stores_of(snapshot).items():
+        variable, given = needs.get(store, ("", store))
+        if given is None:
+            named = {"store": store, "variable": variable, "deployments": deployments}
+            yield "cache.store_missing", named
+    if not settings.id_secrets and len(snapshot.keys) > 1:
+        from proxy.policy.shared_state import sharing_responses  # noqa: PLC0415  # of several keys
 
-    def tell(result: Result, snapshot: Snapshot) -> None:
-        count(result, snapshot)
-        if result == "rejected":
-            return
-        for store, deployments in stores_of(snapshot).items():
-            variable, given = needs.get(store, ("", store))
-            if given is None:
-                named = {"store": store, "variable": variable, "deployments": deployments}
-                context.log.warning("cache.store_missing", **named)
-        if result == "in_force" and not settings.id_secrets and len(snapshot.keys) > 1:
-            from proxy.policy.shared_state import sharing_responses  # noqa: PLC0415  # few policies
-
-            if upstreams := sharing_responses(snapshot):
-                context.log.warning("ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
-
-    return tell
+        if upstreams := sharing_responses(snapshot):
+            yield "ids.unsealed", {"variable": "HEADRACE_SECRET", "upstreams": upstreams}
 
 
 def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:

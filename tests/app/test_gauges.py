@@ -1,4 +1,4 @@
-"""Labels of a new revision are built where it is read; the event loop only puts them in force."""
+"""A new revision is prepared where it is read; the event loop only puts it in force."""
 
 from __future__ import annotations
 
@@ -8,44 +8,53 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.gauges import LAG_EVERY_S, LabelCatalog, LoopLag, candidate, policies
+from proxy.app.gauges import LAG_EVERY_S, Enforcement, LoopLag, policies
+from proxy.app.telemetry import enforcing
 from proxy.emit.metrics import Metrics
+from proxy.policy.label_catalog import roster
 from proxy.policy.store import PolicyFolder
+from proxy.settings import Settings
 from tests.guardrails.growth import lines
 from tests.policy.review.test_check_growth import SIZES, TIMES, folder
+from tests.policy.test_store import Events
 
 
-def enforced(path: Path, kind: str) -> tuple[int, Metrics]:
+def enforced(path: Path, kind: str) -> tuple[int, Metrics, Events]:
     """Read a folder and return the number of lines that putting it in force runs."""
-    metrics = Metrics("1")
-    catalog = LabelCatalog(metrics.admit if kind == "policies" else metrics.admit_candidate)
-    tell = policies(metrics, catalog, ()) if kind == "policies" else candidate(catalog)
-    snapshot = PolicyFolder(path, {}, None, catalog.prepare).read()
-    return lines(lambda: tell("in_force", snapshot)), metrics
+    metrics, log = Metrics("1"), Events()
+    if kind == "policies":  # no secret seals ids, so that keys can share responses
+        enforcement = Enforcement(enforcing(Settings(path), metrics, log))
+        tell = policies(metrics, enforcement, ())
+    else:
+        enforcement = Enforcement(lambda read: metrics.admit_candidate(roster(read)))
+        tell = enforcement.tell
+    snapshot = PolicyFolder(path, {}, None, enforcement.prepare).read()
+    return lines(lambda: tell("in_force", snapshot)), metrics, log
 
 
 @pytest.mark.parametrize("kind", ["policies", "candidate"])
-def test_enforcing_labels_is_independent_of_the_folder_size(kind: str, tmp_path: Path) -> None:
+def test_enforcing_is_independent_of_the_folder_size(kind: str, tmp_path: Path) -> None:
     small = folder(tmp_path / "small", **SIZES)
     large = folder(tmp_path / "large", **{name: size * TIMES for name, size in SIZES.items()})
 
-    steps, _ = enforced(small, kind)
-    more_steps, metrics = enforced(large, kind)
+    steps, *_ = enforced(small, kind)
+    more_steps, metrics, log = enforced(large, kind)
 
     assert more_steps == steps
+    assert ("ids.unsealed" in dict(log.said)) is (kind == "policies")
     metrics.candidate("limits", "p59/a")
     assert b'rule="p59/a"' in metrics.render()[0]
 
 
 def test_a_revision_has_its_labels_before_it_is_in_force(tmp_path: Path) -> None:
     metrics = Metrics("1")
-    catalog = LabelCatalog(metrics.admit)
+    enforcement = Enforcement(lambda read: metrics.admit(roster(read)))
 
-    snapshot = PolicyFolder(folder(tmp_path / "f", **SIZES), {}, None, catalog.prepare).read()
+    snapshot = PolicyFolder(folder(tmp_path / "f", **SIZES), {}, None, enforcement.prepare).read()
 
     assert b'headrace_requests_total{deployment="d7"' in metrics.render()[0]
     assert metrics.roster.revision == ""
-    catalog.enforce(snapshot)
+    enforcement.tell("in_force", snapshot)
     assert metrics.roster.revision == snapshot.revision
 
 
