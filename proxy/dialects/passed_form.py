@@ -11,7 +11,7 @@ from unicodedata import normalize
 
 from proxy.dialects.permitted import MODEL, check_fields
 from proxy.errors import BadField
-from proxy.field_problems import NOT_DECLARED
+from proxy.field_problems import NOT_ALLOWED, NOT_DECLARED
 from proxy.types import Target
 from proxy.types.passthrough import Upload
 from proxy.types.spelling import squeezed
@@ -21,8 +21,8 @@ FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 MOST_HEAD = 8 * 1024  # bytes of what stands before a part
 LINE_END = b"\r\n"
 MAX_JSON_BYTES = 16 * 1024  # of one field
-BEFORE_JSON = b"\x00\t\n\r \xbb\xbf\xef\xfe\xff"
-"""White space and byte order marks."""
+TEXTS = frozenset({"description", "instructions", "negativeprompt", "prompt", "text", "title"})
+"""Squeezed names of fields that servers never read as JSON."""
 MOST_PARTS = 1024  # of one form: each takes some microseconds
 _BOUNDARY = re.compile(
     rf"{FORM} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
@@ -35,6 +35,10 @@ _NAMED = re.compile(
 )
 _SEPARATORS = (re.compile(r"[^\w-]+"), re.compile(r"\W+"))
 """What may separate the steps of a name. Servers read a hyphen as an underscore or as one."""
+_JSON_START = re.compile(r"[\s\x00\ufeff\ufffd]*(?=[\[{])")
+"""What parsers skip before JSON: white space and byte order marks, also of other encodings."""
+_OTHER_CHARSET = re.compile(r"charset(?! *= *\"?(?:utf-?8|us-ascii)\b)", re.IGNORECASE)
+_CODINGS = ("content-encoding", "content-transfer-encoding")
 _AS_IT_IS = frozenset({"", "7bit", "8bit", "binary"})
 _ODD = "must be well-formed multipart/form-data that every parser reads the same way"
 
@@ -179,12 +183,17 @@ class FormParts:
                 raise BadField("form", _ODD)
             fields[match[1].lower()] = match[2]
         named = _NAMED.fullmatch(fields.get("content-disposition", "").strip())
-        is_coded = fields.get("content-transfer-encoding", "").lower() not in _AS_IT_IS
-        if named is None or is_coded or is_form(fields.get("content-type", "")):
+        is_coded = any(fields.get(name, "").lower() not in _AS_IT_IS for name in _CODINGS)
+        media_type = fields.get("content-type", "")
+        if named is None or is_coded or is_form(media_type):
             raise BadField("form", _ODD)
         name = named[1] or named[2]
+        if squeezed(name) == "charset":  # some servers decode the other fields by its value
+            raise BadField(ascii_word(name), NOT_ALLOWED)
         if not named["file"]:
             self._lacks_model &= name != MODEL
+            if _OTHER_CHARSET.search(media_type):
+                raise BadField(ascii_word(name), "must be UTF-8")
             return name
         check_form_field(name, "a file", self._target, self._declared)
         return ""
@@ -231,21 +240,29 @@ def _wrong_model(target: Target) -> BadField:
 
 
 def _parse(name: str, value: bytes) -> Any:
-    """Return the text of a field, or the object or list that it is as JSON."""
+    """Return the text of a field, or the object or list that lenient parsers read as JSON."""
+    text = value.decode("utf-8", "replace")
+    start = _JSON_START.match(text)
+    if start is None:
+        return text
     if len(value) > MAX_JSON_BYTES:
-        if value.lstrip(BEFORE_JSON)[:1] in (b"{", b"["):
-            raise BadField(ascii_word(name), f"must have at most {MAX_JSON_BYTES} bytes of JSON")
-        return value.decode("utf-8", "replace")
+        raise BadField(ascii_word(name), f"must have at most {MAX_JSON_BYTES} bytes of JSON")
     try:
-        parsed = json.loads(value.lstrip(BEFORE_JSON), object_pairs_hook=_every_member)
+        return _decode_json(text[start.end() :])
     except RecursionError:
         raise BadField(ascii_word(name), "is nested too deeply") from None
     except ValueError:
-        parsed = None
-    return parsed if isinstance(parsed, dict | list) else value.decode("utf-8", "replace")
+        if squeezed(name) in TEXTS:
+            return text
+        raise BadField(ascii_word(name), "must be valid JSON if it begins with { or [") from None
 
 
 def _every_member(pairs: list[tuple[str, Any]]) -> Any:
     """Return an object, or one for each member if a name occurs twice: servers may read either."""
     members = dict(pairs)
     return members if len(members) == len(pairs) else [{name: value} for name, value in pairs]
+
+
+_decode_json = json.JSONDecoder(
+    object_pairs_hook=_every_member, parse_int=float, strict=False
+).decode

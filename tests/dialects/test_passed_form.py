@@ -33,6 +33,9 @@ GOOD = [
     part("purpose", "batch") + "--x1--",
     part("service_tier", "flex") + part("extra_body[model]", "gpt-4o-transcribe") + END,
     part("prompt", "[Scene 1] {a cat}") + part("prompt", "a" * 40_000) + END,
+    SOUND.replace("audio/wav", "text/csv; charset=utf-16") + END,
+    part("language", "en", "\r\nContent-Type: text/plain; charset=UTF-8") + END,
+    part("tools", '\ufeff [{"type": "function", "n": %s}]' % ("1" * 5000)) + END,
     part("metadata[server_url]", "a") + part("tools", '[{"type": "function"}]') + END,
     END,
 ]
@@ -89,9 +92,55 @@ BAD = {
     "two dispositions": MODEL.replace("\r\n\r\n", '\r\nContent-Disposition: a; name="b"\r\n\r\n'),
     "a folded line": MODEL.replace("; name", ";\r\n name") + END,
     "base64": MODEL.replace("\r\n\r\n", "\r\nContent-Transfer-Encoding: base64\r\n\r\n") + END,
+    **{
+        f"{kind} of JSON": part("a", "v", f"\r\n{header}") + END
+        for kind, header in {
+            "another encoding": "Content-Encoding: gzip",
+            "another charset": "Content-Type: application/json; charset=cp037",
+            "a charset in quotes": 'Content-Type: application/json; CharSet = "utf-16"',
+        }.items()
+    },
+    "a charset for all fields": part("_charset_", "utf-16") + MODEL + END,
     "a form within it": part("a", "--y\r\n", "\r\nContent-Type: Multipart/mixed; boundary=y") + END,
     "a head without end": "--x1\r\nX: " + "a" * 9000,
 }
+
+
+UNREADABLE_BY_SOME = {
+    "plain": b"%s",
+    "an integer of 4,400 digits": b'{"n": ' + b"1" * 4400 + b', "a": %s}',
+    "a byte that is not UTF-8": b'{"n": "\xff", "a": %s}',
+    "a name that is not UTF-8": b'{"\xff": 1, "a": %s}',
+    "a trailing comma": b'{"a": %s,}',
+    "a control character in a string": b'{"n": "a\tb\x01", "a": %s}',
+    "a comment": b'{"a": /* b */ %s}',
+    "a name without quotes": b"{a: %s}",
+    "single quotes": b"{'a': %s}",
+    "a lone surrogate": b'{"n": "\\ud800", "a": %s}',
+    "a constant": b'{"n": NaN, "a": %s}',
+    "a second document": b'{"n": 1} {"a": %s}',
+    "NUL at the end": b"%s\0",
+    "NUL and white space before": b"\0 \xc2\xa0\x0c%s",
+    "a byte order mark": b"\xef\xbb\xbf%s",
+    "half a byte order mark": b"\xbb\xbf%s",
+}
+"""Objects that Python's JSON parser refuses or reads otherwise, and another parser reads."""
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be")
+
+
+@for_each("field", ["session", "tools", "session[tools]", "extra_body"])
+@for_each("chosen", [b'{"model": "gpt-4o"}', b'[{"server_url": "x"}]', b'{"file_id": "f"}'])
+@for_each("form", UNREADABLE_BY_SOME.values(), ids=UNREADABLE_BY_SOME)
+def test_json_that_another_parser_reads_chooses_nothing(
+    form: bytes, chosen: bytes, field: str
+) -> None:
+    encodings = ENCODINGS if form == b"%s" else ("utf-8",)
+    for encoding in encodings:
+        value = form % chosen.decode().encode(encoding)
+        head, _, end = part(field, "\0").encode().partition(b"\0")
+        with pytest.raises(BadField) as refused:
+            FormParts(b"x1", TARGET).feed(head + value + end + END.encode())
+        assert str(refused.value.param).startswith(field.partition("[")[0])
 
 
 class Pieces:
