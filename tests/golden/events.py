@@ -32,7 +32,7 @@ class Event:
 
     def changed(self, path: Path, change: Callable[[str], str]) -> Event:
         """Return the event with one string changed."""
-        return self.with_document(_changed(self.document, path, change))
+        return self.with_document(replaced(self.document, path, change))
 
     def with_document(self, document: Any) -> Event:
         data = json.dumps(document, separators=(",", ":")).encode()
@@ -62,16 +62,17 @@ def value_at(value: Any, path: Path) -> Any:
     return value
 
 
-def _event(raw: bytes) -> Event:
-    data = _DATA.search(raw)
-    return Event(raw, json.loads(data[1]) if data else None)
-
-
-def _changed(value: Any, path: Path, change: Callable[[str], str]) -> Any:
+def replaced(value: Any, path: Path, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with one string changed."""
     if not path:
         return change(value)
     step, rest = path[0], path[1:]
     if isinstance(value, dict):
-        return {**value, step: _changed(value[step], rest, change)}
+        return {**value, step: replaced(value[step], rest, change)}
     items: Sequence[Any] = value
-    return [_changed(each, rest, change) if at == step else each for at, each in enumerate(items)]
+    return [replaced(each, rest, change) if at == step else each for at, each in enumerate(items)]
+
+
+def _event(raw: bytes) -> Event:
+    data = _DATA.search(raw)
+    return Event(raw, json.loads(data[1]) if data else None)

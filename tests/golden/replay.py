@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -176,11 +177,16 @@ def clients(recording: Recording) -> list[str]:
 
 
 def streaming(pieces: Iterable[bytes], recording: Recording) -> Script:
-    """Return a script that sends each piece as a chunk of the HTTP body."""
-    sent = b"".join(map(piece, pieces))
+    """Return a script that sends each piece as a chunk of the HTTP body, which the proxy in the
+    same event loop reads before the next is sent."""
+    chunks = [*map(piece, pieces)]
 
     async def script(asked: Asked, wire: Wire) -> None:
-        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"), sent)
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+        for chunk in chunks:
+            await wire.send(chunk)
+            for _ in range(2):  # turns of the loop: one to see the bytes, one to read them
+                await asyncio.sleep(0)
         if recording.ends == "cleanly":
             await wire.send(b"0\r\n\r\n")
         else:

@@ -1,0 +1,72 @@
+"""Clients read the same text wherever the bytes or the texts of a stream are cut."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.golden.recording import FAMILIES, GUARDS, Recording, recordings
+from tests.golden.replay import Replay, clients
+from tests.golden.texts import Texts, cut_texts, longest_text, texts_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+RECORDINGS = recordings()
+BYTE_CUTS = 9
+ONE_TO_ONE = {
+    "chat-two-choices": ("chat", "completions"),
+    "completions-two-choices": ("chat", "completions"),
+    "chat-surrogates": ("chat", "messages", "responses"),
+    "completions-surrogates": (),
+}
+"""Known exceptions: the clients that a recording with a defect does not concern."""
+
+
+def _cut_bytes(recording: Recording, label: str) -> list[bytes]:
+    """Cut a stream at positions that depend on the recording and the client only."""
+    raw, random = recording.upstream, Random(f"{recording.name} {label}")  # noqa: S311
+    cuts = sorted(random.sample(range(1, len(raw)), BYTE_CUTS))
+    return [raw[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=[each.name for each in RECORDINGS])
+async def test_cut_bytes_give_the_recorded_output(recording: Recording, replay: Replay) -> None:
+    labels = [f"{client} {guard}" for client in clients(recording) for guard in GUARDS[:2]]
+
+    outputs = await replay.sent(recording, [(each, _cut_bytes(recording, each)) for each in labels])
+
+    for label, output in zip(labels, outputs, strict=True):
+        assert output == recording.outputs[label], label
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=[each.name for each in RECORDINGS])
+async def test_cut_texts_give_the_same_texts(recording: Recording, replay: Replay) -> None:
+    family, raw = recording.family, recording.upstream
+    calls = [
+        (f"{client} masked", position)
+        for client in clients(recording)
+        if client in ONE_TO_ONE.get(recording.name, FAMILIES)
+        for position in range(1, longest_text(family, raw))
+    ]
+
+    outputs = await replay.sent(
+        recording, [(label, cut_texts(family, raw, position)) for label, position in calls]
+    )
+
+    for (label, position), output in zip(calls, outputs, strict=True):
+        client, whole = label.split()[0], recording.outputs[label]
+        assert output.call["outcome"] == whole.call["outcome"], (label, position)
+        texts, wanted = (texts_of(client, each.body) for each in (output, whole))
+        if whole.call["outcome"] != "success":
+            texts, wanted = _common(texts, wanted)
+        assert texts == wanted, (label, position)
+
+
+def _common(one: Texts, other: Texts) -> tuple[Texts, Texts]:
+    """Shorten texts to what both have: how much of a failed stream a guard clears may differ."""
+    lengths = {place: min(len(one[place]), len(other[place])) for place in one.keys() & other}
+    return _shortened(one, lengths), _shortened(other, lengths)
+
+
+def _shortened(texts: Texts, lengths: dict[tuple[object, ...], int]) -> Texts:
+    return {place: texts[place][:length] for place, length in lengths.items()}
