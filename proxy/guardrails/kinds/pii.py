@@ -93,7 +93,7 @@ class Pii:
         self._judges = [judge for _, judge in forms]
         self._patterns = Patterns(
             [
-                NamedPattern(str(at), shape.sign or shape.pattern)
+                NamedPattern(str(at), shape.sign or shape.pattern, is_linear=True)
                 for at, (shape, _) in enumerate(forms)
             ],
             shapes=[shape for shape, _ in forms],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.hold import Shape, Shapes
@@ -35,13 +36,15 @@ class NamedPattern:
 
     ``whole_words`` passes a match over whose edge is within a word, of any alphabet; the ``\\b``
     of RE2 knows ASCII only. The search goes on at the next character, after the match if nothing
-    bounds the pattern's length.
+    bounds the pattern's length. ``is_linear`` says that all searches take linear time although
+    nothing bounds the length, so that every match is found.
     """
 
     kind: str
     regex: str
     score: float = 1.0
     whole_words: bool = False
+    is_linear: bool = False
 
 
 class Patterns:
@@ -132,11 +135,12 @@ class _Single:
 
     def _steps(self, text: str, data: bytes) -> Iterator[Finding | None]:
         place, searches = _TextPosition(text, data), 0
+        most = inf if self.longest is not None or self.pattern.is_linear else MOST_UNBOUNDED
         while place.character < len(text):
             for match in self._regex.finditer(data, place.byte):
                 searches += 1
                 start, end = place.characters(*match.span())
-                if self.longest is None and searches > MOST_UNBOUNDED:
+                if searches > most:
                     yield self._finding(start, len(text))
                     return
                 if self.pattern.whole_words and not _whole(text, start, end):

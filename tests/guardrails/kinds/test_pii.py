@@ -36,6 +36,15 @@ def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str)
         assert (kind, value) in found(ALL, text)
 
 
+@for_each(("kind", "value", "text"), positives())
+def test_each_of_many_values_is_found(kind: str, value: str, text: str) -> None:
+    times = 1_010
+
+    values = found(ONE[kind], f"{text}\nand then\n" * times)
+
+    assert values.count((kind, value)) >= times
+
+
 # What is left of an account that does not check.
 KNOWN = {"DE88 3704 0044 0532 0130 00"}
 
