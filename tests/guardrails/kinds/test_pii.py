@@ -40,7 +40,7 @@ def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str)
 def test_each_of_many_values_is_found(kind: str, value: str, text: str) -> None:
     times = 1_010
 
-    values = found(ONE[kind], f"{text}\nand then\n" * times)
+    values = found(ONE[kind], f"{text}\nThe next entry of this list is:\n" * times)
 
     assert values.count((kind, value)) >= times
 
