@@ -143,7 +143,7 @@ class GuardBlocked(Refused):
     """
 
     code = "guardrail_blocked"
-    summary = "A guard of the policy blocked this text"
+    summary = "A guard of the policy blocked this call"
 
     def __init__(self, message: str, *, guard: str, kind: str) -> None:
         super().__init__(message)

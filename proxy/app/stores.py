@@ -250,9 +250,9 @@ def _changed(context: Context, store: str) -> Callable[[], None]:
 
     def tell() -> None:
         context.metrics.evicted("changed", 1)
-        untold = quota.take()
-        if untold is not None:
-            context.log.error("cache.changed", store=store, untold=untold)
+        suppressed = quota.take()
+        if suppressed is not None:
+            context.log.error("cache.changed", store=store, suppressed=suppressed)
 
     return tell
 

@@ -251,7 +251,7 @@ def where(error: BaseException) -> dict[str, str]:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     line = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
-    return {"type": type(error).__name__, "at": line}
+    return {"type": type(error).__name__, "location": line}
 
 
 class LibraryLog(logging.Handler):
@@ -271,9 +271,13 @@ class LibraryLog(logging.Handler):
         if missed is None:
             return
         error = record.exc_info[1] if record.exc_info else None
-        place = where(error) if error is not None else {"at": f"{record.filename}:{record.lineno}"}
+        place = (
+            where(error)
+            if error is not None
+            else {"location": f"{record.filename}:{record.lineno}"}
+        )
         tell = self._log.error if record.levelno >= logging.ERROR else self._log.warning
-        tell("library.failed", library=record.name, untold=missed, **place)
+        tell("library.failed", library=record.name, suppressed=missed, **place)
 
 
 def route_library_logs(context: Context) -> None:

@@ -31,7 +31,7 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
     """Convert the configuration of another gateway to policies.
 
     Reads CONFIG and writes policies to DIR, which must be new or empty. Lists everything that is
-    not converted, and the variables to set. Addresses in variables are read now.
+    left out, and the variables to set. The value of a variable that holds an address is copied.
 
     Prints the secret of a virtual key for all deployments to standard error, once.
     """

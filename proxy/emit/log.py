@@ -273,7 +273,7 @@ class CallLog:
             return
         line = canonical(record)
         if record.unreported:
-            line["untold"] = record.unreported
+            line["suppressed"] = record.unreported
         if self.ratio < 1:
             line["sample_ratio"] = self.ratio if outcome == "success" else 1.0
         self._write(line)

@@ -68,7 +68,9 @@ class Draft:
             self._variables[value] = own
         return self._variables[value]
 
-    def note_left(self, parts: Iterable[ConfigPart], why: str = "is not converted") -> None:
+    def note_left(
+        self, parts: Iterable[ConfigPart], why: str = "has no equivalent and is left out"
+    ) -> None:
         """Note what nobody took of parts of the configuration."""
         for part in parts:
             for place in part.left():

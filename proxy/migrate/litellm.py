@@ -84,7 +84,7 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     _add_policy(draft, litellm)
     for part in (top, litellm, router, general):
         for place in part.left():
-            draft.note(place, ELSEWHERE.get(place, "is not carried over"))
+            draft.note(place, ELSEWHERE.get(place, "has no equivalent and is left out"))
     return draft
 
 
@@ -372,7 +372,7 @@ def _add_policy(draft: Draft, litellm: ConfigPart) -> None:
         if needed := STORE_SETTINGS.get(store):
             draft.exports |= needed
             draft.note(params.at("type"), f"requires {' and '.join(needed)} where Headrace runs")
-    draft.note_left((params,), "is not converted. See docs/cache.md.")
+    draft.note_left((params,), "is left out. See docs/cache.md for the settings of the cache.")
     budget, period = litellm.number("max_budget"), litellm.text("budget_duration")
     if budget is not None:
         window = PERIODS.get(period or "30d")

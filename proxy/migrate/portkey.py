@@ -91,7 +91,9 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         target["weight"] = whole_weight(weight * THOUSANDTHS)
     if part.place:
         draft.note_left((part,))
-    draft.note_left((changed,), "is not converted. A rule can `set:` it. See docs/policies.md.")
+    draft.note_left(
+        (changed,), "is left out. A rule can set it under `set:`, see docs/policies.md."
+    )
     return target
 
 

@@ -16,7 +16,7 @@ Verdict = Literal[
     "passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "not_applicable"
 ]
 Stage = Literal["input", "output"]
-BLOCKED = 'Guard "{}" blocked this text.'
+BLOCKED = 'Guard "{}" blocked this call.'
 UNCHECKED = 'Guard "{}" could not inspect this text.'
 UNCHECKED_YET = f"{UNCHECKED} Try again later."
 TOO_EXPENSIVE = 'Guard "{}" blocked this call, because it may cost more than the policy allows.'

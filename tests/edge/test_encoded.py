@@ -102,6 +102,6 @@ def test_what_a_library_logs_is_a_line_without_its_words() -> None:
     said = json.loads(lines[0])
     assert (said["event"], said["level"]) == ("library.failed", "error")
     assert (said["library"], said["type"]) == ("aiohttp.server", "ValueError")
-    assert said["at"] == "?"
+    assert said["location"] == "?"
     assert b"secret" not in b"".join(lines)
     assert len(lines) == BURST

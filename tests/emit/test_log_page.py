@@ -84,7 +84,7 @@ def logged_by(node: ast.AST, function: ast.AST) -> Iterator[tuple[str, str, set[
 def spread(text: str, function: ast.AST) -> set[str]:
     """Return the names in a mapping that is spread: one that is written out, or a place."""
     if text.startswith("where("):
-        return {"type", "at"}
+        return {"type", "location"}
     values = (
         node.value
         for node in ast.walk(function)
@@ -128,7 +128,7 @@ async def test_the_fields_of_real_lines_are_those_of_the_page(
             unserved = await served.line("call")
 
     assert unserved["wanted_path"] == "/v1/batches/*"
-    rare = {"untold", "cut", "unauthorized", "wanted_path"}
+    rare = {"suppressed", "cut", "unauthorized", "wanted_path"}
     assert call.keys() | rare == told("field")
     assert attempt.keys() == told("field of an attempt")
 
@@ -136,12 +136,12 @@ async def test_the_fields_of_real_lines_are_those_of_the_page(
 def test_how_many_were_left_out_stands_only_where_some_were() -> None:
     lines: list[bytes] = []
     log = CallLog(lines.append, LogLevel("info", lambda: 0.0))
-    for untold in (0, 3):
+    for suppressed in (0, 3):
         record = new_record()
-        record.ended, record.unreported = record.started, untold
+        record.ended, record.unreported = record.started, suppressed
         log.end(record)
 
-    assert [json.loads(line).get("untold") for line in lines] == [None, 3]
+    assert [json.loads(line).get("suppressed") for line in lines] == [None, 3]
 
 
 def test_the_events_of_the_page_are_those_that_are_logged() -> None:

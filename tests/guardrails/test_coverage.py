@@ -277,6 +277,6 @@ async def test_no_route_shows_what_blocks(
     async with guarded(tmp_path, upstream, guards) as (_, client):
         _, read, _ = await ask(client, route, route.said, streamed=streamed)
 
-    assert b"blocked this text." in read  # Messages has no codes in its bodies
+    assert b"blocked this call." in read  # Messages has no codes in its bodies
     assert WORD.encode() not in read
     assert KEY[:4].encode() not in read

@@ -158,7 +158,9 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     dropped: tuple[str, ...] = ()
     if head.tags:
         tags, dropped = _join_tags(snapshot, reach, head)
-        warnings += tuple(f"tag {ascii_word(tag)} dropped" for tag in dropped)
+        warnings += tuple(
+            f"tag {ascii_word(tag)} ignored: clients may not set this value" for tag in dropped
+        )
     _check_number(call.models, reach.deployment.max_models)
     facts = facts_of(key.name, call, tags)
     models = call.models or (reach.deployment.name,)

@@ -82,8 +82,8 @@ class Candidate:
         reasons = [
             Reason(
                 kind,
-                f"{counted(self._counts[kind, rule], 'call')} would be decided differently",
-                f"by {rule}" if rule else None,
+                f"differs for {counted(self._counts[kind, rule], 'call')}",
+                f"changed by rule {rule}" if rule else None,
                 parts=tuple(reversed(examples)),
             )
             for (kind, rule), examples in reversed(self._seen.items())

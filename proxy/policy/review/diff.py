@@ -177,7 +177,7 @@ class Replayed:
     examples: dict[Way, list[str]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
-        yield f"{self.otherwise} of {counted(self.calls, 'call')} would be decided differently"
+        yield f"{self.otherwise} of {counted(self.calls, 'call')} would have another result"
         for (kind, rule), count in self.ways.most_common():
             by = f" by {rule}" if rule else ""
             calls, some = counted(count, "call"), "; ".join(self.examples[kind, rule])

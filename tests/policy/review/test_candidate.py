@@ -68,7 +68,7 @@ async def test_a_call_of_several_models_is_counted_once(both: Proxy) -> None:
     counted = 'headrace_candidate_decisions_total{kind="parameters",rule="default/wide"} 1.0'
     assert counted in await told(both, "/metrics")
     text = await told(both, "/candidate")
-    assert "parameters: 1 call would be decided differently (by default/wide)" in text
+    assert "parameters: differs for 1 call (changed by rule default/wide)" in text
 
 
 async def test_divergences_are_counted_by_kind_and_rule_and_change_nothing(
@@ -103,7 +103,7 @@ async def test_examples_are_told_with_what_was_and_what_would_be(both: Proxy) ->
     text = await told(both, "/candidate")
     of_one = await told(both, "/explain/call-1")
 
-    assert "parameters: 2 calls would be decided differently (by default/short)" in text
+    assert "parameters: differs for 2 calls (changed by rule default/short)" in text
     assert "call: call-2 (no max_tokens -> max_tokens 5)" in text
     assert "candidate: different decision" in of_one
     assert "parameters: no max_tokens -> max_tokens 5 (by default/short)" in of_one
@@ -125,7 +125,7 @@ async def test_a_stranger_whom_only_the_candidate_knows_is_counted(
 
         text = await told(proxy, "/candidate")
 
-    assert "key: 1 call would be decided differently" in text
+    assert "key: differs for 1 call" in text
     assert "unknown -> key search-box" in text
 
 
@@ -174,7 +174,7 @@ async def test_a_key_that_only_the_candidate_takes_away_is_told_alike_of_all_and
         of_all, of_one = await told(proxy, "/candidate"), await told(proxy, "/explain/call-1")
 
     why = "expired at 2026-01-02 00:00 UTC" if more == "expires" else "revoked"
-    assert "key: 1 call would be decided differently" in of_all
+    assert "key: differs for 1 call" in of_all
     assert f"key support-widget -> {why}" in of_all
     assert "candidate: different decision" in of_one
     assert f"key: key support-widget -> {why}" in of_one
@@ -203,4 +203,4 @@ async def test_a_call_that_a_guard_leads_elsewhere_is_decided_alike_by_the_same_
         shown = await told(proxy, "/candidate")
 
     assert [asked.json["model"] for asked in upstream.requests] == ["x"]
-    assert "would be decided differently" not in shown
+    assert "differs for" not in shown

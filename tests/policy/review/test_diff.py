@@ -147,7 +147,7 @@ policies:
     assert (same.calls, same.otherwise) == (3, 0)
     assert (found.calls, found.otherwise, found.unread) == (3, 2, 2)
     assert dict(found.ways) == {("refusal", "default/help"): 1, ("parameters", "default/short"): 1}
-    assert "2 of 3 calls would be decided differently" in list(found.lines())
+    assert "2 of 3 calls would have another result" in list(found.lines())
 
 
 def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ async def test_calls_that_were_refused_for_their_key_are_told_as_calls_not_decid
     assert told.exit_code == 0
     assert told.output.splitlines() == [
         "no changes",
-        "0 of 0 calls would be decided differently",
+        "0 of 0 calls would have another result",
         "1 call was skipped: no model was read, or the endpoint is not one of "
         "chat, completions, responses, embeddings",
     ]
@@ -357,7 +357,7 @@ def test_the_command_tells_both(tmp_path: Path) -> None:
         "deployment spare",
         '    targets.one/s: {"upstream":"one","model":"s"} (removed)',
         '    targets.one/t: {"upstream":"one","model":"t"} (added)',
-        "0 of 0 calls would be decided differently",
+        "0 of 0 calls would have another result",
         "1 line is not a call",
         f"Error: {tmp_path / 'calls.jsonl'} contains no calls; it must be a call log in JSON lines",
     ]

@@ -119,7 +119,7 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
         "├─ guards: 0",
         "├─ limits: 0",
         "├─ cache: off",
-        "└─ result: route to openai/m (tag env dropped)",
+        "└─ result: route to openai/m (tag env ignored: clients may not set this value)",
     ]
 
 
