@@ -20,13 +20,14 @@ Children = tuple[Declared, list[tuple[Values, Any]]]
 """A metric, and its children by their labels."""
 MAX_SERIES = 50_000
 RETIRED_S = 900.0
+AXES = {axis for metric in METRICS for axis in metric.axes}
 
 
 @dataclass(slots=True)
 class _KnownRoster:
-    """A roster whose names count, for good or ``until`` a moment."""
+    """The names of a roster, by axis. They count for good or ``until`` a moment."""
 
-    roster: Roster
+    names: dict[Axis, frozenset[Values]]
     of: str
     is_in_force: bool = False
     until: float | None = None
@@ -43,7 +44,7 @@ class Registry:
         self._most = most
         self._table = {metric.name: metric for metric in METRICS}
         self._children: dict[str, dict[Values, Any]] = {metric.name: {} for metric in METRICS}
-        self._rosters = [_KnownRoster(Roster(), "nothing", is_in_force=True)]
+        self._rosters = [_KnownRoster(_names(Roster()), "nothing", is_in_force=True)]
         self._changing = threading.Lock()
         self._known: dict[Axis, frozenset[Values]] = {}
         self._learn()
@@ -72,7 +73,7 @@ class Registry:
         Takes long for a large roster, so call it off the event loop. Call the result once the
         roster is in force: it retires the roster before it ``of`` the same.
         """
-        admitted = _KnownRoster(roster, of)
+        admitted = _KnownRoster(_names(roster), of)
         with self._changing:
             for kept in self._rosters:
                 if kept.of == of and not kept.is_in_force:  # it was rejected
@@ -115,10 +116,8 @@ class Registry:
                 yield metric, list(self._children[metric.name].items())  # calls may add some
 
     def _learn(self) -> None:
-        rosters = [kept.roster for kept in self._rosters]
-        axes = {axis for metric in METRICS for axis in metric.axes}
         self._known = {
-            axis: frozenset(v for roster in rosters for v in axis.known(roster)) for axis in axes
+            axis: frozenset().union(*(kept.names[axis] for kept in self._rosters)) for axis in AXES
         }
 
     def _begin(self, roster: Roster) -> None:
@@ -142,6 +141,11 @@ class Registry:
         if sum(map(len, self._children.values())) >= self._most:
             bounded = [OTHER] * len(labels)
         return children.setdefault(tuple(bounded), metric.made())
+
+
+def _names(roster: Roster) -> dict[Axis, frozenset[Values]]:
+    """Return the names of a roster by axis."""
+    return {axis: frozenset(axis.known(roster)) for axis in AXES}
 
 
 def levels(values: Mapping[Values, float]) -> dict[Values, Gauge]:

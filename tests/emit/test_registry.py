@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -15,6 +16,7 @@ from proxy.types import Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.roster import ListedDeployment, Roster
 from proxy.usage import Price
+from tests.guardrails.growth import lines as count_lines
 
 OPENAI = Upstream("openai", "openai", "http://here", provider="openai")
 PRICED = Target(OPENAI, "gpt-4o-mini", prices=(Price(input=None, output=None),))
@@ -202,3 +204,15 @@ def test_a_histogram_begins_with_its_first_value() -> None:
     assert of(registry, "headrace_overhead_seconds_count") == [
         'headrace_overhead_seconds_count{deployment="support-chat"} 1.0'
     ]
+
+
+def test_admitting_a_roster_is_independent_of_those_before_it() -> None:
+    registry = Registry()
+
+    def admit(number: int) -> None:
+        names = roster(*(f"d{number}-{each}" for each in range(100)))
+        registry.admit(names, "policies")()
+
+    steps = [count_lines(partial(admit, number)) for number in range(8)]
+
+    assert max(steps) < 1.1 * min(steps)
