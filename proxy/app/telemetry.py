@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -132,20 +132,22 @@ def enforcing(
 
     def prepare(snapshot: Snapshot) -> Callable[[], None]:
         admit = metrics.admit(roster(snapshot))
-        found = list(_warnings(settings, snapshot))
+        warnings = list(_warnings(settings, snapshot, log))
 
         def enforce() -> None:
             admit()
-            for event, fields in found:
-                log.warning(event, **fields)
+            for warn in warnings:
+                warn()
 
         return enforce
 
     return prepare
 
 
-def _warnings(settings: Settings, snapshot: Snapshot) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield a warning for each store of the cache whose variable is not set, and one if keys can
+def _warnings(
+    settings: Settings, snapshot: Snapshot, log: EventLog
+) -> Iterator[Callable[[], None]]:
+    """Yield what logs a store of the cache whose variable is not set, and upstreams where keys can
     read stored responses of each other by ids that nothing seals."""
     needs = {
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
@@ -155,12 +157,14 @@ def _warnings(settings: Settings, snapshot: Snapshot) -> Iterator[tuple[str, Map
         variable, given = needs.get(store, ("", store))
         if given is None:
             named = {"store": store, "variable": variable, "deployments": deployments}
-            yield "cache.store_missing", named
+            yield partial(log.warning, "cache.store_missing", **named)
     if not settings.id_secrets and len(snapshot.keys) > 1:
         from proxy.policy.shared_state import sharing_responses  # noqa: PLC0415  # of several keys
 
         if upstreams := sharing_responses(snapshot):
-            yield "ids.unsealed", {"variable": "HEADRACE_SECRET", "upstreams": upstreams}
+            yield partial(
+                log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams
+            )
 
 
 def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:

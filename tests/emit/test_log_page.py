@@ -148,7 +148,7 @@ def test_the_events_of_the_page_are_those_that_are_logged() -> None:
     code = "\n".join(file.read_text() for file in (TOP / "proxy").rglob("*.py"))
     code = code.replace("{self._subject}", "{subject}")
     logged = set()
-    for name in re.findall(r"log\.(?:info|warning|error)\(\s*f?\"([^\"]+)\"", code):
+    for name in re.findall(r"log\.(?:info|warning|error)[(,]\s*f?\"([^\"]+)\"", code):
         start, _, end = name.partition(".")
         for first in STARTS.get(start, (start,)):
             logged |= {f"{first}.{last}".rstrip(".") for last in ENDS.get(end, (end,))}
