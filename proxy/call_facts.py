@@ -23,6 +23,9 @@ from proxy.words import Word
 
 UNKNOWN = "unknown"
 CacheResult = Literal["hit", "hit_semantic", "miss", "refresh", "bypass", "coalesced"]
+SemanticResult = Literal[
+    "hit", "would_hit", "miss", "ineligible", "timeout", "failed", "invalid", "busy"
+]
 Side = Literal["client", "upstream", "proxy"]
 
 
@@ -103,7 +106,7 @@ class CallFacts:
     upstream_findings: list[tuple[str, UpstreamFinding]]
     cache: CacheResult
     cache_store: str | None
-    other_words: bool
+    semantic_match: bool
     lookup_s: float | None
     saved: Saved | None
 

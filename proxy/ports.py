@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from proxy.errors import ProxyError
 from proxy.record import Record
@@ -180,6 +180,17 @@ class Egress(Protocol):
     def of(self, record: Record, *, waits: bool = True) -> GuardEgress:
         """Return the ways out for guards of one call, which ``waits`` for their answers or goes on
         meanwhile; what they send joins its trace."""
+
+
+class Embedder(Protocol):
+    """Computes embeddings with a deployment of the policy."""
+
+    async def embed(
+        self, record: Record, deployment: str, text: str, *, waits: bool
+    ) -> tuple[str, Any]:
+        """Return the target that has computed the embedding of a text, and its response. The call
+        of ``record``, whose trace it joins, ``waits`` for it or goes on meanwhile. Raises
+        ``ProxyError``."""
 
 
 class Shown(Protocol):

@@ -71,7 +71,8 @@ class Record:
 
     ``waited`` are the seconds spent on the upstream of another call, whose answer this one shared,
     or on those whom guards have asked; ``looked`` those spent on looking for a kept answer.
-    ``other_words``: this call got what is kept for its question in other words, or would get it.
+    ``semantic_match`` is True if the call got the cached response to a similar prompt, or would
+    have got it. ``is_over_budget`` is True for a call that may only get a cached response.
     ``sample_id`` is the number by which it is chosen for what only a share of calls has: our own,
     as a trace id that a caller chose would choose that too. Of callers without a key only some are
     ``reported`` beyond the metrics; ``unreported`` counts those that were not since then. ``round``
@@ -98,6 +99,7 @@ class Record:
     attempts: list[Attempt] = field(default_factory=list)
     warnings: list[Word] = field(default_factory=list)
     admission: Admission | None = None
+    is_over_budget: bool = False
     charges: Sequence[BudgetCharge] = ()
     guards: list[tuple[Stage, GuardResult]] = field(default_factory=list)
     watched: Callable[[], Sequence[GuardResult]] | None = None
@@ -109,7 +111,7 @@ class Record:
     bug: bool = False
     status: int | None = None
     cache: CacheResult = "bypass"
-    other_words: bool = False
+    semantic_match: bool = False
     saved: Saved | None = None
     waited: float = 0.0
     looked: float | None = None

@@ -112,7 +112,7 @@ def _set_decided(facts: CallFacts, record: Record) -> None:
     facts.verdicts = _merged(verdicts) if verdicts else verdicts
     facts.each_verdict = verdicts
     facts.cache = record.cache
-    facts.other_words = record.other_words
+    facts.semantic_match = record.semantic_match
     facts.lookup_s = record.looked
     facts.saved = record.saved
 

@@ -227,13 +227,13 @@ async def _rooms(
         cache=cache.NullCache(),
         upstreams=upstreams,
     )
-    asks = assembled(GuardPolicies(lambda: store.current), bare, emitters)  # that of guards
-    outside = HttpEgress(http, asks.run, new_request_id)
+    internal = assembled(GuardPolicies(lambda: store.current), bare, emitters)
+    outside = HttpEgress(http, internal.run, new_request_id)
     guards = GuardsOnDemand(partial(_guards, context, pool, outside))
     kept = cache.AnswerCache(
         backends=await stores.shelves(context),
         now=since_epoch,
-        semantic=stores.other_words(context),
+        semantic=stores.semantic_cache(context, outside),
         offload=offload,
         turns=upstreams.turns,
     )

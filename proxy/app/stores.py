@@ -21,10 +21,10 @@ from proxy.background import running_beside
 from proxy.cache.file import ForeignFile
 from proxy.cache.key import secret_of
 from proxy.cache.memory import Memory
-from proxy.cache.semantic import SemanticIndex
+from proxy.cache.semantic import SemanticCache
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import CacheBackend
-from proxy.cache.word_index import WordIndex
+from proxy.cache.vector_index import VectorIndex
 from proxy.emit.log_limits import Quota
 from proxy.ledger import Ledger, budgets
 from proxy.ledger.store import Unusable
@@ -36,6 +36,7 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import CounterStore, LedgerRun
 from proxy.policy.budgets import BudgetsInForce
 from proxy.policy.store import PolicyStore
+from proxy.ports import Embedder
 from proxy.settings import BadSetting, LedgerAt, RedisAt
 from proxy.types.budget import BudgetQuery
 from proxy.types.limit import Claim
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
     from proxy.redis import RedisServer
 
 
-def other_words(context: Context) -> SemanticIndex:
-    """Return what finds questions in other words. It takes half of a store's bytes at most."""
-    held = partial(context.metrics.held, "other_words")
-    index = WordIndex(context.settings.cache_bytes // 2, since_epoch, held)
-    return SemanticIndex(words=index, on_lookup=context.metrics.looked, now=since_epoch)
+def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
+    """Return the semantic cache. Its index takes at most half of the bytes of a store."""
+    held = partial(context.metrics.held, "semantic")
+    index = VectorIndex(context.settings.cache_bytes // 2, held)
+    return SemanticCache(index, embedder, context.metrics.compared)
 
 
 def ids(context: Context) -> ResponseIds | None:

@@ -1,7 +1,7 @@
 """Answers given before: kept as they were shown, and shown again to who asks the same.
 
 ``NullCache`` keeps nothing. ``AnswerCache`` knows a question again by its key: the same caller and
-deployment, the same words, the same policy; where a rule says so, in other words too: ``semantic``.
+deployment, the same words, the same policy. Where a rule says so, ``semantic`` finds similar ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
 from proxy.cache.cache_control import read_cache_control
 from proxy.cache.decoded import DecodedAnswers
 from proxy.cache.key import digest
-from proxy.cache.semantic import SemanticIndex
+from proxy.cache.semantic import SemanticCache, SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.frozen import frozen
@@ -37,7 +37,7 @@ class NullCache:
 @frozen
 class AnswerCache:
     """The cache of a process. ``backends`` are its stores by the names that rules use; ``now``
-    returns seconds since the epoch. ``semantic`` finds them in other words, where a rule says so;
+    returns seconds since the epoch. ``semantic`` compares prompts, where a rule says so;
     ``offload`` is where the keys of large ones are made, and large answers read and written.
 
     A call passes by that no rule covers, whose store is not there, or that asks several models:
@@ -46,7 +46,7 @@ class AnswerCache:
 
     backends: Mapping[str, CacheBackend]
     now: Callable[[], float]
-    semantic: SemanticIndex | None = None
+    semantic: SemanticCache | None = None
     offload: Offload = Offload()  # it is frozen
     turns: LoopTurns = field(default_factory=LoopTurns)
     _flights: Flights = field(default_factory=dict)
@@ -86,18 +86,23 @@ class AnswerCache:
             backend.secret,
             scope=plan.key,
             plan=plan,
-            call=call,
             rule=rule,
             namespace=control.namespace,
         )
         if call.size <= LARGE_BYTES:
-            key = keyed()
+            key = keyed(call)
         else:
-            key = await self.offload.run(call.size, keyed, call.caller)
-        question = None
+            key = await self.offload.run(call.size, partial(keyed, call), call.caller)
+        semantic = None
         if self.semantic is not None and rule.semantic is not None and control.keep:
-            question = await self.semantic.question(
-                backend.secret, plan, call, record, control.namespace, self.offload
+            semantic = SemanticLookup(
+                cache=self.semantic,
+                rule=rule,
+                semantic=rule.semantic,
+                plan=plan,
+                call=call,
+                digest=keyed,
+                offload=self.offload,
             )
         return CacheLookup(
             plan=plan,
@@ -108,6 +113,6 @@ class AnswerCache:
             control=control,
             now=self.now,
             decoded=self._decoded,
-            question=question,
+            semantic=semantic,
             offload=self.offload,
         )

@@ -21,7 +21,7 @@ from proxy.cache.decoded import DecodedAnswers
 from proxy.cache.flight import Flight, Listener
 from proxy.cache.key import ECHOING
 from proxy.cache.recorder import AnswerRecorder, choices_wanted, line_of
-from proxy.cache.semantic import SemanticQuery
+from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
@@ -42,8 +42,8 @@ Flights = dict[object, Flight]
 class CacheLookup:
     """A question that may be answered from a backend, under its key. ``now`` returns seconds since
     the epoch, as stores may outlive a process. ``decoded`` are the answers that calls have read of
-    late. ``question`` is how it may be found in other words; ``offload`` is where large answers are
-    read and written.
+    late. ``semantic`` finds the responses to similar prompts. ``offload`` is where large answers
+    are read and written.
     """
 
     plan: Plan
@@ -54,7 +54,7 @@ class CacheLookup:
     control: CacheControl
     now: Callable[[], float]
     decoded: DecodedAnswers
-    question: SemanticQuery | None = None
+    semantic: SemanticLookup | None = None
     offload: Offload = Offload()  # it is frozen
 
     @property
@@ -75,32 +75,18 @@ class CacheLookup:
         return choices_wanted(call, parameters(call, first, changes))
 
     async def find(self, record: Record) -> CachedAnswer | None:
-        """Return what is kept for the question, if it is young enough for the rule, else what is
-        for the same one in other words."""
+        """Return what is kept for the question, if it is young enough for the rule, else the
+        response to a similar prompt."""
         began = record.now()
         try:
             if self.control.no_cache:
                 return None
             kept = await self._take(self.key)
-            if kept is None and self.question is not None:
-                return await self._like(self.question, record)
+            if kept is None and self.semantic is not None:
+                return await self.semantic.find(record, self._take)
             return kept
         finally:
             record.looked = record.now() - began
-
-    async def _like(self, question: SemanticQuery, record: Record) -> CachedAnswer | None:
-        """Return what is kept for the same question in other words. In shadow it is only noted."""
-        key = question.find()
-        if key is None:
-            return None
-        kept = await self._take(key)
-        if kept is None:
-            question.gone(key)
-            return None
-        record.other_words = True
-        shadow = question.semantic.shadow
-        question.index.on_lookup("would_hit" if shadow else "hit")
-        return None if shadow else replace(kept, other_words=True)
 
     async def _take(self, key: bytes) -> CachedAnswer | None:
         value = await self.backend.get(key)
@@ -158,8 +144,8 @@ class CacheLookup:
 
     def _put(self, value: bytes) -> None:
         self.backend.put(self.key, value, self.rule.ttl)
-        if self.question is not None:
-            self.question.keep(self.key)
+        if self.semantic is not None:
+            self.semantic.keep(self.key)
 
     def worth(self, kept: CachedAnswer, record: Record) -> Saved:
         """Return the tokens of a kept answer and what they would cost now."""
@@ -215,7 +201,7 @@ class CacheCall:
         return True
 
     async def _replay(self, kept: CachedAnswer) -> None:
-        self.record.cache = "hit_semantic" if kept.other_words else "hit"
+        self.record.cache = "hit_semantic" if kept.is_semantic else "hit"
         self.record.saved = self.lookup.worth(kept, self.record)
         streamed = self.lookup.call.stream
         await self.client.begin(Head(streamed), self.record)

@@ -50,13 +50,12 @@ class AnswerMetadata:
 @frozen
 class CachedAnswer:
     """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks,
-    ``events`` the same as JSON. ``other_words``: it answers another wording of the
-    question."""
+    ``events`` the same as JSON. ``is_semantic``: it is the response to a similar prompt."""
 
     about: AnswerMetadata
     lines: tuple[bytes, ...]
     events: tuple[Json, ...]
-    other_words: bool = False
+    is_semantic: bool = False
     size: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -70,7 +70,7 @@ def secret_of(text: str) -> bytes:
 
 
 def digest(
-    secret: bytes, *, scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str
+    secret: bytes, call: Call, *, scope: str, plan: Plan, rule: CacheRule, namespace: str
 ) -> bytes:
     """Return the key of a call in ``BYTES`` bytes.
 

@@ -1,113 +1,138 @@
-"""Questions in other words than one that was answered: which may be looked for, and which is found.
+"""Semantic cache: a prompt gets the cached response to a similar one, as a policy allows.
 
-Looked for are questions of a single turn whose surroundings are the same to the byte: all that is
-in the key of an exact question, but for the last thing the user said. That is compared by its
-fingerprint; the text is not kept.
+Only the last user message of a chat may differ. All else that is in the cache key is equal. The
+messages are compared by their embeddings, which a deployment of the policy computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from proxy.cache.fingerprint import Fingerprint, fingerprint
-from proxy.cache.key import PARTS, digest
-from proxy.cache.word_index import IndexEntry, WordIndex
+from proxy.cache.cached_answer import CachedAnswer
+from proxy.cache.vector_index import Vector, VectorIndex, parse_vector
+from proxy.call_facts import SemanticResult
 from proxy.frozen import frozen
 from proxy.offload import Offload
+from proxy.ports import Embedder
 from proxy.record import Record
 from proxy.types import CacheRule, Call, Json, Plan, Semantic
 
-Result = Literal["hit", "would_hit", "gone", "other_words", "unfit"]
-CHARACTERS = 1024  # of a question, of one line: what is longer or code says more than a question
-DEFAULT_TEMPERATURE = 1.0  # of a call that does not say one
+MAX_CHARACTERS = 1024  # of a prompt: embedding models cut longer texts, or blur them
+DEFAULT_TEMPERATURE = 1.0  # of a call without one
 QUIET = frozenset({"passed", "not_applicable"})
 
-_UNFIT = """
-    audio best_of echo function_call functions images inference_extra_headers
-    inference_extra_params input modalities parallel_tool_calls prediction prompt suffix
-    tool_choice tools web_search_options
-"""
-UNFIT = frozenset(_UNFIT.split())  # fields whose presence makes a call more than a question
-FIT = frozenset(PARTS) - UNFIT
-
 
 @frozen
-class SemanticIndex:
-    """What finds questions again in other words. ``on_lookup`` gets the result of each lookup."""
+class SemanticCache:
+    """The parts that all lookups share. ``on_lookup`` gets the result of each."""
 
-    words: WordIndex
-    on_lookup: Callable[[Result], None]
-    now: Callable[[], float]
-
-    async def question(
-        self,
-        secret: bytes,
-        plan: Plan,
-        call: Call,
-        record: Record,
-        namespace: str,
-        offload: Offload,
-    ) -> SemanticQuery | None:
-        """Return the question of a call that may be looked for; None where that would be a risk."""
-        rule = plan.cache
-        if rule is None or rule.semantic is None:
-            return None
-        text = asked(call.body)
-        if text is None or not _fits(rule.semantic, plan, call, record):
-            self.on_lookup("unfit")
-            return None
-        keyed = partial(
-            digest,
-            secret,
-            scope=plan.key,
-            plan=plan,
-            call=replace(call, body=_around(call.body)),
-            rule=rule,
-            namespace=namespace,
-        )
-        space = await offload.run(call.size, keyed, call.caller)
-        return SemanticQuery(
-            index=self,
-            rule=rule,
-            semantic=rule.semantic,
-            space=(rule.store, space),
-            fingerprint=fingerprint(text, secret),
-        )
+    index: VectorIndex
+    embedder: Embedder
+    on_lookup: Callable[[SemanticResult], None]
 
 
-@frozen
-class SemanticQuery:
-    """One question to be found again, or to find another by."""
+@dataclass(slots=True)
+class SemanticLookup:
+    """Lookup of one prompt, and the entry for it once its response is cached. ``digest`` returns
+    the cache key of a call."""
 
-    index: SemanticIndex
+    cache: SemanticCache
     rule: CacheRule
     semantic: Semantic
-    space: Hashable
-    fingerprint: Fingerprint
+    plan: Plan
+    call: Call
+    digest: Callable[[Call], bytes]
+    offload: Offload
+    _space: Hashable = None
+    _vector: Vector | None = None
+    _key: bytes | None = None
 
-    def find(self) -> bytes | None:
-        """Return the key of the answer to a question with the same words; None without one."""
-        key = self.index.words.find(self.space, self.fingerprint)
-        if key is None:
-            self.index.on_lookup("other_words")
-        return key
+    async def find(
+        self, record: Record, take: Callable[[bytes], Awaitable[CachedAnswer | None]]
+    ) -> CachedAnswer | None:
+        """Return the cached response to a similar prompt, which ``take`` reads by its key. In
+        shadow mode matches are counted beside the call, which never waits."""
+        prompt = prompt_of(self.call.body)
+        if prompt is None or not self._is_eligible(record):
+            self.cache.on_lookup("ineligible")
+            return None
+        search = partial(self._search, prompt, record, take)
+        if self.semantic.mode == "serve":
+            return await search()
+        await record.run_beside(search, self._fail)
+        return None
 
     def keep(self, key: bytes) -> None:
-        """Let others find the answer that is now kept under a key."""
-        entry = IndexEntry(key, self.fingerprint, self.index.now() + self.rule.ttl)
-        self.index.words.put(self.space, entry)
+        """Let similar prompts find the response, now cached under a key."""
+        self._key = key
+        self._add()
 
-    def gone(self, key: bytes) -> None:
-        """Note that the answer found is kept no more."""
-        self.index.on_lookup("gone")
-        self.index.words.drop(self.space, self.fingerprint, key)
+    async def _search(
+        self, prompt: str, record: Record, take: Callable[[bytes], Awaitable[CachedAnswer | None]]
+    ) -> CachedAnswer | None:
+        vector = await self._embed(prompt, record)
+        if vector is None:
+            return None
+        around = replace(self.call, body=_without_prompt(self.call.body))
+        digest = partial(self.digest, around)
+        key = await self.offload.run(self.call.size, digest, self.call.caller)
+        self._space = self.rule.store, self.semantic.embeddings, key
+        for match in self.cache.index.find(self._space, vector, self.semantic.threshold):
+            answer = await take(match)
+            if answer is not None:
+                record.semantic_match = True
+                self.cache.on_lookup("hit" if self.semantic.mode == "serve" else "would_hit")
+                return replace(answer, is_semantic=True)
+            self.cache.index.drop(self._space, match)
+        self.cache.on_lookup("miss")
+        self._vector = vector
+        self._add()
+        return None
+
+    async def _embed(self, prompt: str, record: Record) -> Vector | None:
+        """Return the embedding of a prompt. None, and a result counted, if there is none."""
+        result: SemanticResult = "failed"
+        try:
+            async with asyncio.timeout(self.semantic.deadline):
+                model, document = await self.cache.embedder.embed(
+                    record, self.semantic.embeddings, prompt, waits=self.semantic.mode == "serve"
+                )
+            result = "invalid"
+            return parse_vector(model, document)
+        except TimeoutError:
+            result = "timeout"
+        except Exception:  # noqa: BLE001, S110  # the record of the embedding call has the error
+            pass
+        self.cache.on_lookup(result)
+        return None
+
+    def _add(self) -> None:
+        """Add the entry once both are known: its vector, and that its response is cached."""
+        if self._key is not None and self._vector is not None:
+            self.cache.index.put(self._space, self._key, self._vector)
+
+    def _fail(self, reason: str) -> None:
+        self.cache.on_lookup("busy" if reason == "busy" else "failed")
+
+    def _is_eligible(self, record: Record) -> bool:
+        """Return True if another prompt may get the response: it calls no tool, is not meant to
+        vary, and no guard has found anything in the prompt."""
+        body = self.call.body
+        if self.rule.tool_calls and (body.get("tools") or body.get("functions")):
+            return False
+        if record.is_over_budget:  # it may only get what costs nothing
+            return False
+        if any(stage == "input" and each.verdict not in QUIET for stage, each in record.guards):
+            return False
+        return _temperature(self.plan, body) <= self.semantic.max_temperature
 
 
-def asked(body: Json) -> str | None:
-    """Return what the user of a single turn asks; None for a conversation or other content."""
+def prompt_of(body: Json) -> str | None:
+    """Return the only user message of a chat, if it is one line of text and not too long."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return None
@@ -115,34 +140,20 @@ def asked(body: Json) -> str | None:
     text: Any = last.get("content")
     if last.get("role") != "user" or not isinstance(text, str) or not text.strip():
         return None
-    if len(text) > CHARACTERS or len(text.splitlines()) > 1:
+    if len(text) > MAX_CHARACTERS or len(text.splitlines()) > 1:
         return None
-    return (
-        text if all(message.get("role") in ("system", "developer") for message in before) else None
-    )
+    return text if all(each.get("role") in ("system", "developer") for each in before) else None
 
 
-def _around(body: Json) -> Json:
-    """Return a body without the text of its last message."""
+def _without_prompt(body: Json) -> Json:
     *before, last = body["messages"]
     return {**body, "messages": [*before, {**last, "content": None}]}
 
 
-def _fits(rule: Semantic, plan: Plan, call: Call, record: Record) -> bool:
-    """True if a call is nothing but a question: no tools or pictures, no wish for an answer that
-    differs each time, nothing that a guard has found in it."""
-    body = call.body
-    if any(value is not None and name not in FIT for name, value in body.items()):
-        return False
-    if any(stage == "input" and result.verdict not in QUIET for stage, result in record.guards):
-        return False
-    return _temperature(plan, body) <= rule.max_temperature
-
-
 def _temperature(plan: Plan, body: Json) -> float:
-    leg = plan.model_calls[0]
-    changes = leg.changes_for(leg.targets[0])
-    asked = changes.set.get("temperature", body.get("temperature"))
-    temperature = float(asked) if isinstance(asked, int | float) else DEFAULT_TEMPERATURE
-    cap = changes.cap.get("temperature") if asked is not None else None
-    return temperature if cap is None else min(temperature, cap)
+    model_call = plan.model_calls[0]
+    changes = model_call.changes_for(model_call.targets[0])
+    requested = changes.set.get("temperature", body.get("temperature"))
+    if not isinstance(requested, int | float):
+        return DEFAULT_TEMPERATURE
+    return min(float(requested), changes.cap.get("temperature", float(requested)))

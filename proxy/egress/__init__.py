@@ -1,4 +1,4 @@
-"""The ways out for guards that ask somebody else: an address of the policy, or a deployment of it.
+"""The ways out for guards and the cache: an address of the policy, or a deployment of it.
 
 A call to a deployment goes through the very pipeline that serves clients, so its limits, its cost
 and its fallbacks are those of any call; log, metrics and ledger see it as one of its own.
@@ -18,10 +18,10 @@ from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout
 from proxy.frozen import frozen
 from proxy.ports import Exchange
 from proxy.record import Record
-from proxy.types import Parent, RequestHead, Timeouts
+from proxy.types import Endpoint, Parent, RequestHead, Timeouts, internal_key
 from proxy.upstream.reply import Http, Reply
 
-DIALECT, ROUTE = "openai", "guard"
+DIALECT = "openai"
 MOST_BYTES = 1024 * 1024  # of a service's answer
 PATIENCE = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=60.0)  # beyond any deadline
 
@@ -32,7 +32,7 @@ class TooMuch(OSError):
 
 @frozen
 class HttpEgress:
-    """The ways out of the process. ``run`` carries a call through the pipeline for guards;
+    """The ways out of the process. ``run`` carries a call through their own pipeline;
     ``new_id`` draws the id of such a call."""
 
     http: Http
@@ -41,6 +41,16 @@ class HttpEgress:
 
     def of(self, record: Record, *, waits: bool = True) -> HttpGuardEgress:
         return HttpGuardEgress(self, record, waits=waits)
+
+    async def embed(
+        self, record: Record, deployment: str, text: str, *, waits: bool
+    ) -> tuple[str, Any]:
+        """Return the target that has computed the embedding of a text, and its response."""
+        owner = record.plan.deployment if record.plan is not None else None
+        key = internal_key("cache", owner or "")
+        out = self.of(record, waits=waits)
+        exchange = await out.send(key, deployment, "embeddings", {"input": text})
+        return exchange.model, exchange.document()
 
 
 @dataclass(slots=True)
@@ -82,22 +92,29 @@ class HttpGuardEgress:
             return await self.outside.http.post(url, headers, body, PATIENCE, fresh=True)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
-        caller = f"{ROUTE}/{guard} {self.record.key}"  # in whose turns it is served
-        exchange = OwnExchange(self._head(guard, deployment), body, caller)
+        key = internal_key("guard", guard)
+        return (await self.send(key, deployment, "chat", body)).answer()
+
+    async def send(
+        self, key: str, deployment: str, endpoint: Endpoint, body: Mapping[str, Any]
+    ) -> OwnExchange:
+        """Send a request to a deployment as the caller of an internal key."""
+        caller = f"{key} {self.record.key}"  # in whose turns it is served
+        exchange = OwnExchange(self._head(key, deployment, endpoint), body, caller)
         with self._noted():
             await self.outside.run(exchange)
-        return exchange.answer()
+        return exchange
 
-    def _head(self, guard: str, deployment: str) -> RequestHead:
+    def _head(self, key: str, deployment: str, endpoint: Endpoint) -> RequestHead:
         outer, own = self.record, self.outside.new_id()
         return RequestHead(
             dialect=DIALECT,
-            endpoint="chat",
-            route=ROUTE,
+            endpoint=endpoint,
+            route=key.partition("/")[0],
             request_id=own,
             nonce=own,
             deployment=deployment,
-            guard=guard,
+            internal_key=key,
             parent=Parent(outer.ids.trace_id, outer.ids.server_span, outer.sample_id),
             via=outer.head.via if outer.head else (),
             at=datetime.now(UTC),

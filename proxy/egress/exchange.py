@@ -12,7 +12,7 @@ from proxy.types import Call, Chunk, Head, RequestHead
 
 
 class OwnExchange:
-    """Asks one chat, and keeps what is answered, or why nothing is."""
+    """Sends one request, and keeps the response, or why there is none."""
 
     gone = True  # who asks is this very task: where it is cancelled, nobody is left
 
@@ -55,12 +55,23 @@ class OwnExchange:
         self._error = error
         record.status = error.status
 
-    def answer(self) -> str:
-        """Return the text of the first choice. Raises ``ProxyError``."""
+    @property
+    def model(self) -> str:
+        """The target that has responded."""
+        bill = self._record.served() if self._record is not None else None
+        return bill.target.title if bill is not None else ""
+
+    def document(self) -> Any:
+        """Return the response. Raises ``ProxyError``."""
         if self._error is not None:
             raise self._error
+        return self._document
+
+    def answer(self) -> str:
+        """Return the text of the first choice. Raises ``ProxyError``."""
+        document = self.document()
         try:
-            text = self._document["choices"][0]["message"]["content"]
+            text = document["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError):
             text = None
         if not isinstance(text, str):

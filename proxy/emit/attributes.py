@@ -54,7 +54,7 @@ class SharedCallFields(NamedTuple):
     rules: tuple[str, ...]
     shadow_rules: tuple[str, ...]
     cache: str
-    other_words: bool
+    semantic_match: bool
     outcome: str
     attempts: int
     estimated: bool | None
@@ -78,7 +78,7 @@ def shared_call_fields(facts: CallFacts) -> SharedCallFields:
         rules=tuple(facts.rules),
         shadow_rules=tuple(facts.shadow_rules),
         cache=facts.cache,
-        other_words=facts.other_words,
+        semantic_match=facts.semantic_match,
         outcome=facts.outcome,
         attempts=len(facts.attempts),
         estimated=facts.source == "partial_estimate" if asked else None,
@@ -104,7 +104,7 @@ def call_shared(shared: SharedCallFields) -> Attributes:
         semconv.RULES: shared.rules or None,
         semconv.SHADOW_RULES: shared.shadow_rules or None,
         semconv.CACHE_STATUS: shared.cache,
-        semconv.CACHE_OTHER_WORDS: shared.other_words or None,
+        semconv.CACHE_SEMANTIC_MATCH: shared.semantic_match or None,
         semconv.OUTCOME: shared.outcome,
         semconv.ATTEMPTS: shared.attempts,
         semconv.USAGE_ESTIMATED: shared.estimated,

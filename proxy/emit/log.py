@@ -100,7 +100,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "cost_usd": cost / NANO if is_used and cost is not None else None,
         "lost_cost_usd": lost / NANO if is_used and lost is not None else None,
         "cache": facts.cache,
-        "cache_other_words": facts.other_words,
+        "cache_semantic_match": facts.semantic_match,
         "guards": _verdicts(facts.verdicts) if facts.verdicts else [],
         "upstream_guards": [_finding(*each) for each in facts.upstream_findings]
         if facts.upstream_findings

@@ -162,8 +162,8 @@ class Metrics:
         """Observe a wait for a turn of the threads of guards."""
         self._child("headrace_guard_wait_seconds").observe(seconds)
 
-    def looked(self, result: str) -> None:
-        """Count a question that was looked for in other words."""
+    def compared(self, result: str) -> None:
+        """Count a lookup in the semantic cache."""
         self._child("headrace_cache_semantic_total", result).inc()
 
     def begin(self, record: Record) -> None:

@@ -166,7 +166,7 @@ class Admitted:
         if self.plan.cache is None or any(is_service(rule.detector) for rule in rules):
             raise error
         free = tuple(claim for claim in claims if not claim.limit.kind.estimated)
-        self.record.admission = None
+        self.record.admission, self.record.is_over_budget = None, True
         if not free:
             return replace(NOTHING, refusal=error, refused=decided)
         without = await self._decide(free)

@@ -21,6 +21,9 @@ from proxy.migrate.draft import (
 from proxy.migrate.listed_price import price_provider
 from proxy.types.providers import BY_WORD, variable_of
 
+NO_EMBEDDINGS = (
+    "similar prompts are not matched. Add semantic: {embeddings: DEPLOYMENT}. See docs/cache.md."
+)
 WORDS = {"together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-ai": "mistral"}
 WORDS |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
 """Portkey's words for providers that others write in another way."""
@@ -129,14 +132,9 @@ def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
 def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
     mode, age = part.text("mode"), part.number("max_age")
     if mode is not None:
-        deployment["cache"] = {"ttl": duration(age)} if age else {}
+        deployment["cache"] = {"ttl": duration(age) if age else "1h"}
         if mode == "semantic":
-            deployment["cache"]["semantic"] = {"mode": "shadow"}
-            draft.note(
-                part.at("mode"), "semantic matches are recorded, not used. See docs/cache.md."
-            )
-        if not deployment["cache"]:
-            deployment["cache"] = {"ttl": "1h"}
+            draft.note(part.at("mode"), NO_EMBEDDINGS)
     draft.note_left((part,))
 
 

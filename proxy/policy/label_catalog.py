@@ -7,10 +7,10 @@ from itertools import islice, product
 from types import MappingProxyType
 from typing import Protocol, TypeGuard
 
+from proxy.policy.caches import caches_of
 from proxy.policy.decide.rules import RuleGuards
-from proxy.policy.decide.service_calls import key_of
 from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot
-from proxy.types import ScopedLimit, Target
+from proxy.types import ScopedLimit, Target, internal_key
 from proxy.types.guard import Guarding
 from proxy.types.limit import Limit
 from proxy.types.roster import ListedDeployment, Roster
@@ -36,10 +36,10 @@ def roster(snapshot: Snapshot) -> Roster:
             reached[name][key.name] = reach
     keys = {key.name for key in snapshot.keys.values()}
     for deployment in snapshot.deployments.values():
-        for guard, whom in services_of(deployment):  # it calls as if it had a key
-            keys.add(key_of(guard))
+        for internal, whom in _internal_keys(deployment):
+            keys.add(internal)
             asked = snapshot.deployments[whom]
-            reached[whom][key_of(guard)] = Reach(asked, asked.tags)
+            reached[whom][internal] = Reach(asked, asked.tags)
     listed = {
         name: _listed(snapshot, deployment, reached[name])
         for name, deployment in sorted(snapshot.deployments.items())
@@ -64,6 +64,15 @@ def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
     for each in (*own, *(rule for by in brought for rule in (*by.input, *by.output))):
         if is_asking(each.detector):
             yield each.name, each.detector.asked_deployment
+
+
+def _internal_keys(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Yield the keys of calls that the proxy makes for a deployment, and which one they call."""
+    for guard, whom in services_of(deployment):
+        yield internal_key("guard", guard), whom
+    for cache in caches_of(deployment):
+        if cache.semantic is not None:
+            yield internal_key("cache", deployment.name), cache.semantic.embeddings
 
 
 def is_asking(detector: object) -> TypeGuard[AsksDeployment]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from proxy.errors import RefusedByRule
 from proxy.frozen import frozen, memo
@@ -47,6 +47,12 @@ class Parent:
     sample_id: str | None = None
 
 
+def internal_key(caller: Literal["guard", "cache"], name: str) -> str:
+    """Return the key of calls that a guard, or the cache of a deployment, makes by itself. No
+    virtual key can have such a name."""
+    return f"{caller}/{name}"
+
+
 @frozen
 class RequestHead:
     """What is known of a call before a byte of its body is read.
@@ -57,9 +63,9 @@ class RequestHead:
     headers that the dialect promises whatever happens. ``via`` are the marks of the proxies of
     this kind that the call has come through. ``digest`` is the SHA-256 of the key's text, which is
     kept nowhere. ``headers`` are those of the request that carry no credential, by lower-case
-    name, for the conditions of rules; ``at`` is the moment it came, in UTC. ``guard`` names the
-    guard that asks, where it is the proxy itself that calls. ``session`` is what the call is one
-    of; ``properties`` describe it in its log line and on its span, and decide nothing.
+    name, for the conditions of rules; ``at`` is the moment it came, in UTC. ``internal_key`` is the
+    key of a call that the proxy makes itself. ``session`` is what the call is one of;
+    ``properties`` describe it in its log line and on its span, and decide nothing.
     ``parameters`` are what its path and its query name, as far as the route knows them; ``route``
     has the names alone. ``alternatives`` are deployments that were not drawn, as ``deployment``
     was: the key must be allowed to use them, too. ``passed`` is what a request for a path that is
@@ -83,7 +89,7 @@ class RequestHead:
     warnings: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     at: datetime = EPOCH
-    guard: str | None = None
+    internal_key: str | None = None
     session: str | None = None
     properties: tuple[tuple[Word, Word], ...] = ()
     parameters: tuple[tuple[str, str], ...] = ()
@@ -243,14 +249,22 @@ class ScopedLimit:
 
 @frozen
 class Semantic:
-    """When a question is taken for another one: nothing but framing tells their words apart.
+    """When a prompt gets the cached response to a similar one.
 
-    In ``shadow`` that is noted, and the question asked all the same. Calls hotter than
-    ``max_temperature`` want answers of their own.
+    The deployment ``embeddings`` turns prompts into vectors, within ``deadline`` seconds. They
+    match from the cosine ``threshold`` on. In shadow mode matches are only counted. Calls with a
+    higher temperature than ``max_temperature`` are not compared.
     """
 
-    shadow: bool = True
+    embeddings: str
+    mode: Literal["shadow", "serve"] = "shadow"
+    threshold: float = 0.95
+    deadline: float = 1.0
     max_temperature: float = 1.0
+
+    def __str__(self) -> str:
+        use = "served" if self.mode == "serve" else "counted only"
+        return f"similar prompts (from {self.threshold:g}, {self.embeddings}) are {use}"
 
 
 CACHE_STORES = ("memory", "sqlite", "redis")
@@ -263,7 +277,7 @@ class CacheRule:
     ``ttl`` is in seconds, ``max_bytes`` bounds one answer as JSON. Equal questions in different
     ``namespace``s are different ones. With ``by_user`` who asks is part of the question. An answer
     that calls a tool is kept only with ``tool_calls``. ``store``, one of ``CACHE_STORES``, is where
-    it is kept. With ``semantic`` an answer is looked for under other wordings of the question, too.
+    it is kept. With ``semantic`` similar prompts are looked up, too.
     """
 
     ttl: float

@@ -13,7 +13,9 @@ from proxy.types import Chunk, Head, RequestHead
 from tests.doubles import chat
 from tests.for_each import for_each
 
-HEAD = RequestHead("openai", "chat", "guard", "req_2", deployment="judge-smol", guard="house")
+HEAD = RequestHead(
+    "openai", "chat", "guard", "req_2", deployment="judge-smol", internal_key="guard/house"
+)
 BODY = {"messages": [{"role": "user", "content": "Is it?"}]}
 
 

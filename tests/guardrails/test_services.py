@@ -252,7 +252,7 @@ async def test_who_cannot_tell_blocks_unless_the_policy_is_open(
             status, _, body = await ask(place.client, "A horse?", stream=streamed)
             records = await place.proxy.sink.wait(2 if kind == "judge" else 1)
         outcomes[way] = status, body.get("error", {}).get("guard")
-        [record] = [each for each in records if each.head.guard is None]
+        [record] = [each for each in records if each.head.internal_key is None]
         [(_, result)] = record.verdicts()
 
         assert (result.verdict, bool(result.error)) == ("failed", True)

@@ -43,7 +43,7 @@ async def test_slow_service_delays_no_call(
         records = await place.proxy.sink.wait(4 if kind == "judge" else 2)
 
     assert (statuses, emitted) == ([200, 200], [])
-    records = [record for record in records if record.head.guard is None]
+    records = [record for record in records if record.head.internal_key is None]
     verdicts = [result for record in records for _, result in record.verdicts()]
     assert [(each.error, bool(each.findings)) for each in verdicts] == [(None, True)] * 2
     assert [record.waited for record in records] == [0.0, 0.0]

@@ -10,7 +10,7 @@ from typing import get_args
 
 from proxy import dialects
 from proxy.attempts import Loss, Money, Outcome
-from proxy.call_facts import UNKNOWN, CacheResult
+from proxy.call_facts import UNKNOWN, CacheResult, SemanticResult
 from proxy.causes import ErrorCause
 from proxy.emit.declared.metric import OTHER, Axis, Values, closed
 from proxy.error_table import CODES
@@ -202,10 +202,8 @@ DECISION = closed("decision", "allow", "deny", "would_deny")
 RELOAD = closed("result", "in_force", "restored", "unchanged", "rejected")
 LOOKUP = closed("result", *get_args(CacheResult))
 STORE = closed("store", *CACHE_STORES, usual=())
-HELD = closed("store", *CACHE_STORES, "other_words", usual=())
-ALIKE = closed(
-    "result", "hit", "would_hit", "gone", "other_words", "unfit", usual=("hit", "would_hit")
-)
+HELD = closed("store", *CACHE_STORES, "semantic", usual=())
+SEMANTIC = closed("result", *get_args(SemanticResult), usual=("hit", "would_hit"))
 EVICTED = closed("reason", "full", "expired", "dropped", "changed")
 SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", usual=("logs",))
 KEEPER = closed("writer", "ledger", "decisions", "cache")

@@ -135,8 +135,9 @@ METRICS = (
     ),
     counter(
         "headrace_cache_semantic_total",
-        "Questions looked for in other words, and what came of it; would_hit is in shadow.",
-        (axes.ALIKE,),
+        "Prompts compared with cached ones. would_hit is in shadow mode. ineligible, timeout, "
+        "failed, invalid (no usable vector) and busy: not compared.",
+        (axes.SEMANTIC,),
     ),
     histogram(
         "headrace_cache_lookup_duration_seconds",
@@ -156,7 +157,7 @@ METRICS = (
     ),
     gauge(
         "headrace_cache_bytes",
-        "What the kept answers take; other_words: what finds them in other words.",
+        "What the kept answers take; vectors: the embeddings of prompts.",
         (axes.HELD,),
         lazy=True,
     ),

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from proxy import usage
 from proxy.policy import schema
-from proxy.policy.compile.cache import kept
+from proxy.policy.compile.cache import check_embeddings, kept
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.guards import GuardCompiler
 from proxy.policy.compile.limits import LimitCompiler
@@ -99,6 +99,7 @@ class _Compiler:
         if self.knows_prices():
             for path, message in uncovered(deployments, self.placed):
                 self.complain(path, message)
+        check_embeddings(context, deployments)
         for path, message in unreachable(deployments.values(), self.placed):
             self.complain(path, message)
         self.aliases()

@@ -1,4 +1,4 @@
-"""Policy for the calls that guards make: any deployment, under its own rules and limits.
+"""Policy for the calls that guards and caches make: any deployment, under its own rules and limits.
 
 Such a call has no guards, so that none can ask itself, and no cache, so that a verdict is one.
 """
@@ -14,11 +14,6 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.types import Call, Plan, RequestHead
 from proxy.types.guard import UNGUARDED
-
-
-def key_of(guard: str) -> str:
-    """Name a guard as a caller. No virtual key can have such a name."""
-    return f"guard/{guard}"
 
 
 @frozen
@@ -45,13 +40,13 @@ class GuardPolicy:
         return self.snapshot.revision
 
     def identify(self, head: RequestHead) -> GuardCaller:
-        """Take the guard at its word: no client can write a head that names one."""
-        if head.guard is None:
+        """Take the key at its word: no client can write a head that has one."""
+        if head.internal_key is None:
             raise Unauthorized
         deployment = self.snapshot.deployments.get(head.deployment or "")
         if deployment is None:
-            raise NotFound("The deployment that this guard calls no longer exists.")
-        return GuardCaller(self.snapshot, key_of(head.guard), deployment)
+            raise NotFound("The deployment of this internal call no longer exists.")
+        return GuardCaller(self.snapshot, head.internal_key, deployment)
 
 
 @frozen

@@ -51,7 +51,7 @@ class Candidate:
     def _divergences(self, record: Record) -> list[Divergence] | None:
         """Decide the call once more; None for one that no policy decided."""
         head, call = record.head, record.call
-        if head is None or head.guard is not None:  # what a guard asks, nobody has a key for
+        if head is None or head.internal_key is not None:  # no virtual key has it
             return None
         key = _known(self.current(), head)
         if call is None:

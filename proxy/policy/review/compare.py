@@ -203,8 +203,7 @@ def _cache(plan: Plan) -> str:
     text = f"{rule.ttl:g} s in {rule.store}"
     if rule.semantic is None:
         return text
-    use = "recorded only" if rule.semantic.shadow else "used"
-    return f"{text}, semantic matches {use}"
+    return f"{text}, {rule.semantic}"
 
 
 def _guards(plan: Plan) -> dict[str, str]:

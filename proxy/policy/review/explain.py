@@ -243,8 +243,7 @@ def _cached(plan: Plan) -> Reason:
     if len(plan.model_calls) > 1:
         return Reason("cache", "skipped", "calls with several models are not cached")
     if rule.semantic is not None:
-        use = "recorded only" if rule.semantic.shadow else "used"
-        text += f"; semantic matches are {use}"
+        text += f"; {rule.semantic}"
     return Reason("cache", text, f"namespace {rule.namespace}" if rule.namespace else None)
 
 

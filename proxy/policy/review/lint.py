@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from proxy.dialects import DIALECTS
 from proxy.policy import schema
+from proxy.policy.compile.cache import embedding_deployments
 from proxy.policy.compile.limits import written
 from proxy.policy.compile.routes import REMEDY, named_targets
 from proxy.policy.compile.upstreams import gateway_sign
@@ -112,7 +113,7 @@ def _route_of(upstream: schema.UpstreamConfig) -> str | None:
 
 def _uncalled(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     reached = {name for key in snapshot.keys.values() for name in key.deployments}
-    reached |= lint_guards.asked(policies)
+    reached |= lint_guards.asked(policies) | {name for _, name in embedding_deployments(policies)}
     for name in snapshot.deployments.keys() - reached:
         yield ("deployments", name), "cannot be called: no key lists it under deployments"
 

@@ -6,17 +6,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from proxy.config.scalars import Duration, ListedWord, Section, Size, Switched
+from proxy.config.references import Reference
+from proxy.config.scalars import Duration, ListedWord, Name, Section, Size, Switched
 from proxy.types import CACHE_STORES
 
 
 class SemanticConfig(Section):
-    """Cache hits for prompts with the same meaning but other wording."""
+    """Cache hits for prompts that are similar, by the cosine of their embeddings."""
 
-    mode: Literal["shadow", "enforce"] = "shadow"
-    """`shadow` only records semantic matches; `enforce` serves them."""
+    embeddings: Annotated[Name, Reference("deployment")]
+    """Deployment that computes the embeddings."""
+    mode: Literal["shadow", "serve"] = "shadow"
+    """`shadow` only counts matches; `serve` responds with them."""
+    threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.95
+    """Minimum cosine similarity of a match. Default 0.95."""
+    deadline: Duration = 1.0
+    """Maximum time for an embedding. Default 1s."""
     max_temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
-    """Calls with a higher temperature are never matched. A call without one counts as 1."""
+    """Calls with a higher temperature are not compared. A call without one counts as 1."""
 
 
 class CacheConfig(Switched):
@@ -35,4 +42,4 @@ class CacheConfig(Switched):
     tool_calls: bool = False
     """Whether responses with tool calls are cached."""
     semantic: SemanticConfig | None = None
-    """Semantic matches of prompts."""
+    """Responses to similar prompts."""

@@ -33,8 +33,8 @@ def policies(folder: Path) -> GuardPolicies:
     return GuardPolicies(lambda: read_folder(folder, None))
 
 
-def call(guard: str | None = "house", deployment: str = "judge-smol") -> Call:
-    head = RequestHead("openai", "chat", "guard", "req_2", deployment=deployment, guard=guard)
+def call(key: str | None = "guard/house", deployment: str = "judge-smol") -> Call:
+    head = RequestHead("openai", "chat", "guard", "req_2", deployment=deployment, internal_key=key)
     body = {"model": deployment, "messages": [{"role": "user", "content": "x"}]}
     return read_call(head, body)
 
@@ -63,7 +63,7 @@ async def test_a_client_s_call_is_no_guard_s(tmp_path: Path) -> None:
     policy = await policies(tmp_path).read(call().head)
 
     with pytest.raises(Unauthorized):
-        policy.identify(call(guard=None).head)
+        policy.identify(call(key=None).head)
 
 
 async def test_a_deployment_that_is_not_there_is_not_found(tmp_path: Path) -> None:
