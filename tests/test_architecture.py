@@ -36,7 +36,6 @@ UNTESTED = {
     "proxy/cli/ledger.py": "tests/cli/test_init.py runs its commands",
     "proxy/cli/parameters.py": "tests/cli/test_init.py runs its commands",
     "proxy/cli/policies.py": "tests/cli/test_init.py runs its commands",
-    "proxy/cache/wording.py": "lists; tests/cache/test_fingerprint.py reads questions by them",
     "proxy/demo/examples.py": "tests/demo/test_init.py runs what it prints",
     "proxy/dialects/base.py": "shapes without behaviour",
     "proxy/types/way.py": "a value; tests/dialects/test_ways.py works it out",

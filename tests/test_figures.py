@@ -10,7 +10,7 @@ from typing import Any
 from proxy import egress, ledger, offload, spool, words
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
-from proxy.cache import semantic
+from proxy.cache import semantic, vector_index
 from proxy.dialects import bounds, documents, pieces
 from proxy.dialects import reading as answers
 from proxy.edge import server
@@ -37,7 +37,8 @@ from tests.for_each import for_each
 
 DOCS = Path(__file__).parents[1] / "docs"
 KIB, MIB, MINUTE = 1024, 1024 * 1024, 60
-CACHE, SEMANTIC, UPSTREAM = CacheConfig(), SemanticConfig(), schema.UpstreamConfig.model_fields
+CACHE, SEMANTIC = CacheConfig(), SemanticConfig(embeddings="e")
+UPSTREAM = schema.UpstreamConfig.model_fields
 BREAKER, TIMEOUTS, RETRY = schema.BreakerConfig(), schema.TimeoutsConfig(), schema.RetryConfig()
 
 
@@ -47,12 +48,24 @@ def default(made: Any, name: str) -> Any:
 
 
 FIGURES: list[tuple[str, str, object, object]] = [
-    ("cache.md", "of one line and at most 1024 characters", 1024, semantic.CHARACTERS),
+    ("cache.md", "of one line and at most 1024 characters", 1024, semantic.MAX_CHARACTERS),
     (
         "cache.md",
-        "`max_temperature` (1; a call that says no temperature counts as 1)",
+        "`max_temperature` (1; a call without a temperature counts as 1)",
         1,
         SEMANTIC.max_temperature,
+    ),
+    (
+        "cache.md",
+        "at most 512 vectors of up to 8192 numbers",
+        (512, 8192),
+        (vector_index.MAX_VECTORS, vector_index.MAX_NUMBERS),
+    ),
+    (
+        "policies.md",
+        "threshold: 0.95, deadline: 1s",
+        (0.95, 1),
+        (SEMANTIC.threshold, SEMANTIC.deadline),
     ),
     ("cache.md", "a miss, within a quarter of a second", 0.25, cache_in_redis.TIMEOUT_S),
     ("cache.md", "left alone for a second", 1, default(cache_in_redis.Redis, "rest_s")),

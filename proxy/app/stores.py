@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
     """Return the semantic cache. Its index takes at most half of the bytes of a store."""
-    held = partial(context.metrics.held, "semantic")
+    held = partial(context.metrics.held, "vectors")
     index = VectorIndex(context.settings.cache_bytes // 2, held)
     return SemanticCache(index, embedder, context.metrics.compared)
 

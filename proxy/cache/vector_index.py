@@ -18,8 +18,8 @@ from proxy.frozen import frozen
 
 MAX_VECTORS = 512
 MAX_NUMBERS = 8192
-CANDIDATES = 8
-ENTRY_BYTES = 600  # of an entry beside its numbers, with its share of the index
+CANDIDATES = 4
+ENTRY_BYTES = 800  # of an entry beside its numbers, with its share of the index
 
 
 @frozen

@@ -19,7 +19,7 @@ POLICY = """
 policies:
   default:
     match: all
-    cache: {ttl: 1h, semantic: {}}
+    cache: {ttl: 1h, semantic: {embeddings: support-chat}}
     capture: {share: 100%, fields: [input, output]}
     limits: [{name: month, usd: 100000 per month, unpriced: allow}]
     opaque: allow

@@ -43,7 +43,7 @@ policies:
   default:
     match: all
     capture: {share: 100%, fields: [input, output]}
-    cache: {ttl: 1h, semantic: {}}
+    cache: {ttl: 1h, semantic: {embeddings: support-chat}}
     limits:
       - {name: month, usd: 100000 per month, unpriced: allow}
       - {name: rate, tokens: 900M per day}

@@ -1,318 +1,454 @@
-"""Other wordings of a question, behind a real door."""
+"""The semantic cache, from policy files to sockets: chats and their embeddings."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
-from proxy.cache.semantic import CHARACTERS
-from proxy.ports import Guards
-from proxy.record import Record
-from proxy.types import Call, Plan, Semantic
-from proxy.types.guard import GuardResult, Verdict
-from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy
-from tests.conftest import KEY
-from tests.doubles import ScriptedUpstream, Unguarded, answer, chat, chat_events, stream
+from proxy.cache.semantic import MAX_CHARACTERS
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import (
+    PATIENCE_S,
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    chat,
+    chat_events,
+    cut_before_head,
+    hang,
+    stream,
+)
+from tests.for_each import for_each
 
+OTHER_KEY = "hr-other-key"
 ASKED = "How do I reset my password?"
-AGAIN = "Could you tell me how to reset my password?"
-PORTKEY = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "search-answers"}
+SIMILAR = "What is the way to change my password?"
+FURTHER = "How do I reset my router?"
+DEGREES = {ASKED: 0, SIMILAR: 10, FURTHER: 40, "further still": 20}
+"""Prompts and the angles of their embeddings. The cosine of 10 degrees is 0.985."""
+SEMANTIC = "embeddings: vectors, mode: serve, deadline: 60s"
+POLICIES = """
+upstreams:
+  openai: {{dialect: openai, base_url: '{url}/v1', breaker: off}}
+keys:
+  support: {{sha256: {key}, deployments: [support-chat, other-chat], may: [refresh]}}
+  other: {{sha256: {other}, deployments: [support-chat]}}
+policies:
+  semantic:
+    cache: {{ttl: 1h, {cache} semantic: {{{semantic}}}}}
+    {more}
+deployments:
+  support-chat: {{targets: [{{upstream: openai, model: smol}}], policy: semantic}}
+  other-chat: {{targets: [{{upstream: openai, model: smol}}], policy: semantic}}
+  vectors: {{targets: [{{upstream: openai, model: embed, price: {{input: 2}}}}]}}
+"""
 
 
-class Saying(Unguarded):
-    """A guard that says the same of every question with an @ in it."""
+def embedding(*vectors: Any) -> dict[str, Any]:
+    items = [{"object": "embedding", "index": 0, "embedding": vector} for vector in vectors]
+    return {"object": "list", "data": items, "usage": {"prompt_tokens": 7, "total_tokens": 7}}
 
-    def __init__(self, verdict: Verdict) -> None:
-        self.result = GuardResult("pii", verdict, False, {"email": 1}, 1.0, 10, 1, 0.0)
 
-    def gate(self, plan: Plan, call: Call, record: Record) -> Any:
-        if "@" in str(call.body):
-            record.guarded("input", [self.result])
-        return super().gate(plan, call, record)
+async def embed(asked: Asked, wire: Wire) -> None:
+    """Respond with the vector at the angle of the input."""
+    angle = math.radians(DEGREES.get(asked.json["input"], 90))
+    await answer(embedding([math.cos(angle), math.sin(angle), 0]))(asked, wire)
 
 
 @dataclass
-class Asking:
-    """A client of a proxy whose rule takes other wordings for the same question."""
+class Client:
+    """A client of a proxy with a semantic cache."""
 
-    cached: Cached
+    proxy: Proxy
+    upstream: ScriptedUpstream
+    http: aiohttp.ClientSession
     bodies: list[bytes] = field(default_factory=list)
-
-    def rule(self, semantic: Semantic, **more: Any) -> None:
-        self.cached.rule(replace(RULE, semantic=semantic, **more))
 
     async def ask(
         self,
-        text: Any = ASKED,
+        prompt: Any = ASKED,
         *,
         key: str = KEY,
         headers: dict[str, str] | None = None,
-        more: dict[str, Any] | None = None,
+        status: int = 200,
+        **fields: Any,
     ) -> str:
-        """Return what the cache had to do with it."""
-        asked = {"model": "smol", "messages": [{"role": "user", "content": text}], **(more or {})}
-        said = {"authorization": f"Bearer {key}", **(headers or {})}
-        post = self.cached.client.post("/v1/chat/completions", headers=said, json=asked)
-        async with post as response:
+        """Return the cache result of a chat."""
+        body = {
+            "model": "support-chat",
+            "messages": [{"role": "user", "content": prompt}],
+            **fields,
+        }
+        sent = {"authorization": f"Bearer {key}", **(headers or {})}
+        async with self.http.post("/v1/chat/completions", headers=sent, json=body) as response:
             self.bodies.append(await response.read())
-            assert response.status == 200
+            assert response.status == status, self.bodies[-1]
             return response.headers["x-headrace-cache"]
 
-    def looked(self, result: str) -> float:
-        return self.cached.counted(f'headrace_cache_semantic_total{{result="{result}"}}')
+    @property
+    def embedded(self) -> list[str]:
+        requests = self.upstream.requests
+        return [each.json["input"] for each in requests if each.path == "/v1/embeddings"]
+
+    @property
+    def chats(self) -> int:
+        return len(self.upstream.requests) - len(self.embedded)
+
+    async def counted(self, result: str) -> float:
+        async with self.http.get(f"{self.proxy.admin}/metrics") as response:
+            text = await response.text()
+        name = f'headrace_cache_semantic_total{{result="{result}"}} '
+        return sum(float(line.removeprefix(name)) for line in text.splitlines() if name in line)
 
 
 @asynccontextmanager
 async def asking(
-    tmp_path: Path, upstream: ScriptedUpstream, guards: Guards | None = None
-) -> AsyncIterator[Asking]:
+    folder: Path,
+    upstream: ScriptedUpstream,
+    semantic: str = SEMANTIC,
+    *,
+    cache: str = "",
+    more: str = "",
+    **settings: Any,
+) -> AsyncIterator[Client]:
     upstream.answer_with(answer(chat()))
-    async with cached_proxy(tmp_path / "policies", upstream, guards=guards) as cached:
-        made = Asking(cached)
-        made.rule(Semantic(shadow=False))
-        yield made
-    assert cached.bugs == []
+    upstream.by_model["embed"] = embed
+    digests = (hashlib.sha256(key.encode()).hexdigest() for key in (KEY, OTHER_KEY))
+    policies = POLICIES.format(
+        url=upstream.url,
+        key=next(digests),
+        other=next(digests),
+        semantic=semantic,
+        cache=cache,
+        more=more,
+    )
+    async with (
+        running_proxy(folder / "policies", policies, **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as http,
+    ):
+        yield Client(proxy, upstream, http)
 
 
 @pytest.fixture
-async def made(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Asking]:
+async def client(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Client]:
     async with asking(tmp_path, upstream) as running:
         yield running
 
 
-async def test_another_wording_gets_the_kept_answer_and_is_told_so(
-    made: Asking, upstream: ScriptedUpstream
-) -> None:
-    first = await made.ask()
-    result = await made.ask(AGAIN)
-    exact = await made.ask()
+async def test_a_similar_prompt_gets_the_cached_response(client: Client) -> None:
+    results = [await client.ask(prompt) for prompt in (ASKED, SIMILAR, ASKED, FURTHER)]
 
-    assert (first, result, exact) == ("miss", "hit_semantic", "hit")
-    assert len(upstream.requests) == 1
-    assert made.bodies[0] == made.bodies[1]
-    [_, record, _] = await made.cached.sink.wait(3)
-    assert record.cache == "hit_semantic"
-    assert record.saved is not None
-    assert record.billing.cost == 0
-    assert made.cached.counted('headrace_cache_lookups_total{result="hit_semantic"}') == 1
-    assert made.looked("hit") == 1
+    assert results == ["miss", "hit_semantic", "hit", "miss"]
+    assert client.chats == 2
+    assert client.embedded == [ASKED, SIMILAR, FURTHER]
+    assert client.bodies[0] == client.bodies[1]
+    assert [await client.counted(result) for result in ("hit", "miss")] == [1, 2]
 
 
-async def test_either_form_serves_another_wording(made: Asking, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stream(chat_events()))
+async def test_an_embedding_is_a_call_of_its_own(client: Client) -> None:
+    await client.ask()
+    await client.ask(SIMILAR)
+    records = await client.proxy.sink.wait(4)
+    calls = [record for record in records if record.key == "support"]
+    embeddings = [record for record in records if record.key == "cache/support-chat"]
 
-    await made.ask(more={"stream": True})
-    results = [await made.ask(AGAIN, more={"stream": streamed}) for streamed in (True, False)]
+    assert [record.plan.deployment for record in embeddings] == ["vectors", "vectors"]
+    assert [record.billing.cost for record in embeddings] == [14_000, 14_000]
+    assert [each.ids.trace_id for each in embeddings] == [each.ids.trace_id for each in calls]
+    assert (calls[1].cache, calls[1].semantic_match, calls[1].billing.cost) == (
+        "hit_semantic",
+        True,
+        0,
+    )
+    assert calls[1].saved is not None
+    async with client.http.get(f"{client.proxy.admin}/metrics") as response:
+        assert 'key="cache/support-chat"' in await response.text()
+
+
+async def test_either_form_serves_a_similar_prompt(client: Client) -> None:
+    client.upstream.answer_with(stream(chat_events()))
+
+    await client.ask(stream=True)
+    results = [await client.ask(SIMILAR, stream=streamed) for streamed in (True, False)]
 
     assert results == ["hit_semantic", "hit_semantic"]
-    assert len(upstream.requests) == 1
+    assert client.chats == 1
 
 
-async def test_a_portkey_client_is_told_that_it_was_a_semantic_hit(made: Asking) -> None:
-    await made.ask(headers=PORTKEY)
-    body = {"model": "smol", "messages": [{"role": "user", "content": AGAIN}]}
-    post = made.cached.client.post("/v1/chat/completions", headers=PORTKEY, json=body)
+async def test_a_portkey_client_reads_its_own_word_for_a_match(client: Client) -> None:
+    headers = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "support-chat"}
+    await client.ask(headers=headers)
+    body = {"model": "support-chat", **messages(SIMILAR)}
 
-    async with post as response:
+    async with client.http.post("/v1/chat/completions", headers=headers, json=body) as response:
         assert response.headers["x-portkey-cache-status"] == "SEMANTIC HIT"
 
 
-async def test_in_shadow_it_is_noted_and_asked_all_the_same(
-    made: Asking, upstream: ScriptedUpstream
-) -> None:
-    made.rule(Semantic())
-
-    await made.ask()
-    again = await made.ask(AGAIN)
-
-    assert again == "miss"
-    assert len(upstream.requests) == 2
-    assert made.looked("would_hit") == 1
-    [_, record] = await made.cached.sink.wait(2)
-    assert record.other_words
-    assert record.cache == "miss"
+def messages(prompt: Any, *before: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {"messages": [*before, {"role": "user", "content": prompt, **more}]}
 
 
-async def test_nobody_gets_the_answer_of_another_key(made: Asking) -> None:
-    await made.ask()
-    stranger = await made.ask(AGAIN, key=SEARCH_KEY)
-    own = await made.ask(AGAIN)
-
-    assert stranger == "miss"
-    assert own == "hit_semantic"
-
-
-async def test_questions_that_only_look_alike_are_asked(made: Asking) -> None:
-    for text in ("How do I lock my card?", "How do I unlock my card?", "How do I lock your card?"):
-        assert await made.ask(text) == "miss"
-
-    assert made.looked("hit") == 0
-    assert made.looked("other_words") == 3
-
-
-def turn(content: Any, **more: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": content, **more}]}
-
-
+SYSTEM = {"role": "system", "content": "Be brief."}
+TURN = ({"role": "user", "content": ASKED}, {"role": "assistant", "content": "Press it."})
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-TOOL = {"type": "function", "function": {"name": "reset"}}
-SURROUNDINGS: dict[str, dict[str, Any]] = {
-    "a system prompt": {
-        "messages": [{"role": "system", "content": "Be brief."}, *turn(AGAIN)["messages"]]
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "reset"}}
+DIFFERENCES: dict[str, dict[str, Any]] = {
+    "system prompt": messages(SIMILAR, SYSTEM),
+    "name": messages(SIMILAR, name="mia"),
+    "turn before": messages(SIMILAR, *TURN),
+    "temperature": {"temperature": 0.5},
+    "temperature above the maximum": {"temperature": 1.5},
+    "length": {"max_tokens": 5},
+    "context": {"context": "Passwords are reset on Mondays."},
+    "tools": {"tools": [TOOL]},
+    "unknown field": {"novelty": 1},
+    "parts": messages([{"type": "text", "text": SIMILAR}]),
+    "picture": messages([{"type": "text", "text": SIMILAR}, PICTURE]),
+    "deployment": {"model": "other-chat"},
+    "key": {"key": OTHER_KEY},
+    "namespace": {
+        "headers": {
+            "x-portkey-api-key": KEY,
+            "x-portkey-virtual-key": "support-chat",
+            "x-portkey-cache-namespace": "b",
+        }
     },
-    "a name": turn(AGAIN, name="mia"),
-    "a turn before": {
-        "messages": [
-            *turn(ASKED)["messages"],
-            {"role": "assistant", "content": "Press the button."},
-            *turn(AGAIN)["messages"],
-        ]
-    },
-    "another temperature": {"temperature": 0.5},
-    "a higher temperature than is allowed": {"temperature": 1.5},
-    "another length": {"max_tokens": 5},
-    "a context": {"context": "Passwords are reset on Mondays."},
-    "a tool": {"tools": [TOOL]},
-    "a field that nobody knows": {"novelty": 1},
-    "parts": turn([{"type": "text", "text": AGAIN}]),
-    "a picture": turn([{"type": "text", "text": AGAIN}, PICTURE]),
 }
 
 
-@pytest.mark.parametrize("name", SURROUNDINGS)
-async def test_other_surroundings_are_another_question(name: str, made: Asking) -> None:
-    await made.ask()
-    other = await made.ask(AGAIN, more=SURROUNDINGS[name])
-    same = await made.ask(AGAIN)
+@pytest.mark.parametrize("name", DIFFERENCES)
+async def test_only_the_last_prompt_may_differ(name: str, client: Client) -> None:
+    await client.ask()
+    other = await client.ask(SIMILAR, **DIFFERENCES[name])
+    same = await client.ask(SIMILAR)
 
-    assert other == "miss"
-    assert same == "hit_semantic"
-
-
-async def test_tools_and_hot_calls_are_never_looked_for(made: Asking) -> None:
-    for more in ({"tools": [TOOL]}, {"temperature": 1.5}, {"novelty": 1}):
-        for text in (ASKED, AGAIN):
-            assert await made.ask(text, more=more) == "miss"
-
-    assert made.looked("unfit") == 6
+    assert (other, same) == ("miss", "hit_semantic")
 
 
-async def test_surroundings_that_are_the_same_do_not_matter(made: Asking) -> None:
-    def said(text: str) -> dict[str, Any]:
-        system = {"role": "system", "content": "Be brief."}
-        more = {"temperature": 0.2, "context": "Passwords are reset on Mondays."}
-        return {"messages": [system, *turn(text)["messages"]], **more}
+async def test_equal_surroundings_match(client: Client) -> None:
+    more: dict[str, Any] = {"temperature": 0.2, "tools": [TOOL], "novelty": 1}
 
-    await made.ask(more=said(ASKED))
+    await client.ask(**messages(ASKED, SYSTEM), **more)
 
-    assert await made.ask(more=said(AGAIN)) == "hit_semantic"
+    assert await client.ask(**messages(SIMILAR, SYSTEM), **more) == "hit_semantic"
 
 
-async def test_namespaces_of_clients_stay_apart(made: Asking) -> None:
-    one, other = ({**PORTKEY, "x-portkey-cache-namespace": name} for name in ("a", "b"))
-
-    await made.ask(headers=one)
-
-    assert await made.ask(AGAIN, headers=other) == "miss"
-    assert await made.ask(AGAIN, headers=one) == "hit_semantic"
-
-
-async def test_another_plan_is_another_question(made: Asking) -> None:
-    await made.ask()
-    made.rule(Semantic(shadow=False), namespace="faq")
-
-    assert await made.ask(AGAIN) == "miss"
+INELIGIBLE: dict[str, dict[str, Any]] = {
+    "high temperature": {"temperature": 1.5},
+    "several turns": messages(SIMILAR, *TURN),
+    "parts": messages([{"type": "text", "text": SIMILAR}]),
+    "long": messages("x" * (MAX_CHARACTERS + 1)),
+    "several lines": messages("Sort this:\n  b\n  a"),
+    "blank": messages(" "),
+    "answer of the assistant": {"messages": [{"role": "assistant", "content": SIMILAR}]},
+}
 
 
-async def test_a_wish_for_a_new_answer_is_heard_and_the_new_one_is_found(
-    made: Asking, upstream: ScriptedUpstream
+async def test_prompts_that_are_not_compared_are_not_embedded(client: Client) -> None:
+    for fields in INELIGIBLE.values():
+        assert await client.ask(**fields) == "miss"
+
+    assert client.embedded == []
+    assert await client.counted("ineligible") == len(INELIGIBLE)
+
+
+@pytest.mark.parametrize("tools", ["tools", "functions"])
+async def test_responses_that_may_call_a_tool_are_not_compared(
+    tools: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    await made.ask()
-    upstream.answer_with(answer(chat("Press the button.")))
+    async with asking(tmp_path, upstream, cache="tool_calls: true,") as client:
+        fields: dict[str, Any] = {tools: [TOOL if tools == "tools" else TOOL["function"]]}
+        results = [await client.ask(prompt, **fields) for prompt in (ASKED, SIMILAR)]
+        plain = [await client.ask(prompt) for prompt in (ASKED, SIMILAR)]
 
-    no_cache = await made.ask(headers={"cache-control": "no-cache"})
-    again = await made.ask(AGAIN)
-    alone = await made.ask(AGAIN, headers={"cache-control": "no-store"})
-
-    assert no_cache == "refresh"
-    assert again == "hit_semantic"
-    assert b"Press the button." in made.bodies[2]
-    assert alone == "miss"
+    assert results == ["miss", "miss"]
+    assert plain == ["miss", "hit_semantic"]
 
 
-async def test_an_answer_older_than_a_client_takes_is_asked_anew(made: Asking) -> None:
-    await made.ask()
-    made.cached.clock.now += 10
-
-    again = await made.ask(AGAIN, headers={"cache-control": "max-age=5"})
-
-    assert again == "refresh"
-
-
-@pytest.mark.parametrize("verdict", ["flagged", "masked", "failed"])
-async def test_what_a_guard_found_something_in_is_not_looked_for(
-    verdict: Verdict, tmp_path: Path, upstream: ScriptedUpstream
+@pytest.mark.parametrize("action", ["flag", "mask"])
+@pytest.mark.parametrize("mode", ["shadow", "enforce"])
+async def test_a_prompt_in_which_a_guard_finds_something_is_not_sent(
+    mode: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with asking(tmp_path, upstream, Saying(verdict)) as made:
-        texts = ("Who is mia@x.test?", "Tell me who is mia@x.test?", ASKED, AGAIN)
-        results = [await made.ask(text) for text in texts]
+    guard = f"input: [{{guard: pii, action: {action}, mode: {mode}}}]"
+    async with asking(tmp_path, upstream, more=guard) as client:
+        for prompt in ("Who is mia@example.com?", "Tell me who mia@example.com is", ASKED):
+            await client.ask(prompt)
+        similar = await client.ask(SIMILAR)
 
-    assert results == ["miss", "miss", "miss", "hit_semantic"]
+    assert client.embedded == [ASKED, SIMILAR]
+    assert similar == "hit_semantic"
 
 
-async def test_what_guards_have_passed_is_looked_for(
+async def test_a_call_over_its_budget_only_gets_what_costs_nothing(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with asking(tmp_path, upstream, Saying("passed")) as made:
-        texts = ("Who is mia@x.test?", "Tell me who is mia@x.test?")
-        results = [await made.ask(text) for text in texts]
+    limit = "limits: [{name: minute, tokens: 30 per minute, per: key}]"
+    async with asking(tmp_path, upstream, more=limit) as client:
+        assert await client.ask(max_tokens=5) == "miss"
+        exact = await client.ask(max_tokens=5)
+        await client.ask(SIMILAR, max_tokens=5, status=429)
 
-    assert results == ["miss", "hit_semantic"]
-
-
-async def test_an_answer_that_is_kept_no_more_is_not_found(made: Asking) -> None:
-    made.rule(Semantic(shadow=False), ttl=1000.0)
-    await made.ask()
-    made.rule(Semantic(shadow=False), ttl=60.0)
-    made.cached.clock.now += 61
-
-    assert await made.ask(AGAIN) == "miss"
-    assert made.looked("gone") == 1
+    assert exact == "hit"
+    assert client.embedded == [ASKED]
 
 
-async def test_an_answer_too_large_to_keep_is_not_found(made: Asking) -> None:
-    made.rule(Semantic(shadow=False), max_bytes=100)
+async def test_clients_control_what_is_fetched_and_kept(client: Client) -> None:
+    await client.ask()
+    client.upstream.answer_with(answer(chat("Press the button.")))
 
-    assert [await made.ask(text) for text in (ASKED, AGAIN)] == ["miss"] * 2
-    assert made.looked("gone") == 0
+    refresh = await client.ask(headers={"cache-control": "no-cache"})
+    similar = await client.ask(SIMILAR)
+    no_store = await client.ask(SIMILAR, headers={"cache-control": "no-store"})
+
+    assert (refresh, similar, no_store) == ("refresh", "hit_semantic", "miss")
+    assert b"Press the button." in client.bodies[2]
 
 
-async def test_equal_questions_at_once_all_get_the_other_wordings_answer(
-    made: Asking, upstream: ScriptedUpstream
-) -> None:
-    await made.ask()
+async def test_equal_prompts_at_once_share_one_embedding(client: Client) -> None:
+    await client.ask()
 
-    results = await asyncio.gather(*(made.ask(AGAIN) for _ in range(20)))
+    results = await asyncio.gather(*(client.ask(SIMILAR) for _ in range(20)))
 
     assert results == ["hit_semantic"] * 20
-    assert len(upstream.requests) == 1
+    assert client.embedded == [ASKED, SIMILAR]
 
 
-async def test_what_was_found_in_other_words_does_not_lead_further_away(made: Asking) -> None:
-    await made.ask()
-    await made.ask(AGAIN)
+async def test_a_match_does_not_lead_to_further_matches(client: Client) -> None:
+    results = [await client.ask(prompt) for prompt in (ASKED, SIMILAR, "further still")]
 
-    assert made.cached.counted('headrace_cache_entries{store="other_words"}') == 1
+    assert results == ["miss", "hit_semantic", "miss"]
 
 
-@pytest.mark.parametrize("text", ["x" * (CHARACTERS + 1), "Sort this:\n  b\n  a", " ", "?"])
-async def test_what_is_no_short_question_is_asked_as_ever(text: str, made: Asking) -> None:
-    results = [await made.ask(each) for each in (text, text, f"Please {text}")]
+async def test_a_response_that_is_gone_is_not_found(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with asking(tmp_path, upstream, cache_bytes=2500) as client:
+        await client.ask()
+        for number in range(3):  # these evict it
+            await client.ask(f"Prompt {number}", temperature=1.5)
 
-    assert results == ["miss", "hit", "miss"]
+        assert [await client.ask(SIMILAR) for _ in range(2)] == ["miss", "hit"]
+        assert await client.counted("miss") == 2
+
+
+async def test_vectors_end_with_the_process(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    settings: dict[str, Any] = {"cache_file": tmp_path / "cache", "cache_secret": "s" * 32}
+    prompts = {"before": (ASKED, SIMILAR), "after": (ASKED, SIMILAR, SIMILAR)}
+    results = {}
+    for run, asked in prompts.items():
+        async with asking(tmp_path, upstream, cache="store: sqlite,", **settings) as client:
+            results[run] = [await client.ask(prompt) for prompt in asked]
+
+    assert results == {"before": ["miss", "hit_semantic"], "after": ["hit", "miss", "hit"]}
+
+
+def raw(text: str) -> Script:
+    return answer(text.encode())
+
+
+FAILURES: dict[str, tuple[Script, str]] = {
+    "error": (answer({"error": {"message": "no"}}, 500), "failed"),
+    "refusal": (answer({"error": {"message": "no"}}, 400), "failed"),
+    "reset": (cut_before_head(), "failed"),
+    "no JSON": (raw("<html>"), "failed"),
+    "NaN": (raw('{"data": [{"embedding": [NaN, 1]}]}'), "failed"),
+    "infinity": (raw('{"data": [{"embedding": [1e999, 1]}]}'), "failed"),
+    "chat": (answer(chat()), "failed"),
+    "none": (answer(embedding()), "invalid"),
+    "two": (answer(embedding([1, 0], [1, 0])), "invalid"),
+    "zero": (answer(embedding([0, 0])), "invalid"),
+    "base64": (answer(embedding("AACAPwAAAAA=")), "invalid"),
+    "10 MB": (answer(embedding([0.123456] * 1_000_000)), "invalid"),
+    "silence": (hang(), "timeout"),
+}
+
+
+@pytest.mark.parametrize("mode", ["serve", "shadow"])
+@pytest.mark.parametrize("name", FAILURES)
+async def test_a_failing_embedding_is_a_miss(
+    name: str, mode: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    script, result = FAILURES[name]
+    deadline = "200ms" if result == "timeout" else "60s"
+    semantic = f"embeddings: vectors, mode: {mode}, deadline: {deadline}"
+    async with asking(tmp_path, upstream, semantic) as client:
+        await client.ask()
+        upstream.by_model["embed"] = script
+        failed = await client.ask(SIMILAR)
+        await client.proxy.sink.wait(4)
+        upstream.by_model["embed"] = embed
+        exact, match = await client.ask(SIMILAR), await client.ask(FURTHER + "?")
+
+        assert (failed, exact, match) == ("miss", "hit", "miss")
+        assert await client.counted(result) == 1
+
+
+async def test_vectors_of_other_lengths_never_match(client: Client) -> None:
+    await client.ask()
+    client.upstream.by_model["embed"] = answer(embedding([1, 0]))
+
+    assert [await client.ask(prompt) for prompt in (SIMILAR, FURTHER)] == ["miss", "hit_semantic"]
+
+
+@for_each(("threshold", "result"), [("0.99", "miss"), ("0.98", "hit_semantic")])
+async def test_the_threshold_decides(
+    threshold: str, result: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with asking(tmp_path, upstream, f"{SEMANTIC}, threshold: {threshold}") as client:
+        await client.ask()
+
+        assert await client.ask(SIMILAR) == result
+
+
+async def test_shadow_mode_counts_without_delaying_the_call(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+
+    async def slow(asked: Asked, wire: Wire) -> None:
+        await gate.wait()
+        await embed(asked, wire)
+
+    async with asking(tmp_path, upstream, "embeddings: vectors, deadline: 60s") as client:
+        upstream.by_model["embed"] = slow
+        results = [await client.ask(prompt) for prompt in (ASKED, FURTHER)]  # both without vectors
+        gate.set()
+        await client.proxy.sink.wait(4)
+        results += [await client.ask(SIMILAR)]
+        records = await client.proxy.sink.wait(6)
+
+        assert results == ["miss"] * 3
+        assert client.chats == 3
+        assert [await client.counted(each) for each in ("would_hit", "hit")] == [1, 0]
+    calls = [record for record in records if record.key == "support"]
+    assert [record.semantic_match for record in calls] == [False, False, True]
+
+
+async def test_a_client_that_leaves_ends_its_embedding(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with asking(tmp_path, upstream) as client:
+        upstream.by_model["embed"] = hang()
+        asked = asyncio.create_task(client.ask())
+        async with asyncio.timeout(PATIENCE_S):
+            while not upstream.requests:
+                upstream.came.clear()
+                await upstream.came.wait()
+            asked.cancel()
+            await asyncio.wait([asked])
+            await upstream.requests[0].closed.wait()
+
+    assert json.loads(upstream.requests[0].body)["input"] == ASKED

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from proxy import edge
 from proxy.app.context import new_record, new_span_id
 from proxy.cache import AnswerCache
 from proxy.cache.memory import Memory
-from proxy.cache.semantic import SemanticIndex
 from proxy.cache.store import CacheBackend
-from proxy.cache.word_index import WordIndex
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters
@@ -144,9 +141,7 @@ async def cached_proxy(
     bugs: list[BaseException] = []
     policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
     backend = CacheBackend(Memory(10_000_000, clock, metrics), b"s" * 32)
-    index = WordIndex(10_000_000, clock, partial(metrics.held, "other_words"))
-    semantic = SemanticIndex(index, metrics.looked, clock)
-    cache = AnswerCache({"memory": backend}, clock, semantic)
+    cache = AnswerCache({"memory": backend}, clock)
     async with AsyncExitStack() as opened:
         pipeline = Pipeline(
             policies=policies,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.migrate.portkey import draft_of
+from proxy.migrate.portkey import NO_EMBEDDINGS, draft_of
 from tests.for_each import for_each
 
 GPT = {"virtual_key": "openai-prod", "override_params": {"model": "gpt-4o"}}
@@ -62,7 +62,8 @@ def test_retries_a_cache_and_a_time_come_over() -> None:
     made = draft_of(config, "c", {})
 
     assert made.deployments["c"]["retry"] == {"times": 3, "on": [429]}
-    assert made.deployments["c"]["cache"] == {"ttl": "60s", "semantic": {"mode": "shadow"}}
+    assert made.deployments["c"]["cache"] == {"ttl": "60s"}
+    assert made.notes == [f"cache.mode: {NO_EMBEDDINGS}"]
     assert made.upstreams["openai-prod"]["timeouts"] == {"total": "1500ms"}
 
 

@@ -41,7 +41,9 @@ def check_embeddings(context: CompileContext, deployments: Mapping[str, Deployme
         context.unknown(path, "deployments", "deployment", name)
         deployment = deployments.get(name)
         if deployment is not None and not any(map(_embeds, deployment.routes.targets)):
-            context.complain(path, f"deployment {quoted(name)} has no target with embeddings")
+            context.complain(
+                path, f"deployment {quoted(name)} has no target that serves embeddings"
+            )
 
 
 def _embeds(target: Target) -> bool:

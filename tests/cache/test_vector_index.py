@@ -1,0 +1,155 @@
+"""Vectors in memory: which match, which are refused, and what the index takes."""
+
+from __future__ import annotations
+
+import math
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from proxy.cache.vector_index import (
+    CANDIDATES,
+    MAX_NUMBERS,
+    MAX_VECTORS,
+    Vector,
+    VectorIndex,
+    parse_vector,
+)
+from tests.for_each import for_each
+
+SPACE, KEY = "space", b"key"
+
+
+def vector(*numbers: float, model: str = "up/embed") -> Vector:
+    return parse_vector(model, {"data": [{"embedding": [*numbers]}]})
+
+
+def index(max_bytes: int = 10_000_000) -> VectorIndex:
+    return VectorIndex(max_bytes, lambda entries, size: None)
+
+
+@for_each(
+    "item",
+    [
+        {"embedding": []},
+        {"embedding": [0.0, 0]},
+        {"embedding": [1.0, math.nan]},
+        {"embedding": [1.0, math.inf]},
+        {"embedding": [1.0, "2"]},
+        {"embedding": [1.0, None]},
+        {"embedding": [10**400]},
+        {"embedding": [[1.0]]},
+        {"embedding": "AACAPwAAAAA="},
+        {"embedding": [1.0] * (MAX_NUMBERS + 1)},
+        {"embedding": None},
+        {"vector": [1.0]},
+        [1.0],
+        None,
+    ],
+)
+def test_unusable_embeddings_are_refused(item: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_vector("up/embed", {"data": [item]})
+
+
+@for_each("document", [{}, {"data": []}, {"data": None}, None, {"data": [{"embedding": [1]}] * 2}])
+def test_a_response_has_exactly_one_embedding(document: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_vector("up/embed", document)
+
+
+@for_each(
+    ("other", "threshold", "is_match"),
+    [
+        (vector(2, 0), 1.0, True),  # of another length, in the same direction
+        (vector(1, 0.1), 0.99, True),
+        (vector(1, 1), 0.7, True),
+        (vector(1, 1), 0.71, False),
+        (vector(-1, 0), 0.5, False),
+        (vector(1, 0, model="up/other"), 0.5, False),
+        (vector(1, 0, 0), 0.5, False),
+    ],
+)
+def test_vectors_match_by_cosine(other: Vector, threshold: float, is_match: bool) -> None:
+    vectors = index()
+    vectors.put(SPACE, KEY, vector(1, 0))
+
+    assert vectors.find(SPACE, other, threshold) == ([KEY] if is_match else [])
+    assert vectors.find("other space", other, threshold) == []
+
+
+def test_the_nearest_of_many_is_found_first() -> None:
+    draw = random.Random(7)  # noqa: S311
+    vectors = index()
+    for number in range(MAX_VECTORS):
+        vectors.put(SPACE, b"%d" % number, vector(*(draw.gauss(0, 1) for _ in range(256))))
+    numbers = [draw.gauss(0, 1) for _ in range(256)]
+    for noise, key in ((0.05, b"near"), (0.2, b"further")):
+        vectors.put(SPACE, key, vector(*(each + draw.gauss(0, noise) for each in numbers)))
+
+    found = vectors.find(SPACE, vector(*numbers), 0.95)
+
+    assert found == [b"near", b"further"]
+
+
+def test_at_most_so_many_are_multiplied() -> None:
+    vectors = index()
+    for number in range(2 * CANDIDATES):
+        vectors.put(SPACE, b"%d" % number, vector(1, number))
+
+    assert len(vectors.find(SPACE, vector(1, 1), -1)) == CANDIDATES
+
+
+def test_a_key_has_one_vector_and_a_space_a_bounded_number() -> None:
+    sizes: list[tuple[int, int]] = []
+    vectors = VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
+    for number in range(MAX_VECTORS + 5):
+        vectors.put(SPACE, b"%d" % number, vector(1, number))
+        vectors.put(SPACE, b"%d" % number, vector(1, number))
+
+    assert sizes[-1] == (MAX_VECTORS, MAX_VECTORS * vector(1, 0).size)
+    assert vectors.find(SPACE, vector(1, 0), 1.0) == []
+    vectors.drop(SPACE, b"unknown")
+    for number in range(MAX_VECTORS + 5):
+        vectors.drop(SPACE, b"%d" % number)
+    assert sizes[-1] == (0, 0)
+
+
+def test_the_least_recently_used_space_goes_first() -> None:
+    vectors = index(2 * vector(1, 0).size)
+    for space in ("one", "two"):
+        vectors.put(space, KEY, vector(1, 0))
+    vectors.find("one", vector(1, 0), 0.9)
+
+    vectors.put("three", KEY, vector(1, 0))
+
+    found = [space for space in ("one", "two", "three") if vectors.find(space, vector(1, 0), 0.9)]
+    assert found == ["one", "three"]
+
+
+def test_a_vector_larger_than_the_index_is_not_kept() -> None:
+    vectors = index(1)
+    vectors.put(SPACE, KEY, vector(1, 0))
+
+    assert vectors.find(SPACE, vector(1, 0), 0.9) == []
+
+
+@for_each(("spaces", "length"), [(1, 256), (300, 256), (300, 3)])
+def test_the_index_takes_no_more_memory_than_it_counts(spaces: int, length: int) -> None:
+    draw = random.Random(7)  # noqa: S311
+    sizes = [(0, 0)]
+    vectors = VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(300):
+            numbers = [draw.gauss(0, 1) for _ in range(length)]
+            space = ("memory", "vectors", draw.randbytes(32)) if spaces > 1 else SPACE
+            vectors.put(space, draw.randbytes(32), vector(*numbers, model=f"up/{number}"))
+        taken = tracemalloc.get_traced_memory()[0] - before - 300 * 130  # of the list of sizes
+    finally:
+        tracemalloc.stop()
+
+    assert taken <= sizes[-1][1] <= 3 * taken
