@@ -188,9 +188,8 @@ class Embedder(Protocol):
     async def embed(
         self, record: Record, deployment: str, text: str, *, waits: bool
     ) -> tuple[str, Any]:
-        """Return the target that has computed the embedding of a text, and its response. The call
-        of ``record``, whose trace it joins, ``waits`` for it or goes on meanwhile. Raises
-        ``ProxyError``."""
+        """Return the target that has computed an embedding, and its response, for a call that
+        ``waits`` for it or goes on meanwhile. Raises ``ProxyError``."""
 
 
 class Shown(Protocol):

@@ -18,7 +18,7 @@ from proxy.cache.semantic import SemanticCache, SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.frozen import frozen
-from proxy.offload import LARGE_BYTES, Offload
+from proxy.offload import Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
 from proxy.turn import LoopTurns
@@ -81,35 +81,28 @@ class AnswerCache:
             control = control.without_refresh()
         if control.no_cache and not control.keep:
             return None
-        keyed = partial(
-            digest,
-            backend.secret,
-            scope=plan.key,
-            plan=plan,
-            rule=rule,
-            namespace=control.namespace,
-        )
-        if call.size <= LARGE_BYTES:
-            key = keyed(call)
-        else:
-            key = await self.offload.run(call.size, partial(keyed, call), call.caller)
+
+        async def key_of(call: Call) -> bytes:
+            keyed = partial(
+                digest,
+                backend.secret,
+                call,
+                scope=plan.key,
+                plan=plan,
+                rule=rule,
+                namespace=control.namespace,
+            )
+            return await self.offload.run(call.size, keyed, call.caller)
+
         semantic = None
         if self.semantic is not None and rule.semantic is not None and control.keep:
-            semantic = SemanticLookup(
-                cache=self.semantic,
-                rule=rule,
-                semantic=rule.semantic,
-                plan=plan,
-                call=call,
-                digest=keyed,
-                offload=self.offload,
-            )
+            semantic = SemanticLookup(self.semantic, rule, rule.semantic, plan, call, key_of)
         return CacheLookup(
             plan=plan,
             call=call,
             rule=rule,
             backend=backend,
-            key=key,
+            key=await key_of(call),
             control=control,
             now=self.now,
             decoded=self._decoded,

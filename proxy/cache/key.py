@@ -1,14 +1,13 @@
 """The name of a question: a keyed hash, so that what is kept cannot be looked for without the key.
 
-Everything that can change the answer is in it. A field that no table knows is part of the question
-too: that costs a miss at worst, while one left out by mistake would serve a wrong answer.
+Everything that can change the answer is in it: all fields but those listed here, known or not. A
+field too many costs a miss, while one left out by mistake would serve a wrong answer.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
@@ -21,43 +20,11 @@ from proxy.types import CacheRule, Call, Changes, Json, ModelCall, Plan, Target
 from proxy.types.target import NOT_THE_CLIENTS
 
 BYTES = 32
-Part = Literal["question", "who", "form"]
-
-
-def _all(part: Part, *names: str) -> dict[str, Part]:
-    return dict.fromkeys(names, part)
-
-
-PARTS: Mapping[str, Part] = {
-    # Who asks, and for which of its own books: of no weight to a model.
-    **_all("who", "client_metadata", "metadata", "safety_identifier", "user"),
-    # In which form, and how soon: a kept answer can be given in either form, and at once.
-    **_all("form", "inference_timeout", "stream", "stream_options"),
-    # What is asked. Hints that only save the provider work are here too: some split its own caches.
-    **_all("question", "model", "prompt", "messages", "input", "images", "suffix", "context"),
-    **_all("question", "enkrypt_context", "echo", "n", "best_of", "seed", "stop", "stop_sequences"),
-    **_all("question", "max_tokens", "max_completion_tokens", "max_new_tokens", "min_p", "top_k"),
-    **_all("question", "temperature", "top_p", "typical_p", "frequency_penalty", "logit_bias"),
-    **_all("question", "presence_penalty", "repetition_penalty", "mirostat_lr", "mirostat_target"),
-    **_all("question", "logprobs", "top_logprobs", "return_token_log_probs", "return_token_ids"),
-    **_all("question", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"),
-    **_all("question", "response_format", "guided_choice", "guided_grammar", "guided_json"),
-    **_all("question", "guided_regex", "include_stop_str_in_output", "ignore_eos", "raw_output"),
-    **_all("question", "audio", "modalities", "prediction", "reasoning_effort", "verbosity"),
-    **_all("question", "web_search_options", "service_tier", "store", "prompt_cache_key"),
-    **_all("question", "prompt_cache_isolation_key", "perf_metrics_in_response", "dimensions"),
-    **_all("question", "encoding_format", "context_length_exceeded_behavior"),
-    **_all("question", "cache_control", "container", "context_management", "diagnostics"),
-    **_all("question", "inference_geo", "mcp_servers", "output_config", "speed", "system"),
-    **_all("question", "thinking", "access_programs", "background", "conversation", "image"),
-    **_all("question", "thread", "include", "instructions", "max_output_tokens", "max_tool_calls"),
-    **_all("question", "moderation", "previous_response_id", "prompt_cache_options"),
-    **_all("question", "prompt_cache_retention", "reasoning", "text", "truncation"),
-    **_all("question", "inference_extra_headers", "inference_extra_params"),
-}
-
-FORM = frozenset(name for name, part in PARTS.items() if part == "form")
-FORM_AND_WHO = FORM | {name for name, part in PARTS.items() if part == "who"}
+WHO = frozenset({"client_metadata", "metadata", "safety_identifier", "user"})
+"""Fields that say who asks, and for which of its own books: of no weight to a model."""
+FORM = frozenset({"inference_timeout", "stream", "stream_options"})
+"""Fields of the form: a kept answer can be given as a stream or whole, and at once."""
+FORM_AND_WHO = FORM | WHO
 ECHOING = frozenset({"responses"})
 """Endpoints whose answers repeat their question, also what is no part of it here, as ``metadata``:
 what an upstream has sent is for the very call that asked it, and written anew for any other."""

@@ -16,7 +16,6 @@ from proxy.cache.cached_answer import CachedAnswer
 from proxy.cache.vector_index import Vector, VectorIndex, parse_vector
 from proxy.call_facts import SemanticResult
 from proxy.frozen import frozen
-from proxy.offload import Offload
 from proxy.ports import Embedder
 from proxy.record import Record
 from proxy.types import CacheRule, Call, Json, Plan, Semantic
@@ -37,7 +36,7 @@ class SemanticCache:
 
 @dataclass(slots=True)
 class SemanticLookup:
-    """Lookup of one prompt, and the entry for it once its response is cached. ``digest`` returns
+    """Lookup of one prompt, and the entry for it once its response is cached. ``key_of`` returns
     the cache key of a call."""
 
     cache: SemanticCache
@@ -45,8 +44,7 @@ class SemanticLookup:
     semantic: Semantic
     plan: Plan
     call: Call
-    digest: Callable[[Call], bytes]
-    offload: Offload
+    key_of: Callable[[Call], Awaitable[bytes]]
     _space: Hashable = None
     _vector: Vector | None = None
     _key: bytes | None = None
@@ -78,9 +76,7 @@ class SemanticLookup:
         if vector is None:
             return None
         around = replace(self.call, body=_without_prompt(self.call.body))
-        digest = partial(self.digest, around)
-        key = await self.offload.run(self.call.size, digest, self.call.caller)
-        self._space = self.rule.store, self.semantic.embeddings, key
+        self._space = self.rule.store, self.semantic.embeddings, await self.key_of(around)
         for match in self.cache.index.find(self._space, vector, self.semantic.threshold):
             answer = await take(match)
             if answer is not None:

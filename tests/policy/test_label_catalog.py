@@ -108,3 +108,22 @@ policies:
     assert told.keys == ("guard/fair", "search-box", "support-widget")
     [(limit, scope)] = told.deployments["judge-smol"].scopes
     assert (limit.name, scope) == ("judging", "key:guard/fair")
+
+
+def test_semantic_caches_are_callers_of_their_embedding_deployment(tmp_path: Path) -> None:
+    (tmp_path / "more.yaml").write_text(
+        """
+deployments: {vectors: {targets: [{upstream: local, model: embed}], policy: embedding}}
+policies:
+  embedding: {limits: [{name: embedding, usd: 5 per day, unpriced: allow, per: key}]}
+  other:
+    extends: default
+    rules: [{name: r, cache: {semantic: {embeddings: vectors}}}]
+"""
+    )
+    (tmp_path / "p.yaml").write_text(WORLD + "    policy: other\n")
+    found = roster(read_folder(tmp_path, {}))
+
+    assert found.keys == ("cache/support-chat", "search-box", "support-widget")
+    [(limit, scope)] = found.deployments["vectors"].scopes
+    assert (limit.name, scope) == ("embedding", "key:cache/support-chat")

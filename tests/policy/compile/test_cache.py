@@ -7,6 +7,7 @@ from pathlib import Path
 
 from proxy.policy.compile.cache import kept
 from proxy.policy.decide import decide
+from proxy.policy.review.check_report import check
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.schema import CacheConfig
 from proxy.policy.store import read_folder
@@ -18,11 +19,12 @@ upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
 policies:
   public:
     match: all
-    cache: {semantic: {embeddings: chat}}
-    rules: [{name: r, cache: {semantic: {embeddings: chat, mode: serve, max_temperature: 0.3}}}]
+    cache: {semantic: {embeddings: vectors}}
+    rules: [{name: r, cache: {semantic: {embeddings: vectors, mode: serve, max_temperature: 0.3}}}]
 keys: {widget: {sha256: AAAA, deployments: [chat]}}
 deployments:
   chat: {targets: [{upstream: up, model: m}], policy: public}
+  vectors: {targets: [{upstream: up, model: e, price: {input: 1}}]}
 """.replace("AAAA", "0" * 64)
 
 
@@ -64,4 +66,12 @@ def test_a_rule_decides_over_its_policy(tmp_path: Path) -> None:
     rule = decide(snapshot, key, call).cache
 
     assert rule is not None
-    assert rule.semantic == Semantic("chat", "serve", max_temperature=0.3)
+    assert rule.semantic == Semantic("vectors", "serve", max_temperature=0.3)
+
+
+def test_a_deployment_that_only_a_cache_calls_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(POLICIES)
+
+    report = check(tmp_path, {})
+
+    assert "cannot be called" not in " ".join(map(str, report.warnings))
