@@ -18,7 +18,8 @@ from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout
 from proxy.frozen import frozen
 from proxy.ports import Exchange
 from proxy.record import Record
-from proxy.types import Endpoint, Parent, RequestHead, Timeouts, internal_key
+from proxy.types import Endpoint, Parent, RequestHead, Timeouts
+from proxy.types.roster import internal_key
 from proxy.upstream.reply import Http, Reply
 
 DIALECT = "openai"

@@ -10,10 +10,10 @@ from typing import Protocol, TypeGuard
 from proxy.policy.caches import caches_of
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot
-from proxy.types import ScopedLimit, Target, internal_key
+from proxy.types import ScopedLimit, Target
 from proxy.types.guard import Guarding
 from proxy.types.limit import Limit
-from proxy.types.roster import ListedDeployment, Roster
+from proxy.types.roster import ListedDeployment, Roster, internal_key
 
 MAX_SCOPES = 1000
 """Counters of one deployment that have gauges; the rest are counted, but not shown one by one."""

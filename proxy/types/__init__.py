@@ -47,12 +47,6 @@ class Parent:
     sample_id: str | None = None
 
 
-def internal_key(caller: Literal["guard", "cache"], name: str) -> str:
-    """Return the key of calls that a guard, or the cache of a deployment, makes by itself. No
-    virtual key can have such a name."""
-    return f"{caller}/{name}"
-
-
 @frozen
 class RequestHead:
     """What is known of a call before a byte of its body is read.

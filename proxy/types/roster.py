@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import date
+from typing import Literal
 
 from proxy.frozen import frozen
 from proxy.types import Target
 from proxy.types.limit import Limit
+
+
+def internal_key(caller: Literal["guard", "cache"], name: str) -> str:
+    """Return the key of calls that a guard, or the cache of a deployment, makes by itself. No
+    virtual key can have such a name."""
+    return f"{caller}/{name}"
 
 
 @frozen
