@@ -96,7 +96,14 @@ class AnswerCache:
 
         semantic = None
         if self.semantic is not None and rule.semantic is not None and control.keep:
-            semantic = SemanticLookup(self.semantic, rule, rule.semantic, plan, call, key_of)
+            semantic = SemanticLookup(
+                cache=self.semantic,
+                rule=rule,
+                semantic=rule.semantic,
+                plan=plan,
+                call=call,
+                key_of=key_of,
+            )
         return CacheLookup(
             plan=plan,
             call=call,
