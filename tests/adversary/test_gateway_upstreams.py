@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.policy.compile.upstreams import is_gateway
+from proxy.policy.compile.upstreams import gateway_sign
 from proxy.policy.schema import UpstreamConfig
 from proxy.types import Endpoint
 from proxy.types.providers import GATEWAYS
@@ -261,4 +261,4 @@ async def test_a_path_without_fields_sends_a_gateway_the_model_alone(
 def test_gateways_are_recognized(settings: dict[str, Any], expected: bool) -> None:
     upstream = {"dialect": "openai", "base_url": "https://llm.example/v1", **settings}
 
-    assert is_gateway(UpstreamConfig.model_validate(upstream)) is expected
+    assert bool(gateway_sign(UpstreamConfig.model_validate(upstream))) is expected

@@ -45,7 +45,7 @@ def compile_upstream(name: str, config: schema.UpstreamConfig, secret: ReadSecre
         most=tuple((field, most) for field, most in config.accepted.items() if most is not None),
         asks_usage=config.include_usage == "on",
         traits=traits_of(config),
-        is_gateway=is_gateway(config),
+        is_gateway=gateway_sign(config) is not None,
         drops=_dropped(config),
         refuses=_refused(config),
         open_ranges=_has_open_ranges(config),
@@ -107,14 +107,9 @@ def gateway_sign(config: schema.UpstreamConfig) -> str | None:
     return None if GATEWAY_HOSTS.isdisjoint(re.split("[.-]", host)) else f"host {host}"
 
 
-def is_gateway(config: schema.UpstreamConfig) -> bool:
-    """Return True if an upstream is a gateway: by its setting, else by its provider and host."""
-    return gateway_sign(config) is not None
-
-
 def _dropped(config: schema.UpstreamConfig) -> frozenset[str]:
     """Return the fields to drop. Gateways read settings in ``metadata``."""
-    read = {"metadata"} if is_gateway(config) and "metadata" not in config.accepted else ()
+    read = {"metadata"} if gateway_sign(config) and "metadata" not in config.accepted else ()
     return frozenset({*config.drop, *read})
 
 

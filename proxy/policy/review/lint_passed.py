@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, Path_
@@ -42,7 +43,7 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
             '"only_passthrough: true", otherwise "only_passthrough: false".',
         )
     stored = [each for each in deployment.passthrough.paths if is_stored(each)]
-    routes = ", ".join(dict.fromkeys(each.route for each in stored))
+    routes = routes_that(is_stored, deployment.passthrough)
     upstreams = {target.upstream.name for _, target in deployment.targets}
     if stored and len(upstreams) > 1:
         yield (
@@ -52,11 +53,10 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
             "upstream.",
         )
     yield from of_ids(path, deployment, stored)
-    minting = [each.route for each in deployment.passthrough.paths if is_minting(each)]
-    if minting:
+    if minting := routes_that(is_minting, deployment.passthrough):
         yield (
             path,
-            f"responses of {', '.join(dict.fromkeys(minting))} may contain credentials of the "
+            f"responses of {minting} may contain credentials of the "
             "provider. Clients that have one bypass this proxy: its guards, limits and records. "
             "Remove these paths unless all their clients are trusted.",
         )
@@ -70,20 +70,19 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
         )
     rules = deployment.guards
     acts = any(rule.enforces for rule in (*rules.input, *rules.output))
-    unread = [each.route for each in deployment.passthrough.paths if is_unread(each)]
+    unread = routes_that(is_unread, deployment.passthrough)
     if unread and acts and not rules.opaque:
-        routes = ", ".join(dict.fromkeys(unread))
         yield (
             path,
-            f"rejects bodies at {routes} that are not JSON, because guards cannot inspect them. To "
+            f"rejects bodies at {unread} that are not JSON, because guards cannot inspect them. To "
             'forward them uninspected, add "opaque: allow" to the policy.',
         )
-    undeclared = [each.route for each in deployment.passthrough.paths if is_undeclared(each)]
+    undeclared = routes_that(is_undeclared, deployment.passthrough)
     gateways = {t.upstream.name for _, t in deployment.targets if t.upstream.is_gateway}
     if undeclared and gateways:
         yield (
             path,
-            f"sends only the field model of bodies at {', '.join(dict.fromkeys(undeclared))}, "
+            f"sends only the field model of bodies at {undeclared}, "
             f"because upstream {', '.join(sorted(gateways))} is a gateway. List the fields that "
             'clients may set under "fields" of each path.',
         )
@@ -113,6 +112,11 @@ def of_ids(path: Path_, deployment: Deployment, stored: list[PassedPath]) -> Ite
         )
 
 
+def routes_that(applies: Callable[[PassedPath], bool], passed: PassedPaths) -> str:
+    """Return the routes to which a condition applies, each once."""
+    return ", ".join(dict.fromkeys(each.route for each in passed.paths if applies(each)))
+
+
 def is_minting(path: PassedPath) -> bool:
     """Return True if a response of a path may be a credential."""
     return "POST" in path.methods and CREDENTIALS.search(path.route) is not None
@@ -124,20 +128,17 @@ def of_money(path: Path_, deployment: Deployment, passed: PassedPaths) -> Iterat
         return
     limits = dict(sorted(budgets_of(deployment).items()))
     for name, limit in limits.items():
-        too_dear = [each for each in passed.paths if is_above(each, limit)]
-        if too_dear:
-            routes = ", ".join(dict.fromkeys(each.route for each in too_dear))
+        if too_dear := routes_that(partial(is_above, limit), passed):
             yield (
                 path,
-                f"most_usd of {routes} exceeds limit {quoted(name)}, so every call is rejected",
+                f"most_usd of {too_dear} exceeds limit {quoted(name)}, so every call is rejected",
             )
-    unbounded = [each.route for each in passed.paths if is_unbounded(each)]
+    unbounded = routes_that(is_unbounded, passed)
     if unbounded and limits:
-        routes = ", ".join(dict.fromkeys(unbounded))
         yield (
             path,
-            f"{routes} has no most_usd. Concurrent calls may together spend more than is left of "
-            f"{', '.join(limits)}. Add most_usd, the maximum cost of one call.",
+            f"{unbounded} has no most_usd. Concurrent calls may together spend more than is left "
+            f"of {', '.join(limits)}. Add most_usd, the maximum cost of one call.",
         )
 
 
@@ -148,7 +149,7 @@ def budgets_of(deployment: Deployment) -> dict[str, Limit]:
     return {each.name: each for each in limits if each.is_budget and not each.shadow}
 
 
-def is_above(path: PassedPath, limit: Limit) -> bool:
+def is_above(limit: Limit, path: PassedPath) -> bool:
     """True if a limit refuses each call to a path, whatever else was used."""
     return path.most_cost is not None and path.most_cost > limit.capacity
 
