@@ -262,3 +262,21 @@ def test_gateways_are_recognized(settings: dict[str, Any], expected: bool) -> No
     upstream = {"dialect": "openai", "base_url": "https://llm.example/v1", **settings}
 
     assert bool(gateway_sign(UpstreamConfig.model_validate(upstream))) is expected
+
+
+@pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])
+async def test_a_gateway_gets_no_settings_in_headers_or_queries(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    api = APIS[name]
+    settings = sorted(each for each in NAMES if "_" in each)
+    headers = {f"x-litellm-{each.replace('_', '-')}": MARK for each in settings[::8]}
+    headers |= {"x-litellm-api-key": MARK, "http-referer": MARK, "x-vercel-ai-gateway-order": MARK}
+    query = {each: MARK for each in settings[::16]}
+    async with running(tmp_path, upstream) as client:
+        body = {"model": api.deployment, **api.body}
+        async with client.post(api.path, json=body, headers=headers, params=query) as reply:
+            assert reply.status == 200, await reply.text()
+
+    [asked] = upstream.requests
+    assert MARK not in f"{asked.path} {asked.headers}"
