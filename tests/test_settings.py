@@ -13,7 +13,7 @@ import pytest
 
 from proxy import settings
 from proxy.cli import main
-from proxy.edge.bodies import Bodies
+from proxy.edge.bodies import Bodies, BodyShare
 from proxy.settings import (
     Address,
     BadSetting,
@@ -86,7 +86,7 @@ def test_the_largest_request_fits_what_one_key_may_have_under_way() -> None:
 
     chosen = from_environment(Path("p"), HERE, HERE, environ)
 
-    share = Bodies(chosen.bodies_bytes).share()
+    share = BodyShare(Bodies(chosen.bodies_bytes))
     share.charge_to("support-widget")
     share.take(chosen.body_bytes)
 

@@ -19,16 +19,12 @@ from proxy.app import gauges, stores, telemetry
 from proxy.app.context import Context, new_record, new_request_id, new_span_id, since_epoch
 from proxy.app.gauges import LoopLag
 from proxy.background import SideTasks, between_calls, running_beside
-from proxy.edge.access import Access
-from proxy.edge.admin import AdminSources, Readiness, admin_handler
+from proxy.edge.admin import Access, AdminSources, Readiness, admin_handler
 from proxy.edge.bodies import Bodies, BodyShare
-from proxy.edge.calls import Calls
-from proxy.edge.cross_origin import CrossOrigin
-from proxy.edge.drain import Drain, Stop
-from proxy.edge.keyless import Keyless
+from proxy.edge.drain import Calls, Drain, Stop
+from proxy.edge.keyless import CrossOrigin, Keyless
 from proxy.edge.listening import listen
-from proxy.edge.parsing import Parsing
-from proxy.edge.request import Bounds
+from proxy.edge.request import Bounds, Parsing
 from proxy.egress import HttpEgress
 from proxy.emit import EMIT_EVERY_S, Emitters, Sink
 from proxy.emit.decisions import Decisions

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from proxy.dialects import nothing_passed
 from proxy.edge.bodies import BodyShare
-from proxy.edge.calls import Calls
+from proxy.edge.drain import Calls
 from proxy.edge.exchange import HttpExchange
 from proxy.edge.keyless import Keyless
 from proxy.edge.request import Bounds
@@ -47,9 +47,7 @@ def data_handler(
 ) -> Handler:
     """Return the handler of the data port: it runs the pipeline on an exchange, and answers 500
     for a bug, which ``on_bug`` gets with the request's id."""
-    via, new_id, bounds, calls = port.via, port.new_id, port.bounds, port.calls
-    ids = port.ids
-    passed = port.passed
+    bounds, calls = port.bounds, port.calls
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         answered = port.keyless.answer(request)
@@ -58,8 +56,8 @@ def data_handler(
         task = calls.begin(request.protocol._task_handler)
         share = BodyShare(bounds.bodies)
         try:
-            exchange = HttpExchange(request, new_id(), via, bounds, share, ids)
-            exchange.passed = passed
+            exchange = HttpExchange(request, port.new_id(), port.via, bounds, share, port.ids)
+            exchange.passed = port.passed
             if exchange.origin is not None:
                 exchange.shown_to = port.keyless.cross_origin.headers(exchange.origin)
             try:

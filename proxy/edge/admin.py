@@ -1,18 +1,19 @@
-"""The admin listener, on its own port: metrics, liveness and readiness."""
+"""The admin listener, on its own port: who may ask, metrics, health, log level, explanations."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from math import nan
 from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
 
-from proxy.edge.access import Access
 from proxy.frozen import frozen
 
 Render = Callable[[str], tuple[bytes, str]]
@@ -21,6 +22,7 @@ EXPLAIN = "/explain/"
 NO_CANDIDATE = "No candidate policy is loaded. Start with headrace serve --candidate FOLDER.\n"
 LOG_LEVEL = "/loglevel"
 LEVEL_S = 900.0
+OPEN = ("/healthz", "/readyz")  # they say nothing, and probes have no token
 PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}", "/candidate")
 
 
@@ -182,3 +184,47 @@ def _shown(page: ExplanationPage | None, *, as_json: bool) -> web.Response:
         body = orjson.dumps(page.data(), option=orjson.OPT_INDENT_2)
         return web.Response(body=body, content_type="application/json")
     return web.Response(text=page.text() + "\n")
+
+
+@frozen
+class Access:
+    """The ``hosts`` by whose names the port may be asked, beside addresses and localhost, and the
+    ``token`` that it wants, if any."""
+
+    token: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = ()
+
+    def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Return status and reason of a request that may not be answered; None for one that may."""
+        if not self._is_known_host(headers.get("Host", "")):
+            return 403, "The Host header is not allowed. Add its host to HEADRACE_ADMIN_HOSTS."
+        if _is_from_browser_page(method, headers):
+            return 403, "Requests from web pages are not allowed."
+        if self.token is not None and path not in OPEN and not self._has_token(headers):
+            return 401, "Send the token of HEADRACE_ADMIN_TOKEN as Authorization: Bearer TOKEN."
+        return None
+
+    def _is_known_host(self, host: str) -> bool:
+        """True for a name that nobody else can lead to this address, and where none is given."""
+        name, colon, port = host.rpartition(":")
+        name = (name if colon and port.isdigit() else host).lower().rstrip(".")
+        if name in ("", "localhost", *self.hosts):
+            return True
+        try:
+            return bool(ip_address(name.removeprefix("[").removesuffix("]")))
+        except ValueError:
+            return False
+
+    def _has_token(self, headers: Mapping[str, str]) -> bool:
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        given = token.strip().encode("utf-8", "surrogateescape")
+        wanted = (self.token or "").encode()
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, wanted)
+
+
+def _is_from_browser_page(method: str, headers: Mapping[str, str]) -> bool:
+    """True for what a page of another site asks, and for a change that any page asks for."""
+    site = headers.get("Sec-Fetch-Site")
+    if "Origin" in headers or site in ("cross-site", "same-site"):
+        return True
+    return method not in ("GET", "HEAD") and site is not None

@@ -3,8 +3,6 @@ those of answers."""
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from proxy.errors import Overloaded
 from proxy.settings import KEY_SHARE
 
@@ -21,10 +19,6 @@ class Bodies:
         self.of_one = most // KEY_SHARE  # what one caller may have
         self.held = 0
         self.by_caller: dict[object, int] = {}
-
-    def share(self) -> BodyShare:
-        """Return the share of one call, which is given back when it is left."""
-        return BodyShare(self)
 
 
 class BodyShare:
@@ -59,17 +53,6 @@ class BodyShare:
         left = self._bodies.of_one - self._size
         if left > 0:
             self.take(size if size < left else left)
-
-    def __enter__(self) -> BodyShare:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.give_back()
 
     def give_back(self) -> None:
         """Return all that was taken."""

@@ -281,19 +281,15 @@ class HttpExchange:
         if record.first_sent is None:
             record.status = None  # that of a head with keepalives alone
         if isinstance(error, Unauthorized) and error.lapse == "missing":
-            error.add(self._about_key())
+            incoming = self._incoming
+            read = dialects.dialect_of(incoming.path, incoming.headers).cells.credential
+            error.add(where_key_belongs(read, incoming.headers, incoming.query))
         if not isinstance(error, ClientGone) and not self.gone:
             try:
                 await self._send_error(error)
             except ClientGone:
                 record.status = ClientGone.status
         record.status = record.status or ClientGone.status
-
-    def _about_key(self) -> str:
-        """Return where this path reads the key."""
-        incoming = self._incoming
-        read = dialects.dialect_of(incoming.path, incoming.headers).cells.credential
-        return where_key_belongs(read, incoming.headers, incoming.query)
 
     async def _send_error(self, error: ProxyError) -> None:
         out, record = self._out, self._record

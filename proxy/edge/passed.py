@@ -26,14 +26,10 @@ async def read_passed_call(
         return read_passed(head, {}, caller=caller)
     if head.passed is None or head.method == BODILESS:
         raise BadRequest("A GET request must not have a body.")
-    if names_json(incoming.media_type):
-        return await _read(head, incoming, share, caller)
-    media_type = media_type_of(incoming.media_type)
-    head = replace(head, passed=replace(head.passed, media_type=media_type))
-    return unread_call(head, incoming.upload(length), caller)
-
-
-async def _read(head: RequestHead, incoming: Incoming, share: BodyShare, caller: str) -> Call:
+    if not names_json(incoming.media_type):
+        media_type = media_type_of(incoming.media_type)
+        head = replace(head, passed=replace(head.passed, media_type=media_type))
+        return unread_call(head, incoming.upload(length), caller)
     raw = incoming.body_at_once()
     if raw is None:
         raw = await incoming.awaited_body()

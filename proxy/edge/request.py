@@ -1,11 +1,16 @@
-"""A request as it comes in: its head merged, its body read within bounds of size and time."""
+"""A request as it comes in: its head is merged, its body is read within bounds of size and time.
+
+Large JSON bodies are parsed off the event loop, one after the other.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from aiohttp import HttpVersion11, web
 from multidict import CIMultiDictProxy
@@ -13,12 +18,14 @@ from multidict import CIMultiDictProxy
 from proxy.dialects import HEADER_PREFIXES, PATHS
 from proxy.dialects.other_gateways import MEANINGS
 from proxy.dialects.request_headers import GEMINI_KEY, bad_header
+from proxy.dialects.strict import counted, read_json
 from proxy.edge.bodies import Bodies, BodyShare
-from proxy.edge.parsing import Parsing
 from proxy.edge.server import CHUNKED, Request, Unframed
 from proxy.errors import BadRequest, RequestTimeout, TooLarge
 from proxy.field_problems import too_large
 from proxy.frozen import frozen
+from proxy.offload import LARGE_BYTES, Offload
+from proxy.types import Json
 from proxy.wire_errors import (
     CodingNotSupported,
     ExpectationFailed,
@@ -47,6 +54,35 @@ ONCE_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
 JSON = "application/json"
 BEFORE_JSON = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
 """What may stand before the first brace: white space, and marks of the order of bytes."""
+MOST_VALUES = 100_000
+VALUE_BYTES = 192  # that one takes beside its text, with its name and its place in a mapping
+
+T = TypeVar("T")
+
+
+@frozen
+class Parsing:
+    """How bodies are read: with so many values at the most, large ones by ``offload``."""
+
+    most_values: int = MOST_VALUES
+    offload: Offload = Offload()  # it is frozen
+
+    def read_small(self, raw: bytes, take: Callable[[int], None]) -> Json:
+        """Read a body that holds up nobody, once ``take`` has counted what it may take. Raises
+        ``BadRequest``, and what ``take`` raises."""
+        take(VALUE_BYTES * counted(raw, self.most_values))
+        return read_json(raw)
+
+    async def read(
+        self, raw: bytes, make: Callable[[Json], T], caller: object, take: Callable[[int], None]
+    ) -> T:
+        """Return what ``make`` makes of a caller's body, once ``take`` has counted what that may
+        take. Raises ``BadRequest``, and what ``make`` and ``take`` raise."""
+        if len(raw) <= LARGE_BYTES:
+            return make(self.read_small(raw, take))
+        count = partial(counted, raw, self.most_values)
+        take(VALUE_BYTES * await self.offload.run(len(raw), count, caller))
+        return await self.offload.run(len(raw), lambda: make(read_json(raw)), caller)
 
 
 @frozen
@@ -117,7 +153,7 @@ class Incoming:
         """Refuse another version of HTTP, and a header that decides something and came twice: two
         readers could differ."""
         headers = self.headers
-        if _is_unsupported(self._request):
+        if isinstance(self._request, Request) and self._request.is_unsupported:
             raise VersionNotSupported
         if self._repeated is not None:
             raise bad_header(self._repeated, "must not be repeated")
@@ -264,10 +300,6 @@ class RequestUpload:
 def is_json(media_type: str) -> bool:
     """True if a body of that type is read here."""
     return media_type.partition(";")[0].strip().lower() == JSON
-
-
-def _is_unsupported(request: web.BaseRequest) -> bool:
-    return isinstance(request, Request) and request.is_unsupported
 
 
 def _unframed() -> BadRequest:

@@ -12,7 +12,7 @@ import aiohttp
 from proxy import app
 from proxy.background import running_beside
 from proxy.edge.admin import Readiness
-from proxy.edge.calls import Calls
+from proxy.edge.drain import Calls
 from proxy.emit.metrics import Metrics
 from proxy.guardrails.kinds.injection import LONGEST
 from proxy.guardrails.kinds.pii import Pii

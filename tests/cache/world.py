@@ -19,7 +19,7 @@ from proxy.app.context import new_record, new_span_id
 from proxy.cache import AnswerCache
 from proxy.cache.memory import Memory
 from proxy.cache.store import CacheBackend
-from proxy.edge.calls import Calls
+from proxy.edge.drain import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics

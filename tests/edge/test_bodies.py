@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.edge.bodies import Bodies
+from proxy.edge.bodies import Bodies, BodyShare
 from proxy.errors import Overloaded
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
@@ -21,40 +21,47 @@ OTHER = "hr-search-key"
 
 def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
     bodies = Bodies(100)
-    with bodies.share() as first, bodies.share() as second, bodies.share() as third:
-        first.charge_to("a")
-        second.charge_to("a")
-        third.charge_to("b")
-        first.take(50)
-        with pytest.raises(Overloaded):
-            second.take(1)
-        third.take(50)
-        assert bodies.held == 100
+    first, second, third = shares = [BodyShare(bodies) for _ in range(3)]
+    first.charge_to("a")
+    second.charge_to("a")
+    third.charge_to("b")
+    first.take(50)
+    with pytest.raises(Overloaded):
+        second.take(1)
+    third.take(50)
+    assert bodies.held == 100
+
+    for share in shares:
+        share.give_back()
+
     assert bodies.held == 0
-    with bodies.share() as again:
-        again.charge_to("a")
-        again.take(50)
+    again = BodyShare(bodies)
+    again.charge_to("a")
+    again.take(50)
 
 
-def test_what_a_body_takes_once_it_is_read_counts_too_but_one_alone_is_always_read() -> None:
+def test_parsed_size_counts_too_but_a_single_body_is_always_parsed() -> None:
     bodies = Bodies(100)
-    with bodies.share() as first, bodies.share() as second:
-        first.charge_to("a")
-        first.take(20)
-        first.take_read(1000)
-        assert bodies.held == 50
-        second.charge_to("a")
-        with pytest.raises(Overloaded):
-            second.take(1)
-    assert bodies.held == 0
-    with bodies.share() as first, bodies.share() as second:
-        first.charge_to("a")
-        second.charge_to("a")
-        first.take(20)
-        first.take_read(20)
-        second.take(5)
-        with pytest.raises(Overloaded):
-            second.take_read(6)
+    first, second = BodyShare(bodies), BodyShare(bodies)
+    first.charge_to("a")
+    first.take(20)
+    first.take_read(1000)
+    assert bodies.held == 50
+    second.charge_to("a")
+    with pytest.raises(Overloaded):
+        second.take(1)
+
+
+def test_parsed_size_of_one_body_is_refused_beside_another() -> None:
+    bodies = Bodies(100)
+    first, second = BodyShare(bodies), BodyShare(bodies)
+    first.charge_to("a")
+    second.charge_to("a")
+    first.take(20)
+    first.take_read(20)
+    second.take(5)
+    with pytest.raises(Overloaded):
+        second.take_read(6)
 
 
 def half_sent(size: int, key: str = KEY) -> bytes:

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from proxy.edge.drain import Calls
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream
+from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, legacy, legacy_events, stream
 from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -139,3 +140,49 @@ async def test_a_client_that_never_rests_lets_a_stop_end(
             await asyncio.sleep(0)
         client.writer.close()
         await serving
+
+
+async def test_a_call_that_ends_by_itself_is_waited_for() -> None:
+    calls, go = Calls(), asyncio.Event()
+
+    async def call() -> str:
+        task = calls.begin(asyncio.current_task())
+        await go.wait()
+        calls.end(task)
+        return "done"
+
+    async with asyncio.TaskGroup() as group:
+        served = group.create_task(call())
+        await asyncio.sleep(0)
+        drained = group.create_task(calls.drain(5))
+        go.set()
+
+    assert (served.result(), drained.done()) == ("done", True)
+
+
+async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
+    calls, said = Calls(), []
+
+    async def call() -> None:
+        task = calls.begin(asyncio.current_task())
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            said.append("last words")
+            raise
+        finally:
+            calls.end(task)
+
+    async with asyncio.TaskGroup() as group:
+        served = group.create_task(call())
+        await asyncio.sleep(0)
+        await calls.drain(0)
+
+    assert served.cancelled()
+    assert said == ["last words"]
+
+
+async def test_with_no_call_under_way_there_is_nothing_to_wait_for() -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        await Calls().drain(60)

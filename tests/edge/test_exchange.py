@@ -14,7 +14,7 @@ from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 from proxy import edge
 from proxy.app.context import new_record, new_span_id
 from proxy.cache import NullCache
-from proxy.edge.calls import Calls
+from proxy.edge.drain import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from tests.conftest import Proxy
-from tests.doubles import ScriptedUpstream
+from proxy.edge.keyless import EXPOSED
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, cut_before_head, legacy_events, stream
 from tests.edge.test_drain import connected, stoppable
-from tests.test_pipeline import BEARER
+from tests.test_pipeline import BEARER, ROUTES
 
 PROBE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -74,3 +77,121 @@ async def test_a_proxy_that_stops_tells_who_probes_it_while_it_still_serves(
         assert b"connection: close" in head.lower()
         client.writer.close()
         await serving
+
+
+ROUTE = ROUTES["openai"]
+PAGE = "https://app.example.com"
+OTHER = "https://elsewhere.example.com"
+CORS = "cors: {origins: ['https://app.example.com', 'vscode-webview://abc']}\n"
+ASKING = {
+    "access-control-request-method": "POST",
+    "access-control-request-headers": "authorization,content-type,x-stainless-os",
+}
+PAGE_OF_HEADERS = Path(__file__).parents[2] / "docs" / "headers.md"
+
+
+@pytest.fixture
+async def shared(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with running_proxy(tmp_path / "shared", CORS + world(upstream.url)) as running:
+        yield running
+
+
+@pytest.fixture
+async def browser(shared: Proxy) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(base_url=shared.url) as session:
+        yield session
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models/a/b", "/nowhere"])
+@pytest.mark.parametrize("origin", [PAGE, "vscode-webview://abc"])
+async def test_a_browser_is_told_without_a_key_that_a_page_may_ask(
+    path: str, origin: str, shared: Proxy, browser: aiohttp.ClientSession
+) -> None:
+    async with browser.options(path, headers={"origin": origin, **ASKING}) as response:
+        assert (response.status, await response.read()) == (204, b"")
+        shown = response.headers
+
+    assert shown["access-control-allow-origin"] == origin
+    assert {"GET", "HEAD", "POST"} <= set(shown["access-control-allow-methods"].split(", "))
+    assert shown["access-control-allow-headers"] == ASKING["access-control-request-headers"]
+    assert "origin" in shown["vary"]
+    assert "access-control-allow-credentials" not in shown
+    assert shared.records == []
+
+
+@pytest.mark.parametrize(
+    "origin", [OTHER, "null", "https://app.example.com.evil.test", "http://app.example.com", ""]
+)
+async def test_a_page_of_another_origin_may_neither_ask_nor_read(
+    origin: str, shared: Proxy, browser: aiohttp.ClientSession
+) -> None:
+    async with browser.options("/v1/models", headers={"origin": origin, **ASKING}) as response:
+        asked = response.status, set(response.headers)
+    async with browser.get("/v1/models", headers={**BEARER, "origin": origin}) as response:
+        read = response.status, set(response.headers)
+
+    assert (asked[0], read[0]) == (405, 200)
+    assert not [name for name in asked[1] | read[1] if name.lower().startswith("access-control")]
+    assert [record.status for record in await shared.sink.wait(2)] == [405, 200]
+
+
+async def test_a_page_reads_every_answer_and_refusal_and_its_headers(
+    browser: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    headers = {**BEARER, "origin": PAGE}
+    upstream.then(stream(legacy_events("Hi")), cut_before_head(), cut_before_head())
+    calls = [
+        ("POST", ROUTE.path, headers, ROUTE.body(streamed=True), 200),
+        ("POST", ROUTE.path, headers, ROUTE.body(streamed=False), 502),
+        ("POST", ROUTE.path, headers, {"model": 1}, 400),
+        ("POST", "/nowhere", headers, {}, 404),
+        ("GET", ROUTE.path, headers, None, 405),
+        ("GET", "/v1/models", {"origin": PAGE}, None, 401),
+        ("GET", "/v1/models", headers, None, 200),
+    ]
+    for method, path, sent, body, status in calls:
+        async with browser.request(method, path, headers=sent, json=body) as response:
+            await response.read()
+        shown = response.headers
+        assert response.status == status
+        assert (shown["access-control-allow-origin"], shown["vary"]) == (PAGE, "origin")
+        assert shown["access-control-expose-headers"].split(", ") == list(EXPOSED)
+
+
+async def test_any_page_may_ask_where_the_policy_says_so_but_never_with_cookies(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    text = "cors: {origins: ['*']}\n" + world(upstream.url)
+    async with (
+        running_proxy(tmp_path / "p", text) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as browser,
+    ):
+        async with browser.get("/v1/models", headers={**BEARER, "origin": OTHER}) as response:
+            shown = response.headers
+        async with browser.options("/v1/models", headers={"origin": OTHER, **ASKING}) as response:
+            asked = response.headers
+
+    for headers in (shown, asked):
+        assert headers["access-control-allow-origin"] == "*"
+        assert "access-control-allow-credentials" not in headers
+
+
+async def test_without_a_word_in_the_policy_no_page_may_ask(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    async with client.options("/v1/models", headers={"origin": PAGE, **ASKING}) as response:
+        assert response.status == 405
+
+
+async def test_names_that_are_none_are_not_given_back(browser: aiohttp.ClientSession) -> None:
+    headers = {"origin": PAGE, **ASKING, "access-control-request-headers": "a, <b>"}
+    async with browser.options("/v1/models", headers=headers) as response:
+        assert response.status == 204
+        assert "access-control-allow-headers" not in response.headers
+
+
+def test_all_headers_of_ours_are_for_pages_to_read() -> None:
+    listed = re.findall(r"^\| (`.*?) \|", PAGE_OF_HEADERS.read_text(), re.MULTILINE)
+    names = {name for cell in listed for name in re.findall(r"`([a-z-]+)`", cell)}
+
+    assert names <= set(EXPOSED)

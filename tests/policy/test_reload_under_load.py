@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy import edge
 from proxy.app.context import new_record, new_request_id, new_span_id
 from proxy.cache import NullCache
-from proxy.edge.calls import Calls
+from proxy.edge.drain import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
 from proxy.emit.metrics import Metrics
