@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Self
 
 STEPS_S = 0.001
@@ -84,12 +83,7 @@ class SideTasks:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         for task in [*self._tasks]:
             task.cancel()
         await self._group.__aexit__(None, None, None)

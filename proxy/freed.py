@@ -1,4 +1,4 @@
-"""What much memory is taken for and freed, with nobody waiting for that.
+"""Keeps values that live long out of garbage collection, and returns free memory to the system.
 
 A round of the garbage collector holds up all threads, for a second where there are a million
 values. So what is made to stay is left out of its rounds. It is freed as soon as nothing leads to
@@ -42,3 +42,14 @@ def release() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def let_frames_go(error: BaseException) -> None:
+    """Take from an error that is kept its traceback, and what it came of with theirs. Their frames
+    hold the call, which holds the error: a cycle that would keep every byte of it for long."""
+    chain: list[BaseException | None] = [error]
+    while chain:
+        each = chain.pop()
+        if each is not None and (each.__traceback__ or each.__context__ or each.__cause__):
+            chain += [each.__context__, each.__cause__]
+            each.__traceback__ = each.__context__ = each.__cause__ = None

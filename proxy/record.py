@@ -28,7 +28,7 @@ from proxy.errors import (
     UpstreamTimeout,
 )
 from proxy.estimate import HiddenOutput
-from proxy.frames import let_frames_go
+from proxy.freed import let_frames_go
 from proxy.frozen import frozen
 from proxy.meter import Meter
 from proxy.types import UNBILLED, Call, Chunk, Plan, RequestHead, Target

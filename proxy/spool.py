@@ -6,9 +6,11 @@ keeps its order and its place. Every loss is counted, with its reason.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from proxy.frozen import frozen
@@ -217,3 +219,24 @@ class Spool(Generic[Item]):
                     self.drop(self._bounds.unwritable, 1)
             if self._handled == before:
                 return
+
+
+def append(fd: int, data: bytes) -> tuple[int, OSError | None]:
+    """Write bytes. Return how many of them were taken, and why not all were. Blocks."""
+    taken, rest = 0, memoryview(data)
+    try:
+        while taken < len(data):
+            taken += os.write(fd, rest[taken:])
+    except OSError as error:
+        return taken, error
+    return taken, None
+
+
+def is_in_place(fd: int, path: Path) -> bool:
+    """True if an open file is still there under its name."""
+    about = os.fstat(fd)
+    try:
+        there = path.stat()
+    except OSError:
+        return False
+    return (about.st_dev, about.st_ino) == (there.st_dev, there.st_ino)

@@ -62,3 +62,8 @@ def listed(texts: Sequence[str]) -> str:
     words = [ascii_word(text) or EMPTY for text in texts[:MAX_LISTED]]
     left = len(texts) - len(words)
     return ", ".join(words) + (f" and {left} more" if left else "")
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """Return a count and what it counts: ``one``, or ``several``, else ``one`` with an s."""
+    return f"{count} {one if count == 1 else several or one + 's'}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.freed import MANY, uncollected
+from proxy.freed import MANY, let_frames_go, uncollected
 
 FREES = """
 import ctypes, re
@@ -79,3 +79,24 @@ def test_it_goes_on_without_rounds_where_there_were_none() -> None:
     assert not gc.isenabled()
     assert gc.get_freeze_count() == before
     assert len(kept) == 2 * MANY
+
+
+def failing(error: Exception, cause: Exception | None = None) -> None:
+    if cause is not None:
+        try:
+            failing(cause)
+        except Exception as first:
+            raise error from first
+    raise error
+
+
+def test_neither_its_own_frames_nor_those_of_what_it_came_of_are_kept() -> None:
+    kept, cause = ValueError("second"), KeyError("first")
+    with pytest.raises(ValueError, match="second"):
+        failing(kept, cause)
+    assert kept.__cause__ is cause
+
+    let_frames_go(kept)
+
+    for each in (kept, cause):
+        assert (each.__traceback__, each.__context__, each.__cause__) == (None, None, None)

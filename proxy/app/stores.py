@@ -31,9 +31,8 @@ from proxy.ledger.store import Unusable
 from proxy.limits import Admission
 from proxy.limits.backfill import Backfill, BackfillUnavailable, SpentBefore
 from proxy.limits.reconcile import Reconciler
-from proxy.limits.stores.leases import renewing
 from proxy.limits.stores.memory import MemoryStore
-from proxy.limits.stores.store import CounterStore, LedgerRun
+from proxy.limits.stores.store import CounterStore, LedgerRun, renewing
 from proxy.policy.budgets import BudgetsInForce
 from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder

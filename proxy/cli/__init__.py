@@ -15,7 +15,7 @@ COMMANDS: LazyTable[click.Command] = LazyTable(
         "serve": "proxy.cli.serve:serve",
         "demo": "proxy.cli.demo:demo_command",
         "init": "proxy.cli.new_folder:init_command",
-        "migrate": "proxy.cli.migrate:migrate_command",
+        "migrate": "proxy.cli.new_folder:migrate_command",
         "check": "proxy.cli.policies:check",
         "explain": "proxy.cli.policies:explain_command",
         "test": "proxy.cli.policies:test_command",

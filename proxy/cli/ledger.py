@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from proxy.cli.parameters import FILE, Moment
+from proxy.cli.parameters import FILE, Moment, format_option
 from proxy.emit import chain
 from proxy.ledger import audit, now_ms, render, spending, sqlite
 from proxy.ledger.store import Unusable, Unwritten
@@ -22,7 +22,7 @@ from proxy.ledger.store import Unusable, Unwritten
     "--since", type=Moment(), default="30d", show_default=True, help="Start of the period."
 )
 @click.option("--until", type=Moment(), help="End of the period.  [default: now]")
-@click.option("--format", "form", type=click.Choice(sorted(render.FORMS)), default="table")
+@format_option(render.FORMS, "table")
 def usage_command(
     path: Path, by: tuple[str, ...], since: datetime, until: datetime | None, form: str
 ) -> None:

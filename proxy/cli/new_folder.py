@@ -1,27 +1,40 @@
-"""``headrace init``: write a commented starter folder of policies and a key for it."""
+"""``headrace init`` and ``headrace migrate``: create a folder of policies and a key for it."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
+import yaml
 
+from proxy import settings
+from proxy.migrate import FORMATS
+from proxy.migrate.draft import Draft, slug
 from proxy.policy.review import new_key
 from proxy.types.providers import OPENAI, PROVIDERS, Provider
+from proxy.words import counted
 
 STARTER = Path(__file__).parent / "starter"
 DEPLOYMENT = "support-chat"
 MODEL = "gpt-4o-mini"  # of the starter
 CHOICES = [name for name, each in PROVIDERS.items() if each.base_url is not None]
+MOST_BYTES = 4 * 1024 * 1024  # of a configuration that is converted
 NEXT = """\
 Created {folder}. Save the key above: it is not shown again. Next steps:
 
   export {variable}=...          # or configure another upstream in {folder}/upstreams.yaml
   headrace check {folder}
   headrace test {folder}
+  headrace serve --policies {folder}"""
+NEXT_OF_MIGRATE = """\
+Created {folder}. Save the key above: it is not shown again.{left_out} Next steps:
+{exports}
+  headrace check --no-secrets {folder}
   headrace serve --policies {folder}"""
 
 
@@ -38,10 +51,7 @@ def init_command(folder: Path, provider: str, model: str) -> None:
     known = PROVIDERS[provider]
     if known is not OPENAI and model == MODEL:
         raise click.UsageError(f"--model is required for {provider}")
-    try:
-        text = write_starter(folder, known, model)
-    except OSError as error:
-        raise click.ClickException(f"{folder}: {error.strerror or error}") from None
+    text = write_starter(folder, known, model)
     click.echo(f"{text}\n", err=True)
     click.echo(NEXT.format(folder=shlex.quote(str(folder)), variable=known.variable))
 
@@ -51,17 +61,26 @@ def write_starter(folder: Path, provider: Provider = OPENAI, model: str = MODEL)
 
     Raise ``click.ClickException`` if the folder is not empty. Hidden files count.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise click.ClickException(f"{folder} is not empty; choose a new or empty folder")
     text, lines = new_key.draw("widget", [DEPLOYMENT], [DEPLOYMENT])
-    for source in sorted(STARTER.rglob("*.yaml")):
-        target = folder / source.relative_to(STARTER)
-        target.parent.mkdir(exist_ok=True)
-        target.write_text(_adapted(source.read_text(), provider, model))
-    with (folder / "keys.yaml").open("a") as keys:
-        keys.write(f"{lines}\n")
+    files = {
+        str(source.relative_to(STARTER)): _adapted(source.read_text(), provider, model)
+        for source in sorted(STARTER.rglob("*.yaml"))
+    }
+    write_files(folder, {**files, "keys.yaml": f"{files['keys.yaml']}{lines}\n"})
     return text
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files by their names. Raise ``click.ClickException`` if the folder is not empty."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise click.ClickException(f"{folder} is not empty; choose a new or empty folder")
+        for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(content)
+    except OSError as error:
+        raise click.ClickException(f"{folder}: {error.strerror or error}") from None
 
 
 def _adapted(text: str, provider: Provider, model: str) -> str:
@@ -78,3 +97,52 @@ def _adapted(text: str, provider: Provider, model: str) -> str:
     text = text.replace(f"openai/{MODEL}", json.dumps(f"{name}/{model}"))
     text = text.replace("upstream: openai", f"upstream: {name}")
     return re.sub(r"\n +upstream: \{body.*|, team-month: [0-9.]+", "", text)
+
+
+@click.command("migrate")
+@click.argument("gateway", type=click.Choice(sorted(FORMATS)))
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+def migrate_command(gateway: str, config: Path, folder: Path) -> None:
+    """Convert the configuration of another gateway to policies.
+
+    Reads CONFIG and writes policies to DIR, which must be new or empty. Lists everything that is
+    left out, and the variables to set. The value of a variable that holds an address is copied.
+
+    Prints the secret of a virtual key for all deployments to standard error, once.
+    """
+    draft = FORMATS[gateway](_read(config), config.stem, settings.environment())
+    for note in draft.notes:
+        click.echo(note)
+    if not draft.deployments:
+        raise click.ClickException(f"{config} contains no supported model")
+    names = sorted(draft.deployments)
+    text, lines = new_key.draw(slug(gateway), names, names)
+    write_files(folder, {**draft.files(), "keys.yaml": f"{lines}\n"})
+    click.echo(f"{text}\n", err=True)
+    click.echo(_next(draft, shlex.quote(str(folder))))
+
+
+def _next(draft: Draft, folder: str) -> str:
+    """Return the next steps, with the number of skipped targets."""
+    left_out = (
+        f" {counted(draft.left_out, 'target')} skipped (see above)." if draft.left_out else ""
+    )
+    lines = [f"  export {name}=...  # {what}\n" for name, what in draft.exports.items()]
+    exports = f"\n{''.join(lines)}" if lines else ""
+    return NEXT_OF_MIGRATE.format(folder=folder, left_out=left_out, exports=exports)
+
+
+def _read(config: Path) -> Any:
+    """Return the mapping of a YAML or JSON file."""
+    try:
+        with config.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise click.ClickException(f"{config} is larger than {MOST_BYTES} bytes")
+        values = yaml.safe_load(data)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise click.ClickException(f"{config} cannot be read: {error}") from None
+    if not isinstance(values, dict):
+        raise click.ClickException(f"{config} must be a mapping")
+    return values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from proxy.settings import Address, BadSetting
 from proxy.words import quoted
 
 MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -83,8 +85,6 @@ policies_option = click.option(
     show_default=True,
     help="Folder of policy files.",
 )
-
-
 listen_option = click.option(
     "--listen",
     type=Listen(),
@@ -92,8 +92,6 @@ listen_option = click.option(
     show_default=True,
     help="Address for client calls.",
 )
-
-
 admin_option = click.option(
     "--admin-listen",
     type=Listen(),
@@ -101,3 +99,9 @@ admin_option = click.option(
     show_default=True,
     help="Address for metrics, health and the admin API.",
 )
+
+
+def format_option(forms: Iterable[str], default: str = "text") -> Decorator:
+    """Return the option ``--format``, which chooses one of the formats of an output."""
+    choice = click.Choice(sorted(forms))
+    return click.option("--format", "form", type=choice, default=default, show_default=True)

@@ -10,7 +10,7 @@ import click
 import orjson
 
 from proxy import settings
-from proxy.cli.parameters import FOLDER, MOMENTS, PolicyName, policies_option
+from proxy.cli.parameters import FOLDER, MOMENTS, PolicyName, format_option, policies_option
 from proxy.dialects import strict
 from proxy.emit import declared
 from proxy.errors import ProxyError
@@ -35,13 +35,7 @@ HERE = Path("policies")
 @click.option(
     "--no-secrets", is_flag=True, help="Do not read variables and files of secrets (for CI)."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(sorted(check_report.FORMS)),
-    default="text",
-    show_default=True,
-)
+@format_option(check_report.FORMS)
 def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
     """Check policy files for errors and warnings.
 
@@ -71,7 +65,7 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
     "--method", default="POST", show_default=True, metavar="METHOD", help="Request method."
 )
 @click.option("--at", type=click.DateTime(MOMENTS), metavar="TIME", help="UTC.  [default: now]")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+@format_option(["json", "text"])
 @click.argument("request_file", type=click.File("rb"), required=False)
 def explain_command(
     policies: Path,
@@ -129,9 +123,7 @@ def _header(text: str) -> tuple[str, str]:
 @click.command("test")
 @click.argument("folder", type=FOLDER)
 @click.option("--fail-under", type=int, default=0, help="Exit 1 below this coverage, in percent.")
-@click.option(
-    "--format", "form", type=click.Choice(sorted(report.FORMS)), default="text", show_default=True
-)
+@format_option(report.FORMS)
 def test_command(folder: Path, fail_under: int, form: str) -> None:
     """Run the policy tests in FOLDER/tests offline.
 

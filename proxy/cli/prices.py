@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from proxy.cli.parameters import policies_option
-from proxy.plural import counted
+from proxy.cli.parameters import format_option, policies_option
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review import check_report
 from proxy.prices import checking, listing, renewal
+from proxy.words import counted
 
 UNREADABLE = 2  # same code as for a missing folder
 at_option = click.option(
@@ -34,9 +34,7 @@ def prices_group() -> None:
 @policies_option
 @at_option
 @click.option("--model", help="Only models of this name or pattern, such as gpt-4o*.")
-@click.option(
-    "--format", "form", type=click.Choice(sorted(listing.FORMS)), default="table", show_default=True
-)
+@format_option(listing.FORMS, "table")
 def show(policies: Path, at: datetime | None, model: str | None, form: str) -> None:
     """Show the current price of each target.
 
@@ -57,13 +55,7 @@ def show(policies: Path, at: datetime | None, model: str | None, form: str) -> N
 @click.option(
     "--older-than", "days", type=click.IntRange(1), metavar="DAYS", help="Report older prices."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(sorted(check_report.FORMS)),
-    default="text",
-    show_default=True,
-)
+@format_option(check_report.FORMS)
 def check(policies: Path, at: datetime | None, days: int | None, form: str) -> None:
     """List missing, old, contradictory and implausible prices.
 
@@ -92,11 +84,9 @@ def refresh(policies: Path, only: bool) -> None:
     """
     try:
         renewed = renewal.renewal(policies, _day(None))
-    except (renewal.Unavailable, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
-        raise SystemExit(UNREADABLE) from None
-    except PolicyError as error:
-        click.echo(str(error), err=True)
+    except (PolicyError, renewal.Unavailable, OSError) as error:
+        prefix = "" if isinstance(error, PolicyError) else "Error: "
+        click.echo(f"{prefix}{error}", err=True)
         raise SystemExit(UNREADABLE) from None
     changes = renewed.changes
     for change, names in (("added", changes.added), ("changed", changes.changed)):

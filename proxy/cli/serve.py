@@ -81,16 +81,13 @@ def _check_keys(chosen: Settings, snapshot: Snapshot) -> None:
 async def _serve(chosen: Settings) -> None:
     gc.disable()  # what a start makes stays: to look for garbage among it takes a tenth of a start
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, _nothing)  # it would end a process that is not ready yet
+    # SIGHUP would end the process. The folder is being read already, and is watched from then on.
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)
     require_free({"--listen": chosen.listen, "--admin-listen": chosen.admin})
     check = partial(_check_keys, chosen)
     async with app.running(chosen, check=check, loaded=_settle_memory) as running:
         loop.add_signal_handler(signal.SIGHUP, running.watch.hurry)
         await until_stopped()
-
-
-def _nothing() -> None:
-    """The folder is being read already, and is watched from then on."""
 
 
 def _settle_memory() -> None:

@@ -21,9 +21,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from proxy.appending import append
 from proxy.frozen import frozen
-from proxy.plural import counted
+from proxy.spool import append, is_in_place
+from proxy.words import counted
 
 FIRST = "0" * 64
 BEGIN = b'{"'
@@ -109,12 +109,7 @@ class ChainFile:
     def is_in_place(self) -> bool:
         """True if the file is still there under its name: who writes to another writes for
         nobody."""
-        about = os.fstat(self._fd)
-        try:
-            there = self._path.stat()
-        except OSError:
-            return False
-        return (about.st_dev, about.st_ino) == (there.st_dev, there.st_ino)
+        return is_in_place(self._fd, self._path)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, get_args
 
 import orjson
 
-from proxy.appending import append
 from proxy.attempts import Attempt, Outcome
 from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
@@ -25,7 +24,7 @@ from proxy.emit.trace import sampled
 from proxy.errors import UpstreamFinding
 from proxy.frozen import frozen
 from proxy.record import Record
-from proxy.spool import Spool, SpoolBounds
+from proxy.spool import Spool, SpoolBounds, append
 from proxy.summary import facts_of
 from proxy.types.guard import Verdicts
 from proxy.usage import NANO, TOKEN_TYPES, Tokens

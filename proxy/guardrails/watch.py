@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import orjson
 
-from proxy.frames import let_frames_go
+from proxy.freed import let_frames_go
 from proxy.guardrails.findings.tally import RetryWanted
 from proxy.guardrails.stream.feeding import Beside, Feeding
 from proxy.guardrails.stream.filter import StreamFilter

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from proxy.ledger import call_counters
-from proxy.ledger.aside import RefusedRows, aside_of
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.crashes import Crash
-from proxy.ledger.jsonl import JsonlStore
+from proxy.ledger.jsonl import JsonlStore, RefusedRows, aside_of
 from proxy.ledger.rows import noted
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from proxy.frozen import frozen
 from proxy.ledger import call_counters, render
-from proxy.ledger.aside import aside_of
 from proxy.ledger.crashes import Crash, crashes, read_position
+from proxy.ledger.jsonl import aside_of
 from proxy.ledger.pruning import Pruned
-from proxy.ledger.reading import reading
 from proxy.ledger.rows import charge_checksum
-from proxy.plural import counted
+from proxy.ledger.sqlite import reading
+from proxy.words import counted
 
 SHOWN = 5
 LOOKS = 40  # at a ledger that is behind its proxy, before that is a violation
@@ -164,7 +164,9 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         marked = tuple(_marked(file))
         dead = tuple(dict(crashes(file, folder, position)).values())
         violations = tuple(_violations(file))
-        pruned = _pruned(file)
+        pruned_calls, pruned_nano_usd = file.execute(
+            "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
+        ).fetchone()
     refused = aside_of(path) if aside_of(path).exists() else None
     behind = _behind(path, due)
     sure = (*marked, *(crash for crash in dead if crash.exact or crash.is_older))
@@ -181,7 +183,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         dropped=dropped,
         crashes=found,
         violations=violations,
-        pruned=pruned,
+        pruned=Pruned(pruned_calls, pruned_nano_usd),
         behind=behind,
         missing=missing,
         known=known_missing,
@@ -209,12 +211,6 @@ def _behind(path: Path, due: Mapping[int, int]) -> int:
     with reading(path) as file:
         settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())
     return sum(max(0, ended - settled[run]) for run, ended in due.items())
-
-
-def _pruned(file: sqlite3.Connection) -> Pruned:
-    query = "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
-    calls, nano_usd = file.execute(query).fetchone()
-    return Pruned(calls, nano_usd)
 
 
 def _marked(file: sqlite3.Connection) -> Iterator[Crash]:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from proxy.ledger.reading import reading
 from proxy.ledger.rows import counter_name
+from proxy.ledger.sqlite import reading
 from proxy.ledger.store import Unusable
 from proxy.types.budget import BudgetQuery
 

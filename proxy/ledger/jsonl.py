@@ -1,7 +1,8 @@
-"""The ledger as lines of JSON for log shippers: one per row, appended to a file."""
+"""Rows as lines of JSON: the ledger for log shippers, and the file of rows that a store refused."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -11,11 +12,10 @@ from typing import Any
 
 import orjson
 
-from proxy.appending import append
 from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows
-from proxy.ledger.store import Counts, RowsRefused, Unusable, Unwritten, failed
+from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
+from proxy.spool import append, is_in_place
 
-MODE = 0o640
 BEGIN = b'{"row":'
 
 
@@ -50,34 +50,19 @@ class JsonlStore:
 
     def write(self, rows: Rows, counts: Counts) -> None:
         if not self._rest:
-            self._reopen_if_moved()
+            if self._fd is not None and not is_in_place(self._fd, self._path):
+                self._let_go()
             try:
                 self._rest = b"".join(lines(self._run, rows))
             except orjson.JSONEncodeError:
                 raise RowsRefused("not JSON") from None
         self.open()
-        self._push()
-
-    def _push(self) -> None:
-        """Write what is left of a batch; it is remembered how far that came."""
         if self._fd is None:
             raise Unwritten("closed")
-        written, error = append(self._fd, self._rest)
+        written, error = append(self._fd, self._rest)  # the rest of the batch comes next time
         self._rest = self._rest[written:]
         if error is not None:
             raise failed(error)
-
-    def _reopen_if_moved(self) -> None:
-        if self._fd is None:
-            return
-        ours = os.fstat(self._fd)
-        try:
-            there = self._path.stat()
-        except OSError:
-            self._let_go()
-            return
-        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
-            self._let_go()
 
     def prune(self) -> bool:
         """Files of lines are rotated by others."""
@@ -130,3 +115,36 @@ def _by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
 def _charge(row: Row) -> dict[str, Any]:
     named = dict(zip(CHARGE, row, strict=True))
     return {name: named[name] for name in ("budget", "scope", "cost_nano_usd")}
+
+
+def aside_of(ledger: Path) -> Path:
+    """Return where the refused rows of a ledger are."""
+    return ledger.with_name(f"{ledger.name}.refused.jsonl")
+
+
+class RefusedRows:
+    """Appends what a store refused, whole, for a person to look at: a line for each call and its
+    attempts. The file is made when there is something to put in it."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self.path = path
+        self._run = run
+
+    def add(self, reason: str, rows: Rows) -> None:
+        """Keep the rows of a call. Raise ``Unwritten``, or ``Unusable`` if the file can never
+        be written."""
+        line = {
+            "run": self._run,
+            "reason": reason,
+            "call": dict(zip(CALL, rows.calls[0], strict=True)),
+            "attempts": [dict(zip(ATTEMPT, row, strict=True)) for row in rows.attempts],
+            "charges": [dict(zip(CHARGE, row, strict=True)) for row in rows.charges],
+        }
+        try:
+            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
+            with os.fdopen(fd, "wb") as file:
+                file.write(json.dumps(line, default=repr).encode() + b"\n")
+                file.flush()
+                os.fsync(fd)
+        except OSError as error:
+            raise failed(error) from None

@@ -11,9 +11,8 @@ import orjson
 
 from proxy.ledger.pruning import Pruned
 from proxy.ledger.spending import SpendingLine, Spent
-from proxy.plural import counted
 from proxy.usage import usd_text
-from proxy.words import word
+from proxy.words import counted, word
 
 MEASURES = (
     "calls",

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from proxy.frozen import frozen
-from proxy.ledger.reading import reading
+from proxy.ledger.sqlite import reading
 from proxy.ledger.store import Unusable
 from proxy.types import EPOCH
 from proxy.words import quoted

@@ -24,13 +24,13 @@ from proxy.ledger.crashes import (
     write_position,
 )
 from proxy.ledger.inserting import insert
-from proxy.ledger.migration import migrate, require_current
 from proxy.ledger.pruning import AT_ONCE, Pruned, bound, prune
 from proxy.ledger.rows import Rows
-from proxy.ledger.store import Counts, RowsRefused, Unusable, Unwritten, failed
+from proxy.ledger.schema import known, migrate, require_current, views
+from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
 
-MODE = 0o640
 WAIT_S = 0.5
+READ_WAIT_S = 5.0
 LOG_BYTES = 64 * 1024 * 1024
 PRUNE_EVERY_MS = 60_000
 PATIENCE_MS = 10_000
@@ -288,14 +288,11 @@ def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
                 file.execute("COMMIT")
                 gone += some
                 if some.calls < AT_ONCE:
-                    return replace(gone, held=_began_before(file, before_ms))
+                    query = "SELECT COUNT(*) FROM calls WHERE started_ms < ?"
+                    [held] = file.execute(query, [before_ms]).fetchone()
+                    return replace(gone, held=held)
     except sqlite3.Error as error:
         raise translated(error) from None
-
-
-def _began_before(file: sqlite3.Connection, moment_ms: int) -> int:
-    query = "SELECT COUNT(*) FROM calls WHERE started_ms < ?"
-    return int(file.execute(query, [moment_ms]).fetchone()[0])
 
 
 def translated(error: sqlite3.Error) -> Unwritten:
@@ -307,3 +304,30 @@ def translated(error: sqlite3.Error) -> Unwritten:
     if code in REFUSING:
         return RowsRefused(REFUSING[code])
     return Unwritten(error.sqlite_errorname)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a ledger for reading while the proxy writes it: one transaction, which sees one moment.
+
+    One of an earlier version shows the columns of this one. Raises ``Unusable``, also for faults
+    while it is read.
+    """
+    try:
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        file = sqlite3.connect(address, uri=True, timeout=READ_WAIT_S, isolation_level=None)
+        try:
+            file.row_factory = sqlite3.Row
+            file.execute("BEGIN")
+            version = known(file)
+            if version is None:
+                raise Unusable("the file is not a Headrace ledger")
+            for view in views(version):
+                file.execute(view)
+            yield file
+        finally:
+            file.close()
+    except sqlite3.Error as error:
+        raise Unusable(f"{path} cannot be read: {translated(error).reason}") from None
+    except Unusable as error:
+        raise Unusable(f"{path} cannot be read: {error.reason}") from None

@@ -8,6 +8,7 @@ from typing import Protocol
 from proxy.frozen import frozen
 from proxy.ledger.rows import Rows
 
+MODE = 0o640  # of the files of a ledger
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from proxy.ledger.aside import RefusedRows
 from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.jsonl import RefusedRows
 from proxy.ledger.rows import CallEntry, Rows, joined, rows_of
 from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten
 from proxy.ports import EventLog

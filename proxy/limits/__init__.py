@@ -13,19 +13,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self, TypeVar
 
-from proxy.errors import LimitStoreUnavailable, ProxyError
+from proxy.errors import GuardBlocked, LimitStoreUnavailable, ProxyError
 from proxy.frozen import frozen
-from proxy.limits import economics
 from proxy.limits.backfill import Backfill
 from proxy.limits.claims import actuals, charges_of, claims_of, hidden_output, predicted
 from proxy.limits.stores.store import CounterStore
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.record import Record
 from proxy.types import Call, Plan
-from proxy.types.guard import is_service
+from proxy.types.guard import UNPRICED, CostCap, GuardResult, Verdict, is_service
 from proxy.types.limit import Claim, Limit, LimitRefusal
 from proxy.types.outcome import FLAGS, FRESH, READING, Outcome, Standing
 
+FINDING = "cost"
 T = TypeVar("T")
 
 
@@ -106,7 +106,7 @@ class Admitted:
     async def __aenter__(self) -> Self:
         if self.plan.guards.ceilings:
             cost = await self._worked_out(predicted)
-            economics.permit(self.plan.guards.ceilings, cost, self.record)
+            permit(self.plan.guards.ceilings, cost, self.record)
         if not self.plan.bounds:
             return self
         if self.call.size <= LARGE_BYTES:
@@ -218,3 +218,38 @@ def _refused(
     if limit is not refusal.limit:
         refusal = replace(refusal, limit=limit, remaining=None)
     return limit.kind.error(refusal, at_ms)
+
+
+def permit(ceilings: Sequence[CostCap], cost: int | None, record: Record) -> None:
+    """Note what every ceiling says of a call, which may cost so many nano-USD by the same estimate
+    that limits claim; None where nobody can tell: then the guard has failed, and ``on_error`` says
+    what that means. Raises ``GuardBlocked`` where a ceiling stops the call."""
+    record.guarded("input", [_result(ceiling, cost) for ceiling in ceilings])
+    for ceiling in ceilings:
+        name = ceiling.name
+        if cost is None and ceiling.strict:
+            raise GuardBlocked(UNPRICED.format(name), guard=name, kind="could_not_check")
+        if cost is not None and cost > ceiling.most and ceiling.enforces:
+            raise GuardBlocked(ceiling.message, guard=name, kind=FINDING)
+
+
+def _result(ceiling: CostCap, cost: int | None) -> GuardResult:
+    verdict: Verdict = "passed"
+    if cost is None:
+        verdict = "failed"
+    elif cost > ceiling.most:
+        verdict = "blocked" if ceiling.action == "block" else "flagged"
+    found = cost is not None and cost > ceiling.most
+    return GuardResult(
+        guard=ceiling.name,
+        verdict=verdict,
+        shadow=ceiling.shadow,
+        findings={FINDING: 1} if found else {},
+        score=float(found),
+        bytes=0,
+        fields=0,
+        seconds=0.0,
+        error="unpriced" if cost is None else None,
+        kind=ceiling.kind,
+        action=ceiling.action,
+    )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from copy import deepcopy
+from datetime import date
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
+from proxy import usage
 from proxy.config.scalars import check_url
+from proxy.dialects import DIALECTS
 from proxy.migrate.config_part import ConfigPart
+from proxy.types.providers import BY_WORD
 from proxy.words import word
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -186,3 +191,32 @@ def duration(seconds: float) -> str:
     """Return a time as policies write it: ``600s``, ``1500ms``."""
     whole = seconds == int(seconds)
     return f"{int(seconds)}s" if whole and seconds >= 1 else f"{max(1, round(seconds * 1000))}ms"
+
+
+class ListedPrice(NamedTuple):
+    """What a policy says as ``price``, in the table of a day."""
+
+    price: Any
+    as_of: date | None
+
+
+def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
+    """Return the price of a model, which may begin with the word of its provider, else is one of
+    the upstream's; None where the table has none."""
+    from proxy.policy.files.price_table import packaged  # noqa: PLC0415  # few name such a model
+
+    word, slash, name = model.partition("/")
+    if slash and word in BY_WORD:
+        provider: str | None = BY_WORD[word].name
+    else:
+        provider, name = upstream.get("provider") or price_provider(upstream["dialect"]), model
+    table = packaged().sections
+    rows = table.prices.get(provider or "", {})
+    row = usage.listed(rows, name)
+    return None if row is None else ListedPrice(deepcopy(rows[row]), table.price_table.as_of)
+
+
+def price_provider(dialect: str) -> str | None:
+    """Return whose prices count at an upstream that says no provider."""
+    found = DIALECTS.get(dialect)
+    return dialect if found is None else found.provider

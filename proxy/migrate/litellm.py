@@ -16,11 +16,12 @@ from proxy.migrate.draft import (
     address,
     address_at,
     duration,
+    listed_price,
+    price_provider,
     referred_variables,
     slug,
     whole_weight,
 )
-from proxy.migrate.listed_price import listed_price, price_provider
 from proxy.migrate.modes import ENDPOINTS, FORMS, PATHS, SERVED, passed_paths
 from proxy.types.providers import BY_WORD, Provider, variable_of
 from proxy.words import MAX_NAME

@@ -14,11 +14,11 @@ from proxy.migrate.draft import (
     Draft,
     address,
     duration,
+    price_provider,
     referred_variables,
     slug,
     whole_weight,
 )
-from proxy.migrate.listed_price import price_provider
 from proxy.types.providers import BY_WORD, variable_of
 
 NO_EMBEDDINGS = (

@@ -307,9 +307,6 @@ class _Reply:
             raise UpstreamInvalid(BROKEN)
         return self.left.pop(0) if self.left else b""
 
-    def whole(self) -> None:
-        return None
-
     async def body(self, limit: int) -> bytes:
         return b"".join(self.left)[:limit]
 

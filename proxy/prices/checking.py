@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from proxy.plural import counted
 from proxy.policy import schema
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
@@ -23,7 +22,7 @@ from proxy.policy.files.source import Finding, Path_, PolicyError, Problem
 from proxy.policy.review.check_report import CheckReport, invalid
 from proxy.types import Target
 from proxy.usage import in_force
-from proxy.words import quoted
+from proxy.words import counted, quoted
 
 ABSURD_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 

@@ -16,11 +16,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from proxy.errors import LimitExceeded
 from proxy.frozen import frozen
-from proxy.plural import counted
 from proxy.types.target import Target
 from proxy.types.windows import Calendar
 from proxy.usage import Tokens
-from proxy.words import MAX_NAME, ascii_word
+from proxy.words import MAX_NAME, ascii_word, counted
 
 Counting = Literal["rate", "budget", "lease"]
 OnStoreError = Literal["local", "open", "closed"]

@@ -25,7 +25,7 @@ from proxy.errors import (
     UpstreamError,
     UpstreamStale,
 )
-from proxy.frames import let_frames_go
+from proxy.freed import let_frames_go
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Answer, Review, Settlements

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Self
 
 from proxy.errors import ProxyError
-from proxy.frames import let_frames_go
+from proxy.freed import let_frames_go
 from proxy.ports import Answer, HandOn, Review
 from proxy.types import Chunk, Head, Json
 from proxy.upstream.retry import most_useful

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from proxy.attempts import Why
 from proxy.errors import ProxyError
-from proxy.frames import let_frames_go
+from proxy.freed import let_frames_go
 from proxy.frozen import frozen
 from proxy.upstream.forwarded import Forwarded
 from proxy.upstream.retry import most_useful

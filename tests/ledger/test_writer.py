@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from proxy.app.telemetry import writer_failed
 from proxy.emit.metrics import Metrics
-from proxy.ledger.aside import RefusedRows, aside_of
 from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.jsonl import RefusedRows, aside_of
 from proxy.ledger.rows import Row, Rows, noted
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.writer import FEW, MAX_CALLS, SLICE, Writer

@@ -1,6 +1,6 @@
 """What a call may cost: a guard that reads no text, by the estimate that limits claim.
 
-It is looked at before anything is claimed or asked (``proxy.limits.economics``).
+It is looked at before anything is claimed or asked (``proxy.limits``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an instance does while the shared store is away: it keeps to its share of each limit."""
+"""Counts in one process while the shared store is away, and notices what that store has lost."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import NEVER, READING, Outcome, outcome
+from proxy.types.outcome import FRESH, NEVER, READING, Outcome, outcome
 
 RETRY_MS = 1000
 MOST_SEEN = 100_000
-CLOSE_MS = 1000  # so near to each other two ends are those of one window
+CLOSE_MS = 1000  # by which clocks may differ: two ends so near are those of one window
+MOST_KNOWN = 100_000
 Name = tuple[str, str]
 Seen = tuple[int, int, int]
 """What the shared store said last of a counter, its level and reset, and when, in milliseconds."""
@@ -85,7 +86,8 @@ class LocalFallback:
         for claim in kept:
             self._seed(claim)
         held = self.local.look_now(kept) if closed else self.local.admit_now(request_id, kept)
-        decided = iter(_slices(held.readings))
+        starts = range(0, len(held.readings), READING)
+        decided = iter([held.readings[at : at + READING] for at in starts])
         readings: list[int] = []
         for claim in claims:
             readings += next(decided) if claim.limit.on_store_error == "local" else _reading(claim)
@@ -146,10 +148,6 @@ def has_closed(claims: Iterable[Claim]) -> bool:
     )
 
 
-def _slices(readings: Sequence[int]) -> Iterable[Sequence[int]]:
-    return (readings[at : at + READING] for at in range(0, len(readings), READING))
-
-
 def _reading(claim: Claim) -> tuple[int, int, int, int]:
     return (0, -1, RETRY_MS if claim.limit.on_store_error == "closed" else 0, 0)
 
@@ -162,3 +160,34 @@ def _patient(claims: Sequence[Claim], readings: list[int]) -> list[int]:
         if readings[at] == NEVER and claim.amount <= claim.limit.capacity:
             readings[at] = RETRY_MS
     return readings
+
+
+@dataclass(slots=True)
+class LostCounters:
+    """Notices that a shared store has lost a budget: its counter begins anew in a window that this
+    instance has seen begun.
+
+    ``monotonic`` returns seconds. Beyond ``MOST_KNOWN`` budgets those known longest are forgotten,
+    and their loss is not noticed.
+    """
+
+    monotonic: Callable[[], float]
+    _ends: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def find(self, decided: Outcome) -> list[Claim]:
+        """Return the claims whose budgets turn out to be lost by what the store has decided."""
+        lost: list[Claim] = []
+        for index, claim in enumerate(decided.claims):
+            limit = claim.limit
+            if not limit.is_budget:
+                continue
+            now, name = int(self.monotonic() * 1000), (limit.key, claim.scope)
+            _, reset, _, flags = decided.readings[index * READING : (index + 1) * READING]
+            if flags & FRESH and now < self._ends.get(name, 0) - CLOSE_MS:
+                lost.append(claim)
+            if decided.admitted:
+                self._ends[name] = now + reset
+        if len(self._ends) > MOST_KNOWN:
+            for name in list(self._ends)[: MOST_KNOWN // 10]:
+                del self._ends[name]
+        return lost

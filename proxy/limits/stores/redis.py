@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from types import TracebackType
 from typing import Any, Literal, Self, cast
 
 from redis.exceptions import NoScriptError
@@ -226,16 +225,11 @@ class RedisStore:
         await self._batches.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         """Ask what still waits to be asked, then hang up. The rows of all bills are about to be
         written."""
         with suppress(StoreUnavailable):
             for name in list(self._bills):
                 await self.book(name)
-        await self._batches.__aexit__(kind, error, trace)
+        await self._batches.__aexit__(*exc_info)
         await self.server.aclose()

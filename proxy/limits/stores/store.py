@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.frozen import frozen
-from proxy.types.limit import Claim
+from proxy.types.limit import RENEW_S, Claim
 from proxy.types.outcome import Outcome, Standing
 
 
@@ -111,3 +111,10 @@ class CounterStore(Protocol):
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         """Return where counters stand, and whether the amounts would fit, without charging."""
+
+
+async def renewing(store: CounterStore, sleep: Callable[[float], Awaitable[None]]) -> None:
+    """Lease the places of calls under way anew, now and then. Never ends."""
+    while True:
+        await sleep(RENEW_S)
+        await store.renew()

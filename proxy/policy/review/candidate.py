@@ -11,14 +11,13 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from proxy.errors import Unauthorized
-from proxy.plural import counted
 from proxy.policy.decide import InForce
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.record import Record
 from proxy.types import RequestHead
-from proxy.words import word
+from proxy.words import counted, word
 
 MAX_WAYS = 200
 EXAMPLES = 5

@@ -12,11 +12,11 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from proxy.dialects.counting import read_distinct
-from proxy.plural import counted
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
 from proxy.policy.schema import PoliciesConfig
 from proxy.types import Call, Endpoint, RequestHead
+from proxy.words import counted
 
 SECTIONS = {
     "deployments": "deployment",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from proxy.dialects.upstream_request import rule_changes
 from proxy.errors import BadField, ProxyError, Unauthorized
 from proxy.limits.claims import claims_of, predicted
-from proxy.plural import counted
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
@@ -23,7 +22,7 @@ from proxy.types.guard import Guarding, GuardRule
 from proxy.types.limit import Claim
 from proxy.types.target import titles
 from proxy.usage import Price, in_force, usd_text
-from proxy.words import MAX_LISTED
+from proxy.words import MAX_LISTED, counted
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath

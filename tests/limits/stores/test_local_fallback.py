@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from proxy.limits.stores.local_fallback import LocalFallback
-from proxy.types.limit import Limit, OnStoreError
-from proxy.types.outcome import Outcome
-from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims, would_refuse
+from proxy.limits.stores.local_fallback import CLOSE_MS, LocalFallback, LostCounters
+from proxy.types.limit import Claim, Limit, OnStoreError
+from proxy.types.outcome import FRESH, Outcome, outcome
+from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims, would_refuse
 
 
 def alone(clock: Clock, replicas: int = 1) -> LocalFallback:
@@ -89,3 +89,51 @@ def test_places_of_calls_that_were_under_way_are_held_until_they_end() -> None:
     assert admitted(each, limit, 5) == 1
     each.settle("before", before, [1, 1])
     assert admitted(each, limit, 5) == 2
+
+
+RESET_MS = 60_000
+
+
+@dataclass
+class World:
+    """Losses, and the time as a test says."""
+
+    ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        self.losses = LostCounters(lambda: self.ms / 1000)
+
+    def decided(self, *, fresh: bool, wait: int = 0, scope: str = SUPPORT) -> list[Limit]:
+        claims = [Claim(REQUESTS, scope, 1), Claim(MONTH, scope, 1)]
+        readings = [1, -1, 0, FRESH, 1, RESET_MS, wait, FRESH if fresh else 0]
+        return [claim.limit for claim in self.losses.find(outcome(claims, readings))]
+
+
+def test_a_counter_that_begins_anew_within_its_window_is_lost() -> None:
+    world = World()
+
+    told = [world.decided(fresh=fresh) for fresh in (True, False, True, False, True)]
+
+    assert told == [[], [], [MONTH], [], [MONTH]]
+
+
+def test_a_window_that_follows_another_is_no_loss() -> None:
+    world = World()
+    world.decided(fresh=True)
+    world.ms += RESET_MS - CLOSE_MS
+
+    assert world.decided(fresh=True) == []
+
+
+def test_a_budget_that_refused_was_not_begun_by_that() -> None:
+    world = World()
+    world.decided(fresh=True, wait=10)
+
+    assert world.decided(fresh=True) == []
+
+
+def test_budgets_of_others_are_theirs() -> None:
+    world = World()
+    world.decided(fresh=True)
+
+    assert world.decided(fresh=True, scope="key:other") == []

@@ -11,9 +11,9 @@ import pytest
 
 from proxy.errors import ClientGone
 from proxy.ledger import call_counters
-from proxy.ledger.aside import aside_of
 from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.jsonl import aside_of
 from proxy.ledger.schema import MIGRATIONS
 from proxy.ledger.sqlite import pruned
 from proxy.ledger.store import Unusable, Unwritten
