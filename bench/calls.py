@@ -4,7 +4,8 @@ The proxy runs in this process; client, provider and collector are processes of 
 Python's profiler tells counts: a Python function that is entered, a coroutine that goes on, and a
 C function that Python calls. ``python -m bench.calls --write`` writes ``budget.json``, which a
 test holds calls to: what a call runs may become less, and not more by more than ``SLACK``. So
-with each chunk of a stream: the longer one of two runs so much more, and is so much longer.
+with each chunk of a stream: the longer one of two runs so much more, and is so much longer. Chunks
+of other pairs of API families (``bench.streams``) are counted with all in this process.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -25,7 +28,7 @@ from typing import Any
 import uvloop
 
 import proxy
-from bench import load, policies
+from bench import load, policies, streams
 from bench.load import Job
 from bench.policies import NO_MORE, Sizes
 from bench.processes import serving
@@ -41,6 +44,7 @@ COUNTED_AGAIN = 4  # times, where a room is over its budget
 HIT = "hit"
 BUDGETED = ("bare", "everything", HIT)
 CHUNKS = {f"{parts}, a chunk": parts for parts in ("bare", "guards")}
+OF_CHUNKS = (*CHUNKS, *streams.CASES)
 BUDGET = Path(__file__).parent / "budget.json"
 LIBRARIES = ("aiohttp", "asyncio", "opentelemetry", "other")
 HOME = Path(proxy.__file__).parent
@@ -144,34 +148,53 @@ def settings(folder: Path, parts: str, more: Sizes, upstream: int, collector: in
 
 async def rooms_of(name: str) -> dict[str, float]:
     """Return the functions that a call, or a chunk of one, runs in each room."""
-    if name not in CHUNKS:
+    if name not in OF_CHUNKS:
         return (await counted(name)).loop.by_room()
-    short, long = [await counted(CHUNKS[name], chunks=chunks) for chunks in (FEW, MANY)]
-    before = short.loop.by_room()
+    short, long = [await _count_streams(name, length) for length in (FEW, MANY)]
+    before = short.by_room()
     return {
-        room: (count - before.get(room, 0)) / (MANY - FEW)
-        for room, count in long.loop.by_room().items()
+        room: (count - before.get(room, 0)) / (MANY - FEW) for room, count in long.by_room().items()
     }
 
 
-async def over_budget() -> list[str]:
+async def _count_streams(name: str, length: int) -> CallCounter:
+    """Return what a stream of so many chunks runs in the thread of the event loop."""
+    if name in CHUNKS:
+        return (await counted(CHUNKS[name], chunks=length)).loop
+    counter = CallCounter(STREAMS)
+    await streams.run(streams.CASES[name], length, STREAMS, lambda: _profiled(counter))
+    return counter
+
+
+@contextmanager
+def _profiled(counter: CallCounter) -> Iterator[None]:
+    counter.on = True
+    sys.setprofile(counter)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+async def over_budget(parts: str) -> list[str]:
     """Return the rooms in which a call runs more functions than ``budget.json`` says, each time
     that it is counted: where other programs keep the processor, a call rests more often."""
-    found = []
-    for parts, budget in json.loads(BUDGET.read_text()).items():
-        over = await _over(parts, budget)
-        for _ in range(COUNTED_AGAIN if over else 0):
-            again = await _over(parts, budget)
-            over = {room: min(count, again[room]) for room, count in over.items() if room in again}
-        found += [
-            f"{parts}: {room} runs {count:.0f}, not {budget.get(room, 0)}"
-            for room, count in over.items()
-        ]
+    budget = budgets()[parts]
+    over = await _over(parts, budget)
+    for _ in range(COUNTED_AGAIN if over else 0):
+        again = await _over(parts, budget)
+        over = {room: min(count, again[room]) for room, count in over.items() if room in again}
+    return [f"{room} runs {count:.1f}, not {budget.get(room, 0)}" for room, count in over.items()]
+
+
+def budgets() -> dict[str, dict[str, int]]:
+    """Return the functions that a call of each kind may run, by room."""
+    found: dict[str, dict[str, int]] = json.loads(BUDGET.read_text())
     return found
 
 
 async def _over(parts: str, budget: dict[str, int]) -> dict[str, float]:
-    slack = SLACK_OF_CHUNK if parts in CHUNKS else SLACK
+    slack = SLACK_OF_CHUNK if parts in OF_CHUNKS else SLACK
     return {
         room: count
         for room, count in (await rooms_of(parts)).items()
@@ -182,7 +205,7 @@ async def _over(parts: str, budget: dict[str, int]) -> dict[str, float]:
 async def write_budget() -> None:
     """Write the functions that a call runs today as the most that it may run."""
     budget = {}
-    for parts in (*BUDGETED, *CHUNKS):
+    for parts in (*BUDGETED, *OF_CHUNKS):
         counts = {room: ceil(count) for room, count in (await rooms_of(parts)).items()}
         kept = {room: count for room, count in counts.items() if count > 0}
         budget[parts] = {room: count for room, count in kept.items() if room not in LIBRARIES}
@@ -191,8 +214,8 @@ async def write_budget() -> None:
 
 async def main() -> None:
     """Print the functions of each kind of call by room, those of one that is named one by one."""
-    for parts in sys.argv[1:] or (*policies.PARTS, HIT, *CHUNKS):
-        if parts in CHUNKS:
+    for parts in sys.argv[1:] or (*policies.PARTS, HIT, *OF_CHUNKS):
+        if parts in OF_CHUNKS:
             rooms = await rooms_of(parts)
             shown = ", ".join(f"{room} {count:.1f}" for room, count in rooms.items() if count > 0.1)
             print(f"{parts}: {sum(rooms.values()):.1f} ({shown})")

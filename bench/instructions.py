@@ -1,5 +1,6 @@
 """``python -m bench.instructions [PARTS ...]``: how many instructions of the processor a call takes
 in all threads, beside one through the bare relay: no other program on the machine changes that.
+PARTS may also be cases of ``bench.streams``: what each chunk takes, with client and upstream.
 
 It wants valgrind, which makes everything some fifty times as slow: what is told of calls together
 is gathered for so much longer here. The kernel's instructions are not counted, nor is Python's
@@ -15,8 +16,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ import uvloop
 
 import proxy.app
 import proxy.turn
-from bench import load, relay
+from bench import load, relay, streams
 from bench.calls import settings
 from bench.load import Job
 from bench.policies import NO_MORE
@@ -36,6 +37,7 @@ RELAY = "relay"
 SHOWN = (RELAY, "bare", "limits", "cache", "mid", "everything")
 CALLS = (200, 800)  # the difference is of so many, without what a start takes
 GATHERED_S = 10.0
+CHUNKS, STREAMS = (16, 144), 4  # chunks of a stream, and how many streams
 WARM, LOADED_S = 64, 45.0  # calls; seconds, as a quarter of one takes fifty times as long
 GUARDED = ("guards", "everything")
 VALGRIND = (
@@ -75,7 +77,11 @@ async def running(parts: str) -> AsyncIterator[int]:
 
 async def served(parts: str, calls: int) -> None:
     """Serve so many calls, each another one, of 32 connections, once all is loaded that a process
-    with these parts loads between calls."""
+    with these parts loads between calls. Of a case of streams it is the length of each."""
+    if parts in streams.CASES:
+        gc.disable()
+        await streams.run(streams.CASES[parts], calls, STREAMS, nullcontext)
+        return
     async with running(parts) as port:
         await load.run(Job(port=port, seed=0, total=WARM))
         await asyncio.sleep(LOADED_S if parts in GUARDED else 0)
@@ -95,9 +101,19 @@ def instructions(parts: str, calls: int) -> int:
 
 
 def main() -> None:
+    chosen = sys.argv[1:] or SHOWN[1:]
+    for case in [each for each in chosen if each in streams.CASES]:
+        few, many = CHUNKS
+        counted = instructions(case, many) - instructions(case, few)
+        print(f"{case}: {counted / (many - few) / (STREAMS + streams.WARM) / 1000:,.0f} thousand")
+    if calls := [each for each in chosen if each not in streams.CASES]:
+        count_calls(calls)
+
+
+def count_calls(chosen: Sequence[str]) -> None:
     few, many = CALLS
     whole = 0.0
-    for parts in (RELAY, *(sys.argv[1:] or SHOWN[1:])):
+    for parts in (RELAY, *chosen):
         a_call = (instructions(parts, many) - instructions(parts, few)) / (many - few)
         whole = whole or a_call
         print(f"{parts}: {a_call / 1000:,.0f} thousand a call, {a_call / whole:.2f} of the relay's")
@@ -105,7 +121,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--served"]:
-        run = asyncio.run if sys.argv[2] == RELAY else uvloop.run
+        own_loop = sys.argv[2] == RELAY or sys.argv[2] in streams.CASES
+        run = asyncio.run if own_loop else uvloop.run
         run(served(sys.argv[2], int(sys.argv[3])))
     else:
         main()
