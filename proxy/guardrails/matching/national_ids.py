@@ -123,7 +123,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
 LINE_END = r"\\[nrt]"  # written as two letters, the second of which is no letter of a code
 SEPARATED = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
 # What makes it a part of a longer number, or of a code.
-BEFORE = re.compile(r"\w[-./]$|[0-9] $")
+BEFORE = re.compile(r"\w[-./]\Z|[0-9] \Z")
 AFTER = re.compile(r"[-/]\w")
 MORE_DIGITS = re.compile(" [0-9]")
 # What forms and keys call a number of any country.

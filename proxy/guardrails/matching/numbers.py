@@ -23,12 +23,14 @@ WORD = re.compile(r"[^\W\d_]+")
 _MONTH_DAY = r"(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])"
 _HOUR_MINUTE = r"(?:[01][0-9]|2[0-3])[0-5][0-9]"
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-# Dates, compact timestamps, and IPv4 addresses with or without a port. They separate numbers.
+# Dates, compact timestamps, seconds since 1970 with a fraction, and IPv4 addresses with or without
+# a port. They separate numbers.
 DATE = re.compile(
     r"(?<![0-9])(?:"
     r"(?:19|20)[0-9]{2}([-./])(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12][0-9]|3[01])"
     r"|(?:0?[1-9]|[12][0-9]|3[01])([-./])(?:0?[1-9]|[12][0-9]|3[01])\2(?:19|20)[0-9]{2}"
     rf"|(?:(?:19|20)?[0-9]{{2}})?{_MONTH_DAY}[ -]{_HOUR_MINUTE}[0-5][0-9]"
+    r"|1[0-9]{9}\.[0-9]{3,9}"
     rf"|(?<![0-9]\.){_OCTET}(?:\.{_OCTET}){{3}}(?:\.[0-9]{{1,5}})?(?!\.[0-9])"
     r")(?![0-9])"
 )
@@ -91,7 +93,7 @@ BORDER = re.compile(r" {2}|\. | \.|\(?\+")
 # A letter or digit of a script that puts spaces between words, so that it is of the same word.
 # A piece of a code, a path, a time or an amount.
 TOUCHING = re.compile(rf"[^\W_{WITHOUT_SPACES}]")
-INSIDE_BEFORE = re.compile(rf"[$€£¥#&]$|[^\W{WITHOUT_SPACES}][-./]?$|[0-9]:$")
+INSIDE_BEFORE = re.compile(rf"[$€£¥#&]\Z|[^\W{WITHOUT_SPACES}][-./]?\Z|[0-9]:\Z")
 INSIDE_AFTER = re.compile(
     rf"[%@]| ?[€£$¥]|[./:,]?[^\W{WITHOUT_SPACES}]"
     r"|-(?:[0-9]|[A-Za-z]{1,2}(?![A-Za-z]))"  # a longer word says whose it is: 212-555-0187-office

@@ -41,23 +41,23 @@ CARD_SHAPE = re.compile(
 GROUPS = {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4)}
 BETWEEN = re.compile(r"[^0-9]+")
 MOST_GROUPS = 5
-FOURS_BEFORE = re.compile(r"(?<![0-9])(?:[0-9]{4}[ .-]){2,4}$")
+FOURS_BEFORE = re.compile(r"(?<![0-9])(?:[0-9]{4}[ .-]){2,4}\Z")
 FOURS_AFTER = re.compile(r"(?:[ .-][0-9]{4}(?![0-9])){2,4}")
 NEXT = 64  # characters in which a number of a list has its neighbours
 # What stands before or after a number is of the same list: numbers of its length, or any three. A
 # row of a table with cards has other numbers beside them, as those of its customers.
-ALIKE_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]{11,20}[,;|\t ]{1,3}){1,2}$")
+ALIKE_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]{11,20}[,;|\t ]{1,3}){1,2}\Z")
 ALIKE_AFTER = re.compile(r"(?:[,;|\t ]{1,3}[0-9]{11,20}(?![0-9/])){1,2}")
 LEAST_ALIKE = 2
 # So are groups of digits among numbers of about their length that spaces set apart: one on each
 # side, two before or three behind, where a card's month with its year may stand, and its code.
-GROUPS_BEFORE = re.compile(r"(?:(?<!\S)[0-9]{3,5} ){1,4}$")
+GROUPS_BEFORE = re.compile(r"(?:(?<!\S)[0-9]{3,5} ){1,4}\Z")
 GROUPS_AFTER = re.compile(r"(?: [0-9]{3,5}(?!\S)){1,4}")
 MOST_BEFORE, MOST_AFTER = 1, 2
-LISTED_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]+, ){3}$")
+LISTED_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]+, ){3}\Z")
 LISTED_AFTER = re.compile(r"(?:, [0-9]+(?![0-9/])){3}")
 SURE = 0.5  # beyond it, a brand tells a card
-INSIDE = re.compile(r"(?<![^\W_])[0-9]+\.$|[^\W_]_-?$")  # a fraction or an identifier
+INSIDE = re.compile(r"(?<![^\W_])[0-9]+\.\Z|[^\W_]_-?\Z")  # a fraction or an identifier
 
 ACCOUNT = r"[A-Za-z]{2}[0-9]{2}"
 ACCOUNT_LENGTHS = {

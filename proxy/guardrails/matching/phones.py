@@ -35,7 +35,7 @@ SHAPE = re.compile(
 SHORT = 8  # digits that any number may have: a national phone has a word beside it that says so
 BINARY = re.compile(r"[01]+")
 FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.|[0-9]\.[0-9]+[ ,]+-?[0-9]+\.[0-9]| -[0-9]")
-ROW_BEFORE = re.compile(r"(?<![0-9])(?:(?:0|[1-9][0-9]*) ){4}$")
+ROW_BEFORE = re.compile(r"(?<![0-9])(?:(?:0|[1-9][0-9]*) ){4}\Z")
 ROW_AFTER = re.compile(r"(?: (?:0(?![0-9])|[1-9][0-9]*)){4}")
 # Spaces alone also separate the columns of a table. Only a trunk prefix makes such groups a phone.
 MARKED = re.compile(r"0[0-9]+ |.*[().+/-]")

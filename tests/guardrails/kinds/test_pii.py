@@ -37,6 +37,14 @@ def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str)
 
 
 @for_each(("kind", "value", "text"), positives())
+@for_each("before", ["Ada Weir\n", "Room 12\n", "\t", "\r\n", "- "])
+def test_what_the_line_before_says_hides_no_identifier(
+    before: str, kind: str, value: str, text: str
+) -> None:
+    assert (kind, value) in found(ONE[kind], f"{before}{text}")
+
+
+@for_each(("kind", "value", "text"), positives())
 def test_each_of_many_values_is_found(kind: str, value: str, text: str) -> None:
     times = 1_010
 
