@@ -1,12 +1,12 @@
 """Warnings about limits that reject a single call without an output limit.
 
 Uses the estimate that admits calls, under the rules that always apply and, one at a time, under
-each of the others.
+each of the others. Of deployments whose calls claim the same, only the first is inspected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -26,7 +26,7 @@ from proxy.words import quoted
 def findings(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
     """Yield a warning for each limit that is less than one call reserves."""
     reported: set[str] = set()
-    for deployment in snapshot.deployments.values():
+    for deployment in _unlike(snapshot.deployments.values()):
         calls = list(_calls(deployment, now))
         for supposed in _supposed(deployment):
             for claim in _claims(snapshot, supposed, calls):
@@ -39,6 +39,39 @@ def findings(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
                     reported.add(limit.name)
                     at = (*snapshot.limits[limit.name], limit.kind.name)
                     yield at, _finding(deployment, claim)
+
+
+def _unlike(deployments: Collection[Deployment]) -> Collection[Deployment]:
+    """Return the first of those deployments that differ in the names of models alone.
+
+    An estimate does not depend on such a name, unless a rule mentions it too.
+    """
+    sections = {section.policy: section for each in deployments for section in each.sections}
+    rules = [rule for section in sections.values() for rule in section.rules]
+    mentioned = {rule.model for rule in rules} | {
+        target.model for rule in rules for target in (*rule.targets, *(rule.fallback or ()))
+    }
+    first: dict[Hashable, Deployment] = {}
+    for each in deployments:
+        first.setdefault(_shape(each, mentioned), each)
+    return first.values()
+
+
+def _shape(deployment: Deployment, mentioned: Set[str | None]) -> Hashable:
+    """Return what claims of calls depend on, with numbers in place of models' names."""
+    routes, models = deployment.routes, dict[str, object].fromkeys(deployment.names)
+    targets = []
+    for target in (*routes.targets, *routes.candidates.targets, *deployment.fallback):
+        number = len(models) if mentioned.isdisjoint(target.names) else target.model
+        model = models.setdefault(target.model, number)
+        targets.append((target.upstream.name, target.endpoint, target.prices, model))
+    return (
+        tuple(section.policy for section in deployment.sections),
+        tuple(bound.limit.name for bound in deployment.bounds),
+        (deployment.refuse_unpriced, deployment.only_passthrough, len(deployment.fallback)),
+        (routes.candidates.weights, routes.candidates.balanced),
+        tuple(targets),
+    )
 
 
 def _finding(deployment: Deployment, claim: Claim) -> str:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review import lint_limits
+from proxy.policy.store import read_folder
 from tests.for_each import for_each
+from tests.guardrails.growth import lines
 from tests.policy.review.test_lint_rules import found
 
 TOKENS = "limits: [{name: few, tokens: 800 per minute}]"
@@ -47,3 +53,71 @@ def test_a_limit_is_told_of_where_it_is_less_than_a_call_claims(
     else:
         assert told in "\n".join(warnings)
         assert len(warnings) == 1
+
+
+SIZE, TIMES = 12, 4
+RULE = (
+    "      - {name: r%d, when: {tag: {team: t%d}}, limits: [{name: l%d, tokens: %d per minute}]}\n"
+)
+DEPLOYMENT = (
+    "  %s: {policy: p, targets: [{upstream: one, model: %s, price: {input: 1, output: %d}}]}\n"
+)
+
+
+def read(path: Path, rules: Iterable[str], deployments: Iterable[str]) -> Snapshot:
+    """Return deployments that follow one policy of these rules."""
+    path.mkdir()
+    parts = [
+        "upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}\n",
+        "tags: {team: {pattern: 't[0-9]+'}}\n",
+        "policies:\n  p:\n    match: all\n    rules:\n",
+        *rules,
+        "deployments:\n",
+        *deployments,
+    ]
+    (path / "p.yaml").write_text("".join(parts))
+    return read_folder(path, None)
+
+
+def many(path: Path, size: int) -> Snapshot:
+    """Return as many deployments as rules. The limit of the last rule alone is too small."""
+    tokens = [9000] * (size - 1) + [800]
+    rules = [RULE % (n, n, n, most) for n, most in enumerate(tokens)]
+    return read(path, rules, [DEPLOYMENT % (f"d{n}", f"m{n}", 1) for n in range(size)])
+
+
+def findings(snapshot: Snapshot) -> list[str]:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    return [text for _, text in lint_limits.findings(snapshot, now)]
+
+
+def test_limits_are_inspected_in_linear_time(tmp_path: Path) -> None:
+    small, large = many(tmp_path / "small", SIZE), many(tmp_path / "large", SIZE * TIMES)
+    assert [text.partition("reserves: ")[2][:11] for text in findings(small)] == ["1033 tokens"]
+
+    steps = lines(lambda: findings(small))
+
+    assert lines(lambda: findings(large)) < steps * TIMES * 1.5
+
+
+CHEAP = "{upstream: one, model: m, price: {input: 1, output: 1}}"
+DEAR = "{upstream: one, model: %s, price: {input: 1, output: 9}}"
+MONEY_RULE = "      - {name: r, %slimits: [{name: l, usd: 0.002 per month}]}\n"
+
+
+@for_each(
+    ("effect", "first", "second"),
+    [
+        ("", CHEAP, DEAR % "m"),
+        ("model: one/dear, ", f"{CHEAP}, {DEAR % 'other'}", f"{CHEAP}, {DEAR % 'dear'}"),
+    ],
+)
+def test_each_deployment_that_claims_otherwise_is_inspected(
+    effect: str, first: str, second: str, tmp_path: Path
+) -> None:
+    targets = {"first": first, "second": second}
+    deployments = [f"  {name}: {{policy: p, targets: [{t}]}}\n" for name, t in targets.items()]
+
+    found_in = findings(read(tmp_path / str(len(effect)), [MONEY_RULE % effect], deployments))
+
+    assert ['deployment "second"' in text for text in found_in] == [True]
