@@ -53,7 +53,7 @@ def events_of(raw: bytes) -> list[tuple[str, Json]]:
     """Return the events of a stream, each with its name."""
     found = []
     for part in raw.decode().split("\n\n"):
-        lines = dict(line.split(": ", 1) for line in part.split("\n") if line)
+        lines = dict(line.split(": ", 1) for line in part.split("\n") if line[:1] not in ("", ":"))
         if lines:
             found.append((lines["event"], json.loads(lines["data"])))
     return found

@@ -52,11 +52,15 @@ EVENTS = {
     "messages": message_events(text_events(0, "It is ", "Paris.")),
     "responses": response_events(item_events(0, ITEM, "It is ", "Paris."), whole=response(ITEM)),
 }
+COMMENT = b": keep-alive\n\n"
 KEEPALIVES = {
-    "chat": b": keep-alive\n\n",
+    "chat": COMMENT,
     "messages": b'event: ping\ndata: {"type":"ping"}\n\n',
     "responses": b'event: keepalive\ndata: {"type":"keepalive","sequence_number":',
 }
+"""Keepalives after the first event."""
+FIRST_KEEPALIVES = {**KEEPALIVES, "responses": COMMENT}
+"""Keepalives before it. OpenAI's SDKs require it to be ``response.created``."""
 
 
 def after(gate: asyncio.Event, script: Script) -> Script:
@@ -129,7 +133,7 @@ async def test_silent_stream_sends_keepalives(
         keeping_alive(tmp_path, upstream) as (proxy, client),
         asking(client, family) as got,
     ):
-        await got.until(KEEPALIVES[family], 2)
+        await got.until((FIRST_KEEPALIVES if moment == "before" else KEEPALIVES)[family], 2)
         gate.set()
         raw = await got.rest()
         [record] = await proxy.sink.wait()
@@ -138,7 +142,9 @@ async def test_silent_stream_sends_keepalives(
     assert (record.status, record.outcome) == (200, "success")
     assert record.first_sent is not None
     if family == "responses":
-        assert streamed(raw)[-1]["response"]["output"] == [ITEM]
+        events = streamed(raw)
+        assert events[0]["type"] == "response.created"
+        assert events[-1]["response"]["output"] == [ITEM]
 
 
 GUARD = "policies: {{default: {{match: all, output: [{{guard: keywords, words: [{}]{}}}]}}}}"
@@ -201,7 +207,7 @@ async def test_failure_after_a_keepalive_is_an_error_event(
         keeping_alive(tmp_path, upstream, more, hasty=hasty) as (proxy, client),
         asking(client, family, "search-answers") as got,
     ):
-        await got.until(KEEPALIVES[family])
+        await got.until(FIRST_KEEPALIVES[family])
         gate.set()
         raw = await got.rest()
         [record] = await proxy.sink.wait()

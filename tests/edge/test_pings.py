@@ -13,6 +13,7 @@ from tests.conftest import running_proxy, world
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, event, head, piece
 from tests.edge.test_keepalive import (
     EVENTS,
+    FIRST_KEEPALIVES,
     GUARD,
     KEEPALIVES,
     REQUESTS,
@@ -74,13 +75,15 @@ async def test_client_gets_keepalives_while_the_upstream_pings(
 ) -> None:
     api, gate = UPSTREAM_APIS[target], asyncio.Event()
     first = FIRST_EVENTS[api] if begins == "first events" else 0
+    shows_first = first and guard == "none"
+    keepalive = (KEEPALIVES if shows_first else FIRST_KEEPALIVES)[family]
     upstream.answer_with(pinging(api, gate, first=first, every_s=SILENCE_S / 8))
 
     async with (
         keeping_alive(tmp_path, upstream, GUARDS[guard]) as (proxy, client),
         asking(client, family, target) as got,
     ):
-        await got.until(KEEPALIVES[family], 2)
+        await got.until(keepalive, 2)
         gate.set()
         raw = await got.rest()
         [record] = await proxy.sink.wait()

@@ -76,6 +76,10 @@ def openai(base: str, key: str, step: Step) -> Step:
         with client.responses.stream(**step["with"]) as stream:
             kinds = [event.type for event in stream]
             return {**response(stream.get_final_response()), "kinds": kinds}
+    if step["do"] == "chat-stream":
+        with client.chat.completions.stream(**step["with"]) as stream:
+            kinds = [event.type for event in stream]
+            return {**whole(stream.get_final_completion()), "kinds": kinds}
     if step["do"] in ABOUT_RESPONSES:
         return ABOUT_RESPONSES[step["do"]](client.responses, step["with"])
     return openai_like(client, step)
@@ -111,6 +115,10 @@ def openai_async(base: str, key: str, step: Step) -> Step:
                 async with client.responses.stream(**said) as stream:
                     kinds = [event.type async for event in stream]
                     return {**response(await stream.get_final_response()), "kinds": kinds}
+            if step["do"] == "chat-stream":
+                async with client.chat.completions.stream(**said) as chunks:
+                    kinds = [event.type async for event in chunks]
+                    return {**whole(await chunks.get_final_completion()), "kinds": kinds}
             made = client.chat.completions if step["do"] == "chat" else client.completions
             answer = await made.create(**said)
             if said.get("stream"):

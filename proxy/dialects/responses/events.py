@@ -40,7 +40,7 @@ from proxy.dialects.responses.writing import (
     status_of,
     text_part,
 )
-from proxy.dialects.sse import named_event
+from proxy.dialects.sse import KEEPALIVE, named_event
 from proxy.types import Call, Chunk, Json, Untouched
 
 _IN_EVENTS = {PARTIAL_JSON: "delta"}
@@ -82,6 +82,8 @@ class ResponseEvents:
 
     def feed(self, chunk: Chunk) -> bytes:
         data, raw = chunk.data, chunk.raw
+        if data is None and not chunk.last and self._head is None:
+            return KEEPALIVE  # SDKs require "response.created" to be the first event
         if data is None:
             self._anew = True
             return self._bytes(self._end() if chunk.last else [{"type": "keepalive"}])
