@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
+from proxy.turns import Places
+
 STEPS_S = 0.001
 MAX_SIDE_TASKS = 1024
 
@@ -64,19 +66,21 @@ class SideTasks:
     """Owns tasks of calls that go on beside their responses. Leaving cancels those that remain."""
 
     def __init__(self, most: int = MAX_SIDE_TASKS) -> None:
-        self._most = most
+        self._places = Places(most)
         self._group = asyncio.TaskGroup()
         self._tasks: dict[asyncio.Task[None], None] = {}
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._tasks) >= self._most
+    def is_full(self, caller: object) -> bool:
+        """Return True if a caller has as many tasks as it may have."""
+        return self._places.is_full(caller)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start work, which must not raise: that would end all that the owner runs."""
+    def start(self, work: Coroutine[Any, Any, None], caller: object) -> asyncio.Task[None]:
+        """Start work of a caller, which must not raise: that would end all that the owner runs."""
         task = self._group.create_task(work)
+        self._places.take(caller)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(lambda _: self._places.give_back(caller))
         return task
 
     async def __aenter__(self) -> Self:

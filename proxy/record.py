@@ -178,10 +178,10 @@ class Record:
         name of the error if that cannot be done, or if the work fails."""
         if self.side_tasks is None:
             await work()
-        elif self.side_tasks.is_full:
+        elif self.side_tasks.is_full(self.key):
             fail("busy")
         else:
-            self.pending += (self.side_tasks.start(_settled(work, fail)),)
+            self.pending += (self.side_tasks.start(_settled(work, fail), self.key),)
 
     def ask_again(self) -> None:
         """Note that a guard wants another answer. The one so far, and what was still under way

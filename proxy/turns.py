@@ -4,7 +4,7 @@ for its own, and another who asks for one is next."""
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 
 from proxy.frozen import frozen
 
@@ -79,6 +79,29 @@ class Turns:
         if self._free == self._most:
             self._charged.clear()
             self._level = 0.0
+
+
+class Places:
+    """Counts the places that callers have. While all ``most`` are taken, a caller gets another one
+    only below its equal share, so that nobody who takes many keeps others from one."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: Counter[object] = Counter()
+
+    def is_full(self, caller: object) -> bool:
+        """Return True if a caller has to do without one more place."""
+        own = self._taken[caller]
+        callers = len(self._taken) + (not own)
+        return self._taken.total() >= self._most and own >= max(1, self._most // callers)
+
+    def take(self, caller: object) -> None:
+        self._taken[caller] += 1
+
+    def give_back(self, caller: object) -> None:
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
 
 
 @frozen

@@ -107,11 +107,12 @@ async def test_side_tasks_are_bounded_and_end_with_their_owner() -> None:
             ends.append(name)
 
     async with SideTasks(most=2) as side_tasks:
-        assert not side_tasks.is_full
-        tasks = [side_tasks.start(work(name)) for name in ("first", "second")]
+        assert not side_tasks.is_full("a")
+        tasks = [side_tasks.start(work(name), "a") for name in ("first", "second")]
         await asyncio.sleep(0)
-        assert side_tasks.is_full
+        assert side_tasks.is_full("a")
+        assert not side_tasks.is_full("b")
         assert not any(task.done() for task in tasks)
 
     assert ends == ["first", "second"]
-    assert not side_tasks.is_full
+    assert not side_tasks.is_full("a")

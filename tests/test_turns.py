@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.turns import MAX_CHARGED, Turns
+from proxy.turns import MAX_CHARGED, Places, Turns
 from tests.doubles import PATIENCE_S
 
 
@@ -80,3 +80,17 @@ async def test_charges_of_idle_turns_are_forgotten() -> None:
             turn.charge(1)
 
     assert not turns._charged
+
+
+def test_places_of_all_callers_are_bounded_and_each_has_one() -> None:
+    places = Places(32)
+    taken: list[int] = []
+    for caller in range(100):
+        taken.append(0)
+        while not places.is_full(caller):
+            places.take(caller)
+            taken[caller] += 1
+
+    assert (taken[:3], min(taken), sum(taken)) == ([32, 16, 10], 1, 187)
+    places.give_back(99)
+    assert not places.is_full("another")

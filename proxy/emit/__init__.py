@@ -145,7 +145,7 @@ class Observation:
             record.status = 500
         record.ended = record.now()
         if record.pending and self.emitters.side_tasks is not None:
-            _ = self.emitters.side_tasks.start(self._end())
+            _ = self.emitters.side_tasks.start(self._end(), record.key)
         else:
             self.emitters.end(record)
 

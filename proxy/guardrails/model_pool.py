@@ -9,31 +9,31 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from proxy.guardrails.aside import Aside
-from proxy.turns import Turns
+from proxy.turns import Places, Turns
 from proxy.types.guard import Busy
 
 THREADS = 2  # that judge with one model; each holds one processor
-CALLS = 32  # that may have one model's work under way or wait for it, before others hear "busy"
+CALLS = 32  # that may have one model's work under way or wait for it, before a caller is refused
 
 
 class ModelPool:
     """The threads of one model. They end when nobody holds the pool any more."""
 
-    __slots__ = ("_calls", "_executor", "_turns")
+    __slots__ = ("_executor", "_places", "_turns")
 
     def __init__(self, threads: int = THREADS) -> None:
         self._executor = ThreadPoolExecutor(threads, "model")
         self._turns = Turns(threads)
-        self._calls = 0
+        self._places = Places(CALLS)
 
     @contextmanager
     def call(self, caller: object) -> Iterator[Aside]:
         """Yield what one call's work is done by, each piece in a turn of its caller. Raise ``Busy``
-        where too many calls are there already."""
-        if self._calls >= CALLS:
+        where too many calls of the caller are there already."""
+        if self._places.is_full(caller):
             raise Busy
-        self._calls += 1
+        self._places.take(caller)
         try:
             yield Aside(self._executor, self._turns.of(caller))
         finally:
-            self._calls -= 1
+            self._places.give_back(caller)

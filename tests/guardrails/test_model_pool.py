@@ -13,14 +13,18 @@ from proxy.guardrails.model_pool import CALLS, THREADS, ModelPool
 from proxy.types.guard import Busy
 
 
-async def test_no_more_calls_wait_for_a_model_than_may() -> None:
+async def test_one_caller_fills_the_queue_of_a_model_for_itself_alone() -> None:
     pool = ModelPool()
     with ExitStack() as calls:
-        for number in range(CALLS):
-            calls.enter_context(pool.call(number))
-        with pytest.raises(Busy), pool.call("one more"):
-            raise AssertionError
-    with pool.call("later") as aside:
+        for caller, most in (("a", CALLS), ("b", CALLS // 2)):
+            for _ in range(most):
+                calls.enter_context(pool.call(caller))
+        for caller in ("a", "b"):
+            with pytest.raises(Busy), pool.call(caller):
+                raise AssertionError
+        with pool.call("c") as aside:
+            assert await aside(lambda: 7) == 7
+    with pool.call("a") as aside:
         assert await aside(lambda: 7) == 7
 
 
