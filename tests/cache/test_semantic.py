@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +17,6 @@ import pytest
 from proxy.cache.semantic import MAX_CHARACTERS
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.doubles import (
-    PATIENCE_S,
     Asked,
     Script,
     ScriptedUpstream,
@@ -167,14 +165,9 @@ async def test_an_embedding_is_a_call_of_its_own(client: Client) -> None:
     assert [record.plan.deployment for record in embeddings] == ["vectors", "vectors"]
     assert [record.billing.cost for record in embeddings] == [14_000, 14_000]
     assert [each.ids.trace_id for each in embeddings] == [each.ids.trace_id for each in calls]
-    assert (calls[1].cache, calls[1].semantic_match, calls[1].billing.cost) == (
-        "hit_semantic",
-        True,
-        0,
-    )
+    assert [record.semantic_match for record in calls] == [False, True]
+    assert calls[1].billing.cost == 0
     assert calls[1].saved is not None
-    async with client.http.get(f"{client.proxy.admin}/metrics") as response:
-        assert 'key="cache/support-chat"' in await response.text()
 
 
 async def test_either_form_serves_a_similar_prompt(client: Client) -> None:
@@ -355,22 +348,12 @@ async def test_vectors_end_with_the_process(tmp_path: Path, upstream: ScriptedUp
     assert results == {"before": ["miss", "hit_semantic"], "after": ["hit", "miss", "hit"]}
 
 
-def raw(text: str) -> Script:
-    return answer(text.encode())
-
-
 FAILURES: dict[str, tuple[Script, str]] = {
     "error": (answer({"error": {"message": "no"}}, 500), "failed"),
-    "refusal": (answer({"error": {"message": "no"}}, 400), "failed"),
     "reset": (cut_before_head(), "failed"),
-    "no JSON": (raw("<html>"), "failed"),
-    "NaN": (raw('{"data": [{"embedding": [NaN, 1]}]}'), "failed"),
-    "infinity": (raw('{"data": [{"embedding": [1e999, 1]}]}'), "failed"),
-    "chat": (answer(chat()), "failed"),
+    "NaN": (answer(b'{"data": [{"embedding": [NaN, 1]}]}'), "failed"),
     "none": (answer(embedding()), "invalid"),
     "two": (answer(embedding([1, 0], [1, 0])), "invalid"),
-    "zero": (answer(embedding([0, 0])), "invalid"),
-    "base64": (answer(embedding("AACAPwAAAAA=")), "invalid"),
     "10 MB": (answer(embedding([0.123456] * 1_000_000)), "invalid"),
     "silence": (hang(), "timeout"),
 }
@@ -435,20 +418,3 @@ async def test_shadow_mode_counts_without_delaying_the_call(
         assert [await client.counted(each) for each in ("would_hit", "hit")] == [1, 0]
     calls = [record for record in records if record.key == "support"]
     assert [record.semantic_match for record in calls] == [False, False, True]
-
-
-async def test_a_client_that_leaves_ends_its_embedding(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    async with asking(tmp_path, upstream) as client:
-        upstream.by_model["embed"] = hang()
-        asked = asyncio.create_task(client.ask())
-        async with asyncio.timeout(PATIENCE_S):
-            while not upstream.requests:
-                upstream.came.clear()
-                await upstream.came.wait()
-            asked.cancel()
-            await asyncio.wait([asked])
-            await upstream.requests[0].closed.wait()
-
-    assert json.loads(upstream.requests[0].body)["input"] == ASKED

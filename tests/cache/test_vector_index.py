@@ -127,13 +127,8 @@ def test_the_least_recently_used_space_goes_first() -> None:
 
     found = [space for space in ("one", "two", "three") if vectors.find(space, vector(1, 0), 0.9)]
     assert found == ["one", "three"]
-
-
-def test_a_vector_larger_than_the_index_is_not_kept() -> None:
-    vectors = index(1)
-    vectors.put(SPACE, KEY, vector(1, 0))
-
-    assert vectors.find(SPACE, vector(1, 0), 0.9) == []
+    vectors.put("four", KEY, vector(*range(1, 1000)))  # more than there is room for
+    assert vectors.find("four", vector(*range(1, 1000)), 0.9) == []
 
 
 @for_each(("spaces", "length"), [(1, 256), (300, 256), (300, 3)])
