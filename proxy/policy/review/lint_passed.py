@@ -83,8 +83,8 @@ def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterato
         yield (
             path,
             f"sends only the field model of bodies at {undeclared}, "
-            f"because upstream {', '.join(sorted(gateways))} is a gateway. List the fields that "
-            'clients may set under "fields" of each path.',
+            f"because its targets include gateways ({', '.join(sorted(gateways))}). List the "
+            'fields that clients may set under "fields" of each path.',
         )
     yield from of_money(path, deployment, deployment.passthrough)
 
