@@ -30,8 +30,8 @@ class Event:
         names = ["[]" if isinstance(step, int) else step for step in path]
         return f"{self.kind} {'.'.join(names)}"
 
-    def changed(self, path: Path, change: Callable[[str], str]) -> Event:
-        """Return the event with one string changed."""
+    def changed(self, path: Path, change: Callable[[Any], Any]) -> Event:
+        """Return the event with the value at a path changed."""
         return self.with_document(replaced(self.document, path, change))
 
     def with_document(self, document: Any) -> Event:
@@ -56,14 +56,23 @@ def string_paths(value: Any, path: Path = ()) -> Iterator[Path]:
             yield from string_paths(each, (*path, index))
 
 
+def object_paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths of all objects in a JSON value."""
+    if isinstance(value, dict):
+        yield path
+    if isinstance(value, dict | list):
+        for step, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from object_paths(each, (*path, step))
+
+
 def value_at(value: Any, path: Path) -> Any:
     for step in path:
         value = value[step]
     return value
 
 
-def replaced(value: Any, path: Path, change: Callable[[str], str]) -> Any:
-    """Return a JSON value with one string changed."""
+def replaced(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
+    """Return a JSON value with the value at a path changed."""
     if not path:
         return change(value)
     step, rest = path[0], path[1:]

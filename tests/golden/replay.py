@@ -53,12 +53,14 @@ TARGETS = {
     "completions": "upstream: openai, endpoint: completions",
 }
 WORDS = "guard: keywords, name: words, words: [Paris, secret]"
+MARKER = "zebra"
+MARKER_GUARD = f"guard: keywords, words: [{MARKER}], whole_words: false"
 POLICIES = {
     "bare": "cache: {off: true}",
     "masked": f"match: all, output: [{{{WORDS}, action: mask}}]",
     "flagged": f"match: all, output: [{{{WORDS}, action: flag}}]",
-    "marked": "match: all, output: [{guard: keywords, words: [zebra], whole_words: false, "
-    "action: mask}]",
+    "masking": f"match: all, output: [{{{MARKER_GUARD}, action: mask}}]",
+    "blocking": f"match: all, output: [{{{MARKER_GUARD}, action: block}}]",
 }
 INSTEAD = "Instead."
 _FROM_FALLBACK: dict[str, Script] = {

@@ -1,4 +1,4 @@
-"""No string of an upstream event passes a masking guard, except in members declared silent."""
+"""No string of an upstream event passes an acting guard, except in members declared silent."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.guardrails.text.frame import NAMES
-from tests.golden.events import Event, Path, events, string_paths, value_at
+from tests.golden.events import Event, Path, events, object_paths, string_paths, value_at
 from tests.golden.recording import Recording, recordings
-from tests.golden.replay import Replay, clients
+from tests.golden.replay import MARKER, Replay, clients
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MARKER = "zebra"
 ID_OF_ITEM = "item_id"
 """Known exception: events repeat the silent ``id`` of their item under this name."""
 SILENT = NAMES | {ID_OF_ITEM}
@@ -27,26 +26,33 @@ STRUCTURE = frozenset(
 @dataclass(frozen=True)
 class Marked:
     """A recorded stream with a marker in one place. ``is_name``: the marker is the whole value,
-    which may be a name or an id; otherwise it is a word within a text."""
+    which may be a name or an id; otherwise it is a word within a text, or the name of a member."""
 
     slot: str
     is_name: bool
     pieces: Sequence[bytes]
 
 
-def _marked(recording: Recording, known: set[tuple[str, str]]) -> Iterator[Marked]:
-    """Yield the stream with each string marked that no other recording of its family has."""
+def _marked(recording: Recording, known: set[tuple[str, str, bool]]) -> Iterator[Marked]:
+    """Yield the stream with each string marked that no other recording of its family has, and with
+    a member added to each such object."""
     parsed = events(recording.upstream)
     for at, event in enumerate(parsed):
-        for path in string_paths(event.document):
-            slot = recording.family, event.slot(path)
-            if slot in known:
-                continue
-            known.add(slot)
-            for is_name, change in _changes(value_at(event.document, path)):
+        for slot, is_name, marked in _marked_events(event):
+            if (recording.family, slot, is_name) not in known:
+                known.add((recording.family, slot, is_name))
                 pieces = [each.raw for each in parsed]
-                pieces[at] = event.changed(path, change).raw
-                yield Marked(slot[1], is_name, pieces)
+                pieces[at] = marked.raw
+                yield Marked(slot, is_name, pieces)
+
+
+def _marked_events(event: Event) -> Iterator[tuple[str, bool, Event]]:
+    for path in string_paths(event.document):
+        for is_name, change in _changes(value_at(event.document, path)):
+            yield event.slot(path), is_name, event.changed(path, change)
+    for path in object_paths(event.document):
+        added = event.changed(path, lambda value: {**value, MARKER: 1})
+        yield event.slot((*path, MARKER)), False, added
 
 
 def _changes(value: str) -> list[tuple[bool, Callable[[str], str]]]:
@@ -68,17 +74,18 @@ def _all_marked(recording: Recording) -> list[bytes]:
 
 
 def _escaped(body: bytes) -> list[tuple[Event, Path]]:
-    """Return where a client finds the marker."""
-    if MARKER.encode() not in body:
-        return []
-    parsed = events(body)
-    assert MARKER.encode() not in b"".join(each.raw for each in parsed if each.document is None)
-    paths = ((event, path) for event in parsed for path in string_paths(event.document))
-    return [place for place in paths if MARKER in value_at(place[0].document, place[1])]
+    """Return where a client finds the marker: a string, or an object with such a member."""
+    places: list[tuple[Event, Path]] = []
+    for event in events(body) if MARKER.encode() in body else ():
+        assert event.document is not None or MARKER.encode() not in event.raw
+        paths = [*string_paths(event.document), *object_paths(event.document)]
+        values = [(path, value_at(event.document, path)) for path in paths]
+        places += [(event, path) for path, value in values if MARKER in value]
+    return places
 
 
 def _table() -> dict[str, tuple[Recording, list[Marked]]]:
-    known: set[tuple[str, str]] = set()
+    known: set[tuple[str, str, bool]] = set()
     return {each.name: (each, [*_marked(each, known)]) for each in recordings()}
 
 
@@ -86,11 +93,12 @@ TABLE = _table()
 
 
 @pytest.mark.parametrize("name", [name for name, (_, marked) in TABLE.items() if marked])
-async def test_marker_in_one_string_is_masked(name: str, replay: Replay) -> None:
+@pytest.mark.parametrize("guard", ["masking", "blocking"])
+async def test_marker_in_one_place_is_inspected(name: str, guard: str, replay: Replay) -> None:
     recording, table = TABLE[name]
     cases = [(each, client) for each in table for client in clients(recording)]
 
-    calls = [(f"{client} marked", each.pieces) for each, client in cases]
+    calls = [(f"{client} {guard}", each.pieces) for each, client in cases]
     outputs = await replay.sent(recording, calls)
 
     for (each, client), output in zip(cases, outputs, strict=True):
@@ -105,7 +113,7 @@ async def test_markers_in_all_strings_are_masked(name: str, replay: Replay) -> N
     recording, _ = TABLE[name]
     pieces = _all_marked(recording)
 
-    labels = [f"{client} marked" for client in clients(recording)]
+    labels = [f"{client} masking" for client in clients(recording)]
     outputs = await replay.sent(recording, [(label, pieces) for label in labels])
 
     for label, output in zip(labels, outputs, strict=True):
