@@ -13,11 +13,12 @@ import hashlib
 import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 
@@ -119,7 +120,10 @@ class ChainFile:
 
         Fewer than all mean that the disk did not take more. Blocks.
         """
-        batch: list[Entry] = [*self._resumption(), *entries]
+        batch = [*entries]
+        if self._torn:
+            torn = {"torn": len(self._torn), "torn_sha256": _digest(self._torn)}
+            batch.insert(0, {"event": "resumed", **torn})
         data, states, seq, head = self._prefix(), [(self.seq, self.head, 0)], self.seq, self.head
         prefix = len(data)
         for entry in batch:
@@ -144,10 +148,6 @@ class ChainFile:
     def _prefix(self) -> bytes:
         unfinished = self._open_line or (self._torn and not self._torn.endswith(b"\n"))
         return b"\n" if unfinished else b""
-
-    def _resumption(self) -> Iterator[Entry]:
-        if self._torn:
-            yield {"event": "resumed", "torn": len(self._torn), "torn_sha256": _digest(self._torn)}
 
     def _write(self, data: bytes) -> int:
         written, error = append(self._fd, data)
@@ -269,7 +269,7 @@ def verify(path: Path, known: Iterable[str] = ()) -> Verified:
     broken: tuple[int, str] | None = None
     number = 0
     with path.open("rb") as file:
-        for number, line in enumerate(_lines(file), 1):
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
             broken = reader.feed(number, line)
             wanted.discard(reader.head)
             if broken is not None:
@@ -282,8 +282,3 @@ def verify(path: Path, known: Iterable[str] = ()) -> Verified:
     return Verified(
         lines=reader.seq, head=reader.head, torn=reader.torn, missing=reader.missing, broken=broken
     )
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    while line := file.readline(MAX_LINE):
-        yield line

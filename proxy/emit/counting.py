@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from proxy.attempts import Attempt, Bill, Loss
-from proxy.billing import Saved
 from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.emit.declared.metric import OTHER, Histogram, observe_all
 from proxy.usage import NANO, TOKEN_TYPES
@@ -286,12 +285,10 @@ class Counting:
             self._lookups[deployment, facts.cache].value += 1
             if facts.lookup_s is not None:
                 self._stores[facts.cache_store].observe(facts.lookup_s)
-        if facts.saved is not None:
-            self._saved(deployment, facts.saved)
-
-    def _saved(self, deployment: str, saved: Saved) -> None:
-        tokens = saved.tokens
-        sizes = {"input": tokens.prompt_total, "output": tokens.completion_total}
+        saved = facts.saved
+        if saved is None:
+            return
+        sizes = {"input": saved.tokens.prompt_total, "output": saved.tokens.completion_total}
         for direction, size in sizes.items():
             self._child("headrace_cache_saved_tokens_total", deployment, direction).inc(size)
         if saved.cost:

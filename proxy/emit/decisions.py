@@ -41,18 +41,16 @@ def decision(facts: CallFacts) -> Entry:
         "deployment": facts.deployment,
         "rules": list(facts.rules),
         "shadow_rules": list(facts.shadow_rules),
-        "limits": [_limit(*decided) for decided in sorted(facts.limits, key=_is_allowed)],
+        # The limits that refuse come first: of a long line only the first ones are kept.
+        "limits": [
+            _limit(*decided) for decided in sorted(facts.limits, key=lambda each: not each[1])
+        ],
         "guards": [_guard(stage, result) for stage, result in facts.verdicts],
         "cache": facts.cache,
         "outcome": facts.outcome,
         "status": facts.status,
         "error": facts.error,
     }
-
-
-def _is_allowed(decided: tuple[Limit, bool]) -> bool:
-    """Order the limits that refuse before the others, of which a long line has the first only."""
-    return not decided[1]
 
 
 def _limit(limit: Limit, refuses: bool) -> Entry:  # as facts have it
@@ -118,18 +116,19 @@ class Decisions:
         missed = self._spool.lost - self._told
         if missed:
             entries = [{**entries[0], "missing": missed}, *entries[1:]]
-        done = self._append(entries) if self._is_in_place() else 0
+        done = 0
+        if self._is_in_place():
+            before = self._chain.seq
+            done = self._chain.append(entries)
+            if self._chain.seq // TELL_EVERY > before // TELL_EVERY:
+                self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
         self._spool.done(done)
         if done:
             self._told += missed
-        self._mind(failed=done < len(entries))
-
-    def _append(self, entries: list[Entry]) -> int:
-        before = self._chain.seq
-        done = self._chain.append(entries)
-        if self._chain.seq // TELL_EVERY > before // TELL_EVERY:
-            self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
-        return done
+        is_failing = done < len(entries)
+        if is_failing != self._failing:
+            self._failing = is_failing
+            self._log.warning("decisions.failing" if is_failing else "decisions.mended")
 
     def _is_in_place(self) -> bool:
         """Begin a new file where the one before was moved away or deleted. False if that cannot
@@ -147,8 +146,3 @@ class Decisions:
         self._log.error("decisions.begun_anew", file=str(self._path), **ended)
         self._log.info("decisions.begin", seq=fresh.seq, hash=fresh.head)
         return True
-
-    def _mind(self, *, failed: bool) -> None:
-        if failed != self._failing:
-            self._failing = failed
-            self._log.warning("decisions.failing" if failed else "decisions.mended")

@@ -84,7 +84,8 @@ class Traces:
         chosen = self._ratio >= 1 or sampled(record.sample_id, self._ratio)
         if not chosen and facts.outcome not in ALWAYS:
             return
-        base_ns = _base_ns(record)
+        # Nanoseconds since the epoch at which the clock of the call was at zero.
+        base_ns = round(record.started_at.timestamp() * 1e6) * 1000 - int(record.started * 1e9)
         drawn = bytes.fromhex(facts.trace_id + facts.server_span + record.ids.model_span)
         ids = drawn[:16], drawn[16:24], drawn[24:]
         spans: list[bytes] = []
@@ -219,11 +220,6 @@ def _cached(status: str) -> bytes:
 
 def _bytes(count: int) -> bytes:
     return encode_attributes(EVENT, {semconv.GUARD_BYTES: count})
-
-
-def _base_ns(record: Record) -> int:
-    """Return the nanoseconds since the epoch at which the clock of a call was at zero."""
-    return round(record.started_at.timestamp() * 1e6) * 1000 - int(record.started * 1e9)
 
 
 def _failed(facts: CallFacts) -> bool:

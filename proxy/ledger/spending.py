@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -48,6 +47,7 @@ WITH parts AS (
 )
 SELECT {names} COUNT(*) AS calls, {sums} FROM parts {grouped}
 """
+HAS_TAG = "SELECT 1 FROM calls WHERE json_extract(tags, ?) IS NOT NULL LIMIT 1"
 SUMS = (
     "tokens_in",
     "tokens_out",
@@ -109,7 +109,7 @@ def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Sp
             name[4:]
             for n, name in enumerate(by)
             if f"tag{n}" in tags and rows and all(row[n] is None for row in rows)
-            if not _has_tag(file, tags[f"tag{n}"])
+            if file.execute(HAS_TAG, (tags[f"tag{n}"],)).fetchone() is None
         ]
     if unknown:  # it is misspelt; the ledger itself can be read
         raise Unusable(f"no call in this ledger has the tag {quoted(unknown[0])}")
@@ -117,12 +117,6 @@ def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Sp
     day = by.index("day") if "day" in by else None
     lines.sort(key=lambda line: ((line.group[day] or "") if day is not None else "", *_rank(line)))
     return Spent(by=tuple(by), since=since, until=until, lines=tuple(lines), total=_line((), total))
-
-
-def _has_tag(file: sqlite3.Connection, path: str) -> bool:
-    """True if a call of any time has a tag."""
-    query = "SELECT 1 FROM calls WHERE json_extract(tags, ?) IS NOT NULL LIMIT 1"
-    return file.execute(query, (path,)).fetchone() is not None
 
 
 def _line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:

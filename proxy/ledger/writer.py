@@ -162,22 +162,16 @@ class Writer:
                 raise
             except Unwritten as failure:
                 self._failures += 1
-                self._fail(failure.reason)
+                if not self._failing:
+                    self._failing = True
+                    self._log.warning("ledger.failing", reason=failure.reason)
                 self._spool.pause(RETRY_S)
             else:
-                self._mend()
+                if self._failing:
+                    self._failing = False
+                    self._log.info("ledger.mended", failures=self._failures)
                 return True
         return False
-
-    def _fail(self, reason: str) -> None:
-        if not self._failing:
-            self._failing = True
-            self._log.warning("ledger.failing", reason=reason)
-
-    def _mend(self) -> None:
-        if self._failing:
-            self._failing = False
-            self._log.info("ledger.mended", failures=self._failures)
 
     def _counts(self) -> Counts:
         """What was dropped is read first: a call counts as ended before it can be dropped."""

@@ -34,7 +34,6 @@ from proxy.types import (
     ModelCall,
     Plan,
     Target,
-    Translated,
 )
 from proxy.types.limit import MOST, CallSize, Claim, ClaimTemplate, LimitKind
 from proxy.types.outcome import READING, WAIT, Outcome
@@ -175,21 +174,15 @@ def estimated(call: Call, target: Target, changes: Changes = UNCHANGED) -> tuple
     return (size.prompt, size.answers) if size else None
 
 
-def _sent(call: Call, target: Target, changes: Changes) -> Translated | None:
-    asked, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
-    try:
-        return translated(call, target, asked, spoken, changes)
-    except BadField:
-        return None
-
-
 def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
     if call.head.endpoint in UNBILLED:  # it costs nothing, and no model reads it
         return CallSize(target, prompt=0, answers=0, body={})
     if call.head.passed is not None:
         return _passed_size(call, target, None)
-    sent = _sent(call, target, changes)
-    if sent is None:
+    asked, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
+    try:
+        sent = translated(call, target, asked, spoken, changes)
+    except BadField:
         return None
     known = _known_sizes(call, sent.body) if call.quarters else NONE_KNOWN
     prompt = min(whole_tokens(body_quarters(sent.body, known)), MOST)

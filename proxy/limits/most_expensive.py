@@ -54,7 +54,10 @@ def most_cost(
             each.highest[types] = _highest(each, *types)
         asked, answered = each.highest[types]
         if (asked is not None or not prompt) and (answered is not None or not answer):
-            most = max(most, _nano(prompt * (asked or 0) + answer * (answered or 0), each.unit))
+            units = prompt * (asked or 0) + answer * (
+                answered or 0
+            )  # of which ``unit`` are 1 nano-USD
+            most = max(most, units if each.unit == 1 else round(Fraction(units, each.unit)))
     return most
 
 
@@ -70,11 +73,6 @@ def _highest(
         max([rate for rate in prompts if rate is not None], default=None),
         max([rate for rate in answers if rate is not None], default=None),
     )
-
-
-def _nano(total: int, unit: int) -> int:
-    """Return a cost in nano-USD, of which a ``unit`` of what it is counted in makes one."""
-    return total if unit == 1 else round(Fraction(total, unit))
 
 
 def _wants_audio(body: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ Source: LiteLLM's documents on the configuration of its proxy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -76,7 +76,9 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     upstream, deployment = _of_all(draft, litellm, router)
     for item in top.parts("model_list"):
         _add_model(draft, item, (upstream, deployment), environ)
-    _ask_somebody_first(draft)
+    for made in draft.deployments.values():
+        if not made["targets"]:  # all of them come after others: the first begins
+            made["targets"].append(made["fallback"].pop(0))
     draft.require_calls()
     for settings in (litellm, router):
         for each in settings.parts("fallbacks"):
@@ -302,23 +304,11 @@ def _add_target(
     weight = params.number("weight", or_zero=True)
     if weight is not None and "balance" not in found:
         target["weight"] = whole_weight(weight if weight >= 1 else weight * 100)
-    found["targets"].append(target)
-    _share_out(found)
-
-
-def _share_out(found: dict[str, Any]) -> None:
-    """Set a weight for all targets of a deployment where one has it, or where there are several."""
     targets = found["targets"]
+    targets.append(target)
     if "balance" not in found and (len(targets) > 1 or "weight" in targets[0]):
         for each in targets:
             each.setdefault("weight", 1)
-
-
-def _ask_somebody_first(draft: Draft) -> None:
-    """Ask the first fallback of a deployment all of whose targets come after others."""
-    for deployment in draft.deployments.values():
-        if not deployment["targets"]:
-            deployment["targets"].append(deployment["fallback"].pop(0))
 
 
 def _add_fallbacks(draft: Draft, part: ConfigPart) -> None:
@@ -335,13 +325,11 @@ def _add_fallbacks(draft: Draft, part: ConfigPart) -> None:
             if there is None:
                 draft.note(part.at(called), f"{other} is not in the model list")
                 continue
-            added = ({**each} for each in there["targets"] if each.get("weight") != 0)
-            found.setdefault("fallback", []).extend(_unweighted(added))
-
-
-def _unweighted(targets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return targets as a fallback has them, which is asked in order."""
-    return [{name: each[name] for name in each if name != "weight"} for each in targets]
+            found.setdefault("fallback", []).extend(
+                {name: target[name] for name in target if name != "weight"}  # asked in order
+                for target in there["targets"]
+                if target.get("weight") != 0
+            )
 
 
 def _add_aliases(draft: Draft, part: ConfigPart) -> None:

@@ -131,15 +131,12 @@ class _WithoutServices:
     guards: PolicyGuards
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
-        return self.guards.gate(_without_services(plan), call, record)
-
-
-def _without_services(plan: Plan) -> Plan:
-    on_input, on_output = (
-        tuple(rule for rule in rules if not _asks(rule))
-        for rules in (plan.guards.input, plan.guards.output)
-    )
-    return replace(plan, guards=replace(plan.guards, input=on_input, output=on_output))
+        on_input, on_output = (
+            tuple(rule for rule in rules if not _asks(rule))
+            for rules in (plan.guards.input, plan.guards.output)
+        )
+        plan = replace(plan, guards=replace(plan.guards, input=on_input, output=on_output))
+        return self.guards.gate(plan, call, record)
 
 
 def _asks(rule: GuardRule) -> bool:

@@ -61,23 +61,16 @@ def _of_the_answer(expect: Expect, played: Played) -> Iterator[Difference]:
     for name, verdict in (expect.guards or {}).items():
         verdicts = [r.verdict for stage, r in record.verdicts() if f"{stage}.{r.guard}" == name]
         if verdict not in verdicts:  # one that had an answer asked for again has said two things
-            yield f"guards.{name}", verdict, verdicts[-1] if verdicts else _no_guard(played)
+            guards = (f"{stage}.{result.guard}" for stage, result in record.verdicts())
+            yield f"guards.{name}", verdict, verdicts[-1] if verdicts else _missing(guards)
     for name, want in (expect.charged or {}).items():
         if want != played.charged.get(name):
-            yield f"charged.{name}", want, played.charged.get(name, _no_limit(played))
+            yield f"charged.{name}", want, played.charged.get(name, _missing(played.charged))
     yield from _of_the_texts(expect, played)
 
 
-def _no_guard(played: Played) -> str:
-    """Return what stands in place of what a guard says that is not there: which there are."""
-    return _missing(f"{stage}.{result.guard}" for stage, result in played.record.verdicts())
-
-
-def _no_limit(played: Played) -> str:
-    return _missing(played.charged)
-
-
 def _missing(names: Iterable[str]) -> str:
+    """Return what is shown instead of a value that is not there: which there are."""
     known = ", ".join(sorted(set(names)))
     return f"{MISSING} (available: {known})" if known else MISSING
 

@@ -63,16 +63,8 @@ def as_text(report: Report) -> str:
 
 def as_json(report: Report) -> str:
     """Return an object: ``tests`` with their differences, ``parts`` with their coverage."""
-    tests = [
-        {"name": each.name, "at": each.at, "differences": list(each.differences)}
-        for each in report.results
-    ]
-    parts = [
-        {"kind": each.kind, "name": each.name, "at": each.at, "covered": each.covered}
-        for each in report.parts
-    ]
     counts = {"failed": report.failed, "coverage_percent": report.coverage}
-    data = {**counts, "tests": tests, "parts": parts}
+    data = {**counts, "tests": report.results, "parts": report.parts}
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 

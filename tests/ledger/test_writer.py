@@ -304,5 +304,5 @@ def test_an_exception_is_counted_each_time_and_logged_now_and_then() -> None:
 
     assert 'headrace_writer_failures_total{writer="ledger"} 3.0' in metrics.render()[0].decode()
     assert told.events == [
-        ("writer.failed", {"writer": "ledger", "type": "OverflowError", "at": "?"})
+        ("writer.failed", {"writer": "ledger", "type": "OverflowError", "location": "?"})
     ]
