@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import compileall
+import ctypes
 import os
 import secrets
 import signal
@@ -18,6 +19,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 READY_S = 20.0
@@ -28,6 +30,9 @@ URGENT = -10  # how nice the programs of a measurement are to others, where we m
 CORES = sorted(os.sched_getaffinity(0))
 UNDER_TEST, BESIDE = CORES[:1], CORES[1:] or CORES
 """Which processors the program under test may use, and which all others of the measurement."""
+PR_SET_PDEATHSIG = 1
+END_WITH_PARENT = partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
+"""Called by a child. The kernel then sends it SIGTERM once its parent is gone, even if killed."""
 
 
 def compile_modules(*folders: Path) -> None:
@@ -156,6 +161,7 @@ async def program(
             stdout=DEVNULL,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
+            preexec_fn=END_WITH_PARENT,  # one system call, which takes no lock
         )
     if cores is not None:
         come_first(process.pid)

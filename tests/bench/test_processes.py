@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from asyncio.subprocess import PIPE
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -88,3 +91,33 @@ def test_modules_are_compiled_as_an_installation_has_them(tmp_path: Path) -> Non
     compile_modules(tmp_path)
 
     assert [each.suffix for each in (tmp_path / "__pycache__").iterdir()] == [".pyc"]
+
+
+HOLDER = """
+import asyncio, sys
+from bench.processes import program
+async def main(port, *command):
+    async with program(int(port), *command):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.process
+async def test_a_program_ends_with_the_process_that_started_it() -> None:
+    port = free_port()
+    command = (sys.executable, "-m", "bench.upstream", str(port))
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLDER, str(port), *command, stdout=PIPE
+    )
+    assert holder.stdout is not None
+    assert await holder.stdout.readline() == b"ready\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    holder.kill()
+
+    with suppress(ConnectionResetError):  # either way, nothing has the other end open
+        assert await reader.read() == b""
+    writer.close()
+    await holder.wait()
