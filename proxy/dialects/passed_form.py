@@ -33,6 +33,8 @@ _NAMED = re.compile(
     r'(?P<file>(?:; *filename=(?:"[^"\\]*"|[^"\\;\s]+))?(?:; *filename\*=[^;" ]+)?)',
     re.IGNORECASE,
 )
+FILES = frozenset({"data", "file", "files"})
+"""Fields whose content is a file of the client's, which may be JSON."""
 _SEPARATORS = (re.compile(r"[^\w-]+"), re.compile(r"\W+"))
 """What may separate the steps of a name. Servers read a hyphen as an underscore or as one."""
 _JSON_START = re.compile(r"[\s\x00\ufeff\ufffd]*(?=[\[{])")
@@ -115,7 +117,7 @@ class FormParts:
         self._declared = declared
         self._lacks_model = requires_model
         self._held = b"\r\n"
-        self._name = ""  # of the text field that is read
+        self._name = ""  # of the field that is read, if its content is checked
         self._in_head = False
         self._is_first = True
         self._ended = False
@@ -175,7 +177,8 @@ class FormParts:
         return True
 
     def _named(self, lines: str) -> str:
-        """Return the name of a text field, or none for a file, whose name alone is checked."""
+        """Return the name of a field whose content is checked: of a text, or of a file that a
+        server may read as one."""
         fields: dict[str, str] = {}
         for line in lines.split("\r\n"):
             match = _FIELD.fullmatch(line)
@@ -196,7 +199,7 @@ class FormParts:
                 raise BadField(ascii_word(name), "must be UTF-8")
             return name
         check_form_field(name, "a file", self._target, self._declared)
-        return ""
+        return "" if name.removesuffix("[]") in FILES else name
 
     def _check(self, value: bytes) -> None:
         """Check the text of a field, unless that was done already."""

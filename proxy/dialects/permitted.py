@@ -26,7 +26,8 @@ SQUEEZED = {name: squeezed(name) for fields in OPENAI.fields.values() for name i
 FREE = field_rules({"accept": FREE_FORM}, anywhere=())
 SCHEMA_NAMES = frozenset(map(squeezed, SCHEMAS))
 MAPS = frozenset(map(squeezed, SCHEMA_MAPS))
-LIST, MODEL, SCHEMA = "[]", "model", "schema"
+CODE_OUTPUT = "code_execution_output"
+ID, LIST, MODEL, SCHEMA = "id", "[]", "model", "schema"
 MAX_STEPS = 8  # of a path in a message
 
 
@@ -183,9 +184,16 @@ def _is_harmless(listed: ListedField, model: str) -> bool:
     return is_harmless is not None and is_harmless(value, listed.parent, model)
 
 
+def _is_target(value: Any, model: str) -> bool:
+    """Return True for the target's model, and for an object without the id of another model."""
+    if isinstance(value, dict):
+        return all(each == model for name, each in value.items() if squeezed(name) == ID)
+    return bool(value == model)
+
+
 HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
-    MODEL: lambda value, _, model: isinstance(value, dict) or value == model,
-    squeezed("file_id"): lambda _, parent, __: str(parent.get("type")).endswith("_output"),
+    MODEL: lambda value, _, model: _is_target(value, model),
+    squeezed("file_id"): lambda _, parent, __: str(parent.get("type")).endswith(CODE_OUTPUT),
     squeezed("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
 }
 """Values that choose nothing, by the last name of a rule: the target's model, a file that an output

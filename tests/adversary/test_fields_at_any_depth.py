@@ -141,8 +141,20 @@ def test_a_nested_model_is_the_targets(outer: str) -> None:
     body = OUTER[outer]({"model": "gpt-4o"})
 
     assert permitted(body, UPSTREAM, "gpt-4o") == (body, [])
-    with pytest.raises(BadField, match='must be "gpt-4o"'):
-        permitted(OUTER[outer]({"model": "gpt-4o-mini"}), UPSTREAM, "gpt-4o")
+    named: list[object] = ["gpt-4o-mini", {"id": "gpt-4o-mini"}, {"ID": "a", "speed": "standard"}]
+    for value in named:
+        with pytest.raises(BadField, match='must be "gpt-4o"'):
+            permitted(OUTER[outer]({"model": value}), UPSTREAM, "gpt-4o")
+    for value in ({"id": "gpt-4o"}, {"type": "string"}):
+        body = OUTER[outer]({"model": value})
+        assert permitted(body, UPSTREAM, "gpt-4o") == (body, [])
+
+
+@pytest.mark.parametrize("outer", OUTER)
+@for_each("type_", ["image_output", "x_output", "function_call_output", "_output"])
+def test_a_type_hides_no_file(type_: str, outer: str) -> None:
+    with pytest.raises(BadField):
+        permitted(OUTER[outer]({"source": {"type": type_, "file_id": "file-1"}}), UPSTREAM)
 
 
 def test_a_refusal_names_the_field_and_the_setting() -> None:

@@ -31,6 +31,9 @@ GOOD = [
     part("timestamp_granularities[]", "word") + part("language") + END,
     part("file", "", "; filename=\"a\"; filename*=UTF-8''a") + END,
     part("purpose", "batch") + "--x1--",
+    part("file", '{"custom_id": "a", "body": {"model": "gpt-4o"}}', '; filename="a.jsonl"') + END,
+    part("files[]", '{"headers": "' + "a" * 20_000 + '"}', '; filename="a.json"') + END,
+    part("session", '{"type": "realtime"}', '; filename="blob"') + END,
     part("service_tier", "flex") + part("extra_body[model]", "gpt-4o-transcribe") + END,
     part("prompt", "[Scene 1] {a cat}") + part("prompt", "a" * 40_000) + END,
     SOUND.replace("audio/wav", "text/csv; charset=utf-16") + END,
@@ -70,6 +73,10 @@ BAD = {
             "long": '{"a": "' + "a" * 20_000 + '"}',
         }.items()
     },
+    "JSON in a file": part("tools", '[{"server_url": "https://evil.example"}]', '; filename="blob"')
+    + END,
+    "long JSON in a file": part("session", '{"a": "' + "a" * 20_000 + '"}', '; filename="a"') + END,
+    "a model in a file": part("session", '{"model": "gpt-4o"}', '; filename="a"') + END,
     "a file for a field of the policy": part("api_base", "a", '; filename="a"') + END,
     "a file for a field with usual values": part("service_tier", "auto", '; filename="a"') + END,
     "nothing": "",
