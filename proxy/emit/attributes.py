@@ -155,10 +155,6 @@ def model_own(record: Record, facts: CallFacts, last: Attempt) -> Attributes:
         semconv.ERROR_TYPE: facts.failure.code if facts.failure is not None else None,
         **_asked(record, last),
     }
-    if record.captured is not None:
-        shown = record.captured()
-        attributes[semconv.INPUT_MESSAGES] = _messages(shown.asked)
-        attributes[semconv.OUTPUT_MESSAGES] = _messages(shown.answered)
     if facts.source not in UNCOUNTED:
         attributes |= {
             semconv.INPUT_TOKENS: tokens.prompt_total,
@@ -169,6 +165,17 @@ def model_own(record: Record, facts: CallFacts, last: Attempt) -> Attributes:
             semconv.REASONING_TOKENS: tokens.reasoning or None,
         }
     return attributes
+
+
+def captured_texts(record: Record) -> Attributes:
+    """Return the captured texts of a call for the span of its model call."""
+    if record.captured is None:
+        return {}
+    shown = record.captured()
+    return {
+        semconv.INPUT_MESSAGES: _messages(shown.asked),
+        semconv.OUTPUT_MESSAGES: _messages(shown.answered),
+    }
 
 
 def _messages(texts: Sequence[CapturedText]) -> str | None:

@@ -89,12 +89,19 @@ class Traces:
         drawn = bytes.fromhex(facts.trace_id + facts.server_span + record.ids.model_span)
         ids = drawn[:16], drawn[16:24], drawn[24:]
         spans: list[bytes] = []
+        texts, error = NOTHING, None
         for attempt in record.attempts:
             spans += (self._of_attempt(record, attempt, ids, base_ns),)
         if spans:
-            spans += (self._of_model_call(record, facts, ids, base_ns),)
+            try:
+                texts = attributes.captured_texts(record)
+            except Exception as problem:  # noqa: BLE001  # raised once the spans are sent
+                error = problem
+            spans += (self._of_model_call(record, facts, ids, base_ns, texts),)
         spans += (self._of_call(record, facts, ids, base_ns),)
         self._outbox.take(spans)
+        if error is not None:
+            raise error
 
     def _of_call(self, record: Record, facts: CallFacts, ids: Ids, base_ns: int) -> bytes:
         parent = record.head.parent if record.head is not None else None
@@ -113,7 +120,9 @@ class Traces:
             failed=_failed(facts),
         )
 
-    def _of_model_call(self, record: Record, facts: CallFacts, ids: Ids, base_ns: int) -> bytes:
+    def _of_model_call(
+        self, record: Record, facts: CallFacts, ids: Ids, base_ns: int, texts: Attributes
+    ) -> bytes:
         first, last = record.attempts[0], record.attempts[-1]
         upstream = last.target.upstream
         shared = (
@@ -123,7 +132,7 @@ class Traces:
             upstream.base_url,
             tuple(facts.finish_reasons),
         )
-        own = attributes.model_own(record, facts, last)
+        own = {**attributes.model_own(record, facts, last), **texts}
         content = self._model(*shared) + encode_attributes(SPAN, own)
         if self._profiles:
             known = {**attributes.model_shared(*shared), **own}

@@ -76,7 +76,7 @@ class Capturing:
         read: list[Text] = []
         for at, text in enumerate(texts[:MOST_TEXTS]):
             is_part = parts_of(text.path) is not None
-            message = text.path[1] if text.path[0] in TURNS else text.path[0]
+            message = text.path[:2][-1] if text.path[0] in TURNS else text.path[0]
             path: Path = ("messages", message, "content", at) if is_part else (at,)
             read.append(Text(path=path, text=text.text[:room], kind=text.kind, role=text.role))
             room -= len(text.text)

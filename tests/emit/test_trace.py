@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from proxy.emit.trace import sampled
+from proxy.emit.trace import Traces, sampled
+from proxy.record import Captured
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy_events, response, stream
 from tests.emit.collector import Collector, said
@@ -74,6 +77,34 @@ async def test_a_call_is_three_spans_in_the_callers_trace(
     assert told["headrace.cost.usd"] == pytest.approx(0.00000255)
     assert "baggage" not in upstream.requests[0].headers
     assert "traceparent" not in upstream.requests[0].headers
+
+
+@dataclass
+class Spans:
+    """An outbox that keeps the spans."""
+
+    taken: list[bytes] = field(default_factory=list)
+
+    def take(self, spans: Sequence[bytes]) -> None:
+        self.taken += spans
+
+
+async def test_spans_are_exported_if_captured_texts_cannot_be_read(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    """The error still reaches the log, as that of any sink does."""
+
+    def failing() -> Captured:
+        raise IndexError
+
+    proxy = await traced(tmp_path, upstream, collector)
+    [record] = proxy.sink.records
+    spans = Spans()
+
+    with pytest.raises(IndexError):
+        Traces(spans, 1.0).end(replace(record, captured=failing))
+
+    assert len(spans.taken) == len(collector.spans) == 3
 
 
 async def test_the_span_of_an_attempt_has_the_method_that_was_sent(

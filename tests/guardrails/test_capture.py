@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,25 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.guardrails.capture import Capturing
+from proxy.guardrails.text.walk import REQUEST
+from proxy.policy.compile.capture import captured
+from proxy.policy.schema import CaptureConfig
 from proxy.types import Chunk
 from proxy.types.guard import Capture, Finding, GuardRule
 from tests.conftest import running_proxy, world
-from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import (
+    Json,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    legacy,
+    response,
+    stream,
+)
 from tests.emit.collector import Collector, said
+from tests.for_each import for_each
 from tests.test_pipeline import BEARER
 
 EMAIL, TOKEN = "jane@example.com", "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
@@ -161,6 +176,59 @@ def test_an_endless_answer_takes_bounded_room() -> None:
 
     assert sum(len(part) for parts in kept._answers.values() for part in parts) <= 9000
     assert [len(each.text) for each in kept.shown().answered] == [101]
+
+
+SHAPES: dict[str, Callable[[str], Any]] = {
+    "string": lambda text: text,
+    "strings": lambda text: [text, "Next."],
+    "nested strings": lambda text: [[text]],
+    "object": lambda text: {"content": text},
+    "content": lambda text: [{"role": "user", "content": text}],
+    "parts": lambda text: [{"role": "user", "content": [{"type": "text", "text": text}]}],
+    "nothing": lambda text: None,
+}
+
+
+@for_each("name", REQUEST)
+@for_each("shape", SHAPES)
+def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
+    body = {"model": "m", name: SHAPES[shape](f"Hi {TOKEN}")}
+    capture = captured(CaptureConfig.model_validate({"share": "100%"}))
+    kept = Capturing(capture, capture.redact, body, lambda: 0.0)
+
+    shown = "".join(each.text for each in kept.shown().asked)
+
+    assert TOKEN not in shown
+    if name in ("input", "prompt") and shape in ("string", "strings", "content"):
+        assert shown.startswith("Hi [")
+
+
+@pytest.mark.parametrize(
+    ("path", "reply"),
+    [
+        ("/v1/responses", response()),
+        ("/v1/embeddings", {"object": "list", "data": [], "model": "m"}),
+        ("/v1/completions", legacy()),
+    ],
+)
+async def test_string_input_is_captured_at_every_endpoint(
+    path: str, reply: Json, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.answer_with(answer(reply))
+    capture = "policies:\n  default: {match: all, capture: {share: 100%}}\n"
+    body = {"model": "support-chat", "prompt" if path.endswith("completions") else "input": "Hi"}
+    async with (
+        running_proxy(
+            tmp_path / "p", f"{world(upstream.url)}\n{capture}", otlp_endpoint=collector.url
+        ) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        async with client.post(path, headers=BEARER, json=body) as replied:
+            assert replied.status == 200, await replied.text()
+        await proxy.sink.wait()
+
+    [asked] = [said(span)[ASKED] for span in collector.spans if ASKED in said(span)]
+    assert texts(asked) == [("user", "Hi")]
 
 
 def test_choices_and_their_calls_are_texts_of_their_own() -> None:
