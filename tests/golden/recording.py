@@ -16,6 +16,8 @@ from typing import Any
 
 Json = dict[str, Any]
 FOLDER = Path(__file__).parent / "streams"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))
+"""The names of all recordings."""
 FAMILIES = ("chat", "messages", "responses", "completions")
 GUARDS = ("bare", "masked", "flagged")
 UPSTREAM, ABOUT, CALLS = "upstream", "about", "calls"
@@ -53,15 +55,15 @@ class Recording:
         return FOLDER / f"{self.name}.txt"
 
 
-def read(path: Path) -> Recording:
+def read(name: str) -> Recording:
     """Read a recording from its file."""
-    sections = _sections(path.read_bytes())
+    sections = _sections((FOLDER / f"{name}.txt").read_bytes())
     about = [line.partition(": ") for line in sections.pop(ABOUT).decode().splitlines()]
     values = {name: value for name, _, value in about}
     calls = dict(_calls(sections.pop(CALLS, b"")))
     upstream = sections.pop(UPSTREAM)
     return Recording(
-        name=path.stem,
+        name=name,
         family=values[UPSTREAM],
         about=values[ABOUT],
         upstream=upstream,
@@ -70,11 +72,6 @@ def read(path: Path) -> Recording:
         defects=tuple(value for name, _, value in about if name == "defect"),
         outputs={label: Output(sections[label], call) for label, call in calls.items()},
     )
-
-
-def recordings() -> list[Recording]:
-    """Read all recordings, by name."""
-    return [read(path) for path in sorted(FOLDER.glob("*.txt"))]
 
 
 def text_of(recording: Recording) -> bytes:

@@ -6,12 +6,11 @@ from random import Random
 
 import pytest
 
-from tests.golden.recording import FAMILIES, GUARDS, Recording, recordings
+from tests.golden.recording import FAMILIES, GUARDS, NAMES, Recording, read
 from tests.golden.replay import Replay, clients
 from tests.golden.texts import Texts, cut_texts, longest_text, texts_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-RECORDINGS = recordings()
 BYTE_CUTS = 9
 ONE_TO_ONE = {
     "chat-two-choices": ("chat", "completions"),
@@ -29,8 +28,9 @@ def _cut_bytes(recording: Recording, label: str) -> list[bytes]:
     return [raw[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
 
 
-@pytest.mark.parametrize("recording", RECORDINGS, ids=[each.name for each in RECORDINGS])
-async def test_cut_bytes_give_the_recorded_output(recording: Recording, replay: Replay) -> None:
+@pytest.mark.parametrize("name", NAMES)
+async def test_cut_bytes_give_the_recorded_output(name: str, replay: Replay) -> None:
+    recording = read(name)
     labels = [f"{client} {guard}" for client in clients(recording) for guard in GUARDS[:2]]
 
     outputs = await replay.sent(recording, [(each, _cut_bytes(recording, each)) for each in labels])
@@ -39,13 +39,14 @@ async def test_cut_bytes_give_the_recorded_output(recording: Recording, replay: 
         assert output == recording.outputs[label], label
 
 
-@pytest.mark.parametrize("recording", RECORDINGS, ids=[each.name for each in RECORDINGS])
-async def test_cut_texts_give_the_same_texts(recording: Recording, replay: Replay) -> None:
+@pytest.mark.parametrize("name", NAMES)
+async def test_cut_texts_give_the_same_texts(name: str, replay: Replay) -> None:
+    recording = read(name)
     family, raw = recording.family, recording.upstream
     calls = [
         (f"{client} masked", position)
         for client in clients(recording)
-        if client in ONE_TO_ONE.get(recording.name, FAMILIES)
+        if client in ONE_TO_ONE.get(name, FAMILIES)
         for position in range(1, longest_text(family, raw))
     ]
 

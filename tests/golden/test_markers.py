@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import pytest
 
-from proxy.guardrails.text.frame import NAMES
+from proxy.guardrails.text import frame
 from tests.golden.events import Event, Path, events, object_paths, string_paths, value_at
-from tests.golden.recording import Recording, recordings
+from tests.golden.recording import NAMES, Recording, read
 from tests.golden.replay import MARKER, Replay, clients
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ID_OF_ITEM = "item_id"
 """Known exception: events repeat the silent ``id`` of their item under this name."""
-SILENT = NAMES | {ID_OF_ITEM}
+SILENT = frame.NAMES | {ID_OF_ITEM}
 STRUCTURE = frozenset(
     {"type", "object", "role", "status", "finish_reason", "stop_reason", "id", "item_id", "call_id"}
     | {"tool_use_id", "container_id", "data"}
@@ -38,26 +40,24 @@ def _marked(recording: Recording, known: set[tuple[str, str, bool]]) -> Iterator
     a member added to each such object."""
     parsed = events(recording.upstream)
     for at, event in enumerate(parsed):
-        for slot, is_name, marked in _marked_events(event):
-            if (recording.family, slot, is_name) not in known:
-                known.add((recording.family, slot, is_name))
+        for path, is_name, change in _changes(event):
+            case = recording.family, event.slot(path), is_name
+            if case not in known:
+                known.add(case)
                 pieces = [each.raw for each in parsed]
-                pieces[at] = marked.raw
-                yield Marked(slot, is_name, pieces)
+                pieces[at] = event.changed(path, change).raw
+                yield Marked(event.slot(path), is_name, pieces)
 
 
-def _marked_events(event: Event) -> Iterator[tuple[str, bool, Event]]:
+def _changes(event: Event) -> Iterator[tuple[Path, bool, Callable[[Any], Any]]]:
+    """Yield the path of each string and object, and what marks it."""
     for path in string_paths(event.document):
-        for is_name, change in _changes(value_at(event.document, path)):
-            yield event.slot(path), is_name, event.changed(path, change)
+        yield path, False, lambda text: f"{text} {MARKER} "
+        value = value_at(event.document, path)
+        if value.split() == [value]:
+            yield path, True, lambda _: MARKER
     for path in object_paths(event.document):
-        added = event.changed(path, lambda value: {**value, MARKER: 1})
-        yield event.slot((*path, MARKER)), False, added
-
-
-def _changes(value: str) -> list[tuple[bool, Callable[[str], str]]]:
-    as_text: tuple[bool, Callable[[str], str]] = (False, lambda text: f"{text} {MARKER} ")
-    return [as_text, (True, lambda _: MARKER)] if value.split() == [value] else [as_text]
+        yield path, False, lambda value: {**value, MARKER: 1}
 
 
 def _all_marked(recording: Recording) -> list[bytes]:
@@ -84,19 +84,18 @@ def _escaped(body: bytes) -> list[tuple[Event, Path]]:
     return places
 
 
-def _table() -> dict[str, tuple[Recording, list[Marked]]]:
+@cache
+def _table() -> dict[str, list[Marked]]:
+    """Return the marked streams by the name of the recording."""
     known: set[tuple[str, str, bool]] = set()
-    return {each.name: (each, [*_marked(each, known)]) for each in recordings()}
+    return {name: [*_marked(read(name), known)] for name in NAMES}
 
 
-TABLE = _table()
-
-
-@pytest.mark.parametrize("name", [name for name, (_, marked) in TABLE.items() if marked])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("guard", ["masking", "blocking"])
 async def test_marker_in_one_place_is_inspected(name: str, guard: str, replay: Replay) -> None:
-    recording, table = TABLE[name]
-    cases = [(each, client) for each in table for client in clients(recording)]
+    recording = read(name)
+    cases = [(each, client) for each in _table()[name] for client in clients(recording)]
 
     calls = [(f"{client} {guard}", each.pieces) for each, client in cases]
     outputs = await replay.sent(recording, calls)
@@ -108,9 +107,9 @@ async def test_marker_in_one_place_is_inspected(name: str, guard: str, replay: R
             assert SILENT.intersection(path), case
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", NAMES)
 async def test_markers_in_all_strings_are_masked(name: str, replay: Replay) -> None:
-    recording, _ = TABLE[name]
+    recording = read(name)
     pieces = _all_marked(recording)
 
     labels = [f"{client} masking" for client in clients(recording)]

@@ -7,28 +7,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from difflib import unified_diff
-from pathlib import Path
 
 import pytest
 
-from tests.golden.recording import FOLDER, read, text_of
+from tests.golden.recording import NAMES, read, text_of
 from tests.golden.replay import Replay
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-PATHS = sorted(FOLDER.glob("*.txt"))
 
 
-@pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
+@pytest.mark.parametrize("name", NAMES)
 async def test_clients_receive_the_recorded_output(
-    path: Path, replay: Replay, update_golden: bool
+    name: str, replay: Replay, update_golden: bool
 ) -> None:
-    recording = read(path)
+    recording = read(name)
 
     content = text_of(replace(recording, outputs=await replay.outputs(recording)))
 
     if update_golden:
-        path.write_bytes(content)
-    assert _changes(path.read_bytes(), content) == ""
+        recording.path.write_bytes(content)
+    assert _changes(recording.path.read_bytes(), content) == ""
 
 
 def _changes(before: bytes, after: bytes) -> str:
