@@ -8,7 +8,7 @@ model that has answered, is cut.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -38,78 +38,41 @@ ASKED: Mapping[str, str] = {
 NUMBERS = (int, float)
 
 
-class SharedCallFields(NamedTuple):
-    """What spans of clients' calls say that many calls have in common. ``tags`` are None where a
-    call came to none, and ``estimated`` and ``priced`` where no upstream was asked."""
-
-    method: str
-    route: str
-    status: int | None
-    error: str | None
-    dialect: str
-    key: str | None
-    deployment: str | None
-    tags: tuple[tuple[str, str], ...] | None
-    policy: str | None
-    rules: tuple[str, ...]
-    shadow_rules: tuple[str, ...]
-    cache: str
-    semantic_match: bool
-    outcome: str
-    attempts: int
-    estimated: bool | None
-    priced: bool | None
+Shared = tuple[tuple[str, Any], ...]
+"""Attributes that many calls have in common, hashable: what is written of them is kept by them."""
 
 
-def shared_call_fields(facts: CallFacts) -> SharedCallFields:
-    """Return what a call has in common with others like it."""
-    tags = facts.tags
+def call_shared(facts: CallFacts) -> Shared:
+    """Return what the span of a client's call says like those of others.
+
+    Tags are names and values. What is not known yet, as a cost before an upstream was asked, is
+    None.
+    """
     asked = bool(facts.attempts)
-    return SharedCallFields(
-        method=facts.method,
-        route=facts.route or UNKNOWN,
-        status=facts.status,
-        error=facts.failure.code if facts.failure is not None else None,
-        dialect=facts.dialect or UNKNOWN,
-        key=facts.key,
-        deployment=facts.deployment,
-        tags=tuple(tags.items()) if tags is not None else None,
-        policy=facts.policy,
-        rules=tuple(facts.rules),
-        shadow_rules=tuple(facts.shadow_rules),
-        cache=facts.cache,
-        semantic_match=facts.semantic_match,
-        outcome=facts.outcome,
-        attempts=len(facts.attempts),
-        estimated=facts.source == "partial_estimate" if asked else None,
-        priced=facts.cost is not None if asked else None,
-    )
-
-
-def call_shared(shared: SharedCallFields) -> Attributes:
-    """Return what the span of a client's call says like those of others."""
-    priced = shared.priced
-    return {
-        semconv.HTTP_METHOD: shared.method,
-        semconv.HTTP_ROUTE: shared.route,
-        semconv.URL_PATH: shared.route,
+    cost_source = "table" if facts.cost is not None else "unknown"
+    route = facts.route or UNKNOWN
+    shared = {
+        semconv.HTTP_METHOD: facts.method,
+        semconv.HTTP_ROUTE: route,
+        semconv.URL_PATH: route,
         semconv.URL_SCHEME: "http",
-        semconv.HTTP_STATUS: shared.status,
-        semconv.ERROR_TYPE: shared.error,
-        semconv.DIALECT: shared.dialect,
-        semconv.KEY: shared.key,
-        semconv.DEPLOYMENT: shared.deployment,
-        semconv.TAGS: tags_of(shared.tags) if shared.tags is not None else None,
-        semconv.POLICY: shared.policy,
-        semconv.RULES: shared.rules or None,
-        semconv.SHADOW_RULES: shared.shadow_rules or None,
-        semconv.CACHE_STATUS: shared.cache,
-        semconv.CACHE_SEMANTIC_MATCH: shared.semantic_match or None,
-        semconv.OUTCOME: shared.outcome,
-        semconv.ATTEMPTS: shared.attempts,
-        semconv.USAGE_ESTIMATED: shared.estimated,
-        semconv.COST_SOURCE: None if priced is None else "table" if priced else "unknown",
+        semconv.HTTP_STATUS: facts.status,
+        semconv.ERROR_TYPE: facts.failure.code if facts.failure is not None else None,
+        semconv.DIALECT: facts.dialect or UNKNOWN,
+        semconv.KEY: facts.key,
+        semconv.DEPLOYMENT: facts.deployment,
+        semconv.TAGS: tuple(facts.tags.items()) if facts.tags is not None else None,
+        semconv.POLICY: facts.policy,
+        semconv.RULES: tuple(facts.rules) or None,
+        semconv.SHADOW_RULES: tuple(facts.shadow_rules) or None,
+        semconv.CACHE_STATUS: facts.cache,
+        semconv.CACHE_SEMANTIC_MATCH: facts.semantic_match or None,
+        semconv.OUTCOME: facts.outcome,
+        semconv.ATTEMPTS: len(facts.attempts),
+        semconv.USAGE_ESTIMATED: facts.source == "partial_estimate" if asked else None,
+        semconv.COST_SOURCE: cost_source if asked else None,
     }
+    return tuple(shared.items())
 
 
 def call_own(facts: CallFacts) -> Attributes:
@@ -141,7 +104,7 @@ def model_shared(
         semconv.PROVIDER: provider,
         semconv.REQUEST_MODEL: name,
         semconv.RESPONSE_FINISH_REASONS: finish_reasons or None,
-        **_address(base_url),
+        **address(base_url),
     }
 
 
@@ -208,31 +171,21 @@ def _asked(record: Record, last: Attempt) -> Attributes:
     return attributes
 
 
-class AttemptEnd(NamedTuple):
-    """Why an upstream was asked, and how that ended."""
-
-    why: str
-    status: int | None
-    error: str | None
-    cause: str | None
-    lost: bool
-
-
-def attempt_shared(upstream: str, base_url: str, method: str, end: AttemptEnd) -> Attributes:
-    """Return what the span of one request to an upstream says."""
-    return {
+def attempt_shared(attempt: Attempt, method: str) -> Shared:
+    """Return what the span of one request to an upstream says, but for the upstream's address."""
+    shared = {
         semconv.HTTP_METHOD: method,
-        semconv.HTTP_STATUS: end.status,
-        semconv.ERROR_TYPE: end.error,
-        semconv.ERROR_CAUSE: end.cause,
-        semconv.UPSTREAM: upstream,
-        semconv.WHY: end.why,
-        semconv.LOST: end.lost or None,
-        **_address(base_url),
+        semconv.HTTP_STATUS: attempt.status,
+        semconv.ERROR_TYPE: attempt.error,
+        semconv.ERROR_CAUSE: attempt.cause,
+        semconv.UPSTREAM: attempt.target.upstream.name,
+        semconv.WHY: attempt.why,
+        semconv.LOST: attempt.lost or None,
     }
+    return tuple(shared.items())
 
 
-def _address(base_url: str) -> Attributes:
+def address(base_url: str) -> Attributes:
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return {semconv.SERVER_ADDRESS: parts.hostname, semconv.SERVER_PORT: port}

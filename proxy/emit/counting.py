@@ -45,6 +45,11 @@ class SeriesCache(dict[Key, Made]):
         return made
 
 
+def by_labels(child: Child, name: str, *before: str) -> SeriesCache[tuple[str, ...], Any]:
+    """Return a cache of the series of a metric, by the labels that follow those ``before``."""
+    return SeriesCache(lambda labels: child(name, *before, *labels))
+
+
 class RequestSeries:
     """Series of the calls of a deployment that come through one dialect in one form."""
 
@@ -57,9 +62,7 @@ class RequestSeries:
                 "headrace_requests_total", deployment, dialect, endpoint, outcome, stream
             )
         )
-        self.uses: SeriesCache[str, Any] = SeriesCache(
-            lambda use: child("headrace_money_usd_total", deployment, use)
-        )
+        self.uses = by_labels(child, "headrace_money_usd_total", deployment)
         self.duration = child("headrace_request_duration_seconds", deployment, endpoint, stream)
         self.overhead = child("headrace_overhead_seconds", deployment)
         self.input = child("headrace_request_tokens", deployment, "input")
@@ -75,18 +78,12 @@ class UpstreamSeries:
     def __init__(self, child: Child, names: Names) -> None:
         deployment, upstream, provider, model = names
         served = (deployment, provider, model)
-        self.results: SeriesCache[tuple[str, str], Any] = SeriesCache(
-            lambda ended: child("headrace_upstream_attempts_total", upstream, model, *ended)
-        )
+        self.results = by_labels(child, "headrace_upstream_attempts_total", upstream, model)
         self.left: SeriesCache[str, Any] = SeriesCache(
             lambda what: child(f"headrace_upstream_ratelimit_remaining_{what}", upstream, model)
         )
-        self.tokens: SeriesCache[tuple[str, str], Any] = SeriesCache(
-            lambda labels: child("headrace_tokens_total", *served, *labels)
-        )
-        self.costs: SeriesCache[str, Any] = SeriesCache(
-            lambda cost_type: child("headrace_cost_usd_total", *served, cost_type)
-        )
+        self.tokens = by_labels(child, "headrace_tokens_total", *served)
+        self.costs = by_labels(child, "headrace_cost_usd_total", *served)
         self.duration = child("headrace_upstream_request_duration_seconds", upstream, model)
         self.first = child("headrace_time_to_first_token_seconds", deployment, model)
         self.between = child("headrace_inter_token_latency_seconds", deployment, model)
@@ -108,27 +105,15 @@ class Counting:
         self._tagged: SeriesCache[tuple[str | None, ...], list[tuple[Any, Any, Any]]] = SeriesCache(
             self._tag_series
         )
-        self._credentials: SeriesCache[tuple[str, str], Any] = SeriesCache(
-            lambda used: child("headrace_key_last_used_timestamp_seconds", *used)
-        )
-        self._limits: SeriesCache[tuple[str, str], Any] = SeriesCache(
-            lambda decided: child("headrace_limit_decisions_total", *decided)
-        )
-        self._rules: SeriesCache[tuple[str, str], Any] = SeriesCache(
-            lambda rule: child("headrace_policy_rules_total", *rule)
-        )
+        self._credentials = by_labels(child, "headrace_key_last_used_timestamp_seconds")
+        self._limits = by_labels(child, "headrace_limit_decisions_total")
+        self._rules = by_labels(child, "headrace_policy_rules_total")
         self._guards: SeriesCache[tuple[str, str, str, bool], tuple[Any, Any]] = SeriesCache(
             self._guard_series
         )
-        self._lookups: SeriesCache[tuple[str, str], Any] = SeriesCache(
-            lambda result: child("headrace_cache_lookups_total", *result)
-        )
-        self._stores: SeriesCache[str, Any] = SeriesCache(
-            lambda store: child("headrace_cache_lookup_duration_seconds", store)
-        )
-        self._keys: SeriesCache[str, Any] = SeriesCache(
-            lambda key: child("headrace_key_cost_usd_total", key)
-        )
+        self._lookups = by_labels(child, "headrace_cache_lookups_total")
+        self._stores = by_labels(child, "headrace_cache_lookup_duration_seconds")
+        self._keys = by_labels(child, "headrace_key_cost_usd_total")
 
     def count(self, facts: CallFacts) -> None:
         """Count a call that has ended."""
@@ -176,7 +161,7 @@ class Counting:
             self._bill(deployment, series, bill, fate.loss)
             if bill.cost:
                 cost += bill.cost
-                request.uses[fate.use].value += bill.cost / NANO
+                request.uses[fate.use,].value += bill.cost / NANO
             if fate.served and facts.failure is None:
                 _pace(observed, series, attempt, bill.usage.tokens.completion_total)
         return (self._sums(request, facts, observed, cost) if used else 0), cost
@@ -189,7 +174,7 @@ class Counting:
         if facts.cost is not None:
             observed += ((request.cost, facts.cost / NANO),)
         if cost:
-            self._keys[facts.key or UNKNOWN].value += cost / NANO
+            self._keys[facts.key or UNKNOWN,].value += cost / NANO
         return prompt + completion
 
     def _attempt(self, deployment: str, attempt: Attempt, observed: Observed) -> UpstreamSeries:
@@ -232,7 +217,7 @@ class Counting:
             return
         parts = bill.parts()
         for cost_type in parts:
-            series.costs[cost_type].value += parts[cost_type] / NANO
+            series.costs[cost_type,].value += parts[cost_type] / NANO
         if loss is not None:
             lost = self._child("headrace_lost_cost_usd_total", *served, loss)
             lost.inc(bill.cost / NANO)
@@ -284,7 +269,7 @@ class Counting:
         if facts.cache_store is not None:
             self._lookups[deployment, facts.cache].value += 1
             if facts.lookup_s is not None:
-                self._stores[facts.cache_store].observe(facts.lookup_s)
+                self._stores[facts.cache_store,].observe(facts.lookup_s)
         saved = facts.saved
         if saved is None:
             return

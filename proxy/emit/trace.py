@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 from proxy.attempts import Attempt
 from proxy.call_facts import CallFacts
 from proxy.emit import attributes, semconv
-from proxy.emit.attributes import AttemptEnd, SharedCallFields
+from proxy.emit.attributes import Shared
 from proxy.emit.otlp import (
     EVENT,
     SPAN,
@@ -106,7 +106,7 @@ class Traces:
     def _of_call(self, record: Record, facts: CallFacts, ids: Ids, base_ns: int) -> bytes:
         parent = record.head.parent if record.head is not None else None
         ended_ns = base_ns + int((record.ended or record.started) * 1e9)
-        content = self._call(attributes.shared_call_fields(facts))
+        content = self._call(attributes.call_shared(facts))
         content += encode_attributes(SPAN, attributes.call_own(facts))
         content += encode_events(encode_time(ended_ns), self._events(facts))
         if self._profiles:
@@ -150,14 +150,8 @@ class Traces:
     def _of_attempt(self, record: Record, attempt: Attempt, ids: Ids, base_ns: int) -> bytes:
         upstream = attempt.target.upstream
         method = "POST" if record.head is None else record.head.method
-        end = AttemptEnd(
-            why=attempt.why,
-            status=attempt.status,
-            error=attempt.error,
-            cause=attempt.cause,
-            lost=attempt.lost,
-        )
-        content = self._attempt(upstream.name, upstream.base_url, method, end)
+        shared = attributes.attempt_shared(attempt, method)
+        content = self._attempt(method, upstream.base_url, shared)
         if attempt.system_text is not None:
             content += encode_attributes(SPAN, {semconv.ERROR_TEXT: attempt.system_text})
         if self._profiles:
@@ -200,8 +194,12 @@ class Traces:
         return events
 
 
-def _call(shared: SharedCallFields) -> bytes:
-    return encode_named(SPAN, f"{shared.method} {shared.route}", attributes.call_shared(shared))
+def _call(shared: Shared) -> bytes:
+    values = dict(shared)
+    tags = values[semconv.TAGS]
+    values[semconv.TAGS] = attributes.tags_of(tags) if tags is not None else None
+    title = f"{values[semconv.HTTP_METHOD]} {values[semconv.HTTP_ROUTE]}"
+    return encode_named(SPAN, title, values)
 
 
 def _model(
@@ -211,9 +209,8 @@ def _model(
     return encode_named(SPAN, f"{operation} {model}", shared)
 
 
-def _attempt(upstream: str, base_url: str, method: str, end: AttemptEnd) -> bytes:
-    shared = attributes.attempt_shared(upstream, base_url, method, end)
-    return encode_named(SPAN, method, shared)
+def _attempt(method: str, base_url: str, shared: Shared) -> bytes:
+    return encode_named(SPAN, method, {**dict(shared), **attributes.address(base_url)})
 
 
 def _guard(name: str, stage: str, verdict: str, shadow: bool, error: str | None) -> bytes:

@@ -106,6 +106,15 @@ class Draft:
                 for target in deployment["targets"]:
                     target["weight"] = 1
 
+    def plain_address(self, place: str, text: str, variable: str | None = None) -> str | None:
+        """Return an address as a policy may have it; None, with a note, for what is none."""
+        found, is_cut = address(text)
+        if found is None:
+            self.leave_out(place, NO_ADDRESS if variable is None else f"{variable} {NO_ADDRESS}")
+        elif is_cut:
+            self.note(place, "contains credentials, a query or a fragment, which are not copied")
+        return found
+
     def files(self) -> dict[str, str]:
         """Return the text of each file by its name, with the notes where an operator reads on."""
         head = "".join(f"# - {note}\n" for note in self.notes)

@@ -1,6 +1,7 @@
 """LiteLLM's ``config.yaml``: its model list, its router's settings, its prices.
 
-Source: LiteLLM's documents on the configuration of its proxy.
+Source: LiteLLM's documents on the configuration of its proxy and on ``model_info``, and its table
+of models.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from urllib.parse import urlsplit
 
 from proxy.migrate.config_part import ConfigPart
 from proxy.migrate.draft import (
-    NO_ADDRESS,
     Draft,
-    address,
     address_at,
     duration,
     listed_price,
@@ -22,10 +21,25 @@ from proxy.migrate.draft import (
     slug,
     whole_weight,
 )
-from proxy.migrate.modes import ENDPOINTS, FORMS, PATHS, SERVED, passed_paths
 from proxy.types.providers import BY_WORD, Provider, variable_of
 from proxy.words import MAX_NAME
 
+SERVED = frozenset({"chat", "embedding", "responses", "completion"})
+"""Modes that need no other path: calls of these kinds are read here."""
+ENDPOINTS = {"completion": "completions", "responses": "responses"}
+"""Modes of a target that serves one kind of call alone."""
+PATHS: dict[str, tuple[str, ...]] = {
+    "audio_transcription": ("/v1/audio/transcriptions", "/v1/audio/translations"),
+    "audio_speech": ("/v1/audio/speech",),
+    "image_generation": ("/v1/images/generations",),
+    "image_edit": ("/v1/images/edits",),
+    "moderation": ("/v1/moderations",),
+    "rerank": ("/v1/rerank",),
+}
+"""Modes whose calls are passed on, by their paths."""
+FORMS = frozenset({"audio_transcription", "image_edit"})
+"""Modes whose calls are forms, which pass as they come, with the model that they name."""
+COHERES_RERANK = "/v2/rerank"
 A_MILLION = 1_000_000
 MOST_FAILURES = 10_000  # as policies have them
 PRICES = {
@@ -217,6 +231,15 @@ def _add_mode(
         draft.note(info.at("mode"), why)
 
 
+def passed_paths(mode: str, provider: str | None) -> list[Any]:
+    """Return the ``passthrough`` of a deployment; empty for a mode that needs none."""
+    found: list[Any] = list(PATHS.get(mode, ()))
+    if mode == "rerank":
+        path: dict[str, Any] = {"path": found[0], "idempotent": True}
+        found = [{**path, "to": COHERES_RERANK} if provider == "cohere" else path]
+    return found
+
+
 def _target(
     draft: Draft,
     params: ConfigPart,
@@ -272,15 +295,9 @@ def _given_address(draft: Draft, place: str, given: str, environ: Mapping[str, s
     if text is None:
         draft.leave_out(place, f"{variable} is not set. Set it and run this command again")
         return None
-    found, is_cut = address(text)
-    if found is None:
-        draft.leave_out(place, NO_ADDRESS if variable is None else f"{variable} {NO_ADDRESS}")
-        return None
-    if variable is not None:
-        why = f"the value of {variable} is written to the policy: {found}"
-        draft.note(place, why)
-    if is_cut:
-        draft.note(place, "contains credentials, a query or a fragment, which are not copied")
+    found = draft.plain_address(place, text, variable)
+    if found is not None and variable is not None:
+        draft.note(place, f"the value of {variable} is written to the policy: {found}")
     return found
 
 

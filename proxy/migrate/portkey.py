@@ -10,9 +10,7 @@ from typing import Any
 
 from proxy.migrate.config_part import ConfigPart
 from proxy.migrate.draft import (
-    NO_ADDRESS,
     Draft,
-    address,
     duration,
     price_provider,
     referred_variables,
@@ -77,7 +75,7 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     if word is None or base_url is None or not model:
         draft.leave_out(part.place or "config", "must have a known provider and a model")
         return None
-    base_url = _bare_address(draft, part.at("custom_host"), base_url)
+    base_url = draft.plain_address(part.at("custom_host"), base_url)
     if base_url is None:
         return None
     weight = part.number("weight", or_zero=True)
@@ -98,16 +96,6 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         (changed,), "is left out. A rule can set it under `set:`, see docs/policies.md."
     )
     return target
-
-
-def _bare_address(draft: Draft, place: str, given: str) -> str | None:
-    """Return an address as a policy may have it; None, with a note, for what is none."""
-    found, is_cut = address(given)
-    if found is None:
-        draft.leave_out(place, NO_ADDRESS)
-    elif is_cut:
-        draft.note(place, "contains credentials, a query or a fragment, which are not copied")
-    return found
 
 
 def _provider(called: str) -> str | None:

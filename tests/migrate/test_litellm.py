@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.migrate.draft import Draft
-from proxy.migrate.litellm import draft_of
+from proxy.migrate.litellm import ENDPOINTS, FORMS, PATHS, SERVED, draft_of, passed_paths
+from proxy.policy.schema.deployments import PassedPathConfig
 from tests.for_each import for_each
 
 
@@ -264,3 +265,18 @@ def test_a_base_model_beside_a_price_is_not_looked_up() -> None:
 
     assert made.notes == []
     assert made.deployments["m"]["targets"][0]["price"] == {"input": 1.0}
+
+
+@for_each("provider", ["openai", "cohere"])
+@for_each("mode", PATHS)
+def test_paths_of_a_mode_are_ones_that_a_policy_may_list(mode: str, provider: str) -> None:
+    listed = [PassedPathConfig.model_validate(path) for path in passed_paths(mode, provider)]
+
+    assert tuple(path.path for path in listed) == PATHS[mode]
+
+
+def test_a_mode_is_served_or_passed_on() -> None:
+    assert SERVED.isdisjoint(PATHS)
+    assert ENDPOINTS.keys() <= SERVED
+    assert PATHS.keys() >= FORMS
+    assert [passed_paths(mode, "openai") for mode in SERVED] == [[]] * len(SERVED)
