@@ -20,7 +20,7 @@ from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.services import judge, moderation, presidio, webhook
 from proxy.guardrails.text import base64_text, frame, weight
 from proxy.guardrails.whole import joined_parts, seams
-from proxy.ledger import audit, pruning, writer
+from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
 from proxy.limits.stores import batch, failover
 from proxy.limits.stores import redis as limits_in_redis
@@ -82,7 +82,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("ledger.md", "with the next rows or within a minute", MINUTE, writer.IDLE_S),
     ("ledger.md", "for at most 5 seconds", 5, ledger.CLOSE_S),
     ("ledger.md", "some 10 seconds after they ended", 10, audit.LOOKS * audit.BETWEEN_S),
-    ("ledger.md", "some 500 calls at a time", 500, pruning.AT_ONCE),
+    ("ledger.md", "some 500 calls at a time", 500, statements.AT_ONCE),
     ("ledger.md", "Every 5 minutes at most", 5 * MINUTE, reconcile.EVERY_S),
     ("ledger.md", "for at most a twentieth of the time", 20, reconcile.SHARE),
     ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, system_prompt.LONGEST),

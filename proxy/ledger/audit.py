@@ -16,9 +16,9 @@ from proxy.frozen import frozen
 from proxy.ledger import call_counters, render
 from proxy.ledger.crashes import Crash, crashes, read_position
 from proxy.ledger.jsonl import aside_of
-from proxy.ledger.pruning import Pruned
 from proxy.ledger.rows import charge_checksum
 from proxy.ledger.sqlite import reading
+from proxy.ledger.statements import Pruned
 from proxy.words import counted
 
 SHOWN = 5

@@ -9,8 +9,8 @@ from datetime import datetime
 
 import orjson
 
-from proxy.ledger.pruning import Pruned
 from proxy.ledger.spending import SpendingLine, Spent
+from proxy.ledger.statements import Pruned
 from proxy.usage import usd_text
 from proxy.words import counted, word
 

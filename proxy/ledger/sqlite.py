@@ -23,10 +23,9 @@ from proxy.ledger.crashes import (
     read_position,
     write_position,
 )
-from proxy.ledger.inserting import insert
-from proxy.ledger.pruning import AT_ONCE, Pruned, bound, prune
 from proxy.ledger.rows import Rows
 from proxy.ledger.schema import known, migrate, require_current, views
+from proxy.ledger.statements import AT_ONCE, Pruned, bound, insert, prune
 from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, failed
 
 WAIT_S = 0.5

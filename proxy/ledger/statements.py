@@ -1,0 +1,151 @@
+"""Statements that insert and prune rows of the embedded ledger, in the caller's transaction.
+
+Rows are inserted many with each statement: every statement gives up the interpreter's lock and has
+to wait for it again. Rows that are there already, as their commit was unsure, stay.
+
+Old rows are pruned a few at a time, and never one that a budget may still have to recall. What is
+pruned stays counted in the row of the process that wrote it, so that a ledger is as provable
+afterwards as it was before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+
+from proxy.frozen import frozen
+from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows, Value
+from proxy.types.windows import Calendar, Unit
+
+MAX_PARAMETERS = 30_000
+AT_ONCE = 500
+UNITS: tuple[Unit, ...] = ("week", "month")  # all shorter ones lie within
+LAST = "Etc/GMT+12"  # where a day ends last
+FURTHEST_MS = 26 * 3_600_000  # how much earlier it may have begun elsewhere
+_STARTED = itemgetter(CHARGE.index("started_ms"))
+
+
+def insert(file: sqlite3.Connection, run: int, rows: Rows) -> int:
+    """Insert the rows of a run, within the transaction of the caller. Return how many calls are
+    new."""
+    new = _insert(file, "calls", CALL, run, rows.calls)
+    _insert(file, "attempts", ATTEMPT, run, rows.attempts)
+    for some in _parts(rows.charges, len(CHARGE)):
+        _charge(file, run, some)
+    return new
+
+
+def _insert(
+    file: sqlite3.Connection, table: str, columns: Sequence[str], run: int, rows: Sequence[Row]
+) -> int:
+    new = 0
+    for some in _parts(rows, len(columns)):
+        new += file.execute(
+            f"INSERT INTO {table} (run, {', '.join(columns)}) "  # noqa: S608  # our own names
+            f"SELECT ?, * FROM {_values(some)} WHERE true ON CONFLICT DO NOTHING",
+            [run, *_flat(some)],
+        ).rowcount
+    return new
+
+
+def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
+    """Insert charges, and before them the budgets that the file has not heard of, and since when
+    each has charges: a recall must not go through all counters of its budget to know that."""
+    budgets: dict[Row, None] = {}  # many charges are of few of them
+    since: dict[Value, Value] = {}
+    for _, name, scope, started_ms, _ in sorted(rows, key=_STARTED, reverse=True):
+        budgets[name, scope] = None
+        since[name] = started_ms  # the last one is the first of its charges
+    file.execute(
+        "INSERT INTO budgets (name, scope) SELECT * "  # noqa: S608  # our own names
+        f"FROM {_values([*budgets])} WHERE true ON CONFLICT DO NOTHING",
+        _flat([*budgets]),
+    )
+    file.execute(
+        "INSERT INTO charges (run, seq, budget, started_ms, cost_nano_usd) "  # noqa: S608
+        f"SELECT ?, v.column1, b.id, v.column4, v.column5 FROM {_values(rows)} AS v "
+        "CROSS JOIN budgets b ON b.name = v.column2 AND b.scope = v.column3 WHERE true "
+        "ON CONFLICT DO NOTHING",
+        [run, *_flat(rows)],
+    )
+    file.execute(
+        "INSERT INTO charged_since (name, since_ms) SELECT * "  # noqa: S608  # our own names
+        f"FROM {_values([*since.items()])} WHERE true "
+        "ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms "
+        "WHERE excluded.since_ms < charged_since.since_ms",
+        _flat([*since.items()]),
+    )
+
+
+def _parts(rows: Sequence[Row], columns: int) -> Iterator[Sequence[Row]]:
+    most = MAX_PARAMETERS // columns
+    return (rows[start : start + most] for start in range(0, len(rows), most))
+
+
+def _values(rows: Sequence[Row]) -> str:
+    marks = f"({', '.join('?' * len(rows[0]))})"
+    return f"(VALUES {', '.join([marks] * len(rows))})"
+
+
+def _flat(rows: Sequence[Row]) -> list[str | int | None]:
+    return [value for row in rows for value in row]
+
+
+@frozen
+class Pruned:
+    """What was let go: how many calls, and what of their cost was known. ``held`` calls are as old
+    as those that were to go, and stay for budgets."""
+
+    calls: int = 0
+    nano_usd: int = 0
+    held: int = 0
+
+    def __add__(self, other: Pruned) -> Pruned:
+        held = self.held + other.held
+        return Pruned(self.calls + other.calls, self.nano_usd + other.nano_usd, held)
+
+
+def bound(before_ms: int, now_ms: int) -> int:
+    """Return the moment before which rows may go: at most the begin of the oldest week or month
+    still open anywhere on earth, as a budget that begins anew asks for all of its window."""
+    begins = [Calendar(unit, LAST).around(now_ms)[1] for unit in UNITS]
+    return min(before_ms, *(begin - FURTHEST_MS for begin in begins))
+
+
+def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
+    """Let some ``AT_ONCE`` of the oldest calls go that began before a moment, within the
+    transaction of the caller. Fewer mean that there are no more."""
+    [last_ms] = file.execute(
+        "SELECT MAX(started_ms) FROM "
+        "(SELECT started_ms FROM calls WHERE started_ms < ? ORDER BY started_ms LIMIT ?)",
+        [before_ms, AT_ONCE],
+    ).fetchone()
+    if last_ms is None:
+        return Pruned()
+    last = {"last": last_ms}  # with all that began in the same millisecond
+    [calls, nano_usd] = file.execute(
+        "SELECT COUNT(*), COALESCE(SUM(cost_nano_usd), 0) FROM calls WHERE started_ms <= :last",
+        last,
+    ).fetchone()
+    file.execute(
+        "UPDATE runs SET pruned = pruned + gone.calls, "
+        "  pruned_nano_usd = pruned_nano_usd + gone.nano_usd "
+        "FROM (SELECT run, COUNT(*) AS calls, COALESCE(SUM(cost_nano_usd), 0) AS nano_usd "
+        "      FROM calls WHERE started_ms <= :last GROUP BY run) AS gone "
+        "WHERE runs.id = gone.run",
+        last,
+    )
+    for table in ("attempts", "charges"):
+        file.execute(
+            f"DELETE FROM {table} WHERE (run, seq) IN "  # noqa: S608  # our own names
+            "(SELECT run, seq FROM calls WHERE started_ms <= :last)",
+            last,
+        )
+    if calls < AT_ONCE:
+        file.execute(
+            "DELETE FROM budgets WHERE NOT EXISTS (SELECT 1 FROM charges WHERE budget = budgets.id)"
+        )
+        file.execute("DELETE FROM charged_since WHERE name NOT IN (SELECT name FROM budgets)")
+    file.execute("DELETE FROM calls WHERE started_ms <= :last", last)
+    return Pruned(calls, nano_usd)
