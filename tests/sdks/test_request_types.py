@@ -48,13 +48,19 @@ TYPED = frozenset({"arguments", "input_examples", "metadata"})
 """Fields of the client's data for which the SDKs have a type."""
 
 
-@pytest.fixture(scope="module")
-def fields() -> list[tuple[str, bool]]:
-    """The paths of the SDKs' request types, and whether each may be any JSON."""
+def read_fields() -> list[tuple[str, bool, str, Json]]:
+    """Return each path of a request type, whether it may be any JSON, the path of the API and a
+    body with a canary there."""
     needs(PYTHON)
     command = [str(PYTHON), "-m", "tests.sdks.request_types"]
     run = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=True)
     return [tuple(json.loads(line)) for line in run.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def fields() -> list[tuple[str, bool]]:
+    """The paths of the SDKs' request types, and whether each may be any JSON."""
+    return sorted({(path, is_free) for path, is_free, _, _ in read_fields()})
 
 
 def body_of(path: str) -> Json:
