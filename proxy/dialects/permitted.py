@@ -26,7 +26,7 @@ SQUEEZED = {name: squeezed(name) for fields in OPENAI.fields.values() for name i
 FREE = field_rules({"accept": FREE_FORM}, anywhere=())
 SCHEMA_NAMES = frozenset(map(squeezed, SCHEMAS))
 MAPS = frozenset(map(squeezed, SCHEMA_MAPS))
-CODE_OUTPUT = "code_execution_output"
+CODE_OUTPUTS = frozenset({"bash_code_execution_output", "code_execution_output"})
 ID, LIST, MODEL, SCHEMA = "id", "[]", "model", "schema"
 MAX_STEPS = 8  # of a path in a message
 
@@ -193,7 +193,7 @@ def _is_target(value: Any, model: str) -> bool:
 
 HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
     MODEL: lambda value, _, model: _is_target(value, model),
-    squeezed("file_id"): lambda _, parent, __: str(parent.get("type")).endswith(CODE_OUTPUT),
+    squeezed("file_id"): lambda _, parent, __: str(parent.get("type")) in CODE_OUTPUTS,
     squeezed("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
 }
 """Values that choose nothing, by the last name of a rule: the target's model, a file that an output

@@ -150,9 +150,15 @@ def test_a_nested_model_is_the_targets(outer: str) -> None:
         assert permitted(body, UPSTREAM, "gpt-4o") == (body, [])
 
 
+NO_CODE_OUTPUTS: tuple[object, ...] = (
+    *("image_output", "x_output", "function_call_output", "_output", "x_code_execution_output"),
+    *("Code_execution_output", "code_execution_output ", ["code_execution_output"], {}, None),
+)
+
+
 @pytest.mark.parametrize("outer", OUTER)
-@for_each("type_", ["image_output", "x_output", "function_call_output", "_output"])
-def test_a_type_hides_no_file(type_: str, outer: str) -> None:
+@for_each("type_", NO_CODE_OUTPUTS)
+def test_a_type_hides_no_file(type_: object, outer: str) -> None:
     with pytest.raises(BadField):
         permitted(OUTER[outer]({"source": {"type": type_, "file_id": "file-1"}}), UPSTREAM)
 
@@ -196,21 +202,24 @@ OWN: dict[str, Json] = {
     "citations": {
         "input": [{"role": "assistant", "content": [{"annotations": [{"file_id": "f"}]}]}]
     },
-    "code output": {
-        "messages": [
-            {
-                "role": "user",
-                "content": [
-                    {
-                        "type": "code_execution_tool_result",
-                        "content": {
-                            "type": "code_execution_result",
-                            "content": [{"type": "code_execution_output", "file_id": "f"}],
-                        },
-                    }
-                ],
-            }
-        ]
+    **{
+        f"{tool} output": {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": f"{tool}_tool_result",
+                            "content": {
+                                "type": f"{tool}_result",
+                                "content": [{"type": f"{tool}_output", "file_id": "f"}],
+                            },
+                        }
+                    ],
+                }
+            ]
+        }
+        for tool in ("code_execution", "bash_code_execution")
     },
     "text": {"messages": [{"role": "user", "content": '{"model": "a", "server_url": "b"}'}]},
     "search": {"tools": [{"type": "web_search", "filters": {"allowed_domains": ["a.example"]}}]},
