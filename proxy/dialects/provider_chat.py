@@ -11,8 +11,9 @@ from hashlib import blake2b
 from typing import Any
 
 from proxy.dialects.content_parts import THOUGHTS
+from proxy.errors import BadField
 from proxy.types import Json
-from proxy.types.providers import Provider
+from proxy.types.providers import MAX_TOKENS, Provider
 
 UNKNOWN_THOUGHT = " "
 """A thought that nobody sent back: providers that require one take it for any."""
@@ -24,10 +25,12 @@ _OF_CALLS = frozenset({"custom", "function", "id", "index", "type"})
 def provider_chat(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
     """Return a chat as a provider takes it, and the names of what is left out of its messages."""
     made, dropped = dict(body), set[str]()
-    for name, own in traits.renamed:
-        value = made.pop(name, None)
-        known = made.get(own)
-        if value is not None:
+    for renamed in traits.renamed:
+        name, own = renamed
+        value, known = made.pop(name, None), made.get(own)
+        if known is not None and type(known) is not int:
+            raise BadField(own, "must be an integer")
+        if value is not None and (known is None or renamed == MAX_TOKENS):
             made[own] = value if known is None else min(value, known)
     messages = body.get("messages")
     if isinstance(messages, list):
@@ -37,10 +40,10 @@ def provider_chat(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
 
 def _message(message: Any, traits: Provider, dropped: set[str]) -> Any:
     role = message.get("role") if isinstance(message, dict) else None
-    if role == "developer":
+    if role == "developer" and traits.fields is not None:
         return {**message, "role": "system"}
     if role == "tool" and traits.has_short_ids:
-        return {**message, "tool_call_id": _short(message.get("tool_call_id"))}
+        return _shortened(message, "tool_call_id")
     if role != "assistant":
         return message
     if traits.thoughts == "refused":
@@ -56,14 +59,17 @@ def _message(message: Any, traits: Provider, dropped: set[str]) -> Any:
 
 
 def _call(call: Any, traits: Provider) -> Any:
-    if not isinstance(call, dict) or traits.thoughts != "refused" or traits.signs_calls:
+    if not isinstance(call, dict):
         return call
-    made = {name: value for name, value in call.items() if name in _OF_CALLS}
-    return {**made, "id": _short(made.get("id"))} if traits.has_short_ids else made
+    if traits.thoughts == "refused" and not traits.signs_calls:
+        call = {name: value for name, value in call.items() if name in _OF_CALLS}
+    return _shortened(call, "id") if traits.has_short_ids else call
 
 
-def _short(own: Any) -> Any:
-    """Return an id of nine letters and digits, always the same for one id."""
+def _shortened(value: Json, name: str) -> Json:
+    """Return an object whose id has nine letters and digits, always the same for one id."""
+    own = value.get(name)
     if not isinstance(own, str) or SHORT_ID.fullmatch(own):
-        return own
-    return blake2b(own.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()[:9]
+        return value
+    short = blake2b(own.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()[:9]
+    return {**value, name: short}

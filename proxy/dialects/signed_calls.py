@@ -102,6 +102,8 @@ def _signed_message(message: Any, signatures: Mapping[str, str]) -> Any:
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     if not isinstance(calls, list) or any(map(signature_of, calls)):
         return message
+    if not all(isinstance(call, dict) for call in calls):
+        return message  # the upstream refuses it
     made = [_with_signature(call, signatures.get(str(call.get("id")))) for call in calls]
     if made and not any(map(signature_of, made)):
         made[0] = _with_signature(made[0], UNSIGNED)

@@ -69,8 +69,9 @@ class Provider:
 
     @property
     def is_plain(self) -> bool:
-        """True if it takes any chat that OpenAI takes."""
-        return self.fields is None
+        """True if it takes any chat that OpenAI takes, unchanged."""
+        changes = self.renamed or self.signs_calls or self.has_short_ids
+        return self.fields is None and self.thoughts == "optional" and not changes
 
 
 WITHOUT_RESPONSES = ENDPOINTS - {RESPONSES}

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, get_args
 
+import pytest
+
+from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.provider_chat import SHORT_ID, UNKNOWN_THOUGHT, provider_chat
-from proxy.types.providers import PROVIDERS, Provider
+from proxy.dialects.upstream_request import build_request
+from proxy.errors import BadField
+from proxy.types import RequestHead, Target, Upstream
+from proxy.types.providers import MAX_TOKENS, PROVIDERS, Provider, Thoughts
 from tests.for_each import for_each
 
 Json = dict[str, Any]
 CALL: Json = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-SHORT = Provider(name="short", has_short_ids=True, thoughts="refused")
+SHORT = [
+    Provider(name="short", has_short_ids=True, thoughts=thoughts, signs_calls=signs)
+    for thoughts in get_args(Thoughts)
+    for signs in (False, True)
+]
+ODD_CALLS: list[Any] = ["x", None, 5, [], {}, {"id": None}, {"id": ["x"]}]
 REQUIRED, REFUSED = PROVIDERS["deepseek"], PROVIDERS["groq"]
 
 
 def message(traits: Provider, said: Json) -> tuple[Json, tuple[str, ...]]:
     made, dropped = provider_chat({"messages": [said]}, traits)
     return made["messages"][0], dropped
+
+
+def without(said: Any, names: set[str]) -> Any:
+    if not isinstance(said, dict):
+        return said
+    return {name: value for name, value in said.items() if name not in names}
 
 
 def assistant(**more: Any) -> Json:
@@ -28,9 +46,23 @@ def assistant(**more: Any) -> Json:
     ({"max_completion_tokens": 5, "max_tokens": 3}, {"max_tokens": 3}),
     ({"max_completion_tokens": None, "max_tokens": 3}, {"max_tokens": 3}),
     ({"seed": 7}, {"random_seed": 7}),
+    ({"seed": 3, "random_seed": 7}, {"random_seed": 7}),
+    ({"seed": 7, "random_seed": 3}, {"random_seed": 3}),
+    ({"seed": 7, "random_seed": None}, {"random_seed": 7}),
+    ({"seed": None, "random_seed": 3}, {"random_seed": 3}),
 ])  # fmt: skip
 def test_fields_get_the_names_of_the_provider(given: Json, expected: Json) -> None:
     assert provider_chat(given, PROVIDERS["mistral"]) == (expected, ())
+
+
+@for_each("odd", ["x", [], {}, 1.5, True, [None]])
+@for_each("provider", [name for name, each in PROVIDERS.items() if each.renamed])
+def test_field_of_the_provider_must_be_an_integer(provider: str, odd: Any) -> None:
+    for name, own in PROVIDERS[provider].renamed:
+        for body in ({own: odd}, {own: odd, name: 5}):
+            with pytest.raises(BadField, match="must be an integer") as refused:
+                provider_chat(body, PROVIDERS[provider])
+            assert refused.value.param == own
 
 
 @for_each(("said", "thought"), [
@@ -55,10 +87,11 @@ def test_members_that_a_provider_refuses_are_left_out() -> None:
     assert message(REFUSED, said) == (assistant(), ("reasoning_content",))
 
 
-def test_ids_become_short_and_still_belong_together() -> None:
-    call, _ = message(SHORT, assistant())
-    result, _ = message(SHORT, {"role": "tool", "tool_call_id": "call_1", "content": "x"})
-    kept, _ = message(SHORT, assistant(tool_calls=[{**CALL, "id": "D681PevKs"}]))
+@for_each("short", SHORT)
+def test_ids_become_short_and_still_belong_together(short: Provider) -> None:
+    call, _ = message(short, assistant())
+    result, _ = message(short, {"role": "tool", "tool_call_id": "call_1", "content": "x"})
+    kept, _ = message(short, assistant(tool_calls=[{**CALL, "id": "D681PevKs"}]))
 
     assert SHORT_ID.fullmatch(result["tool_call_id"])
     assert call["tool_calls"][0]["id"] == result["tool_call_id"]
@@ -66,15 +99,42 @@ def test_ids_become_short_and_still_belong_together() -> None:
 
 
 @for_each("odd", ["text", {"role": "assistant", "tool_calls": "x"}, {"role": "assistant"},
-                  assistant(tool_calls=["x"]), {"role": "tool", "tool_call_id": 5}])  # fmt: skip
+                  {"role": "tool", "tool_call_id": 5}, {"role": "tool"},
+                  *({"role": "assistant", "reasoning_content": "So.", "tool_calls": [call]}
+                    for call in ODD_CALLS)])  # fmt: skip
 def test_odd_messages_are_left_to_the_provider(odd: Any) -> None:
-    made, _ = provider_chat({"messages": [odd]}, SHORT)
+    for traits in SHORT:
+        made, _ = provider_chat({"messages": [odd]}, traits)
+        kept = {"reasoning_content"} if traits.thoughts == "refused" else set()
 
-    assert made["messages"] == [odd]
-    assert provider_chat({"messages": "x"}, SHORT)[0] == {"messages": "x"}
+        assert made["messages"] == [without(odd, kept)]
+        assert provider_chat({"messages": "x"}, traits)[0] == {"messages": "x"}
 
 
 def test_developer_becomes_system_where_that_is_unknown() -> None:
     said = {"role": "developer", "content": "Be brief."}
 
     assert message(REQUIRED, said)[0] == {**said, "role": "system"}
+
+
+@for_each("traits", [
+    {"has_short_ids": True}, {"signs_calls": True}, {"renamed": (MAX_TOKENS,)},
+    *({"thoughts": thoughts} for thoughts in get_args(Thoughts) if thoughts != "optional"),
+])  # fmt: skip
+def test_every_trait_changes_a_chat_by_itself(traits: Json) -> None:
+    """The provider takes all fields of OpenAI's chat."""
+    row = Provider(name="own", **traits)
+    upstream = Upstream("own", "openai", "https://example.com/v1", traits=row)
+    said = assistant(reasoning_content="" if "required" in traits.values() else "So.")
+    messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi."}]
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "x"}
+    body = {"model": "m", "max_completion_tokens": 9, "messages": [*messages, said, result]}
+    head = RequestHead("openai", "chat", "/v1/chat/completions", "r")
+    call = read_call(head, body, 1)
+    openai = DIALECTS["openai"]
+
+    made = build_request(call, Target(upstream, "m"), openai, openai)
+
+    sent = json.loads(made.body)
+    assert sent["messages"][:2] == messages
+    assert sent != body

@@ -98,3 +98,11 @@ def test_first_call_without_signature_gets_the_word_for_none(
 
     assert [signature_of(each) for each in made["messages"][1]["tool_calls"]] == expected
     assert signed({}, {}) == {}
+
+
+@for_each("odd", ["x", None, 5, [], [None]])
+def test_odd_calls_are_left_to_the_provider(odd: Any) -> None:
+    for calls in ([odd], [call(), odd], [odd, call()], odd):
+        body = {"messages": [{"role": "assistant", "tool_calls": calls}]}
+
+        assert signed(body, {"call_1": "s"}) == body
