@@ -37,8 +37,9 @@ FILES = frozenset({"data", "file", "files"})
 """Fields whose content is a file of the client's, which may be JSON."""
 _SEPARATORS = (re.compile(r"[^\w-]+"), re.compile(r"\W+"))
 """What may separate the steps of a name. Servers read a hyphen as an underscore or as one."""
-_JSON_START = re.compile(r"[\s\x00\ufeff\ufffd]*(?=[\[{])")
-"""What parsers skip before JSON: white space and byte order marks, also of other encodings."""
+_JSON_START = re.compile(r"[\s\x00\ufeff\ufffd]*([\[{]|\Z)")
+"""What parsers skip before JSON: white space and byte order marks, also of other encodings. In a
+long field JSON may follow what was read."""
 _OTHER_CHARSET = re.compile(r"charset(?! *= *\"?(?:utf-?8|us-ascii)\b)", re.IGNORECASE)
 _CODINGS = ("content-encoding", "content-transfer-encoding")
 _AS_IT_IS = frozenset({"", "7bit", "8bit", "binary"})
@@ -245,13 +246,13 @@ def _wrong_model(target: Target) -> BadField:
 def _parse(name: str, value: bytes) -> Any:
     """Return the text of a field, or the object or list that lenient parsers read as JSON."""
     text = value.decode("utf-8", "replace")
-    start = _JSON_START.match(text)
-    if start is None:
+    start, is_long = _JSON_START.match(text), len(value) > MAX_JSON_BYTES
+    if start is None or not (is_long or start[1]):
         return text
-    if len(value) > MAX_JSON_BYTES:
+    if is_long:
         raise BadField(ascii_word(name), f"must have at most {MAX_JSON_BYTES} bytes of JSON")
     try:
-        return _decode_json(text[start.end() :])
+        return _decode_json(text[start.start(1) :])
     except RecursionError:
         raise BadField(ascii_word(name), "is nested too deeply") from None
     except ValueError:

@@ -70,6 +70,8 @@ BAD = {
             "file_ids[]": "file-1",
             "service_tier": "priority",
             "nested": "[" * 10_000,
+            "after space": " \r\n" * 6_000 + '[{"server_url": "https://evil.example"}]',
+            "after a mark": "\ufeff" * 6_000 + '{"api_base": "https://evil.example"}',
             "long": '{"a": "' + "a" * 20_000 + '"}',
         }.items()
     },
