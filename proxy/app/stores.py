@@ -193,9 +193,9 @@ def _spent_before(context: Context, policies: PolicyStore) -> SpentBefore:
     in_force = BudgetsInForce(lambda: policies.current)
 
     async def ask(claim: Claim, before_ms: int | None) -> int | None:
-        found, budget = None, in_force.named(claim.limit.name)
+        found = None
         try:
-            found = await _seen(context.settings.ledger, budget, claim, before_ms)
+            found = await _seen(context.settings.ledger, in_force, claim, before_ms)
         except Unusable as error:
             raise BackfillUnavailable from error
         finally:
@@ -209,10 +209,13 @@ def _spent_before(context: Context, policies: PolicyStore) -> SpentBefore:
 
 
 async def _seen(
-    at: LedgerAt | None, budget: BudgetQuery | None, claim: Claim, before_ms: int | None
+    at: LedgerAt | None, in_force: BudgetsInForce, claim: Claim, before_ms: int | None
 ) -> int | None:
     """Return what a counter of a budget has seen in its window, as the ledger knows it."""
-    if at is None or at.kind != "sqlite" or budget is None:
+    if at is None or at.kind != "sqlite":
+        return None
+    budget = (await in_force.all()).get(claim.limit.name)
+    if budget is None:
         return None
     since_ms = claim.limit.calendar.around(int(since_epoch() * 1000))[1]
     until_ms = budgets.NEVER_MS if before_ms is None else before_ms

@@ -7,7 +7,7 @@ that is exact; else a difference smaller than what was just spent does not show.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from proxy.limits import Admission
@@ -33,7 +33,7 @@ class Reconciler:
     """
 
     admission: Admission
-    budgets: Callable[[], Iterable[BudgetQuery]]
+    budgets: Callable[[], Awaitable[Mapping[str, BudgetQuery]]]
     spent: Spent
     report: Callable[[Mapping[str, int]], None]
     failed: Callable[[Exception], None]
@@ -60,7 +60,7 @@ class Reconciler:
     async def look(self) -> dict[str, int]:
         """Return the drift of each budget in force, by name; without those where it is unknown."""
         found: dict[str, int] = {}
-        for budget in self.budgets():
+        for budget in (await self.budgets()).values():
             if budget.limit.shadow or not self._sure(budget):
                 continue
             drift = await self._least(budget)

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.label_catalog import roster
+from proxy.policy.label_catalog import counters
 from proxy.types import ScopedLimit
 from proxy.types.budget import BudgetQuery
 
 
 @dataclass(slots=True)
 class BudgetsInForce:
-    """The budgets in force by name, worked out once for each snapshot."""
+    """The budgets in force by name, found in a thread once for each snapshot."""
 
     current: Callable[[], Snapshot]
     _of: Snapshot | None = None
     _named: Mapping[str, BudgetQuery] = field(default_factory=dict)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def all(self) -> Iterable[BudgetQuery]:
-        return self._read().values()
-
-    def named(self, name: str) -> BudgetQuery | None:
-        return self._read().get(name)
-
-    def _read(self) -> Mapping[str, BudgetQuery]:
-        snapshot = self.current()
-        if snapshot is not self._of:
-            self._of, self._named = snapshot, budgets(snapshot)
-        return self._named
+    async def all(self) -> Mapping[str, BudgetQuery]:
+        """Return the budgets by name. With 5,000 keys they take a second to find."""
+        async with self._reading:
+            snapshot = self.current()
+            if snapshot is not self._of:
+                self._named = await asyncio.to_thread(budgets, snapshot)
+                self._of = snapshot
+            return self._named
 
 
 def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
@@ -38,9 +37,8 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     One that a rule brings, or takes away, counts those calls that the rule says.
     """
     scopes: dict[str, set[str]] = {}
-    for listed in roster(snapshot).deployments.values():
-        for limit, scope in listed.scopes:
-            scopes.setdefault(limit.name, set()).add(scope)
+    for limit, scope in counters(snapshot, budgets_only=True):
+        scopes.setdefault(limit.name, set()).add(scope)
     ruled = {bound.limit.name for bound in _of_rules(snapshot)} | _taken(snapshot)
     counting: dict[str, set[str]] = {}
     found: dict[str, ScopedLimit] = {bound.limit.name: bound for bound in _of_rules(snapshot)}

@@ -30,30 +30,53 @@ class AsksDeployment(Protocol):
 
 def roster(snapshot: Snapshot) -> Roster:
     """Return the names of a snapshot, in a fixed order."""
-    reached: dict[str, dict[str, Reach]] = {name: {} for name in snapshot.deployments}
-    for key in snapshot.keys.values():
-        for name, reach in key.deployments.items():
-            reached[name][key.name] = reach
-    keys = {key.name for key in snapshot.keys.values()}
-    for deployment in snapshot.deployments.values():
-        for internal, whom in _internal_keys(deployment):
-            keys.add(internal)
-            asked = snapshot.deployments[whom]
-            reached[whom][internal] = Reach(asked, asked.tags)
+    reached = _reached(snapshot)
     listed = {
-        name: _listed(snapshot, deployment, reached[name])
+        name: _listed(deployment, reached[name])
         for name, deployment in sorted(snapshot.deployments.items())
     }
-    scopes = dict.fromkeys(pair for each in listed.values() for pair in each.scopes)
+    keys = snapshot.keys.keys() | {name for reaches in reached.values() for name in reaches}
     return Roster(
         revision=snapshot.revision,
         keys=tuple(sorted(keys)),
         deployments=MappingProxyType(listed),
-        counters=tuple(islice(scopes, MAX_SHOWN)),
+        counters=tuple(islice(counters(snapshot), MAX_SHOWN)),
         tags=MappingProxyType({name: _values(snapshot, name) for name in sorted(snapshot.tags)}),
         prices_as_of=snapshot.prices_as_of,
         credentials=tuple(sorted((c.key.name, c.label) for c in snapshot.credentials.values())),
     )
+
+
+def counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tuple[Limit, str]]:
+    """Yield the counters of limits whose owner no caller chooses, up to ``MAX_SCOPES`` of each
+    deployment."""
+    reached = _reached(snapshot)
+    seen: set[tuple[str, str]] = set()
+    for name, deployment in sorted(snapshot.deployments.items()):
+        bounds = [*deployment.bounds, *(each for rule in deployment.rules for each in rule.bounds)]
+        scopes = (
+            (bound.limit, scope)
+            for bound in bounds
+            if bound.limit.is_budget or not budgets_only
+            for scope in _scopes(snapshot, deployment, reached[name], bound)
+            if (bound.limit.name, scope) not in seen
+        )
+        for limit, scope in islice(scopes, MAX_SCOPES):
+            seen.add((limit.name, scope))
+            yield limit, scope
+
+
+def _reached(snapshot: Snapshot) -> dict[str, dict[str, Reach]]:
+    """Return the deployments, each with the keys that reach it, those of the proxy included."""
+    reached: dict[str, dict[str, Reach]] = {name: {} for name in snapshot.deployments}
+    for key in snapshot.keys.values():
+        for name, reach in key.deployments.items():
+            reached[name][key.name] = reach
+    for deployment in snapshot.deployments.values():
+        for internal, whom in _internal_keys(deployment):
+            asked = snapshot.deployments[whom]
+            reached[whom][internal] = Reach(asked, asked.tags)
+    return reached
 
 
 def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
@@ -86,23 +109,19 @@ def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
     return frozenset() if rule.pattern is not None else frozenset({"true"})
 
 
-def _listed(
-    snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach]
-) -> ListedDeployment:
+def _listed(deployment: Deployment, reaches: dict[str, Reach]) -> ListedDeployment:
     rules = list(deployment.rules)
     bounds = [*deployment.bounds, *(bound for rule in rules for bound in rule.bounds)]
     guards = [*_guards(deployment.guards)]
     for rule in rules:
         guards += _guards(rule.guards)
     tags = [deployment.tags, *(reach.tags for reach in reaches.values())]
-    scopes = (pair for bound in bounds for pair in _scopes(snapshot, deployment, reaches, bound))
     return ListedDeployment(
         targets=tuple(dict.fromkeys(_targets(deployment))),
         rules=tuple(dict.fromkeys(rule.name for rule in rules)),
         guards=tuple(dict.fromkeys(guards)),
         tags=frozenset(pair for each in tags for pair in each.items()),
         limits=tuple(dict.fromkeys(bound.limit for bound in bounds)),
-        scopes=tuple(dict.fromkeys(scopes))[:MAX_SCOPES],
     )
 
 
@@ -123,14 +142,14 @@ def _targets(deployment: Deployment) -> Iterator[Target]:
 
 def _scopes(
     snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach], bound: ScopedLimit
-) -> Iterator[tuple[Limit, str]]:
-    """Return the counters of a limit, as calls name them; none where callers choose a part of the
+) -> Iterator[str]:
+    """Yield the counters of a limit, as calls name them; none where callers choose a part of the
     name."""
     for key, reach in reaches.items():
         owners = [_owners(snapshot, deployment, key, reach, per) for per in bound.per]
         for values in product(*owners):
             pairs = zip(bound.per, values, strict=True)
-            yield bound.limit, "|".join(f"{name}:{value}" for name, value in pairs)
+            yield "|".join(f"{name}:{value}" for name, value in pairs)
 
 
 def _owners(

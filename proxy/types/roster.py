@@ -23,7 +23,7 @@ class ListedDeployment:
     """A deployment: every target that it or one of its rules may use, and what its calls meet.
 
     ``tags`` are the pairs that its calls carry unless the caller says more; ``guards`` are pairs of
-    a stage and a name; ``scopes`` are the counters of its limits whose owner no caller chooses.
+    a stage and a name.
     """
 
     targets: tuple[Target, ...] = ()
@@ -31,7 +31,6 @@ class ListedDeployment:
     guards: tuple[tuple[str, str], ...] = ()
     tags: frozenset[tuple[str, str]] = frozenset()
     limits: tuple[Limit, ...] = ()
-    scopes: tuple[tuple[Limit, str], ...] = ()
 
 
 @frozen

@@ -31,12 +31,12 @@ def roster(*deployments: str) -> Roster:
         guards=(("input", "secrets"),),
         tags=frozenset({("team", "support")}),
         limits=(MINUTE,),
-        scopes=((MINUTE, ""),),
     )
     return Roster(
         "abc",
         keys=("support-widget",),
         deployments=dict.fromkeys(deployments, listed),
+        counters=((MINUTE, ""),),
         tags={"team": frozenset({"support", "search"}), "cost_center": frozenset()},
     )
 

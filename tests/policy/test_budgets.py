@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from proxy.policy.budgets import BudgetsInForce, budgets
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from tests.conftest import world
+from tests.guardrails.growth import lines
+from tests.policy.review.test_check_growth import SIZES, folder
 
 POLICIES = """
 policies:
@@ -62,16 +65,23 @@ def test_their_counters_are_those_whose_owner_no_caller_chooses(snapshot: Snapsh
     }
 
 
-def test_they_are_worked_out_once_for_each_snapshot(snapshot: Snapshot, tmp_path: Path) -> None:
+async def test_they_are_found_once_for_each_snapshot(snapshot: Snapshot, tmp_path: Path) -> None:
     now = [snapshot]
     in_force = BudgetsInForce(lambda: now[0])
-    first, again = in_force.named("own"), in_force.named("own")
+    first, same = await asyncio.gather(in_force.all(), in_force.all())
     now[0] = read_folder(tmp_path, None)
-    other = in_force.named("own")
+    other = await in_force.all()
 
-    assert first is again
-    assert first is not None
-    assert other is not None
-    assert first.limit is not other.limit
-    assert in_force.named("calls") is None
-    assert {budget.limit.name for budget in in_force.all()} == set(budgets(snapshot))
+    assert first is same
+    assert first is not other
+    assert first == other == budgets(snapshot)
+
+
+def test_they_are_found_off_the_event_loop(tmp_path: Path) -> None:
+    def steps(times: int) -> int:
+        sizes = {name: size * times for name, size in SIZES.items()}
+        snapshot = read_folder(folder(tmp_path / str(times), **sizes), None)
+        in_force = BudgetsInForce(lambda: snapshot)
+        return lines(lambda: asyncio.run(in_force.all()))
+
+    assert steps(4) < 1.25 * steps(1)

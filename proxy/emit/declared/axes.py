@@ -147,8 +147,7 @@ def _limits(roster: Roster) -> set[Values]:
 def _scopes(roster: Roster, *, budgets_only: bool = False) -> set[Values]:
     return {
         (limit.name, scope or "all")
-        for listed in roster.deployments.values()
-        for limit, scope in listed.scopes
+        for limit, scope in roster.counters
         if limit.is_budget or not budgets_only
     }
 
