@@ -224,18 +224,14 @@ class Upstreams:
         is_passed = request.endpoint == "passthrough"
         streamed = is_passed or (asked.call.stream and DIALECTS[upstream.dialect].server.streams)
         timeouts = upstream.timeouts.within(time_left, streamed=streamed)
-        url, method = request.url, request.method
-        if request.upload is not None:
-            upload = request.upload
-            return self.http.send_upload(url, headers, upload, timeouts, on_sent, method=method)
         return self.http.post(
-            url,
+            request.url,
             headers,
-            request.body,
+            request.body if request.upload is None else request.upload,
             timeouts,
             on_sent,
             fresh=fresh or request.fresh,
-            method=method,
+            method=request.method,
         )
 
     def _headers(self, asked: OpenAttempt) -> dict[str, str]:

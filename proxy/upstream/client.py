@@ -19,7 +19,6 @@ from proxy.types import Timeouts
 from proxy.upstream.reply import Take, nothing
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, Trust
-from proxy.upstream.wire.head import ResponseHead
 from proxy.upstream.wire.names import LookUp, Names, Resolver
 from proxy.upstream.wire.pool import LINGER_S, Pool
 
@@ -70,6 +69,15 @@ def _framing(method: str, length: int | None) -> bytes:
     if not length and method in MAYBE_EMPTY:
         return b"\r\n"
     return b"content-length: %d\r\n\r\n" % length
+
+
+def _framed(
+    url: str, headers: Mapping[str, str], body: bytes, upload: BoundedUpload | None, method: str
+) -> tuple[bytes, Origin]:
+    """Return the head of a request that is about one thing, so that where it leads is not kept."""
+    target = place_of(url, method)
+    length = len(body) if upload is None else upload.upload.length
+    return written(target, headers) + _framing(method, length), target.origin
 
 
 @dataclass(slots=True)
@@ -188,27 +196,32 @@ class HttpClient:
         self,
         url: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | BoundedUpload,
         timeouts: Timeouts,
         on_sent: Callable[[], None] = nothing,
         *,
         fresh: bool = False,
         method: str = "POST",
     ) -> HttpReply:
-        """Send a request, return the reply once its head is there. Raises ``UpstreamError``. Those
-        of another ``method`` are about one thing each: where they lead is not kept."""
-        if method != "POST":
-            target = place_of(url, method)
-            request, origin = written(target, headers) + _framing(method, len(body)), target.origin
-        else:
+        """Send a request, return the reply once its head is there. Raises ``UpstreamError``, and
+        ``Refused`` where an upload does. An upload has a connection of its own, and is sent as it
+        comes, as fast as the upstream takes it."""
+        upload: BoundedUpload | None = None
+        if not isinstance(body, bytes):
+            upload, body, fresh = body, b"", True
+        if upload is None and method == "POST":
             place = self._places[url] if url in self._places else self._place(url)
             request, origin = place.written(headers, len(body)), place.target.origin
+        else:
+            request, origin = _framed(url, headers, body, upload, method)
         until = self._now() + timeouts.total
         connection = None if fresh else self._pool.take_rested(origin)
         if connection is None:
             connection = await self._connected(origin, timeouts, until, fresh=fresh)
         try:
-            connection.send(request, body, until, on_sent)
+            connection.send(request, body, until, on_sent if upload is None else nothing)
+            if upload is not None:
+                await _send_upload(connection, upload, timeouts.idle, until, on_sent)
             head = await connection.head(timeouts.first_byte)
         except BaseException as error:
             stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
@@ -216,41 +229,6 @@ class HttpClient:
             if stale and isinstance(error, UpstreamUnavailable):
                 raise UpstreamStale().caused(error.cause, error.system_text) from None
             raise
-        return self._reply(head, timeouts, origin, connection)
-
-    async def send_upload(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        body: BoundedUpload,
-        timeouts: Timeouts,
-        on_sent: Callable[[], None] = nothing,
-        *,
-        method: str = "POST",
-    ) -> HttpReply:
-        """Send a request on a connection of its own, its body as it comes, as fast as the upstream
-        takes it. Raises ``UpstreamError``, and ``Refused`` where the upload does."""
-        from proxy.upstream.wire.sending import Sending  # noqa: PLC0415  # few calls are such
-
-        place = place_of(url, method)
-        request = written(place, headers) + _framing(method, body.upload.length)
-        until = self._now() + timeouts.total
-        connection = await self._connected(place.origin, timeouts, until, fresh=True)
-        try:
-            connection.send(request, b"", until, nothing)
-            sending = Sending(
-                connection=connection, most_bytes=body.most_bytes, idle=timeouts.idle, until=until
-            )
-            await sending.run(body.upload, on_sent)
-            head = await connection.head(timeouts.first_byte)
-        except BaseException:
-            self._pool.give_back(place.origin, connection)
-            raise
-        return self._reply(head, timeouts, place.origin, connection)
-
-    def _reply(
-        self, head: ResponseHead, timeouts: Timeouts, origin: Origin, connection: Connection
-    ) -> HttpReply:
         return HttpReply(
             status=head.status,
             headers=head.headers,
@@ -277,3 +255,16 @@ class HttpClient:
             if left < timeouts.connect:
                 raise UpstreamTimeout("total").caused(late.cause, late.system_text) from None
             raise
+
+
+async def _send_upload(
+    connection: Connection,
+    body: BoundedUpload,
+    idle: float,
+    until: float,
+    on_sent: Callable[[], None],
+) -> None:
+    from proxy.upstream.wire.sending import Sending  # noqa: PLC0415  # few calls are such
+
+    sending = Sending(connection=connection, most_bytes=body.most_bytes, idle=idle, until=until)
+    await sending.run(body.upload, on_sent)

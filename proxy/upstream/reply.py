@@ -82,29 +82,17 @@ class Http(Protocol):
 
     ``on_sent`` is called once all of the request has been written. A connection at rest may turn
     out to be closed just when it is used: ``UpstreamStale`` says so, and ``fresh`` takes none such.
+    An upload is sent as it comes, on a connection of its own; what it raises is raised, too.
     """
 
     async def post(  # noqa: PLR0913  # a request, and how it is sent
         self,
         url: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | BoundedUpload,
         timeouts: Timeouts,
         on_sent: Callable[[], None] = nothing,
         *,
         fresh: bool = False,
         method: str = "POST",
     ) -> Reply: ...
-
-    async def send_upload(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        body: BoundedUpload,
-        timeouts: Timeouts,
-        on_sent: Callable[[], None] = nothing,
-        *,
-        method: str = "POST",
-    ) -> Reply:
-        """Send a request on a connection of its own, its body as it comes. Raise what the upload
-        raises, too."""
