@@ -45,7 +45,7 @@ from proxy.upstream.local_responses import (
     list_models,
 )
 from proxy.upstream.refusal import refusal
-from proxy.upstream.reply import Http, MemoryShare, Reply, Unbounded
+from proxy.upstream.reply import Http, MemoryShare, Reply
 from proxy.upstream.retry import AttemptContext, is_untaken, most_useful, next_delay
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class Upstreams:
 
     ``via`` marks requests against loops. ``draw`` returns a number from 0 up to 1. ``offload``
     is where large requests are written, and large answers read. ``share`` returns the share of
-    memory of an answer that is held as a whole. Who has read much of a stream rests among
-    ``turns``. ``ids`` seals those of what providers keep; ``settlements`` know which call
-    is billed for one that was made in the background.
+    memory of an answer that is held as a whole; without it nobody counts that. Who has read much
+    of a stream rests among ``turns``. ``ids`` seals those of what providers keep; ``settlements``
+    know which call is billed for one that was made in the background.
     """
 
     http: Http
@@ -70,7 +70,7 @@ class Upstreams:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     draw: Callable[[], float] = random.random
     offload: Offload = Offload()  # it is frozen
-    share: Callable[[], MemoryShare] = Unbounded
+    share: Callable[[], MemoryShare] | None = None
     turns: LoopTurns = field(default_factory=LoopTurns)
     ids: ResponseIds | None = None
     settlements: Settlements | None = None
@@ -271,7 +271,7 @@ class Upstreams:
             is_repeated = endpoint == "responses"
             is_held = reader.holds or is_repeated or context.plan.guards.keeps_answers
         share = None
-        if is_held:
+        if is_held and self.share is not None:
             share = self.share()
             share.charge_to(asked.call.caller)
         return Forwarded(

@@ -64,19 +64,6 @@ class MemoryShare(Protocol):
         """Return all that was taken."""
 
 
-class Unbounded:
-    """A share of memory that nobody counts."""
-
-    def charge_to(self, caller: object) -> None:
-        """Note nothing."""
-
-    def take(self, size: int) -> None:
-        """Count nothing."""
-
-    def give_back(self) -> None:
-        """Return nothing."""
-
-
 class Http(Protocol):
     """What sends a request; raises ``UpstreamError`` when no response head comes.
 
