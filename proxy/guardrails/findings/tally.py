@@ -16,6 +16,7 @@ from proxy.guardrails.text.weight import MOST_TEXTS
 from proxy.types.guard import (
     UNCHECKED,
     UNCHECKED_YET,
+    UNMASKED,
     Action,
     Busy,
     Detector,
@@ -39,6 +40,9 @@ VERDICT_OF: dict[Action, Verdict] = {
 
 RETRY_AFTER_S = 1.0
 DEADLINE, BUSY = "deadline", "busy"
+MOST_FINDINGS = 10_000
+"""Findings of a rule in one call, after which it looks at nothing more."""
+TOO_MANY = "too_many_findings"
 PASSING = frozenset({DEADLINE, "not_ready", BUSY})
 """Failures that another try may not meet, and that no text is the cause of."""
 
@@ -84,10 +88,14 @@ class RuleTally:
     def find(self, view: View, since: int = 0, left_s: float | None = None) -> Sequence[Finding]:
         """Return the findings from a place of a reading on; nothing once the detector has failed.
 
-        Raises ``GuardBlocked`` when it fails and its rule is strict. ``left_s`` is what is left of
-        its deadline, which is checked afterwards: a detector cannot be interrupted.
+        Raises ``GuardBlocked`` when it fails and its rule is strict, and when its rule masks and
+        has more than ``MOST_FINDINGS``. ``left_s`` is what is left of its deadline, which is checked
+        afterwards: a detector cannot be interrupted.
         """
         if self.error is not None:
+            return ()
+        if sum(self.findings.values()) > MOST_FINDINGS:
+            self._stop_looking()
             return ()
         text = view.cased if self.rule.cased else view.folded
         began = self.clock()
@@ -112,6 +120,13 @@ class RuleTally:
         if self.rule.strict:
             self.blocked = True
             raise self._stopping(error)
+
+    def _stop_looking(self) -> None:
+        """End with what was found, unless all of it has to be masked. Raises ``GuardBlocked``."""
+        if self.rule.masks:
+            self.error, self.blocked = TOO_MANY, True
+            message = UNMASKED.format(self.rule.name, f"{MOST_FINDINGS:,}")
+            raise GuardBlocked(message, guard=self.rule.name, kind=TOO_MANY)
 
     def _stopping(self, error: str) -> GuardBlocked:
         """Return the error of a text that nobody has found anything in: a policy's own message is
