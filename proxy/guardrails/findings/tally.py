@@ -89,8 +89,8 @@ class RuleTally:
         """Return the findings from a place of a reading on; nothing once the detector has failed.
 
         Raises ``GuardBlocked`` when it fails and its rule is strict, and when its rule masks and
-        has more than ``MOST_FINDINGS``. ``left_s`` is what is left of its deadline, which is checked
-        afterwards: a detector cannot be interrupted.
+        has more than ``MOST_FINDINGS``. ``left_s`` is what is left of its deadline, which is
+        checked afterwards: a detector cannot be interrupted.
         """
         if self.error is not None:
             return ()
