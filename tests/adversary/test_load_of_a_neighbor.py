@@ -16,7 +16,8 @@ from tests.doubles import ScriptedUpstream, answer, chat
 EMAIL = "jane@example.com"
 LINE = "The river rüns through the town, and on 12 market days 4 people cross it, key-12 a@b. "
 PROMPT = [{"role": "user", "content": f"{LINE * 2000} Write to {EMAIL}."}]
-PARTS = [{"type": "text", "text": f"é@{n % 1000:03d}.de"} for n in range(20_000)]
+ADDRESSES = [f"é@{n % 1000:03d}{'.' if n % 4 else ','}de" for n in range(12_000)]
+PARTS = [{"type": "text", "text": each} for each in [*ADDRESSES, *("é@a,de",) * 8_000]]
 ATTACK = [{"role": "user", "content": PARTS}]
 
 
