@@ -19,7 +19,6 @@ Stage = Literal["input", "output"]
 BLOCKED = 'Guard "{}" blocked this call.'
 UNCHECKED = 'Guard "{}" could not inspect this text.'
 UNCHECKED_YET = f"{UNCHECKED} Try again later."
-UNMASKED = 'Guard "{}" found more than {} values to mask. Send them in several calls.'
 TOO_EXPENSIVE = 'Guard "{}" blocked this call, because it may cost more than the policy allows.'
 UNPRICED = 'Guard "{}" blocked this call, because the price of its model is unknown.'
 

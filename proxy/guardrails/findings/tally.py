@@ -16,7 +16,6 @@ from proxy.guardrails.text.weight import MOST_TEXTS
 from proxy.types.guard import (
     UNCHECKED,
     UNCHECKED_YET,
-    UNMASKED,
     Action,
     Busy,
     Detector,
@@ -43,6 +42,7 @@ DEADLINE, BUSY = "deadline", "busy"
 MOST_FINDINGS = 10_000
 """Findings of a rule in one call, after which it looks at nothing more."""
 TOO_MANY = "too_many_findings"
+UNMASKED = 'Guard "{}" found more than {} values to mask. Send them in several calls.'
 PASSING = frozenset({DEADLINE, "not_ready", BUSY})
 """Failures that another try may not meet, and that no text is the cause of."""
 
