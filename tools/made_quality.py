@@ -24,21 +24,21 @@ LETTERS = string.ascii_letters + string.digits
 LOWER = string.ascii_lowercase + string.digits
 
 HEAD = """
-## What is made here
+## secrets and pii
 
-Keys and numbers are drawn by the command, in the shapes that their makers give them; nothing of
-them opens anything. Found of each by `secrets`, by where it stands:
+The command generates keys and numbers in the formats of their makers. `secrets` finds, by place:
 """
 PEOPLE = """
-`pii`, of numbers and addresses that are valid and nobody's, in five sentences each:
+`pii` finds generated identifiers, each in five sentences:
 """
 HARMLESS = """
-False alarms on {count} harmless texts of each kind, which look like what is looked for:
+False alarms on {count} harmless texts of each kind that resemble identifiers or keys:
 """
 LANGUAGES = """
-`injection`, by rules, in sentences of `tools/quality/injection.yaml`: written here in one hand, and
-the rules were corrected by them (131 of 140 before, and 8 false alarms), so they say what is known,
-not what will be found elsewhere:
+## injection in other languages
+
+Sentences of `tools/quality/injection.yaml`. One author wrote rules and sentences and corrected the
+rules by them (131 of 140 found and 8 false alarms before), so expect lower figures elsewhere.
 """
 
 

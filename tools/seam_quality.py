@@ -28,14 +28,12 @@ KEY = "a key of "
 HEAD = """
 ## Where two messages meet
 
-Texts of one role that follow each other are read as one where they meet. Numbers and keys that are
-cut in two there, at each of their characters, in "Mine is ..." and "..., I think.", and the share
-of these pairs with a finding:
+Guards read the end of a message and the beginning of the next one of the same role as one text.
+Identifiers and keys cut in two at each of their characters, and the share found:
 """
 ALARMS = """
-What is found there and is none: pairs of the harmless texts above, and each of {ends} ends of a
-message before each of {begins} beginnings of the next, such as "It costs 19.99" and "8080 is the
-port", or two results of tools. Here a finding counts that neither message has by itself:
+False alarms: findings that neither message has alone. Pairs of the harmless texts above, and each
+of {ends} ends of a message with each of {begins} beginnings:
 """
 
 Pair = tuple[str, str]
