@@ -80,9 +80,9 @@ instructions that applications give to their models.
 """
 LIMITS = """
 **Not found:** paraphrases, instructions that look like any other (*bare goals*), languages without
-rules, encodings that the guards do not decode, and most short attacks. The figures support `action:
-flag`. Use `block` only where a false alarm is cheap. For more recall, add a classifier with `onnx`,
-or a `judge`.
+rules, encodings that the guards do not decode, and most short attacks. The figures support
+`action: flag`. Use `block` only where a false alarm is cheap. For more recall, add a classifier
+with `onnx`, or a `judge`.
 """
 BY_LANGUAGE = """Attacks of yanismiraoui's set by language. Most are paraphrases and questions.
 Some of the English ones were read.
