@@ -194,13 +194,15 @@ class FormParts:
         name = named[1] or named[2]
         if squeezed(name) == "charset":  # some servers decode the other fields by its value
             raise BadField(ascii_word(name), NOT_ALLOWED)
-        if not named["file"]:
+        if named["file"]:
+            check_form_field(name, "a file", self._target, self._declared)
+            if name.removesuffix("[]") in FILES:
+                return ""
+        else:
             self._lacks_model &= name != MODEL
-            if _OTHER_CHARSET.search(media_type):
-                raise BadField(ascii_word(name), "must be UTF-8")
-            return name
-        check_form_field(name, "a file", self._target, self._declared)
-        return "" if name.removesuffix("[]") in FILES else name
+        if _OTHER_CHARSET.search(media_type):
+            raise BadField(ascii_word(name), "must be UTF-8")
+        return name
 
     def _check(self, value: bytes) -> None:
         """Check the text of a field, unless that was done already."""

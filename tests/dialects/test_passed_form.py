@@ -109,6 +109,10 @@ BAD = {
             "a charset in quotes": 'Content-Type: application/json; CharSet = "utf-16"',
         }.items()
     },
+    "a charset of JSON in a file": part(
+        "session", "v", '; filename="a"\r\nContent-Type: application/json; charset=cp037'
+    )
+    + END,
     "a charset for all fields": part("_charset_", "utf-16") + MODEL + END,
     "a form within it": part("a", "--y\r\n", "\r\nContent-Type: Multipart/mixed; boundary=y") + END,
     "a head without end": "--x1\r\nX: " + "a" * 9000,
