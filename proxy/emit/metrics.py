@@ -56,9 +56,11 @@ class Metrics:
             for tag, value in (listed.tags or {("none", "none")})
         }
         info = levels(tags)
+        replaced: list[Roster] = []
 
         def enforce() -> None:
             enforce_names()
+            replaced.append(self.roster)  # freed with this function, when the next are admitted
             self.roster = roster
             self._counting = Counting(self._child, roster.tags)
             self._series.replace("headrace_policy_info", {(roster.revision,): 1})

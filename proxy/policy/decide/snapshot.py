@@ -262,6 +262,8 @@ class Snapshot:
 
     def without(self, revoked: frozenset[str]) -> Snapshot:
         """Return the same revision, in which more keys and digests count no more."""
+        if revoked <= self.revoked:
+            return self
         all_revoked = self.revoked | revoked
         left: dict[bytes, Credential] = {}
         gone = dict(self.revoked_credentials)
