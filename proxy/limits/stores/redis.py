@@ -170,7 +170,7 @@ class RedisStore:
             owner, _ = self._bills[name]
             self._bills[name] = owner, "booked"
             await self._bill(name, owner, "booked")
-            del self._bills[name]
+            self._bills.pop(name, None)  # ``renew`` may have booked it meanwhile
 
     async def _bill(self, name: str, owner: str, state: BillState) -> bool:
         """Store the state of a bill on the server. Return True if it is this owner's."""

@@ -6,10 +6,12 @@ import asyncio
 import re
 import signal
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, product
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,13 +21,13 @@ from hypothesis import strategies as st
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, StoreUnavailable
-from proxy.redis import connect
+from proxy.redis import RedisServer, Word, connect
 from proxy.settings import redis_at
 from proxy.types.limit import LEASE_S, Claim, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
-from tests.servers import Cluster, Server
+from tests.servers import Cluster, Server, eventually
 
 LIMITS = (
     Limit("odd", KINDS["requests"], 7, 60),
@@ -264,6 +266,54 @@ async def test_a_bill_is_kept_until_its_row_is_written_or_its_process_is_dead(
         await one.book("charged")
         assert bills() == [(b"booked a1 call-1", True), (b"charged b2 call-2", False)]
     assert [text for text, _ in bills()] == [b"booked a1 call-1", b"booked b2 call-2"]
+
+
+@dataclass
+class HeldServer:
+    """A server whose replies wait at ``gates`` while ``is_holding``."""
+
+    server: RedisServer
+    is_holding: bool = False
+    gates: list[asyncio.Event] = field(default_factory=list)
+
+    async def run(self, key: str | bytes, *command: Word) -> Any:
+        reply = await self.server.run(key, *command)
+        if self.is_holding:
+            gate = asyncio.Event()
+            self.gates.append(gate)
+            await gate.wait()
+        return reply
+
+    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
+        await self.server.run_all(commands)
+
+    async def aclose(self) -> None:
+        await self.server.aclose()
+
+
+@pytest.mark.parametrize("answered_first", [0, 1])
+@pytest.mark.parametrize("verbs", list(product(["book", "renew"], repeat=2)), ids="-".join)
+async def test_concurrent_bookings_of_a_bill_all_succeed(
+    verbs: tuple[str, str], answered_first: int, shared_server: Server
+) -> None:
+    held = HeldServer(connect(shared_server.at, 5.0))
+    prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
+    async with RedisStore(held, time.time, prefix, ledger=ledger) as store:
+        assert await store.bill_once("one", "call-1")
+        held.is_holding = True
+        async with asyncio.TaskGroup() as group:
+            tasks = []
+            for number, verb in enumerate(verbs, 1):
+                work = store.book("one") if verb == "book" else store.renew()
+                tasks.append(group.create_task(work))
+                await eventually(lambda number=number: len(held.gates) == number)
+            held.gates[answered_first].set()
+            await asyncio.wait([tasks[answered_first]])
+            held.gates[1 - answered_first].set()
+        held.is_holding = False
+        await store.book("one")
+    with shared_server.admin as admin:
+        assert admin.get(f"{prefix}:billed:one") == b"booked a1 call-1"
 
 
 async def test_a_bill_that_an_earlier_version_made_is_booked(server: Server) -> None:
