@@ -32,8 +32,9 @@ Side = Literal["client", "upstream", "proxy"]
 class Failure(NamedTuple):
     """Why a call ended before its end, and whose doing it was. ``limit`` is the one that refused
     it; ``lapse`` is why there was no known key, and ``lapsed_key`` whose it was; ``wanted`` is the
-    path that nobody serves; ``cause`` says why a connection to the upstream failed, and ``text`` is
-    the system's, or an upstream's message, beside its code and type."""
+    path that nobody serves; ``cause`` says why a connection to the upstream failed. ``text`` is
+    the system's text of that failure or, under ``capture``, the redacted message of the upstream.
+    """
 
     code: str
     side: Side

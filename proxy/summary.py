@@ -19,7 +19,7 @@ from proxy.errors import (
 from proxy.meter import Meter
 from proxy.record import Record
 from proxy.types.guard import GuardResult, Stage, Verdicts
-from proxy.words import MAX_NAME, MAX_WORDS, word
+from proxy.words import MAX_WORDS, word
 
 FINISHES = frozenset(
     {
@@ -156,7 +156,6 @@ def _failure(error: ProxyError, outcome: Outcome) -> Failure:
     is_upstreams = isinstance(error, UpstreamError | UpstreamDenied)
     side: Side = "upstream" if is_upstreams else "proxy"
     is_about_request = isinstance(error, UpstreamRefused | UpstreamDenied)  # may quote the prompt
-    is_quotable = error.upstream_message is not None and not is_about_request
     return Failure(
         code=error.code,
         side="client" if outcome == "client_abort" else side,
@@ -166,7 +165,7 @@ def _failure(error: ProxyError, outcome: Outcome) -> Failure:
         lapsed_key=unauthorized.key if unauthorized else None,
         wanted=error.wanted if isinstance(error, PathNotFound) else None,
         cause=error.cause,
-        text=error.system_text or (word(error.message, MAX_NAME) if is_quotable else None),
+        text=error.system_text,
         upstream_type=None if is_about_request else error.upstream_type,
         upstream_code=None if is_about_request else error.upstream_code,
     )

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from proxy.errors import ProxyError
 from proxy.guardrails.engine import inspect_now
+from proxy.guardrails.errors import error_texts
 from proxy.guardrails.findings.mask import named
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.stream.chunk_parts import going_on
@@ -21,6 +23,7 @@ from proxy.guardrails.text.walk import Path, Text, answer_walk, request_walk
 from proxy.record import Captured, CapturedText
 from proxy.types import Chunk, Json
 from proxy.types.guard import Capture, Guarding, GuardRule, is_contextual, is_service
+from proxy.words import MAX_NAME, word
 
 BEYOND = 8192  # characters that are read beyond what is shown: what begins before is found whole
 MOST_TEXTS = 256
@@ -66,6 +69,14 @@ class Capturing:
             for (leg, _), (text, pieces) in self._answers.items()
         ]
         return Captured(self._redacted(asked), self._redacted(answered))
+
+    def shown_error(self, error: ProxyError) -> str | None:
+        """Return the redacted message of an upstream, which may quote the request. None if the
+        policy does not capture both the request and the response."""
+        if not (self.capture.input and self.capture.output):
+            return None
+        [message, *_] = self._redacted(error_texts(error)[:1])
+        return word(message.text, MAX_NAME)
 
     def _redacted(self, texts: Sequence[Text]) -> tuple[CapturedText, ...]:
         """Return texts with every finding replaced; ``WITHHELD`` if a rule failed on them.

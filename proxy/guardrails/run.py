@@ -157,15 +157,17 @@ class CallGate:
         """Let the guards of answers look at an upstream's words in an error. What a guard would ask
         somebody else about is not shown at all."""
         texts, rules = error_texts(error), acting(self.plan.guards.output)
-        if not texts or not rules:
-            return
-        own, services = split_services(bind(rules, self.call.body))
-        looked = await self.engine.inspect(own, texts, caller=self.record.key)
-        self.record.guarded("output", (*looked.results, *self.engine.unasked(services)))
-        if services or looked.blocked is not None:
-            withhold(error)
-        else:
-            rewrite(error, looked.changes)
+        if texts and rules:
+            own, services = split_services(bind(rules, self.call.body))
+            looked = await self.engine.inspect(own, texts, caller=self.record.key)
+            self.record.guarded("output", (*looked.results, *self.engine.unasked(services)))
+            if services or looked.blocked is not None:
+                withhold(error)
+            else:
+                rewrite(error, looked.changes)
+        capture = self.plan.guards.capture
+        if capture is not None and error.upstream_message and self.record.drawn(capture.share):
+            error.system_text = self._capturing(self.call, capture).shown_error(error)
 
     def watch(self, call: Call, head: Head) -> Watch:
         """Start watching one answer. ``call`` is as its upstream got it. The second time guards
@@ -213,12 +215,13 @@ class CallGate:
     def _captured(self, call: Call, look: Look, capture: Capture) -> Look:
         """Show the answer in the call's trace: as guards leave it, and before values are put
         back."""
-        rules = redacting(capture, self.plan.guards)
-        capturing = Capturing(
-            capture=capture, rules=rules, asked=call.body, clock=self.engine.clock
-        )
+        capturing = self._capturing(call, capture)
         self.record.captured = capturing.shown
         return CapturedAnswer(look, capturing).feed
+
+    def _capturing(self, call: Call, capture: Capture) -> Capturing:
+        rules = redacting(capture, self.plan.guards)
+        return Capturing(capture=capture, rules=rules, asked=call.body, clock=self.engine.clock)
 
     def _look(self, call: Call, rules: StageRules) -> tuple[Look, LookAtOnce]:
         if not rules.every:

@@ -57,6 +57,40 @@ async def test_guards_look_at_the_error_of_an_upstream(
     assert "upstream_refused, upstream status 400" in explained
 
 
+CAPTURE = "capture: {{share: 100%, fields: {}}}"
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_captured"),
+    [
+        (CAPTURE.format("[input, output]"), True),
+        (CAPTURE.format("[input]"), False),
+        (CAPTURE.format("[output]"), False),
+        (FLAG, False),
+    ],
+    ids=["all captured", "requests captured", "responses captured", "nothing captured"],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_messages_of_upstreams_are_logged_only_if_captured(
+    streamed: bool, policy: str, is_captured: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    quoted = {"error": {"message": f"No: a secret of {EMAIL}", "type": "t", "code": "c"}}
+    scripts = [answer(quoted, status) for status in (400, 401, 404, 413, 422, 429, 500, 503, 529)]
+    async with guarded(tmp_path, upstream, policy) as (proxy, client):
+        for number, script in enumerate(
+            [*scripts, stream([quoted])][: None if streamed else -1], 1
+        ):
+            upstream.answer_with(script)
+            status, body, _ = await ask(client, "a secret", stream=streamed)
+            record = (await proxy.sink.wait(number))[-1]
+            line = canonical(record)
+            explained = await _explained(client, proxy.admin, record.head.request_id)
+
+            shown = "No: a secret of [EMAIL]" if is_captured and b"a secret" in body else None
+            assert (line["upstream_error_text"], line["error"] is None) == (shown, False), status
+            assert "secret" not in explained + str({**line, "upstream_error_text": None}), status
+
+
 async def test_short_words_that_a_guard_does_not_let_pass_are_left_out(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

@@ -249,8 +249,8 @@ def _pinned(asked: AskedFacts) -> Iterator[Reason]:
 
 
 def _error_text(error: ProxyError) -> str:
-    """Return what an error says; of an upstream's words, which may quote the question, nothing."""
-    if isinstance(error, UpstreamRefused | UpstreamDenied):
+    """Return the message of an error, but not an upstream's, which may quote the prompt."""
+    if error.upstream_message is not None or isinstance(error, UpstreamRefused | UpstreamDenied):
         status = (
             "" if error.upstream_status is None else f", upstream status {error.upstream_status}"
         )

@@ -276,6 +276,10 @@ class HeldServer:
     is_holding: bool = False
     gates: list[asyncio.Event] = field(default_factory=list)
 
+    async def wait(self, count: int) -> None:
+        """Wait until so many replies are held."""
+        await eventually(lambda: len(self.gates) == count)
+
     async def run(self, key: str | bytes, *command: Word) -> Any:
         reply = await self.server.run(key, *command)
         if self.is_holding:
@@ -306,7 +310,7 @@ async def test_concurrent_bookings_of_a_bill_all_succeed(
             for number, verb in enumerate(verbs, 1):
                 work = store.book("one") if verb == "book" else store.renew()
                 tasks.append(group.create_task(work))
-                await eventually(lambda number=number: len(held.gates) == number)
+                await held.wait(number)
             held.gates[answered_first].set()
             await asyncio.wait([tasks[answered_first]])
             held.gates[1 - answered_first].set()
