@@ -128,8 +128,9 @@ def _beside(found: re.Match[str] | None) -> int:
 
 def _is_listed(digits: str, before: str, after: str) -> bool:
     """True if digits are one of a list of numbers, by what stands beside them on their line."""
-    if LISTED_BEFORE.search(before) or LISTED_AFTER.match(after):
-        return True
+    for listed in (LISTED_BEFORE.search(before), LISTED_AFTER.match(after)):
+        if listed is not None and any(map(_is_other, GROUP.findall(listed[0]))):
+            return True
     found = ALIKE_BEFORE.search(before), ALIKE_AFTER.match(after)
     beside = [number for each in found if each is not None for number in GROUP.findall(each[0])]
     alike = [number for number in beside if abs(len(number) - len(digits)) <= 1]

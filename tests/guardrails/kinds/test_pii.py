@@ -130,6 +130,15 @@ def test_several_cards_in_a_row_are_all_found(between: str, style: Callable[[str
         assert [value for _, value in found(DEFAULT, text)] == cards[:count]
 
 
+@for_each("between", [",", ", ", "; ", "\n", "\t", " | ", '", "'])
+def test_a_long_list_of_cards_is_found(between: str) -> None:
+    cards = ["4111111111111111", "5555555555554444", "4012888888881881", "378282246310005"] * 10
+
+    text = f"[{between.join(cards)}]"
+
+    assert [value for _, value in found(DEFAULT, text)] == cards
+
+
 @for_each(
     ("text", "address"),
     [
