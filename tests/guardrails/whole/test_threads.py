@@ -83,7 +83,7 @@ async def test_a_turn_is_given_back_by_who_is_late() -> None:
         await engine.inspect([GuardRule("late", Counting(clock, seconds=9))], texts)
         found = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)
 
-    assert found.results[0].findings == {"word": SHEET * TIMES // 5}
+    assert found.results[0].verdict == "flagged"
 
 
 async def test_one_key_with_many_long_texts_keeps_no_other_waiting() -> None:
