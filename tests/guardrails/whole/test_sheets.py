@@ -102,11 +102,11 @@ def test_a_long_run_of_base64_is_read_to_its_end() -> None:
 
 
 def test_what_judges_a_whole_text_sees_a_long_one_as_it_is() -> None:
-    long = "s&#101;cret " * SHEET
+    long = "s&#101;cret " * (SHEET // 4)
 
     judging, looking = sheet_by_sheet((rule("secret", unbounded=True), rule("secret")), long)
 
-    assert (len(judging.matches), len(looking.matches)) == (0, SHEET)
+    assert (len(judging.matches), len(looking.matches)) == (0, SHEET // 4)
     assert (judging.tally.bytes, judging.tally.fields) == (len(long), 1)
     assert (looking.tally.bytes, looking.tally.fields) == (len(long), 1)
 
