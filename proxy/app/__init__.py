@@ -136,11 +136,11 @@ async def running(
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
         rooms = await _rooms(context, http, store, via, emitters, offload := _offload(context))
-        calls, readiness = Calls(), Readiness()
+        calls, readiness, bug = Calls(), Readiness(), partial(telemetry.bug, context)
         keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
         bounds, ids, passed = _bounds(context, offload), stores.ids(context), store.passed
         port = edge.DataPort(via, new_request_id, bounds, calls, keyless, ids, passed)
-        front = edge.data_handler(assembled(store, rooms, emitters), port, telemetry.bug(context))
+        front = edge.data_handler(assembled(store, rooms, emitters), port, bug)
         handler = _admin(context, rooms, emitters, past, candidate, readiness)
         await prepare(store.current, http)
         admin, *_ = await _listen(opened, handler, settings.admin)
@@ -202,7 +202,7 @@ async def _rooms(
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
     backfill = await stores.backfill(context, store, counters)
     limits = Admission(
-        store=counters, warned=telemetry.warn(context), backfill=backfill, offload=offload
+        store=counters, warned=partial(telemetry.warn, context), backfill=backfill, offload=offload
     )
     health = Health(time.monotonic, context.metrics.circuit)
     answers = Bodies(context.settings.answers_bytes, "answers")
@@ -260,7 +260,7 @@ def _emitters(context: Context, sinks: tuple[Sink, ...]) -> Emitters:
     loop = asyncio.get_running_loop()
     return Emitters(
         sinks=sinks,
-        failed=telemetry.report(context),
+        failed=partial(telemetry.report, context),
         soon=partial(loop.call_later, EMIT_EVERY_S),
         next_turn=loop.call_soon,
         unauthenticated=Quota(time.monotonic),
@@ -312,10 +312,11 @@ def _policies(
 ) -> tuple[PolicyStore, FolderWatch, CloudTokens]:
     """Read the policies for the first time; return what watches their folder, and their tokens."""
     folder = context.settings.policies
-    tokens = CloudTokens(context.settings.environ, telemetry.tokens(context))
+    tokens = CloudTokens(context.settings.environ, partial(telemetry.token_failed, context))
     known = look(folder)  # before it is read, so that no change is missed
-    enforcing = telemetry.enforcing(context.settings, context.metrics, context.log)
-    enforcement = gauges.Enforcement(enforcing)
+    enforcement = gauges.Enforcement(
+        partial(telemetry.enforcing, context.settings, context.metrics, context.log)
+    )
     source = PolicyFolder(folder, context.settings.environ, tokens, prepare=enforcement.prepare)
     tell = gauges.policies(context.metrics, enforcement, decisions)
     store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
@@ -345,7 +346,7 @@ async def _candidate(context: Context) -> Candidate | None:
     known = look(folder)
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
-    enforcement = gauges.Enforcement(lambda read: metrics.admit_candidate(roster(read)))
+    enforcement = gauges.Enforcement(lambda read: [metrics.admit_candidate(roster(read))])
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.tell, "candidate")
     watch = _watch(context, folder, known, store, None)

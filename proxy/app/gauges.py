@@ -60,19 +60,20 @@ class Enforcement:
     ``build`` returns the rest of that work for a snapshot, which the event loop does.
     """
 
-    def __init__(self, build: Callable[[Snapshot], Callable[[], None]]) -> None:
+    def __init__(self, build: Callable[[Snapshot], Iterable[Callable[[], None]]]) -> None:
         self._build = build
-        self._enforce: dict[str, Callable[[], None]] = {}
+        self._rest: dict[str, tuple[Callable[[], None], ...]] = {}
 
     def prepare(self, snapshot: Snapshot) -> None:
         """Do what takes long for a snapshot, unless it is done for its revision."""
-        if snapshot.revision not in self._enforce:
-            self._enforce = {snapshot.revision: self._build(snapshot)}
+        if snapshot.revision not in self._rest:
+            self._rest = {snapshot.revision: tuple(self._build(snapshot))}
 
     def tell(self, result: Result, snapshot: Snapshot) -> None:
         """Do the rest once a revision is in force."""
         if result == "in_force":
-            self._enforce[snapshot.revision]()
+            for enforce in self._rest[snapshot.revision]:
+                enforce()
 
 
 def policies(

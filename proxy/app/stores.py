@@ -167,7 +167,7 @@ def drift(
         budgets=in_force,
         spent=ask,
         report=context.metrics.drifted,
-        failed=telemetry.amiss(context, "drift.failed"),
+        failed=partial(telemetry.amiss, context, "drift.failed"),
         sleep=asyncio.sleep,
         now=time.monotonic,
         utc=since_epoch,
@@ -177,7 +177,7 @@ def drift(
 
 async def backfill(context: Context, policies: PolicyStore, counters: CounterStore) -> Backfill:
     """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
-    failed = telemetry.amiss(context, "recall.failed")
+    failed = partial(telemetry.amiss, context, "recall.failed")
     asking = Backfill(
         store=counters,
         spent_before=_spent_before(context, policies),

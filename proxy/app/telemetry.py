@@ -112,43 +112,22 @@ def traces(context: Context) -> tuple[Traces, ...]:
     return (Traces(outbox, context.settings.trace_ratio, profiles),)
 
 
-def tokens(context: Context) -> Callable[[str, str], None]:
-    """Warn of each token of a cloud that could not be renewed; the one that is held still counts
+def token_failed(context: Context, ref: str, reason: str) -> None:
+    """Warn of a token of a cloud that could not be renewed; the one that is held still counts
     until it expires."""
-
-    def tell(ref: str, reason: str) -> None:
-        context.log.warning("token.not_renewed", ref=ref, reason=reason)
-
-    return tell
+    context.log.warning("token.not_renewed", ref=ref, reason=reason)
 
 
 def enforcing(
-    settings: Settings, metrics: Metrics, log: EventLog
-) -> Callable[[Snapshot], Callable[[], None]]:
-    """Return what prepares to put policies in force, in the thread that reads them.
-
-    Its result lets their names be labels and logs warnings.
-    """
-
-    def prepare(snapshot: Snapshot) -> Callable[[], None]:
-        admit = metrics.admit(roster(snapshot))
-        warnings = list(_warnings(settings, snapshot, log))
-
-        def enforce() -> None:
-            admit()
-            for warn in warnings:
-                warn()
-
-        return enforce
-
-    return prepare
-
-
-def _warnings(
-    settings: Settings, snapshot: Snapshot, log: EventLog
+    settings: Settings, metrics: Metrics, log: EventLog, snapshot: Snapshot
 ) -> Iterator[Callable[[], None]]:
-    """Yield what logs a store of the cache whose variable is not set, and upstreams where keys can
-    read stored responses of each other by ids that nothing seals."""
+    """Prepare to put policies in force, in the thread that reads them.
+
+    Yields what lets their names be labels, what logs a store of the cache whose variable is not
+    set, and what logs upstreams where keys can read stored responses of each other, because no
+    secret seals ids.
+    """
+    yield metrics.admit(roster(snapshot))
     needs = {
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
         "redis": ("HEADRACE_REDIS_URL", settings.redis),
@@ -191,38 +170,27 @@ class Ending:
             self.log.info("stopped", seconds=round(time.monotonic() - self.began, 3))
 
 
-def warn(context: Context) -> Callable[[Standing], None]:
-    """Return what logs a limit that is nearly used up, and its owner, but nothing that a caller
-    has written."""
-
-    def tell(standing: Standing) -> None:
-        limit = standing.limit
-        context.metrics.limit_warned(limit.name)
-        used: float = standing.used
-        capacity: float = limit.capacity
-        if limit.kind.scale > 1:  # money is read in USD
-            used, capacity = used / limit.kind.scale, capacity / limit.kind.scale
-        whose = context.metrics.roster.owners(standing.scope)
-        context.log.warning("limit.warned", limit=limit.name, whose=whose, used=used, of=capacity)
-
-    return tell
+def warn(context: Context, standing: Standing) -> None:
+    """Log a limit that is nearly used up, and its owner, but nothing that a caller has written."""
+    limit = standing.limit
+    context.metrics.limit_warned(limit.name)
+    used: float = standing.used
+    capacity: float = limit.capacity
+    if limit.kind.scale > 1:  # money is read in USD
+        used, capacity = used / limit.kind.scale, capacity / limit.kind.scale
+    whose = context.metrics.roster.owners(standing.scope)
+    context.log.warning("limit.warned", limit=limit.name, whose=whose, used=used, of=capacity)
 
 
-def bug(context: Context) -> Callable[[BaseException, str], None]:
+def bug(context: Context, bug: BaseException, request_id: str) -> None:
     """Log where a bug is, by type and line; its message could quote a request."""
-
-    def tell(bug: BaseException, request_id: str) -> None:
-        context.log.error("bug", request_id=request_id, **where(bug))
-
-    return tell
+    context.log.error("bug", request_id=request_id, **where(bug))
 
 
-def report(context: Context) -> Callable[[Sink, BaseException], None]:
-    def tell(sink: Sink, error: BaseException) -> None:
-        context.metrics.dropped(sink.name, "error")
-        context.log.error("emit.failed", sink=sink.name, **where(error))
-
-    return tell
+def report(context: Context, sink: Sink, error: BaseException) -> None:
+    """Count and log a sink that failed."""
+    context.metrics.dropped(sink.name, "error")
+    context.log.error("emit.failed", sink=sink.name, **where(error))
 
 
 def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseException], None]:
@@ -240,13 +208,9 @@ def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseExcepti
     return tell
 
 
-def amiss(context: Context, event: str) -> Callable[[Exception], None]:
+def amiss(context: Context, event: str, error: Exception) -> None:
     """Log why something beside the calls came to nothing."""
-
-    def tell(error: Exception) -> None:
-        context.log.error(event, **where(error))
-
-    return tell
+    context.log.error(event, **where(error))
 
 
 def where(error: BaseException) -> dict[str, str]:

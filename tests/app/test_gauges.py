@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,10 @@ def enforced(path: Path, kind: str) -> tuple[int, Metrics, Events]:
     """Read a folder and return the number of lines that putting it in force runs."""
     metrics, log = Metrics("1"), Events()
     if kind == "policies":  # no secret seals ids, so that keys can share responses
-        enforcement = Enforcement(enforcing(Settings(path), metrics, log))
+        enforcement = Enforcement(partial(enforcing, Settings(path), metrics, log))
         tell = policies(metrics, enforcement, ())
     else:
-        enforcement = Enforcement(lambda read: metrics.admit_candidate(roster(read)))
+        enforcement = Enforcement(lambda read: [metrics.admit_candidate(roster(read))])
         tell = enforcement.tell
     snapshot = PolicyFolder(path, {}, None, enforcement.prepare).read()
     return lines(lambda: tell("in_force", snapshot)), metrics, log
@@ -48,7 +49,7 @@ def test_enforcing_is_independent_of_the_folder_size(kind: str, tmp_path: Path) 
 
 def test_a_revision_has_its_labels_before_it_is_in_force(tmp_path: Path) -> None:
     metrics = Metrics("1")
-    enforcement = Enforcement(lambda read: metrics.admit(roster(read)))
+    enforcement = Enforcement(lambda read: [metrics.admit(roster(read))])
 
     snapshot = PolicyFolder(folder(tmp_path / "f", **SIZES), {}, None, enforcement.prepare).read()
 

@@ -152,7 +152,7 @@ def test_the_events_of_the_page_are_those_that_are_logged() -> None:
         start, _, end = name.partition(".")
         for first in STARTS.get(start, (start,)):
             logged |= {f"{first}.{last}".rstrip(".") for last in ENDS.get(end, (end,))}
-    logged |= set(re.findall(r"amiss\(context, \"([^\"]+)\"\)", code))
+    logged |= set(re.findall(r"amiss, context, \"([^\"]+)\"\)", code))
     logged |= {"decisions.mended", "library.failed"}  # said by a choice, and by a handler
     telemetry = (TOP / "proxy/app/telemetry.py").read_text()
     logged |= set(re.findall(r"yield \"([a-z._]+)\", ", telemetry))  # found when policies are read
