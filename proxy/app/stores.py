@@ -29,7 +29,7 @@ from proxy.emit.log_limits import Quota
 from proxy.ledger import Ledger, budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Admission
-from proxy.limits.backfill import Backfill, BackfillUnavailable, SpentBefore
+from proxy.limits.backfill import Backfill, BackfillUnavailable
 from proxy.limits.reconcile import Reconciler
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, renewing
@@ -177,11 +177,10 @@ def drift(
 
 async def backfill(context: Context, policies: PolicyStore, counters: CounterStore) -> Backfill:
     """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
-    failed = partial(telemetry.amiss, context, "recall.failed")
     asking = Backfill(
         store=counters,
-        spent_before=_spent_before(context, policies),
-        failed=failed,
+        spent_before=partial(_spent_before, context, BudgetsInForce(lambda: policies.current)),
+        failed=partial(telemetry.amiss, context, "recall.failed"),
         monotonic=time.monotonic,
         utc=since_epoch,
         ledger=_ledger_run(context).id,
@@ -189,23 +188,19 @@ async def backfill(context: Context, policies: PolicyStore, counters: CounterSto
     return await context.opened.enter_async_context(asking)
 
 
-def _spent_before(context: Context, policies: PolicyStore) -> SpentBefore:
-    in_force = BudgetsInForce(lambda: policies.current)
-
-    async def ask(claim: Claim, before_ms: int | None) -> int | None:
-        found = None
-        try:
-            found = await _seen(context.settings.ledger, in_force, claim, before_ms)
-        except Unusable as error:
-            raise BackfillUnavailable from error
-        finally:
-            recalled = None if found is None else found / NANO
-            named = context.metrics.roster.owners(claim.scope)
-            name = claim.limit.name
-            context.log.info("budget.begins", limit=name, whose=named, recalled_usd=recalled)
-        return found
-
-    return ask
+async def _spent_before(
+    context: Context, in_force: BudgetsInForce, claim: Claim, before_ms: int | None
+) -> int | None:
+    found = None
+    try:
+        found = await _seen(context.settings.ledger, in_force, claim, before_ms)
+    except Unusable as error:
+        raise BackfillUnavailable from error
+    finally:
+        recalled = None if found is None else found / NANO
+        whose, name = context.metrics.roster.owners(claim.scope), claim.limit.name
+        context.log.info("budget.begins", limit=name, whose=whose, recalled_usd=recalled)
+    return found
 
 
 async def _seen(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import counters
-from proxy.types import ScopedLimit
 from proxy.types.budget import BudgetQuery
 
 
@@ -39,9 +38,10 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     scopes: dict[str, set[str]] = {}
     for limit, scope in counters(snapshot, budgets_only=True):
         scopes.setdefault(limit.name, set()).add(scope)
-    ruled = {bound.limit.name for bound in _of_rules(snapshot)} | _taken(snapshot)
+    rules = [rule for deployment in snapshot.deployments.values() for rule in deployment.rules]
+    found = {bound.limit.name: bound for rule in rules for bound in rule.bounds}
+    ruled = found.keys() | {name for rule in rules for name in rule.without}
     counting: dict[str, set[str]] = {}
-    found: dict[str, ScopedLimit] = {bound.limit.name: bound for bound in _of_rules(snapshot)}
     for name, deployment in snapshot.deployments.items():
         for bound in deployment.bounds:
             counting.setdefault(bound.limit.name, set()).add(name)
@@ -56,15 +56,3 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
         for name, bound in found.items()
         if bound.limit.is_budget
     }
-
-
-def _of_rules(snapshot: Snapshot) -> Iterator[ScopedLimit]:
-    for deployment in snapshot.deployments.values():
-        for rule in deployment.rules:
-            yield from rule.bounds
-
-
-def _taken(snapshot: Snapshot) -> set[str]:
-    """Return the names of limits that a rule takes away."""
-    rules = (rule for each in snapshot.deployments.values() for rule in each.rules)
-    return {name for rule in rules for name in rule.without}
