@@ -164,7 +164,7 @@ async def test_it_tells_of_what_nobody_can_read() -> None:
 SHAPES: dict[str, Callable[[int], str]] = {
     "letters apart": lambda size: "a b " * (size // 4),
     "escapes": lambda size: "%41" * (size // 3),
-    "findings": lambda size: "secret " * (size // 7),
+    "findings": lambda size: "secret words of a text " * (size // 23),
 }
 PLACES: dict[str, Callable[[str], Chunk]] = {
     "a text": content_chunk,
