@@ -40,10 +40,6 @@ class Metrics:
         """Show the fingerprint of the secret of each use."""
         self._series.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
-    def in_force(self, roster: Roster) -> None:
-        """Put a roster in force at once."""
-        self.admit(roster)()
-
     def admit(self, roster: Roster) -> Callable[[], None]:
         """Let the names of policies be labels. Call the result once the policies are in force.
 

@@ -78,7 +78,7 @@ class Remains:
         self.snapshot = read_folder(policies, ENVIRON)
         self.other = read_folder(candidate, ENVIRON)
         self.metrics = Metrics("0")
-        self.metrics.in_force(roster(self.snapshot))
+        self.metrics.admit(roster(self.snapshot))()
 
     def of(self, record: Record) -> dict[str, int]:
         """Return the bytes of all that is kept, written, traced or shown of a call."""

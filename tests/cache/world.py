@@ -137,7 +137,7 @@ async def cached_proxy(
     (folder / "policies.yaml").write_text(patient(world(upstream.url)))
     snapshot = read_folder(folder, {"UPSTREAM_KEY": "sk-upstream-secret"})
     metrics, sink, clock, calls = Metrics("1"), MemorySink(), Clock(), Calls()
-    metrics.in_force(roster(snapshot))
+    metrics.admit(roster(snapshot))()
     bugs: list[BaseException] = []
     policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
     backend = CacheBackend(Memory(10_000_000, clock, metrics), b"s" * 32)
