@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import re2
@@ -41,12 +40,11 @@ class InstructionContext:
         options = re2.Options()
         options.case_sensitive, options.dot_nl = False, True
 
-        @cache
         def compiled(role: str) -> Any:
             pattern = phrase("|".join(context[role]), lists).replace(f"{BETWEEN}+", _SPACE)
             return re2.compile(spell(pattern), options)
 
-        self._context, self._compiled = context, compiled
+        self._patterns = {role: compiled(role) for role in context if role != "lists"}
 
     def is_harmless(self, text: str, start: int, end: int) -> bool:
         """Return True if the instruction from ``start`` to ``end`` is not for the reader."""
@@ -64,15 +62,15 @@ class InstructionContext:
         return bool(self._find("quoted", before)) and self._is_guarded(f"{before} {after}")
 
     def _find(self, role: str, text: str) -> Any:
-        return self._compiled(role).search(text) if role in self._context else None
+        pattern = self._patterns.get(role)
+        return None if pattern is None else pattern.search(text)
 
     def _is_forbidden(self, before: str, instruction: str, rest: str) -> bool:
-        if "aside" in self._context:
-            before, instruction = (
-                self._compiled("aside").sub(" ", each) for each in (before, instruction)
-            )
+        aside = self._patterns.get("aside")
+        if aside is not None:
+            before, instruction = (aside.sub(" ", each) for each in (before, instruction))
         end = len(before) + len(instruction)
-        for found in self._compiled("forbidden").finditer(before + instruction + rest):
+        for found in self._patterns["forbidden"].finditer(before + instruction + rest):
             if found.start() < end <= found.end():
                 lead, listed = before[: found.start()], found.groupdict().get("listed", "")
                 if "," in listed and not self._find("choice", listed.rsplit(",", 1)[1] + " "):
@@ -84,4 +82,4 @@ class InstructionContext:
         """Return True if a sentence with a quoted instruction orders to resist it."""
         if not self._find("guarded", sentence) or self._find("unguarded", sentence):
             return False
-        return not self._find("obeyed", self._compiled("guarded").sub(" ", sentence))
+        return not self._find("obeyed", self._patterns["guarded"].sub(" ", sentence))
