@@ -18,10 +18,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
+import uvloop
 
 from proxy.settings import LedgerAt
 from proxy.upstream.wire.dialing import trusted
@@ -185,6 +186,19 @@ def server_tls(files: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files)
     return context
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy. fixture")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[asyncio.DefaultEventLoopPolicy(), uvloop.EventLoopPolicy()],
+    ids=["asyncio", "uvloop"],
+)
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    """The event loops of tests and of production report failures differently."""
+    return cast("asyncio.AbstractEventLoopPolicy", request.param)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,11 +52,6 @@ class DialAttempt:
     on_close: Callable[[Connection], None]
     peer: str
     step: Literal["name lookup", "TCP connect", "TLS handshake"] = "name lookup"
-
-    def connected(self) -> Connection:
-        """Return the protocol of an open TCP connection."""
-        self.step = "TLS handshake"
-        return Connection(self.on_close)
 
     def failed(self, error: Exception) -> UpstreamUnavailable:
         """Return the error of a step that failed."""
@@ -115,11 +111,21 @@ class Dialer:
     async def _connect(self, attempt: DialAttempt, address: str) -> Connection:
         host, port, tls = attempt.origin
         attempt.peer, attempt.step = f"{address} port {port}", "TCP connect"
-        _, connection = await asyncio.get_running_loop().create_connection(
-            attempt.connected,
-            address,
-            port,
-            ssl=await self._trust.context() if tls else None,
+        context = await self._trust.context() if tls else None
+        loop = asyncio.get_running_loop()
+        connected = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        try:
+            connected.setblocking(False)
+            await loop.sock_connect(connected, (address, port))
+        except BaseException:
+            connected.close()
+            raise
+        if tls:
+            attempt.step = "TLS handshake"
+        _, connection = await loop.create_connection(
+            lambda: Connection(attempt.on_close),
+            sock=connected,
+            ssl=context,
             server_hostname=host.rstrip(".") if tls else None,
         )
         return connection
