@@ -247,6 +247,9 @@ class HttpExchange:
         for chunk in chunks[1:]:
             data += writer.feed(chunk)
         if data:
+            record = self._record
+            if record.first_sent is None and any(chunk.data is not None for chunk in chunks):
+                record.first_sent = record.now()  # a keepalive began the stream
             out.write_at_once(data)
         return True
 

@@ -219,6 +219,37 @@ async def test_failure_after_a_keepalive_is_an_error_event(
     assert (record.status, record.outcome, record.first_sent) == (status, outcome, None)
 
 
+@pytest.mark.parametrize(
+    "more",
+    ["", GUARD.format("hippo", ""), GUARD.format("hippo", ", action: mask")],
+    ids=["unguarded", "blocking", "masking"],
+)
+async def test_text_after_a_keepalive_is_recorded_as_sent(
+    more: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """The guards hold the text before the keepalive."""
+    gate, left = asyncio.Event(), asyncio.Event()
+    held, *events = chat_events("hip", "ster " + "word " * 100)[1:-2]
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await stream_part(wire, [held])
+        await gate.wait()
+        for each in events:
+            await wire.send(piece(event(each)))
+        await left.wait()
+
+    upstream.answer_with(script)
+    async with keeping_alive(tmp_path, upstream, more) as (proxy, client):
+        async with asking(client, "chat") as got:
+            await got.until(COMMENT)
+            gate.set()
+            await got.until(b"ster")
+        [record] = await proxy.sink.wait()
+        left.set()
+
+    assert (record.first_sent is not None, record.status) == (True, 200)
+
+
 @pytest.mark.parametrize("text", ["a hippo", "a hipster"])
 async def test_held_text_does_not_hold_keepalives(
     text: str, tmp_path: Path, upstream: ScriptedUpstream
