@@ -144,14 +144,14 @@ class Observation:
             record.bug = True
             record.status = 500
         record.ended = record.now()
-        if record.pending and self.emitters.side_tasks is not None:
-            _ = self.emitters.side_tasks.start(self._end(), record.key)
-        else:
+        waiting = set(record.pending)
+        if not waiting:
             self.emitters.end(record)
 
-    async def _end(self) -> None:
-        """Emit the record once all results are there."""
-        try:
-            await asyncio.wait(self.record.pending)
-        finally:
-            self.emitters.end(self.record)
+        def on_done(task: asyncio.Task[None]) -> None:
+            waiting.remove(task)
+            if not waiting:
+                self.emitters.end(record)
+
+        for task in record.pending:
+            task.add_done_callback(on_done)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, ClassVar
 
 from proxy.app.context import new_record
+from proxy.background import SideTasks
 from proxy.emit import MAX_WAITING, Emitters
 from proxy.emit.decisions import Decisions
 from proxy.emit.declared.axes import SINKS
@@ -162,3 +163,31 @@ def test_a_sink_has_the_name_that_metrics_know_it_by() -> None:
     sinks = (Metrics, CallLog, Traces, Ledger, CallHistory, Candidate, Decisions)
 
     assert tuple(sink.name for sink in sinks) == SINKS
+
+
+async def test_calls_that_ended_take_no_places_of_side_tasks() -> None:
+    sink, outcomes = Sink(), list[str]()
+    async with SideTasks(most=2) as side_tasks:
+        emitters = Emitters((sink,), lambda sink, error: None, side_tasks=side_tasks)
+        finish = asyncio.Event()
+        for _ in range(3):
+            record = new_record()
+            with emitters.observing(record):
+                await record.run_beside(finish.wait, outcomes.append)
+        assert (outcomes, sink.seen.count("end")) == (["busy"], 1)
+        finish.set()
+
+    assert sink.seen.count("end") == 3
+
+
+async def test_results_that_never_come_are_emitted_at_the_end() -> None:
+    sink = Sink()
+    async with SideTasks() as side_tasks:
+        emitters = Emitters((sink,), lambda sink, error: None, side_tasks=side_tasks)
+        record = new_record()
+        with emitters.observing(record):
+            for _ in range(2):
+                await record.run_beside(asyncio.Event().wait, lambda error: None)
+        assert "end" not in sink.seen
+
+    assert sink.seen.count("end") == 1
