@@ -85,11 +85,13 @@ def crashes(
         elif not left.alive:
             yield name, Crash(run, left.ended - settled, left.begun - left.ended, exact=True)
     if position is not None:
-        query = (
-            "SELECT id, written FROM runs WHERE name = ? "
-            "UNION ALL SELECT COALESCE(MAX(id), 0) + 1, -1 FROM runs ORDER BY 1 LIMIT 1"
-        )
-        run, written = file.execute(query, [position.name]).fetchone()
+        row = file.execute(
+            "SELECT id, written FROM runs WHERE name = ?", [position.name]
+        ).fetchone()
+        if row is None:  # the copy is from before the run began
+            [next_run] = file.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM runs").fetchone()
+            row = next_run, -1
+        run, written = row
         if written < position.written:
             lost = position.written - max(0, written)
             yield position.name, Crash(run, lost, 0, exact=False, is_older=True)

@@ -283,7 +283,10 @@ end
 local first, replies = 1, {}
 for n = 2, #ARGV do
   local call = cjson.decode(ARGV[n])
-  if call[1] == 'charged' or call[1] == 'booked' then return {bill(KEYS[1], call)} end
+  if call[1] == 'charged' or call[1] == 'booked' then
+    if #ARGV > 2 then return redis.error_reply('ERR a bill must be the only call') end
+    return {bill(KEYS[1], call)}
+  end
   if call[1] == 'admit' or call[1] == 'read' then
     replies[n - 1] = admit(first, call, call[1] == 'admit')
   elseif call[1] == 'renew' then
