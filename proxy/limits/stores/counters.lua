@@ -28,7 +28,9 @@
 -- its counters, and "settle" charges the money that was really spent; "again" does not, because
 -- the first try may have come through. "late" is for a call that may never have been charged
 -- here: its money is, once, for as long as its key is kept. "whole" is for all that a ledger knows
--- of the window: from then on the counter is no longer fresh for that ledger.
+-- of the window: from then on the counter is no longer fresh for that ledger. The ledger of a
+-- "late" call knows its money, too: while the counter is fresh for it, that money is kept under
+-- "l" and the id, behind the begin of the window, and "whole" adds only the rest.
 --
 -- A budget is a hash: the begin of a window -> what is spent, with "w" behind it once it was warned
 -- of, and with "a" and the id of a ledger once an instance with that ledger admitted a call: until
@@ -223,14 +225,25 @@ local function admit(first, call, charging)
   return reply
 end
 
+local function late_by_ledger(key, begin, call, spent) -- what to add to the counter
+  local late, ledger = begin .. 'l' .. call[5], call[5]
+  if call[1] == 'whole' then
+    spent = spent - tonumber(redis.call('HGET', key, late) or 0)
+    redis.call('HDEL', key, late)
+    redis.call('HSET', key, begin .. 'a' .. ledger, 1)
+  elseif spent > 0 then
+    local marks = redis.call('HMGET', key, begin .. 'a', begin .. 'a' .. ledger)
+    if not (marks[1] or marks[2]) then redis.call('HINCRBY', key, late, text(spent)) end
+  end
+  return spent
+end
+
 local function spend_late(first, call)
   for n, claim in ipairs(call[3]) do
-    local spent = call[4][n]
-    if claim[3] == BUDGET and spent > 0 then
-      spend(KEYS[first + n], claim[7], claim[8], spent, claim[6])
-    end
-    if claim[3] == BUDGET and call[1] == 'whole' then
-      redis.call('HSET', KEYS[first + n], text(claim[7]) .. 'a' .. call[5], 1)
+    local key, spent = KEYS[first + n], call[4][n]
+    if claim[3] == BUDGET then
+      if call[5] then spent = late_by_ledger(key, text(claim[7]), call, spent) end
+      if spent > 0 then spend(key, claim[7], claim[8], spent, claim[6]) end
     end
   end
 end

@@ -87,7 +87,8 @@ def settle_again(claims: str, actuals: Sequence[int]) -> str:
 
 
 def settle_late(claims: str, actuals: Sequence[int]) -> str:
-    """For a call that may not have been charged, and for any try of it."""
+    """For a call that may not have been charged and whose row a ledger may not have yet, and for
+    any try of it."""
     return f'["late",{LATE_MS},{claims},{_list(actuals)}]'
 
 

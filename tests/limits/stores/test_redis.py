@@ -235,6 +235,47 @@ async def test_after_a_flush_money_of_calls_under_way_is_charged_and_the_loss_is
         assert (await store.read(asked))[0].used == 25
 
 
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["kept", "lost"])
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("is_begun", [False, True], ids=["cut off before", "cut off after"])
+async def test_spend_of_an_outage_is_counted_once(
+    is_begun: bool, replicas: int, is_lost: bool, is_restarted: bool, shared_server: Server
+) -> None:
+    """One replica is cut off before or after the window begins. The other one is not."""
+    prefix, rows = uuid4().hex, {"one": 0, "two": 0}
+
+    async def spend(store: RedisStore, amount: int) -> None:
+        ledger, call = store.ledger.id, uuid4().hex
+        decided = await store.admit(call, claims((MONTH, amount)))
+        if decided.standings[0].fresh:
+            await store.charge(uuid4().hex, claims((MONTH, rows[ledger])), whole=True)
+        await store.settle(call, [amount])
+        rows[ledger] += amount
+
+    async with (
+        shared(shared_server, prefix=prefix, ledger=LedgerRun("one")) as one,
+        shared(shared_server, prefix=prefix, ledger=LedgerRun("two")) as two,
+    ):
+        if is_begun:
+            await spend(one, 3)
+            await spend(two, 2)
+        if is_lost:
+            with shared_server.admin as admin:
+                admin.delete(*admin.keys(f"{prefix}*") or [""])
+        if replicas == 2:
+            await spend(two, 5)
+        unsent = 4 if is_restarted else 0  # by a process that ended before it could send it
+        rows["one"] += unsent + 10
+        await one.charge("outage", claims((MONTH, 10)))
+        await spend(one, 1)
+        await spend(two, 1)
+
+        missing = unsent if is_begun and not is_lost else 0
+        [standing] = await one.read(claims((MONTH, 0)))
+        assert standing.used == sum(rows.values()) - missing
+
+
 async def test_a_bill_is_kept_until_its_row_is_written_or_its_process_is_dead(
     server: Server,
 ) -> None:
