@@ -101,8 +101,8 @@ class Spool(Generic[Item]):
         """True if the time of the stop is over."""
         return self._given_up.is_set()
 
-    def put(self, *items: Item) -> None:
-        """Take all of these items; none where there is no room for all. Never waits."""
+    def put(self, *items: Item) -> bool:
+        """Take all of these items, or drop them and return False. Never waits."""
         bounds, queue = self._bounds, self._queue
         size = 0 if bounds.size is None else sum(map(bounds.size, items))
         reason = None
@@ -119,11 +119,12 @@ class Spool(Generic[Item]):
                 self._lost += len(items)
         if reason is not None:
             self._tell(reason, len(items))
-            return
+            return False
         if not self._wake.is_set():
             self._wake.set()
         if 2 * waiting >= bounds.items and not self._ready.is_set():
             self._ready.set()
+        return True
 
     def _size(self, items: Iterable[Item]) -> int:
         return sum(map(self._bounds.size, items)) if self._bounds.size is not None else 0

@@ -28,7 +28,7 @@ class Context:
 
     settings: Settings
     opened: AsyncExitStack
-    put: Callable[[bytes], None]
+    put: Callable[[bytes], object]
     log: EventLog
     metrics: Metrics
     levels: LogLevel

@@ -87,7 +87,7 @@ class Decisions:
         self._failing = False
         log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
         self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._end)
-        self.put: Callable[[Entry], None] = self._spool.put
+        self.put: Callable[[Entry], object] = self._spool.put
 
     @property
     def waiting(self) -> int:

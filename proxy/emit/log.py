@@ -220,7 +220,7 @@ class LineWriter:
         self._clean = clean
         self._torn = False  # the last line was taken in part
         self._spool = Spool(BOUNDS, self._write, dropped, failed)
-        self.put: Callable[[bytes], None] = self._spool.put
+        self.put: Callable[[bytes], object] = self._spool.put
 
     @property
     def waiting(self) -> int:
@@ -257,7 +257,7 @@ class CallLog:
 
     name: ClassVar[str] = "calllog"
 
-    put: Callable[[bytes], None]
+    put: Callable[[bytes], object]
     levels: LogLevel
     schema: Schema = native
     ratio: float = 1.0
@@ -314,7 +314,7 @@ class EventLines:
     __slots__ = ("_levels", "_put", "_schema")
 
     def __init__(
-        self, put: Callable[[bytes], None], levels: LogLevel, schema: Schema = native
+        self, put: Callable[[bytes], object], levels: LogLevel, schema: Schema = native
     ) -> None:
         self._put = put
         self._levels = levels

@@ -55,7 +55,8 @@ class Ledger:
         return self._store.dead
 
     def on_bills(self, callback: Callable[[Sequence[str]], None]) -> None:
-        """Call back in the ledger's thread with the names of bills whose rows are written."""
+        """Call back, also in the ledger's thread, with the names of bills whose rows are written or
+        dropped."""
         self._writer.on_bills = callback
 
     @property

@@ -83,12 +83,11 @@ ATTEMPT = (
 
 class Rows(NamedTuple):
     """The rows of a batch, or of one call: of calls, of their attempts, of what budgets they were
-    charged to; and the names of the bills that are in them, which are in no table."""
+    charged to."""
 
     calls: list[Row]
     attempts: list[Row]
     charges: list[Row]
-    bills: Sequence[str] = ()
 
 
 def joined(batch: Iterable[Rows]) -> Rows:
@@ -98,7 +97,6 @@ def joined(batch: Iterable[Rows]) -> Rows:
         calls=[row for part in parts for row in part.calls],
         attempts=[row for part in parts for row in part.attempts],
         charges=[row for part in parts for row in part.charges],
-        bills=[name for part in parts for name in part.bills],
     )
 
 
@@ -114,12 +112,16 @@ def noted(seq: int, record: Record) -> CallEntry:
     return CallEntry(seq, facts_of(record))
 
 
+def bills_of(entry: CallEntry) -> list[str]:
+    """Return the names of the bills of a call, which are in no table."""
+    return [name for billed in entry.facts.attempts if (name := billed.attempt.bill_name)]
+
+
 def rows_of(entry: CallEntry) -> Rows:
     """Return the rows of a call."""
     attempts, charges = attempt_rows(entry), charge_rows(entry)
-    bills = [name for billed in entry.facts.attempts if (name := billed.attempt.bill_name)]
     calls = [call_row(entry, attempts, charges)]
-    return Rows(calls=calls, attempts=attempts, charges=charges, bills=bills)
+    return Rows(calls=calls, attempts=attempts, charges=charges)
 
 
 def charge_rows(entry: CallEntry) -> list[Row]:

@@ -12,7 +12,7 @@ from functools import partial
 
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.jsonl import RefusedRows
-from proxy.ledger.rows import CallEntry, Rows, joined, rows_of
+from proxy.ledger.rows import CallEntry, Rows, bills_of, joined, rows_of
 from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten
 from proxy.ports import EventLog
 from proxy.spool import RETRY_S, Spool, SpoolBounds
@@ -32,8 +32,8 @@ class Writer:
     """Writes entries in batches, one after the other. ``put`` never waits.
 
     ``dropped`` is told why and how many calls are in no row, ``failed`` of every exception that
-    nobody foresaw. ``on_bills`` gets the names of bills whose rows are written or set aside, in the
-    thread.
+    nobody foresaw. ``on_bills`` gets the names of bills whose rows are written, set aside or
+    dropped, in the thread or by ``put``.
     """
 
     on_bills: Callable[[Sequence[str]], None]
@@ -58,7 +58,19 @@ class Writer:
         self._settled = False
         self.on_bills = lambda names: None
         self._spool = Spool(BOUNDS, self._write, dropped, failed, self._prune, self._finish)
-        self.put: Callable[[CallEntry], None] = self._spool.put
+
+    def put(self, entry: CallEntry) -> None:
+        """Have a call written, or drop it where too many wait."""
+        if not self._spool.put(entry):
+            self._report_bills([entry])
+
+    def _report_bills(self, entries: Sequence[CallEntry]) -> None:
+        for entry in entries:
+            try:
+                if bills := bills_of(entry):
+                    self.on_bills(bills)
+            except Exception as error:  # noqa: BLE001  # the rows of others must go on
+                self._failed(error)
 
     @property
     def waiting(self) -> int:
@@ -87,8 +99,7 @@ class Writer:
             self._keep(made)
             if not self._spool.given_up:
                 self._spool.drop("invalid", len(some) - len(made))
-                if bills := joined(made).bills:
-                    self.on_bills(bills)
+                self._report_bills(some)
             self._spool.breathe(BREATH_S)
         self._tell_refused()
 

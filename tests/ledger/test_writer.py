@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from proxy.app.telemetry import writer_failed
 from proxy.emit.metrics import Metrics
 from proxy.ledger.audit import audit
@@ -238,6 +240,31 @@ def test_where_nothing_can_be_set_aside_the_others_go_on_as_well() -> None:
     assert [row[0] for row in store.calls] == [1, 3]
     assert told.drops == {"refused": 1}
     assert "ledger.not_set_aside" in dict(told.events)
+
+
+@pytest.mark.parametrize("fate", ["written", "refused", "invalid", "queue_full", "closed"])
+def test_bills_are_reported_whatever_becomes_of_a_row(fate: str, tmp_path: Path) -> None:
+    store, told, names = Picky({}), Told(), list[str]()
+    writer, tally = writing(store, told, tmp_path)
+    writer.on_bills = names.extend
+    if fate == "queue_full":
+        store.go.clear()
+        put(writer, tally, MAX_CALLS)
+    if fate == "closed":
+        writer.close(5)
+    if fate == "refused":
+        store.refuses = {1: RowsRefused("SQLITE_CONSTRAINT")}
+    record = finished()
+    record.attempts[0].bill_name = "bill"
+    entry = noted(1, record)
+    if fate == "invalid":
+        entry.facts.started_at = cast(Any, None)
+    writer.put(entry)
+    store.go.set()
+    writer.close(5)
+
+    assert names == ["bill"]
+    assert told.drops == ({} if fate == "written" else {fate: 1})
 
 
 class Pruning(Memory):

@@ -28,6 +28,7 @@ from proxy.types.outcome import Outcome, Standing, outcome
 
 TIMEOUT_S = 0.1
 MOST_UNDER_WAY = 100_000
+MOST_BILLS = 10_000
 Known = Literal["charged", "perhaps_settled", "perhaps_charged"]
 SETTLE: Mapping[Known, Callable[[str, Sequence[int]], str]] = {
     "charged": wire.settle,
@@ -64,6 +65,7 @@ class RedisStore:
     prefix: str = "headrace"
     time_ms: Callable[[], int] | None = None
     ledger: LedgerRun = NO_LEDGER
+    most_bills: int = MOST_BILLS
     _bills: dict[str, tuple[str, BillState]] = field(default_factory=dict)  # that are not booked
     _calls: dict[str, UnsettledCall] = field(default_factory=dict)
     _wire: Wire = field(init=False)
@@ -140,10 +142,7 @@ class RedisStore:
     async def renew(self) -> None:
         """As promised, some calls at a time: others are admitted between. Also of calls that the
         store took for lost meanwhile, but not of those that it never charged. Bills that are not
-        booked are kept in the same way."""
-        for bill, (owner, state) in list(self._bills.items()):
-            if not await self._bill(bill, owner, state) or state == "booked":
-                self._bills.pop(bill, None)
+        booked are kept in the same way, after the calls."""
         names = [name for name, call in self._calls.items() if call.leased]
         for at in range(0, len(names), BATCH):
             known = [self._calls.get(name) for name in names[at : at + BATCH]]  # some have ended
@@ -151,6 +150,9 @@ class RedisStore:
             replies = [self._batches.put(question) for question in questions]
             for reply in replies:
                 await reply
+        for bill, (owner, state) in list(self._bills.items()):
+            if not await self._bill(bill, owner, state) or state == "booked":
+                self._bills.pop(bill, None)
 
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         keys = self._wire.keys(charge_id, claims)
@@ -159,7 +161,9 @@ class RedisStore:
         await self._batches.put(ScriptCall(keys, text))
 
     async def bill_once(self, name: str, owner: str) -> bool:
-        state: BillState = "charged" if self.ledger.run else "booked"
+        """As promised. A bill beyond ``most_bills`` is booked at once: a kill could lose it."""
+        is_kept = self.ledger.run and len(self._bills) < self.most_bills
+        state: BillState = "charged" if is_kept else "booked"
         has_bill = await self._bill(name, owner, state)
         if has_bill and state == "charged":
             self._bills[name] = owner, state

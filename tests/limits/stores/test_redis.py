@@ -316,6 +316,7 @@ class HeldServer:
     server: RedisServer
     is_holding: bool = False
     gates: list[asyncio.Event] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
 
     async def wait(self, count: int) -> None:
         """Wait until so many replies are held."""
@@ -323,6 +324,7 @@ class HeldServer:
 
     async def run(self, key: str | bytes, *command: Word) -> Any:
         reply = await self.server.run(key, *command)
+        self.commands.append(str(command[-1]))
         if self.is_holding:
             gate = asyncio.Event()
             self.gates.append(gate)
@@ -359,6 +361,21 @@ async def test_concurrent_bookings_of_a_bill_all_succeed(
         await store.book("one")
     with shared_server.admin as admin:
         assert admin.get(f"{prefix}:billed:one") == b"booked a1 call-1"
+
+
+async def test_bills_are_bounded_and_renewed_after_calls(shared_server: Server) -> None:
+    server = HeldServer(connect(shared_server.at, 5.0))
+    prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
+    async with RedisStore(server, time.time, prefix, ledger=ledger, most_bills=2) as store:
+        for number in range(4):
+            assert await store.bill_once(f"bill-{number}", "call")
+        await store.admit("call", claims((PLACES, 1)))
+        server.commands.clear()
+        await store.renew()
+        assert [command[:9] for command in server.commands] == ['["renew",', *['["charged'] * 2]
+        with shared_server.admin as admin:
+            states = [admin.get(f"{prefix}:billed:bill-{number}").split()[0] for number in range(4)]
+        assert states == [b"charged", b"charged", b"booked", b"booked"]
 
 
 async def test_a_bill_that_an_earlier_version_made_is_booked(server: Server) -> None:
