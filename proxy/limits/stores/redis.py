@@ -100,13 +100,18 @@ class RedisStore:
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
         """As promised; after a ``StoreUnavailable`` it may be tried again until it comes through.
 
-        Where the store has lost the charge, the money that was really spent is charged.
+        Where the store has lost the charge, the money that was really spent is charged. By then the
+        ledger has the row of a call of an outage.
         """
         call = self._calls.pop(request_id, None)
         if call is None:
             return
+        question = _settling(call, actuals)
+        if call.known == "perhaps_charged":
+            text = wire.charge(call.claims, actuals, self.ledger.id, whole=False)
+            question = ScriptCall(call.keys, text)
         try:
-            await self._batches.put(_settling(call, actuals))
+            await self._batches.put(question)
         except (StoreUnavailable, asyncio.CancelledError):
             self._missed(request_id, call)
             raise

@@ -6,12 +6,10 @@ import asyncio
 import re
 import signal
 import time
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count, product
+from itertools import count
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -21,13 +19,14 @@ from hypothesis import strategies as st
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, StoreUnavailable
-from proxy.redis import RedisServer, Word, connect
+from proxy.redis import connect
 from proxy.settings import redis_at
-from proxy.types.limit import LEASE_S, Claim, Limit
+from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
+from tests.limits.stores.held_server import HeldServer
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
-from tests.servers import Cluster, Server, eventually
+from tests.servers import Cluster, Server
 
 LIMITS = (
     Limit("odd", KINDS["requests"], 7, 60),
@@ -235,14 +234,21 @@ async def test_after_a_flush_money_of_calls_under_way_is_charged_and_the_loss_is
         assert (await store.read(asked))[0].used == 25
 
 
+@pytest.mark.parametrize("is_asked", [False, True], ids=["deferred", "perhaps charged"])
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
 @pytest.mark.parametrize("is_lost", [False, True], ids=["kept", "lost"])
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("is_begun", [False, True], ids=["cut off before", "cut off after"])
 async def test_spend_of_an_outage_is_counted_once(
-    is_begun: bool, replicas: int, is_lost: bool, is_restarted: bool, shared_server: Server
+    is_begun: bool,
+    replicas: int,
+    is_lost: bool,
+    is_restarted: bool,
+    is_asked: bool,
+    shared_server: Server,
 ) -> None:
     """One replica is cut off before or after the window begins. The other one is not."""
+    server = HeldServer(connect(shared_server.at, 5.0))
     prefix, rows = uuid4().hex, {"one": 0, "two": 0}
 
     async def spend(store: RedisStore, amount: int) -> None:
@@ -254,7 +260,7 @@ async def test_spend_of_an_outage_is_counted_once(
         rows[ledger] += amount
 
     async with (
-        shared(shared_server, prefix=prefix, ledger=LedgerRun("one")) as one,
+        RedisStore(server, time.time, prefix, ledger=LedgerRun("one")) as one,
         shared(shared_server, prefix=prefix, ledger=LedgerRun("two")) as two,
     ):
         if is_begun:
@@ -267,124 +273,20 @@ async def test_spend_of_an_outage_is_counted_once(
             await spend(two, 5)
         unsent = 4 if is_restarted else 0  # by a process that ended before it could send it
         rows["one"] += unsent + 10
-        await one.charge("outage", claims((MONTH, 10)))
+        if is_asked:
+            server.is_away = True
+            with pytest.raises(StoreUnavailable):
+                await one.admit("outage", claims((MONTH, 12)))
+            server.is_away = False
+            await one.settle("outage", [10])
+        else:
+            await one.charge("outage", claims((MONTH, 10)))
         await spend(one, 1)
         await spend(two, 1)
 
         missing = unsent if is_begun and not is_lost else 0
         [standing] = await one.read(claims((MONTH, 0)))
         assert standing.used == sum(rows.values()) - missing
-
-
-async def test_a_bill_is_kept_until_its_row_is_written_or_its_process_is_dead(
-    server: Server,
-) -> None:
-    def bills() -> list[tuple[bytes, bool]]:
-        with server.admin as admin:
-            keys = sorted(admin.keys("*:billed:*"))
-            return [(admin.get(key), admin.ttl(key) > LEASE_S) for key in keys]
-
-    prefix, dead = uuid4().hex, [""]
-    first, other = LedgerRun("id", "a1"), LedgerRun("other", "b2", lambda: tuple(dead))
-    async with (
-        shared(server, prefix=prefix, ledger=first) as one,
-        shared(server, prefix=prefix, ledger=other) as two,
-        shared(server, prefix=prefix) as without,
-    ):
-        for name in ("booked", "charged"):
-            assert await one.bill_once(name, "call-1")
-            assert await one.bill_once(name, "call-1")  # it asks again
-        await one.book("booked")
-        assert bills() == [(b"booked a1 call-1", True), (b"charged a1 call-1", False)]
-        for name in ("booked", "charged"):
-            assert not await two.bill_once(name, "call-2")
-            assert not await without.bill_once(name, "call-3")
-
-        dead.append("a1")
-        assert not await two.bill_once("booked", "call-2")
-        assert await two.bill_once("charged", "call-2")
-        await one.renew()  # it was taken for dead
-        await one.book("charged")
-        assert bills() == [(b"booked a1 call-1", True), (b"charged b2 call-2", False)]
-    assert [text for text, _ in bills()] == [b"booked a1 call-1", b"booked b2 call-2"]
-
-
-@dataclass
-class HeldServer:
-    """A server whose replies wait at ``gates`` while ``is_holding``."""
-
-    server: RedisServer
-    is_holding: bool = False
-    gates: list[asyncio.Event] = field(default_factory=list)
-    commands: list[str] = field(default_factory=list)
-
-    async def wait(self, count: int) -> None:
-        """Wait until so many replies are held."""
-        await eventually(lambda: len(self.gates) == count)
-
-    async def run(self, key: str | bytes, *command: Word) -> Any:
-        reply = await self.server.run(key, *command)
-        self.commands.append(str(command[-1]))
-        if self.is_holding:
-            gate = asyncio.Event()
-            self.gates.append(gate)
-            await gate.wait()
-        return reply
-
-    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
-        await self.server.run_all(commands)
-
-    async def aclose(self) -> None:
-        await self.server.aclose()
-
-
-@pytest.mark.parametrize("answered_first", [0, 1])
-@pytest.mark.parametrize("verbs", list(product(["book", "renew"], repeat=2)), ids="-".join)
-async def test_concurrent_bookings_of_a_bill_all_succeed(
-    verbs: tuple[str, str], answered_first: int, shared_server: Server
-) -> None:
-    held = HeldServer(connect(shared_server.at, 5.0))
-    prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
-    async with RedisStore(held, time.time, prefix, ledger=ledger) as store:
-        assert await store.bill_once("one", "call-1")
-        held.is_holding = True
-        async with asyncio.TaskGroup() as group:
-            tasks = []
-            for number, verb in enumerate(verbs, 1):
-                work = store.book("one") if verb == "book" else store.renew()
-                tasks.append(group.create_task(work))
-                await held.wait(number)
-            held.gates[answered_first].set()
-            await asyncio.wait([tasks[answered_first]])
-            held.gates[1 - answered_first].set()
-        held.is_holding = False
-        await store.book("one")
-    with shared_server.admin as admin:
-        assert admin.get(f"{prefix}:billed:one") == b"booked a1 call-1"
-
-
-async def test_bills_are_bounded_and_renewed_after_calls(shared_server: Server) -> None:
-    server = HeldServer(connect(shared_server.at, 5.0))
-    prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
-    async with RedisStore(server, time.time, prefix, ledger=ledger, most_bills=2) as store:
-        for number in range(4):
-            assert await store.bill_once(f"bill-{number}", "call")
-        await store.admit("call", claims((PLACES, 1)))
-        server.commands.clear()
-        await store.renew()
-        assert [command[:9] for command in server.commands] == ['["renew",', *['["charged'] * 2]
-        with shared_server.admin as admin:
-            states = [admin.get(f"{prefix}:billed:bill-{number}").split()[0] for number in range(4)]
-        assert states == [b"charged", b"charged", b"booked", b"booked"]
-
-
-async def test_a_bill_that_an_earlier_version_made_is_booked(server: Server) -> None:
-    prefix, later = uuid4().hex, LedgerRun("id", "b2", lambda: ("a1",))
-    async with shared(server, prefix=prefix, ledger=later) as store:
-        with server.admin as admin:
-            admin.set(f"{prefix}:billed:one", "call-1")
-
-        assert not await store.bill_once("one", "call-2")
 
 
 async def test_a_server_that_is_restarted_is_found_again(server: Server) -> None:

@@ -1,0 +1,44 @@
+"""A Redis server whose replies a test can hold back or refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.redis import RedisServer, Word
+from tests.servers import eventually
+
+
+@dataclass
+class HeldServer:
+    """A server whose replies wait at ``gates`` while ``is_holding``. It refuses commands while it
+    ``is_away``."""
+
+    server: RedisServer
+    is_holding: bool = False
+    is_away: bool = False
+    gates: list[asyncio.Event] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+
+    async def wait(self, count: int) -> None:
+        """Wait until so many replies are held."""
+        await eventually(lambda: len(self.gates) == count)
+
+    async def run(self, key: str | bytes, *command: Word) -> Any:
+        if self.is_away:
+            raise ConnectionRefusedError
+        reply = await self.server.run(key, *command)
+        self.commands.append(str(command[-1]))
+        if self.is_holding:
+            gate = asyncio.Event()
+            self.gates.append(gate)
+            await gate.wait()
+        return reply
+
+    async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
+        await self.server.run_all(commands)
+
+    async def aclose(self) -> None:
+        await self.server.aclose()
