@@ -19,6 +19,7 @@ from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.services.stage import ServiceCalls
+from proxy.guardrails.signed_thoughts import ShownThoughts, ThoughtReader, without_blocks
 from proxy.guardrails.stream.placeholders import Masks, placeholder_key
 from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
 from proxy.guardrails.text.replace import replaced
@@ -72,13 +73,19 @@ class PolicyGuards:
 
     engine: Engine
     masks_key: bytes = field(default_factory=placeholder_key, repr=False)
+    thoughts: ShownThoughts = field(default_factory=ShownThoughts, repr=False)
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
         guards = plan.guards
         if not (guards.input or guards.output or guards.capture):
             return OpenGate(plan, call)
         return CallGate(
-            engine=self.engine, plan=plan, call=call, record=record, masks_key=self.masks_key
+            engine=self.engine,
+            plan=plan,
+            call=call,
+            record=record,
+            masks_key=self.masks_key,
+            thoughts=self.thoughts,
         )
 
 
@@ -91,6 +98,7 @@ class CallGate:
     call: Call
     record: Record
     masks_key: bytes = field(repr=False)
+    thoughts: ShownThoughts = field(default_factory=ShownThoughts, repr=False)
     _masks: Masks | None = field(default=None, repr=False)
     _watch: AnswerWatch | None = None
 
@@ -112,6 +120,9 @@ class CallGate:
                 return self.plan, call
         else:
             read = await engine.read(request_walk, call.body, call.size, self.record.key)
+            if not any(rule.action == "route" for rule in rules.every):
+                known_thoughts = self.thoughts.known_blocks(call.body, self.plan, self.record.key)
+                read = without_blocks(read, known_thoughts)
         return await self._enforce(rules, request_walk, read, known)
 
     async def _inspect_passed(self, rules: StageRules) -> tuple[Plan, Call]:
@@ -195,6 +206,9 @@ class CallGate:
             at_once=at_once,
             holds=holds,
             guarded=rules.in_force,
+            thoughts=ThoughtReader(self.thoughts, self.record)
+            if self.plan.guards.of_input.every
+            else None,
         )
         return self._watch
 

@@ -13,6 +13,7 @@ import orjson
 
 from proxy.freed import let_frames_go
 from proxy.guardrails.findings.tally import RetryWanted
+from proxy.guardrails.signed_thoughts import ThoughtReader
 from proxy.guardrails.stream.feeding import Beside, Feeding
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.placeholders import Masks
@@ -81,7 +82,7 @@ class AnswerWatch:
     ``guarded``, what is sent is what guards have read, not the bytes it was read from: a name that
     stands twice in them is read once here, and may be read otherwise elsewhere."""
 
-    __slots__ = ("_at_once", "_back", "_guarded", "_kept", "_look", "_shown", "again")
+    __slots__ = ("_at_once", "_back", "_guarded", "_kept", "_look", "_shown", "_thoughts", "again")
 
     def __init__(
         self,
@@ -91,10 +92,12 @@ class AnswerWatch:
         at_once: LookAtOnce = later,
         holds: bool = False,
         guarded: bool = False,
+        thoughts: ThoughtReader | None = None,
     ) -> None:
         self.again = False
         self._at_once = later if holds or back is not None else at_once
         self._guarded = guarded
+        self._thoughts = thoughts
         self._look = look
         self._back = back
         self._shown = False
@@ -125,6 +128,9 @@ class AnswerWatch:
 
     def _as_read(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Return chunks that are sent as they were read, where guards have read them."""
+        if self._thoughts is not None:
+            for chunk in chunks:
+                self._thoughts.feed(chunk)
         if not self._guarded:
             return chunks
         return [each if each.raw is None else as_read(each) for each in chunks]

@@ -9,10 +9,23 @@ from typing import Any, get_args
 
 import pytest
 
+from proxy.guardrails.signed_thoughts import MAX_THOUGHTS, ShownThoughts, Thought
 from proxy.policy.schema.guards import Kind
+from proxy.types import ModelCall, Plan, Target, Upstream
 from tests.dialects.test_anthropic import ASKED, CALLED, HEADERS
 from tests.dialects.test_responses import BEARER
-from tests.doubles import Json, ScriptedUpstream, answer, message, response, text_item
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    answer,
+    block_events,
+    message,
+    message_events,
+    response,
+    stream,
+    text_item,
+)
+from tests.for_each import for_each
 from tests.guardrails.test_run import EMAIL, guarded
 
 THINKING = {"type": "thinking", "thinking": f"Ask {EMAIL}.", "signature": "c2lnbmVk"}
@@ -87,3 +100,99 @@ async def test_returned_thoughts_are_inspected_unless_their_kind_is_left_out(
     else:
         [asked] = upstream.requests
         assert thoughts(api, asked.json) == expected[api], json.dumps(asked.json)
+
+
+SAID = message(THINKING, REDACTED, CALLED, stop_reason="tool_use")
+EVENTS = message_events(
+    block_events(
+        0,
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "thinking_delta", "thinking": f"Ask {EMAIL[:4]}"},
+        {"type": "thinking_delta", "thinking": f"{EMAIL[4:]}."},
+        {"type": "signature_delta", "signature": THINKING["signature"]},
+    ),
+    block_events(1, REDACTED),
+    block_events(2, {**CALLED, "input": {}}),
+    reason="tool_use",
+)
+CHANGED = {**THINKING, "thinking": f"Tell {EMAIL}."}
+
+
+@pytest.mark.parametrize("action", ["mask", "block"])
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_thought_of_the_last_turn_returns_unchanged(
+    streamed: bool, action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(EVENTS, done=False) if streamed else answer(SAID))
+    rules = f"input: [{{guard: pii, entities: [email], action: {action}}}]"
+    headers = {**HEADERS, "x-headrace-deployment": "via-anthropic"}
+    async with guarded(tmp_path, upstream, rules) as (_, client):
+        async with client.post(
+            "/v1/messages", headers=headers, json={**ASKED, "stream": streamed}
+        ) as first:
+            await first.read()
+        upstream.answer_with(answer(message()))
+        async with client.post("/v1/messages", headers=headers, json=MESSAGES) as second:
+            raw = await second.read()
+
+    assert second.status == 200, raw
+    assert thoughts("messages", upstream.requests[-1].json) == UNCHANGED["messages"]
+
+
+async def test_changed_thought_is_inspected(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer(SAID))
+    headers = {**HEADERS, "x-headrace-deployment": "via-anthropic"}
+    turns = [{**MESSAGES["messages"][1], "content": [CHANGED, REDACTED, CALLED]}]
+    changed = {**MESSAGES, "messages": [MESSAGES["messages"][0], *turns, MESSAGES["messages"][2]]}
+    rules = "input: [{guard: pii, entities: [email], action: mask}]"
+    async with guarded(tmp_path, upstream, rules) as (_, client):
+        for body in (ASKED, changed):
+            async with client.post("/v1/messages", headers=headers, json=body) as asked:
+                await asked.read()
+
+    assert thoughts("messages", upstream.requests[-1].json) == [REDACTED, CALLED]
+
+
+def thought(text: str, signature: str) -> Thought:
+    return Thought(key="a", upstream="one", text=text, signature=signature)
+
+
+def plan_of(*upstreams: str) -> Plan:
+    made = tuple(
+        Target(Upstream(name, "anthropic", "http://127.0.0.1:1"), "m") for name in upstreams
+    )
+    return Plan("1", "key", "chat", {}, (ModelCall("m", made),))
+
+
+@for_each(
+    ("key", "upstreams", "block", "is_known"),
+    [
+        ("a", ["one"], THINKING, True),
+        ("b", ["one"], THINKING, False),
+        ("a", ["two"], THINKING, False),
+        ("a", ["one", "two"], THINKING, False),
+        ("a", ["one"], CHANGED, False),
+        ("a", ["one"], {**THINKING, "note": EMAIL}, False),
+        ("a", ["one"], {**THINKING, "signature": "b3RoZXI="}, False),
+    ],
+)
+def test_thought_is_known_to_its_key_and_upstream_alone(
+    key: str, upstreams: list[str], block: Json, is_known: bool
+) -> None:
+    shown = ShownThoughts()
+    shown.add(thought(THINKING["thinking"], THINKING["signature"]))
+    body = {"messages": [{"role": "assistant", "content": [block]}]}
+
+    known = shown.known_blocks(body, plan_of(*upstreams), key)
+
+    assert known == ({("messages", 0, "content", 0)} if is_known else set())
+
+
+def test_oldest_thoughts_are_forgotten() -> None:
+    shown = ShownThoughts()
+    for number in range(MAX_THOUGHTS + 1):
+        shown.add(thought("", str(number)))
+    blocks = [{"type": "redacted_thinking", "data": each} for each in ("0", "1")]
+    body = {"messages": [{"role": "assistant", "content": blocks}]}
+
+    assert shown.known_blocks(body, plan_of("one"), "a") == {("messages", 0, "content", 1)}
