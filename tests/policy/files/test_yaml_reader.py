@@ -162,7 +162,7 @@ def test_file_that_becomes_a_pipe_does_not_block_the_reader(tmp_path: Path) -> N
 
     swapping = threading.Thread(target=swap)
     swapping.start()
-    read = set()
+    read: set[bytes] = set()
     for tried in range(1_000_000):  # the other thread may not have run yet
         if read and tried >= 2000:
             break
