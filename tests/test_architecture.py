@@ -37,6 +37,7 @@ UNTESTED = {
     "proxy/cli/policies.py": "tests/cli/test_init.py runs its commands",
     "proxy/demo/examples.py": "tests/demo/test_init.py runs what it prints",
     "proxy/dialects/base.py": "shapes without behaviour",
+    "proxy/dialects/family.py": "protocols",
     "proxy/types/way.py": "a value; tests/dialects/test_ways.py works it out",
     "proxy/edge/__init__.py": "tests/edge/test_request.py and test_exchange.py drive it",
     "proxy/edge/headers.py": "tests/edge/test_request.py reads them off the wire",

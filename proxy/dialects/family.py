@@ -1,0 +1,109 @@
+"""What an API family is: how its answers are read into frames, and written for its clients.
+
+A family is a wire format that several vendors share: chat, legacy completions, Messages or
+Responses. What a vendor changes of it stays with the vendor (`proxy.dialects.base`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from proxy.frozen import frozen
+from proxy.types import Call, Json
+from proxy.types.events import FamilyName, Frame
+from proxy.types.guard import Verdicts
+
+
+@frozen
+class ReadOptions:
+    """How one answer is read.
+
+    `whole`: the document is a whole answer, which becomes one frame. `stream`: it becomes the
+    frames of a stream instead, because the client asked for one. `inspect`: guards read the
+    answer, so each frame has at most one delta and members without a type yield `Native`.
+    `crossing`: the client is of another family, so each frame has at most one delta. `call` is the
+    call that is answered. `finishes` are finish reasons that only the upstream's vendor uses, with
+    their words in chat.
+    """
+
+    call: Call
+    whole: bool = False
+    stream: bool = False
+    inspect: bool = False
+    crossing: bool = False
+    model_call: int = 0
+    finishes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def split(self) -> bool:
+        """True if a frame must not have more than one delta."""
+        return self.inspect or self.crossing
+
+
+class FamilyReader(Protocol):
+    """Reads the documents of one answer."""
+
+    def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
+        """Return the frames of a document. `raw` are its bytes, without those of the transport.
+
+        Raises `UpstreamInvalid` for a document that breaks the order of events, and
+        `AnswerTooLarge` above a bound. The document may be part of the frames: nobody changes it.
+        """
+        ...
+
+    def end(self) -> Sequence[Frame]:
+        """Return the frames that remain at the end of the bytes.
+
+        Raises `UpstreamInvalid` if the answer is not complete.
+        """
+        ...
+
+
+@frozen
+class WriteOptions:
+    """How an answer is written. `whole`: as one document. `verdicts` returns those of the guards
+    so far."""
+
+    call: Call
+    whole: bool
+    verdicts: Callable[[], Verdicts]
+
+
+class FamilyWriter(Protocol):
+    """Writes the frames of one exchange for its client."""
+
+    @property
+    def media_type(self) -> str: ...
+
+    def weight(self, frame: Frame) -> int:
+        """Return about how many bytes it takes to write a frame."""
+        ...
+
+    def feed(self, frame: Frame) -> bytes:
+        """Return the bytes to send for a frame; a frame without events is a keep-alive."""
+        ...
+
+    def fail(self, document: bytes) -> bytes:
+        """Return the events that end a stream with an error. `document` is the body of an error
+        response."""
+        ...
+
+
+@frozen
+class Family:
+    """One API family.
+
+    `marks_parts`: events of the wire begin and end each part, so parts that take turns must be put
+    in sequence. `reader` and `writer` make those of one answer. `failure` returns the error object
+    of a document that reports an error elsewhere than in `error`. `answers` is the member that each
+    whole answer has, a list. `done`: a stream ends with `data: [DONE]`.
+    """
+
+    name: FamilyName
+    reader: Callable[[ReadOptions], FamilyReader]
+    writer: Callable[[WriteOptions], FamilyWriter]
+    marks_parts: bool
+    answers: str
+    done: bool = False
+    failure: Callable[[Json], Json | None] | None = None

@@ -1,0 +1,202 @@
+"""Events of an answer: the one form that all API families share between an upstream and a client.
+
+A reader turns each wire event of an upstream into a `Frame`, a writer turns frames into bytes for
+a client. Guards, meter, cache and record read the events of frames and know no wire format.
+
+An answer consists of parts: a run of text, a tool call, or an opaque item. The order of events:
+
+- `Start` comes first, once for each model call.
+- `Begin` opens a new part. Its parent is open and its choice has not finished.
+- `Delta` and `Attach` refer to an open part.
+- `End` closes a part for good. None of its children is open.
+- `UsageReport` comes after `Start`. Counts are cumulative, so the last event is the valid one.
+- `Finish` comes once for each choice. It closes the open parts of the choice that have no end
+  marker on the wire; no part with an end marker is open.
+- `Stop` comes last, once. Every choice that began has finished.
+
+`tests/checked.py` has these rules as code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, NamedTuple
+
+from proxy.usage import Tokens
+
+Json = dict[str, Any]
+Slot = tuple[str | int, ...]
+"""The path of a text in the document of its frame. Only the family of the frame interprets it.
+An empty slot: a later frame repeats the text, and the writer fills it in there."""
+FamilyName = Literal["", "chat", "completions", "messages", "responses"]
+Kind = Literal[
+    "text",
+    "reasoning",
+    "summary",  # of reasoning
+    "refusal",
+    "arguments",  # of a function call, JSON
+    "input",  # of a custom tool call, free text
+    "code",  # that a provider runs
+    "audio",  # its transcript
+    "item",  # a container of other parts, without a text of its own
+    "opaque",  # anything else
+]
+SHOWN: Final[frozenset[Kind]] = frozenset({"text", "reasoning", "summary", "refusal"})
+"""The kinds of text that an application shows to people."""
+CALLS: Final[frozenset[Kind]] = frozenset({"arguments", "input"})
+"""The kinds of the text of a tool call."""
+Closing = Literal[
+    "marked",  # an event of the wire ends the part
+    "implicit",  # the part ends where another one begins
+    "json",  # the part ends with the JSON object that its text forms
+]
+AttachName = Literal["signature", "encrypted", "citation", "logprobs", "audio"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "other"]
+
+
+class ToolCall(NamedTuple):
+    """The identity of a tool call. An upstream may omit `id`; it is then empty."""
+
+    id: str
+    name: str
+    type: Literal["function", "custom"] = "function"
+
+
+class Part:
+    """A run of text or an opaque item of an answer. Parts are equal only if they are identical.
+
+    `number` is the position among the parts of the choice, or among the children of `parent`.
+    `id` is the identifier on the wire, if any. `continues` is an ended part whose text this one
+    carries on.
+    """
+
+    __slots__ = ("choice", "closing", "continues", "id", "kind", "number", "parent")
+
+    def __init__(  # noqa: PLR0913  # one for each attribute
+        self,
+        kind: Kind,
+        number: int,
+        *,
+        choice: int = 0,
+        closing: Closing = "marked",
+        parent: Part | None = None,
+        id: str = "",
+        continues: Part | None = None,
+    ) -> None:
+        self.kind = kind
+        self.number = number
+        self.choice = choice
+        self.closing = closing
+        self.parent = parent
+        self.id = id
+        self.continues = continues
+
+    def __repr__(self) -> str:
+        return f"Part({self.kind!r}, {self.number}, choice={self.choice})"
+
+
+class Start(NamedTuple):
+    """The answer of a model call begins. `created` is in seconds since the epoch."""
+
+    id: str | None
+    model: str | None
+    created: int | None
+
+
+class Begin(NamedTuple):
+    """A part begins. `slot` is the path of the name of its tool call, if it is one."""
+
+    part: Part
+    call: ToolCall | None = None
+    slot: Slot = ()
+
+
+class Delta(NamedTuple):
+    """A piece of the text of a part."""
+
+    part: Part
+    text: str
+    slot: Slot = ()
+
+
+class Attach(NamedTuple):
+    """A value that belongs to a part and is not its text."""
+
+    part: Part
+    name: AttachName
+    value: Any
+    slot: Slot = ()
+
+
+class End(NamedTuple):
+    """A part is complete."""
+
+    part: Part
+
+
+class UsageReport(NamedTuple):
+    """Tokens used so far. `tokens` is None where the upstream reported an invalid value. `native`
+    is the object that the upstream sent. `final`: no later event corrects it."""
+
+    tokens: Tokens | None
+    native: Json
+    final: bool = True
+
+
+class Finish(NamedTuple):
+    """A choice is complete. `native` is the reason as the upstream wrote it."""
+
+    choice: int
+    reason: FinishReason
+    native: str | None = None
+
+
+class Extension(NamedTuple):
+    """A declared member of a vendor, such as the verdicts of its own guards."""
+
+    name: str
+    value: Any
+    choice: int | None = None
+
+
+class Native(NamedTuple):
+    """The document of the frame has members that no other event represents. Guards read the whole
+    document as JSON. `part` is the part that it belongs to, if any."""
+
+    part: Part | None = None
+
+
+class Fault(NamedTuple):
+    """A model call of several has failed. Its error is reported instead of an answer."""
+
+    message: str
+    code: str
+
+
+class Stop(NamedTuple):
+    """The answer of a model call is complete."""
+
+
+STOP: Final = Stop()
+Event = (
+    Start | Begin | Delta | Attach | End | UsageReport | Finish | Extension | Native | Fault | Stop
+)
+
+
+class Frame(NamedTuple):
+    """One event of the wire, or a whole answer.
+
+    `events` are empty for a keep-alive. `doc` is the parsed document in the API of `family`; a
+    frame that a stage made has none. `raw` are the bytes of `doc` as received: they are sent
+    unchanged to a client of the same family, and any edit or move of the frame removes them.
+    `model_call` is the index of the model call in the plan. `size` is the number of bytes that the
+    frame was made of where that is large (above `proxy.offload.LARGE_BYTES`), otherwise 0. `last`:
+    no other frame follows, for any model call.
+    """
+
+    events: tuple[Event, ...]
+    family: FamilyName = ""
+    doc: Json | None = None
+    raw: bytes | None = None
+    model_call: int = 0
+    size: int = 0
+    last: bool = False

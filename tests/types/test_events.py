@@ -1,0 +1,71 @@
+"""The order of events: what `tests.checked` accepts, and what it rejects."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.types.events import (
+    STOP,
+    Begin,
+    Delta,
+    End,
+    Event,
+    Finish,
+    Frame,
+    Part,
+    Start,
+    UsageReport,
+)
+from proxy.usage import Tokens
+from tests.checked import checked
+
+START = Start("id", "model", None)
+TEXT, CALL = Part("text", 0), Part("arguments", 1)
+ITEM = Part("item", 0)
+CHILD = Part("text", 0, parent=ITEM)
+SOFT = Part("text", 0, closing="implicit")
+USAGE = UsageReport(Tokens(1), {})
+
+
+def test_order_that_is_kept() -> None:
+    events: list[Event] = [START, Begin(ITEM), Begin(CHILD), Delta(CHILD, "a"), End(CHILD)]
+    events += [End(ITEM), Begin(SOFT), Delta(SOFT, "b"), USAGE, Finish(0, "stop"), STOP]
+    frames = [Frame((event,)) for event in events]
+
+    assert checked(frames, split=True, sequenced=True) == frames
+
+
+@pytest.mark.parametrize(
+    ("events", "rule"),
+    [
+        ([Begin(TEXT)], "Begin before Start"),
+        ([USAGE], "UsageReport before Start"),
+        ([START, START], "second Start"),
+        ([START, Delta(TEXT, "a")], "not open"),
+        ([START, Begin(TEXT), Begin(TEXT)], "second Begin"),
+        ([START, Begin(CHILD)], "parent is not open"),
+        ([START, Begin(ITEM), Begin(CHILD), End(ITEM)], "child is open"),
+        ([START, Begin(TEXT), End(TEXT), Delta(TEXT, "a")], "not open"),
+        ([START, Begin(TEXT), Finish(0, "stop")], "marked part is open"),
+        ([START, Finish(0, "stop"), Finish(0, "stop")], "second Finish"),
+        ([START, Finish(0, "stop"), Begin(TEXT)], "Begin after Finish"),
+        ([START, Begin(SOFT), STOP], "Stop before Finish"),
+        ([START, STOP, USAGE], "after Stop"),
+    ],
+)
+def test_order_that_is_broken(events: list[Event], rule: str) -> None:
+    with pytest.raises(AssertionError, match=rule):
+        checked([Frame((event,)) for event in events])
+
+
+def test_frames_of_split_streams_have_one_delta() -> None:
+    texts = Begin(TEXT), Delta(TEXT, "a"), Delta(TEXT, "b")
+    with pytest.raises(AssertionError, match="two deltas"):
+        checked([Frame((START, *texts))], split=True)
+    with pytest.raises(AssertionError, match="beside an end"):
+        checked([Frame((START, Begin(TEXT), Delta(TEXT, "a"), End(TEXT)))], split=True)
+
+
+def test_parts_of_a_sequenced_stream_follow_one_another() -> None:
+    with pytest.raises(AssertionError, match="two parts are open"):
+        checked([Frame((START, Begin(TEXT), Begin(CALL)))], sequenced=True)
