@@ -200,3 +200,25 @@ class Frame(NamedTuple):
     model_call: int = 0
     size: int = 0
     last: bool = False
+
+
+def with_text(frame: Frame, text: str) -> Frame:
+    """Return a frame whose only delta has another text, in its document too."""
+    doc, events = frame.doc, list(frame.events)
+    for at, event in enumerate(events):
+        if type(event) is Delta:
+            events[at] = Delta(event.part, text, event.slot)
+            if doc is not None and event.slot:
+                doc = replaced(doc, event.slot, text)
+    return frame._replace(events=tuple(events), doc=doc, raw=None)
+
+
+def replaced(doc: Json, slot: Slot, value: Any) -> Json:
+    """Return a document with another value at a path, which is copied."""
+    root: Json = dict(doc)
+    node: Any = root
+    for step in slot[:-1]:
+        node[step] = node[step].copy()
+        node = node[step]
+    node[slot[-1]] = value
+    return root
