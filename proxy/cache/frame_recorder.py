@@ -1,0 +1,119 @@
+"""Records an answer for the cache, as documents of the API family that it came in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.dialects import sse
+from proxy.dialects.family import FamilyWriter
+from proxy.dialects.findings import is_flagged
+from proxy.types import CacheRule
+from proxy.types.events import (
+    CALLS,
+    Begin,
+    Delta,
+    Event,
+    Extension,
+    FamilyName,
+    Fault,
+    Finish,
+    Frame,
+    Native,
+)
+
+_DATA = b"data: "
+
+
+class FrameRecorder:
+    """Collects the documents of an answer while it is sent to a client.
+
+    ``open_writer`` returns a writer of the named family. ``expected`` is the number of choices or
+    vectors of a complete answer. After the last frame ``whole`` is true, unless the answer is
+    larger than the rule allows, has an error, was filtered, was ``flagged`` by the upstream, lacks
+    a choice or the end of one, or calls a tool and the rule excludes that.
+    """
+
+    __slots__ = (
+        *("_began", "_expected", "_finished", "_good", "_open_writer", "_rule", "_streamed"),
+        *("_vectors", "_writer", "family", "flagged", "lines", "oversize", "size", "whole"),
+    )
+
+    def __init__(
+        self,
+        rule: CacheRule,
+        expected: int,
+        open_writer: Callable[[FamilyName], FamilyWriter],
+        *,
+        streamed: bool,
+    ) -> None:
+        self._rule = rule
+        self._expected = expected
+        self._open_writer = open_writer
+        self._streamed = streamed
+        self._writer: FamilyWriter | None = None
+        self._good = True
+        self._vectors = 0
+        self._began: set[int] = set()
+        self._finished: set[int] = set()
+        self.family: FamilyName = ""
+        self.lines: list[bytes] = []
+        self.size = 0
+        self.oversize = False
+        self.flagged = False
+        self.whole = False
+
+    def write(self, frame: Frame) -> bytes:
+        """Return what the writer of the family makes of a frame. Takes long for a large one."""
+        if not frame.events:
+            return b""
+        if self._writer is None:
+            self.family = frame.family
+            self._writer = self._open_writer(frame.family)
+        return self._writer.feed(frame)
+
+    def feed(self, frame: Frame, written: bytes | None = None) -> None:
+        """Record the next frame, which ``write`` has perhaps ``written``. An answer that is too
+        large is recorded no further and takes no memory."""
+        if not self.oversize:
+            self._add(self.write(frame) if written is None else written)
+        for event in frame.events:
+            if type(event) is not Delta:
+                self._judge(event, frame)
+        if not self._good:
+            self.lines.clear()
+        if frame.last:
+            enough = len(self._began) + self._vectors >= self._expected
+            good = self._good and not self.flagged and enough
+            self.whole = good and self._began == self._finished
+
+    def _add(self, written: bytes) -> None:
+        for line in _documents(written) if self._streamed else (written,) * bool(written):
+            self.size += len(line) + 1
+            self.lines.append(line)
+        if self.size > self._rule.max_bytes:
+            self.oversize, self._good, self._writer = True, False, None
+
+    def _judge(self, event: Event, frame: Frame) -> None:
+        match event:
+            case Begin(part):
+                self._began.add(part.choice)
+                self._good &= part.kind not in CALLS or self._rule.tool_calls
+            case Finish(choice, reason, native):
+                self._began.add(choice)
+                self._finished.add(choice)
+                self._good &= reason != "content_filter" and native != "error"
+                self._good &= reason != "tool_calls" or self._rule.tool_calls
+            case Extension(name, value):
+                self.flagged = self.flagged or is_flagged({name: value})
+            case Native() if frame.doc is not None and isinstance(frame.doc.get("data"), list):
+                self._vectors += len(frame.doc["data"])
+            case Fault():
+                self._good = False
+            case _:
+                pass
+
+
+def _documents(written: bytes) -> list[bytes]:
+    """Return the documents of events, without comments and the mark of the end."""
+    lines = [line[len(_DATA) :] for line in written.split(b"\n") if line.startswith(_DATA)]
+    return [line for line in lines if line != sse.DONE]

@@ -1,0 +1,189 @@
+"""Complete answers are recorded; all others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from proxy.cache.frame_recorder import FrameRecorder
+from proxy.dialects import sse
+from proxy.types import CacheRule
+from proxy.types.events import (
+    STOP,
+    Begin,
+    Delta,
+    End,
+    Event,
+    Extension,
+    FamilyName,
+    Fault,
+    Finish,
+    Frame,
+    Kind,
+    Native,
+    Part,
+    Start,
+    ToolCall,
+)
+from tests.for_each import for_each
+
+RULE = CacheRule(ttl=60, max_bytes=2000)
+WITH_TOOLS = CacheRule(ttl=60, max_bytes=2000, tool_calls=True)
+START = Start("id", "m", None)
+KEEPALIVE = Frame(())
+DETECTED = {"output_guardrails": {"summary": {"toxicity": 1}}}
+
+
+class EventsAsJson:
+    """A writer of events that shows them as documents, with a comment between them."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self.whole = whole
+
+    def weight(self, frame: Frame) -> int:
+        return frame.size
+
+    def feed(self, frame: Frame) -> bytes:
+        document = frame.raw or orjson.dumps(frame.doc or [repr(each) for each in frame.events])
+        if self.whole:
+            return document
+        end = sse.event(sse.DONE) if frame.last else b""
+        return sse.KEEPALIVE + sse.named_event("e", document) + end
+
+    def fail(self, document: bytes) -> bytes:
+        return b""
+
+
+def recorder(
+    rule: CacheRule = RULE, expected: int = 1, *, streamed: bool = True
+) -> tuple[FrameRecorder, list[FamilyName]]:
+    opened: list[FamilyName] = []
+
+    def open_writer(family: FamilyName) -> EventsAsJson:
+        opened.append(family)
+        return EventsAsJson(whole=not streamed)
+
+    return FrameRecorder(rule, expected, open_writer, streamed=streamed), opened
+
+
+def recorded(
+    *events: Event, rule: CacheRule = RULE, expected: int = 1, end: bool = True
+) -> FrameRecorder:
+    record, _ = recorder(rule, expected)
+    for event in events:
+        record.feed(Frame((event,), "chat", {"n": str(event)}))
+    if end:
+        record.feed(Frame((STOP,), "chat", last=True))
+    return record
+
+
+def text(choice: int = 0, *, kind: Kind = "text", finish: str = "stop") -> list[Event]:
+    part = Part(kind, 0, choice=choice)
+    call = ToolCall("c", "f") if kind in ("arguments", "input") else None
+    reason: Any = finish if finish != "error" else "other"
+    ends: list[Event] = [End(part), Finish(choice, reason, finish)]
+    return [Begin(part, call), Delta(part, "a"), *ends]
+
+
+COMPLETE: dict[str, tuple[Sequence[Event], CacheRule, int]] = {
+    "text": ([START, *text()], RULE, 1),
+    "length": ([START, *text(finish="length")], RULE, 1),
+    "two choices": ([START, *text(), *text(1)], RULE, 2),
+    "call": ([START, *text(kind="arguments", finish="tool_calls")], WITH_TOOLS, 1),
+    "nothing but an end": ([START, Finish(0, "stop")], RULE, 1),
+    "nothing found": ([START, Extension("enkrypt_policy_detections", {}), *text()], RULE, 1),
+}
+INCOMPLETE: dict[str, tuple[Sequence[Event], CacheRule, int]] = {
+    "nothing": ([], RULE, 1),
+    "unfinished": ([START, *text()[:-1]], RULE, 1),
+    "a choice unfinished": ([START, *text(1)[:-1], *text()], RULE, 1),
+    "a choice missing": ([START, *text()], RULE, 2),
+    "filtered": ([START, *text(finish="content_filter")], RULE, 1),
+    "failed": ([START, *text(finish="error")], RULE, 1),
+    "fault": ([START, *text(), Fault("m", "c")], RULE, 1),
+    "call": ([START, *text(kind="arguments")], RULE, 1),
+    "custom call": ([START, *text(kind="input")], RULE, 1),
+    "call without a part": ([START, *text(finish="tool_calls")], RULE, 1),
+    "detected": ([Extension("enkrypt_policy_detections", DETECTED), *text()], RULE, 1),
+    "too large": ([Start("x" * 2000, "m", None), *text()], RULE, 1),
+}
+
+
+@for_each("name", COMPLETE)
+def test_complete_answers_are_recorded(name: str) -> None:
+    events, rule, expected = COMPLETE[name]
+
+    record = recorded(*events, rule=rule, expected=expected)
+
+    assert record.whole
+    assert [orjson.loads(line) for line in record.lines[:-1]] == [{"n": str(e)} for e in events]
+
+
+@for_each("name", INCOMPLETE)
+def test_other_answers_are_not_recorded(name: str) -> None:
+    events, rule, expected = INCOMPLETE[name]
+
+    assert not recorded(*events, rule=rule, expected=expected).whole
+
+
+def test_an_answer_without_its_last_frame_is_not_recorded() -> None:
+    assert not recorded(START, *text(), end=False).whole
+
+
+def test_an_answer_that_the_head_calls_flagged_is_not_recorded() -> None:
+    record, _ = recorder()
+    record.flagged = True
+    record.feed(Frame((START, *text(), STOP), "chat", last=True))
+
+    assert not record.whole
+
+
+@for_each("vectors", [1, 2, 3])
+def test_as_many_vectors_as_texts_are_expected(vectors: int) -> None:
+    record, _ = recorder(expected=2, streamed=False)
+    record.feed(Frame((Native(),), "chat", {"data": [{}] * vectors}, last=True))
+
+    assert record.whole is (vectors >= 2)
+
+
+def test_the_first_frame_with_events_decides_the_family() -> None:
+    record, opened = recorder()
+    for frame in (KEEPALIVE, Frame((START,), "messages"), Frame((STOP,), last=True)):
+        record.feed(frame)
+
+    assert (record.family, opened) == ("messages", ["messages"])
+
+
+def test_whole_answers_are_recorded_byte_for_byte() -> None:
+    raw = b'{\n  "a": 1\n}'
+    record, _ = recorder(streamed=False)
+    record.feed(Frame((START, *text(), STOP), "messages", {"a": 1}, raw, last=True))
+
+    assert (record.whole, record.lines) == (True, [raw])
+
+
+@for_each("streamed", [False, True])
+def test_answers_above_the_bound_take_no_memory(streamed: bool) -> None:
+    record, opened = recorder(streamed=streamed)
+    part = Part("text", 0)
+    record.feed(Frame((START, Begin(part)), "chat"))
+    for _ in range(10):
+        record.feed(Frame((Delta(part, "a"),), "chat", {"content": "x" * 300}))
+    size = record.size
+    record.feed(Frame((Delta(part, "a"),), "chat", {"content": "x" * 300}))
+
+    assert (record.oversize, record.lines, record.size) == (True, [], size)
+    assert opened == ["chat"]
+
+
+def test_what_was_written_before_is_recorded_as_it_is() -> None:
+    record, opened = recorder()
+    frame = Frame((START,), "chat", {"a": 1})
+    written = record.write(frame)
+    record.feed(frame, written)
+
+    assert (record.lines, opened) == ([b'{"a":1}'], ["chat"])
