@@ -5,7 +5,7 @@ What would make it another question is refused; what only tunes it is left out a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from proxy.dialects.responses.reading import objects
@@ -52,7 +52,7 @@ class _ItemCrossing:
             self._messages.append({"role": "user", "content": given})
         for at, item in enumerate(given if isinstance(given, list) else ()):
             self._item(item, f"input.{at}")
-        made["messages"] = self._messages
+        made["messages"] = _with_results_after_calls(self._messages)
         if body.get("store") is True:
             self.dropped.add("store")  # what a chat keeps is found by no id of a response
         elif body.get("store") is False:
@@ -206,6 +206,24 @@ ITEMS: Mapping[str, Callable[[_ItemCrossing, Json, str], None]] = {
     "reasoning": _ItemCrossing.thought,
 }
 """What becomes of an item, by its type; any other is refused."""
+
+
+def _with_results_after_calls(messages: Sequence[Json]) -> list[Json]:
+    """Return messages with each tool result directly after the message that has its call.
+
+    Upstreams refuse a chat with another message between them.
+    """
+    groups: list[list[Json]] = []
+    by_call: dict[object, list[Json]] = {}
+    for message in messages:
+        group = by_call.get(message["tool_call_id"]) if message["role"] == "tool" else None
+        if group is not None:
+            group.append(message)
+            continue
+        groups.append([message])
+        for call in message.get("tool_calls", ()):
+            by_call[call["id"]] = groups[-1]
+    return [message for group in groups for message in group]
 
 
 def _form(form: Any) -> Json:
