@@ -160,9 +160,11 @@ class Extension(NamedTuple):
 
 class Native(NamedTuple):
     """The document of the frame has members that no other event represents. Guards read the whole
-    document as JSON. `part` is the part that it belongs to, if any."""
+    document as JSON, except the texts of its deltas and those at `repeats`, which deltas of other
+    frames carry. `part` is the part that it belongs to, if any."""
 
     part: Part | None = None
+    repeats: tuple[Slot, ...] = ()
 
 
 class Fault(NamedTuple):
