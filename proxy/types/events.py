@@ -35,6 +35,7 @@ Kind = Literal[
     "refusal",
     "arguments",  # of a function call, JSON
     "input",  # of a custom tool call, free text
+    "server_arguments",  # of a tool that the provider calls, JSON
     "code",  # that a provider runs
     "audio",  # its transcript
     "item",  # a container of other parts, without a text of its own
