@@ -30,7 +30,7 @@ from bench.calls import settings
 from bench.load import Job
 from bench.policies import NO_MORE
 from bench.processes import free_port, listens, serving
-from proxy.emit import log, outbox
+from proxy.emit import log, span_queue
 from proxy.ledger import writer
 
 RELAY = "relay"
@@ -48,7 +48,7 @@ VALGRIND = (
 def gather_longer() -> None:
     """Have as many calls told of together as on a machine that is not slow."""
     vars(proxy.app)["EMIT_EVERY_S"] = GATHERED_S  # which it has from another room
-    outbox.GATHER_S = proxy.turn.TURN_S = GATHERED_S
+    span_queue.DELAY_S = proxy.turn.TURN_S = GATHERED_S
     log.BOUNDS = replace(log.BOUNDS, gather_s=GATHERED_S)
     writer.BOUNDS = replace(writer.BOUNDS, gather_s=GATHERED_S)
 

@@ -14,7 +14,7 @@ from proxy.cache import semantic, vector_index
 from proxy.dialects import bounds, documents, pieces
 from proxy.dialects import reading as answers
 from proxy.edge import server
-from proxy.emit import chain, decisions, log, log_limits, outbox, registry
+from proxy.emit import chain, decisions, log, log_limits, registry, span_queue
 from proxy.guardrails import engine
 from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.services import judge, moderation, presidio, webhook
@@ -165,10 +165,10 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("runbooks/guard-fails.md", "guards search in two threads", 2, GUARD_THREADS),
     ("runbooks/telemetry-lost.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
     ("runbooks/writer-fails.md", "once a minute at most", MINUTE, telemetry.LOG_EVERY_S),
-    ("traces.md", "At most 2048 spans wait", 2048, outbox.MOST_QUEUED),
-    ("traces.md", "for at most a second", 1, outbox.GATHER_S),
-    ("traces.md", "batches are of 512", 512, outbox.A_BATCH),
-    ("traces.md", "no batch begins after 3 seconds", 3, outbox.CLOSING_S),
+    ("traces.md", "At most 2048 spans wait", 2048, span_queue.MAX_SPANS),
+    ("traces.md", "for at most a second", 1, span_queue.DELAY_S),
+    ("traces.md", "batches are of 512", 512, span_queue.MAX_BATCH),
+    ("traces.md", "no batch begins after 3 seconds", 3, span_queue.CLOSE_S),
 ]
 
 

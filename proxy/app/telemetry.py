@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import proxy
 from proxy.app.context import Context, new_request_id
@@ -19,19 +18,14 @@ from proxy.emit.decisions import Decisions
 from proxy.emit.log import CallLog
 from proxy.emit.log_limits import Quota
 from proxy.emit.metrics import Metrics
-from proxy.emit.outbox import Outbox
 from proxy.emit.profiles import PROFILES
 from proxy.emit.schemas import SCHEMAS
-from proxy.emit.trace import Traces
 from proxy.policy.caches import stores_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import roster
 from proxy.ports import EventLog
 from proxy.settings import Address, BadSetting, Settings
 from proxy.types.outcome import Standing
-
-if TYPE_CHECKING:
-    from proxy.emit.collector import Collector, RequestEncoder
 
 LOG_EVERY_S = 60.0
 
@@ -61,55 +55,29 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
     return (kept,)
 
 
-class LateCollector:
-    """A collector that is made when there are spans to send, in the thread that sends them.
-
-    OpenTelemetry brings 200 modules, a tenth of a start, for which no call is to wait.
-    """
-
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
-        self._instance = new_request_id()
-        self._made: tuple[RequestEncoder, Collector] | None = None
-
-    def encode(self, spans: Iterable[bytes]) -> bytes:
-        """Return the request that carries spans."""
-        return self._ready()[0].encode(spans)
-
-    def send(self, request: bytes) -> bool:
-        """Send a request; True if it was taken. Blocks."""
-        return self._ready()[1].send(request)
-
-    def close(self) -> None:
-        if self._made is not None:
-            self._made[1].close()
-
-    def _ready(self) -> tuple[RequestEncoder, Collector]:
-        if self._made is None:
-            from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  # see above
-
-            from proxy.emit.collector import Collector, RequestEncoder  # noqa: PLC0415
-
-            who = {"service.version": proxy.__version__, "service.instance.id": self._instance}
-            resource = Resource.create({"service.name": "headrace", **who})
-            url = f"{self._endpoint.rstrip('/')}/v1/traces"
-            self._made = RequestEncoder(resource, "headrace"), Collector(url)
-        return self._made
-
-
-def traces(context: Context) -> tuple[Traces, ...]:
-    """Return the sink of spans if there is a collector to send them to."""
+def traces(context: Context) -> tuple[Sink, ...]:
+    """Return the sink of spans if there is a collector. Only then is the SDK imported."""
     endpoint = context.settings.otlp_endpoint
     if endpoint is None:
         return ()
-    collector = LateCollector(endpoint)
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+        OTLPSpanExporter,
+    )
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+
+    from proxy.emit.span_queue import SpanQueue  # noqa: PLC0415
+    from proxy.emit.trace import Traces  # noqa: PLC0415
+
+    service = {"service.version": proxy.__version__, "service.instance.id": new_request_id()}
+    resource = Resource.create({"service.name": "headrace", **service})
     dropped, failed = partial(context.metrics.dropped, "traces"), partial(context.failed, "traces")
-    outbox = Outbox(collector, collector.encode, dropped, failed)
-    waiting = partial(getattr, outbox, "waiting")
+    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
+    queue = SpanQueue(exporter, dropped, failed)
+    waiting = partial(getattr, queue, "waiting")
     context.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
-    context.opened.push_async_callback(asyncio.to_thread, outbox.close)
+    context.opened.push_async_callback(asyncio.to_thread, queue.close)
     profiles = [PROFILES[name] for name in context.settings.trace_profiles]
-    return (Traces(outbox, context.settings.trace_ratio, profiles),)
+    return (Traces(queue, context.settings.trace_ratio, resource, profiles),)
 
 
 def token_failed(context: Context, ref: str, reason: str) -> None:

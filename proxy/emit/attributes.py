@@ -1,14 +1,11 @@
-"""What spans say of a call: their attributes and events; texts only as policy lets them.
+"""Attributes and events of spans. Values that a client or an upstream writes freely are bounded.
 
-What many calls have in common stands apart from what one says alone, so that it is written once.
-What is None is unknown, and not said. What a client or an upstream writes freely, as the name of a
-model that has answered, is cut.
+An attribute whose value is None is unknown and is not exported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -17,14 +14,16 @@ from proxy.attempts import Attempt
 from proxy.call_facts import UNKNOWN, CallFacts
 from proxy.dialects.upstream_request import parameters
 from proxy.emit import semconv
-from proxy.emit.otlp import Attributes, Value
 from proxy.errors import UpstreamFinding
 from proxy.record import CapturedText, Record
-from proxy.types.guard import GuardResult
+from proxy.types.guard import GuardResult, Stage
 from proxy.usage import NANO, UNCOUNTED
 from proxy.words import MAX_NAME, few, word, word_of
 
-ASKED: Mapping[str, str] = {
+Value = str | bool | int | float | Sequence[str]
+Attributes = Mapping[str, Value | None]
+Event = tuple[str, Attributes]
+NUMERIC_PARAMETERS: Mapping[str, str] = {
     "max_tokens": semconv.MAX_TOKENS,
     "max_completion_tokens": semconv.MAX_TOKENS,
     "temperature": semconv.TEMPERATURE,
@@ -34,24 +33,16 @@ ASKED: Mapping[str, str] = {
     "presence_penalty": semconv.PRESENCE_PENALTY,
     "seed": semconv.SEED,
 }
-"""Parameters of a request that are numbers, by what spans call them."""
-NUMBERS = (int, float)
+"""Span attributes of request parameters that are numbers, by the field of the request."""
+MAX_INTEGER = 2**63 - 1  # OTLP has signed integers of 64 bits
 
 
-Shared = tuple[tuple[str, Any], ...]
-"""Attributes that many calls have in common, hashable: what is written of them is kept by them."""
-
-
-def call_shared(facts: CallFacts) -> Shared:
-    """Return what the span of a client's call says like those of others.
-
-    Tags are names and values. What is not known yet, as a cost before an upstream was asked, is
-    None.
-    """
-    asked = bool(facts.attempts)
+def call_attributes(facts: CallFacts) -> Attributes:
+    """Return the attributes of the server span of a call."""
+    has_attempts = bool(facts.attempts)
     cost_source = "table" if facts.cost is not None else "unknown"
-    route = facts.route or UNKNOWN
-    shared = {
+    route, saved = facts.route or UNKNOWN, facts.saved
+    return {
         semconv.HTTP_METHOD: facts.method,
         semconv.HTTP_ROUTE: route,
         semconv.URL_PATH: route,
@@ -61,7 +52,7 @@ def call_shared(facts: CallFacts) -> Shared:
         semconv.DIALECT: facts.dialect or UNKNOWN,
         semconv.KEY: facts.key,
         semconv.DEPLOYMENT: facts.deployment,
-        semconv.TAGS: tuple(facts.tags.items()) if facts.tags is not None else None,
+        semconv.TAGS: format_tags(facts.tags.items()) if facts.tags is not None else None,
         semconv.POLICY: facts.policy,
         semconv.RULES: tuple(facts.rules) or None,
         semconv.SHADOW_RULES: tuple(facts.shadow_rules) or None,
@@ -69,54 +60,37 @@ def call_shared(facts: CallFacts) -> Shared:
         semconv.CACHE_SEMANTIC_MATCH: facts.semantic_match or None,
         semconv.OUTCOME: facts.outcome,
         semconv.ATTEMPTS: len(facts.attempts),
-        semconv.USAGE_ESTIMATED: facts.source == "partial_estimate" if asked else None,
-        semconv.COST_SOURCE: cost_source if asked else None,
-    }
-    return tuple(shared.items())
-
-
-def call_own(facts: CallFacts) -> Attributes:
-    """Return what the span of a client's call says of this one alone."""
-    saved = facts.saved
-    return {
+        semconv.USAGE_ESTIMATED: facts.source == "partial_estimate" if has_attempts else None,
+        semconv.COST_SOURCE: cost_source if has_attempts else None,
         semconv.REQUEST_ID: facts.request_id,
         semconv.PROPERTIES: [f"{name}={value}" for name, value in facts.properties] or None,
         semconv.OVERHEAD_MS: round(facts.overhead_s * 1000, 3),
         semconv.COST_USD: usd(facts.cost) if facts.source != "none" else None,
-        # Not under the names of usage: what adds those up would count a cached answer again.
+        # Not `gen_ai.usage.*`: a sum of that would count a cached response twice.
         semconv.SAVED_TOKENS: saved.tokens.total if saved else None,
         semconv.SAVED_USD: usd(saved.cost) if saved else None,
     }
 
 
-def tags_of(tags: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the tags of a call, the values of which a caller may have written."""
+def format_tags(tags: Iterable[tuple[str, str]]) -> list[str]:
+    """Return tags as ``name=value``. A caller may have written the values."""
     return [f"{tag}={word(value, MAX_NAME)}" for tag, value in tags]
 
 
-def model_shared(
-    operation: str, provider: str, name: str, base_url: str, finish_reasons: tuple[str, ...]
-) -> Attributes:
-    """Return what the span of a model call says of the model that was asked, and of why it came to
-    an end."""
-    return {
-        semconv.OPERATION: operation,
-        semconv.PROVIDER: provider,
-        semconv.REQUEST_MODEL: name,
-        semconv.RESPONSE_FINISH_REASONS: finish_reasons or None,
-        **address(base_url),
-    }
-
-
-def model_own(record: Record, facts: CallFacts, last: Attempt) -> Attributes:
-    """Return what the span of a model call, which is all attempts together, says of this one."""
-    meter, tokens = last.meter, facts.tokens
+def model_attributes(record: Record, facts: CallFacts, last: Attempt) -> Attributes:
+    """Return the attributes of the span of a model call, which covers all its attempts."""
+    meter, tokens, upstream = last.meter, facts.tokens, last.target.upstream
     attributes: dict[str, Value | None] = {
+        semconv.OPERATION: semconv.OPERATIONS.get(facts.endpoint or "", "chat"),
+        semconv.PROVIDER: upstream.provider or upstream.dialect,
+        semconv.REQUEST_MODEL: last.target.model,
+        semconv.RESPONSE_FINISH_REASONS: tuple(facts.finish_reasons) or None,
         semconv.RESPONSE_ID: meter.answer_id,
         semconv.RESPONSE_MODEL: meter.answer_model,
         semconv.RESPONSE_FIRST_CHUNK: facts.ttft_s,
         semconv.ERROR_TYPE: facts.failure.code if facts.failure is not None else None,
-        **_asked(record, last),
+        **address(upstream.base_url),
+        **_request_parameters(record, last),
     }
     if facts.source not in UNCOUNTED:
         attributes |= {
@@ -131,38 +105,38 @@ def model_own(record: Record, facts: CallFacts, last: Attempt) -> Attributes:
 
 
 def captured_texts(record: Record) -> Attributes:
-    """Return the captured texts of a call for the span of its model call."""
+    """Return the captured texts of a call, for the span of its model call."""
     if record.captured is None:
         return {}
-    shown = record.captured()
+    captured = record.captured()
     return {
-        semconv.INPUT_MESSAGES: _messages(shown.asked),
-        semconv.OUTPUT_MESSAGES: _messages(shown.answered),
+        semconv.INPUT_MESSAGES: _messages(captured.asked),
+        semconv.OUTPUT_MESSAGES: _messages(captured.answered),
     }
 
 
 def _messages(texts: Sequence[CapturedText]) -> str | None:
-    """Return texts in the form of the conventions' messages, as JSON."""
+    """Return texts as JSON, in the form of the conventions' messages."""
     messages = [
         {"role": text.role, "parts": [{"type": "text", "content": text.text}]} for text in texts
     ]
     return orjson.dumps(messages).decode() if messages else None
 
 
-def _asked(record: Record, last: Attempt) -> Attributes:
-    """Return the parameters as the rules left them."""
+def _request_parameters(record: Record, last: Attempt) -> Attributes:
+    """Return the parameters of the request, after the rules have changed them."""
     if record.call is None or record.plan is None or record.head is None:
         return {}
     changes = record.plan.model_calls[last.leg].changes_for(last.target)
     body = parameters(record.call, last.target, changes)
     attributes: dict[str, Value | None] = {
-        name: body[field]
-        for field, name in ASKED.items()
-        if field in body and type(body[field]) in NUMBERS
+        name: value
+        for field, name in NUMERIC_PARAMETERS.items()
+        if (value := number(body.get(field))) is not None
     }
     if record.call.stream:
         attributes[semconv.REQUEST_STREAM] = True
-    if type(choices := body.get("n")) in NUMBERS and choices != 1:
+    if (choices := number(body.get("n"))) != 1:
         attributes[semconv.CHOICE_COUNT] = choices
     if "reasoning_effort" in body:
         attributes[semconv.REASONING_LEVEL] = word_of(body["reasoning_effort"])
@@ -171,48 +145,39 @@ def _asked(record: Record, last: Attempt) -> Attributes:
     return attributes
 
 
-def attempt_shared(attempt: Attempt, method: str) -> Shared:
-    """Return what the span of one request to an upstream says, but for the upstream's address."""
-    shared = {
+def number(value: object) -> int | float | None:
+    """Return a value of JSON if it is a number that OTLP can express, else None."""
+    if type(value) is int and abs(value) <= MAX_INTEGER:
+        return value
+    return value if type(value) is float else None
+
+
+def attempt_attributes(attempt: Attempt, method: str) -> Attributes:
+    """Return the attributes of the span of one request to an upstream."""
+    return {
         semconv.HTTP_METHOD: method,
         semconv.HTTP_STATUS: attempt.status,
         semconv.ERROR_TYPE: attempt.error,
         semconv.ERROR_CAUSE: attempt.cause,
+        semconv.ERROR_TEXT: attempt.system_text,
         semconv.UPSTREAM: attempt.target.upstream.name,
         semconv.WHY: attempt.why,
         semconv.LOST: attempt.lost or None,
+        **address(attempt.target.upstream.base_url),
     }
-    return tuple(shared.items())
 
 
 def address(base_url: str) -> Attributes:
+    """Return the host and port of an upstream."""
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return {semconv.SERVER_ADDRESS: parts.hostname, semconv.SERVER_PORT: port}
 
 
-def guard_shared(
-    name: str, stage: str, verdict: str, shadow: bool, error: str | None
-) -> Attributes:
-    """Return what the event of a guard says like those of other calls."""
-    return {
-        semconv.GUARD: name,
-        semconv.GUARD_STAGE: stage,
-        semconv.GUARD_VERDICT: verdict,
-        semconv.GUARD_SHADOW: shadow or None,
-        semconv.ERROR_TYPE: error,
-    }
-
-
-def findings(result: GuardResult) -> Attributes:
-    """Return what a guard has found, kind by kind."""
-    counts = [f"{kind}={count}" for kind, count in result.findings.items()]
-    return {semconv.GUARD_FINDINGS: counts}
-
-
-def decisions(facts: CallFacts) -> list[tuple[str, Attributes]]:
-    """Return what else was decided during the call, as names and attributes of events."""
-    events = [(semconv.GUARD_EVENT, _finding(*each)) for each in facts.upstream_findings]
+def call_events(facts: CallFacts) -> list[Event]:
+    """Return the decisions of guards, limits, the cache and the router."""
+    events = [_guard_event(stage, result) for stage, result in facts.verdicts]
+    events += [_upstream_guard_event(*finding) for finding in facts.upstream_findings]
     if facts.failure is not None and facts.failure.limit is not None:
         events.append((semconv.LIMIT_EVENT, {semconv.LIMIT: facts.failure.limit}))
     if facts.cache_store is not None:
@@ -223,8 +188,22 @@ def decisions(facts: CallFacts) -> list[tuple[str, Attributes]]:
     return events
 
 
-def _finding(upstream: str, finding: UpstreamFinding) -> Attributes:
-    return {
+def _guard_event(stage: Stage, result: GuardResult) -> Event:
+    return semconv.GUARD_EVENT, {
+        semconv.GUARD: result.guard,
+        semconv.GUARD_STAGE: stage,
+        semconv.GUARD_VERDICT: result.verdict,
+        semconv.GUARD_SHADOW: result.shadow or None,
+        semconv.ERROR_TYPE: result.error,
+        semconv.GUARD_SECONDS: result.seconds,
+        semconv.GUARD_BYTES: result.bytes,
+        semconv.GUARD_FINDINGS: [f"{kind}={count}" for kind, count in result.findings.items()]
+        or None,
+    }
+
+
+def _upstream_guard_event(upstream: str, finding: UpstreamFinding) -> Event:
+    return semconv.GUARD_EVENT, {
         semconv.UPSTREAM: upstream,
         semconv.GUARD: finding.detector,
         semconv.GUARD_STAGE: finding.stage,
@@ -233,5 +212,5 @@ def _finding(upstream: str, finding: UpstreamFinding) -> Attributes:
 
 
 def usd(cost: int | None) -> float | None:
-    """Return nano-USD as USD, which a reader sees exactly up to four million."""
+    """Return nano-USD as USD. The result is exact up to 4 million USD."""
     return None if cost is None else cost / NANO

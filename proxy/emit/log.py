@@ -19,8 +19,8 @@ from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.emit.attributes import usd
 from proxy.emit.log_limits import LEVELS, LogLevel
 from proxy.emit.redact import redacted
+from proxy.emit.sampling import in_share
 from proxy.emit.schemas import Schema, native
-from proxy.emit.trace import sampled
 from proxy.errors import UpstreamFinding
 from proxy.frozen import frozen
 from proxy.record import Record
@@ -266,7 +266,7 @@ class CallLog:
         if not record.reported:
             return
         outcome, least = (record.facts or facts_of(record)).outcome, self.levels.number
-        if self.ratio < 1 and outcome == "success" and not sampled(record.sample_id, self.ratio):
+        if self.ratio < 1 and outcome == "success" and not in_share(record.sample_id, self.ratio):
             return
         if LEVELS[LEVEL_OF[outcome]] < least:
             return

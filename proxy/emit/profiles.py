@@ -1,7 +1,6 @@
-"""What some readers of traces want beside the conventions, each by its name in the settings.
+"""Profiles: attributes for backends that do not read the conventions, by name in the settings.
 
-A profile also tells who the end user and what the session is, where a call says so: without one,
-no span does.
+A profile also adds the end user and the session of a call. Without a profile no span has them.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from proxy.emit import semconv
-from proxy.emit.attributes import tags_of, usd
-from proxy.emit.otlp import Attributes, Value
+from proxy.emit.attributes import Attributes, Value, format_tags, usd
 from proxy.record import Record
 from proxy.summary import facts_of
 from proxy.usage import UNCOUNTED
@@ -19,10 +17,11 @@ from proxy.words import MAX_ID, MAX_NAME, word, word_of
 
 SpanOf = Literal["server", "model", "attempt"]
 Profile = Callable[[SpanOf, Record, Attributes], Attributes]
+"""Returns what to add to a span of a call that already has some attributes."""
 
 
 def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
-    """Return OpenInference's names, as Phoenix reads them."""
+    """Return OpenInference's attributes, which Phoenix reads."""
     if of != "model":
         return {semconv.OPENINFERENCE_KIND: "CHAIN"}
     facts = facts_of(record)
@@ -35,7 +34,7 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
         semconv.LLM_COST: usd(facts.cost),
         semconv.INPUT_VALUE: attributes.get(semconv.INPUT_MESSAGES),
         semconv.OUTPUT_VALUE: attributes.get(semconv.OUTPUT_MESSAGES),
-        **_who(record),
+        **_user_and_session(record),
     }
     if facts.source not in UNCOUNTED:
         added |= {
@@ -50,14 +49,14 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
 
 
 def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
-    """Return Langfuse's names, which it wants on every span."""
+    """Return Langfuse's attributes, which it reads from every span."""
     facts = facts_of(record)
-    added: dict[str, Value | None] = {**_who(record)}
+    added: dict[str, Value | None] = {**_user_and_session(record)}
     if of == "model":
         added[semconv.USAGE_COST] = usd(facts.cost)
     if facts.deployment is not None and facts.tags is not None:
         added[semconv.LANGFUSE_METADATA + "deployment"] = facts.deployment
-        added[semconv.LANGFUSE_TAGS] = tags_of(facts.tags.items()) or None
+        added[semconv.LANGFUSE_TAGS] = format_tags(facts.tags.items()) or None
         for name, value in facts.tags.items():
             added[semconv.LANGFUSE_METADATA + name] = word(value, MAX_NAME)
     return added
@@ -70,7 +69,7 @@ def _kind(record: Record) -> str:
     return "EMBEDDING" if record.head and record.head.endpoint == "embeddings" else "LLM"
 
 
-def _who(record: Record) -> Attributes:
+def _user_and_session(record: Record) -> Attributes:
     if record.call is None:
         return {}
     head, body = record.call.head, record.call.body

@@ -1,7 +1,6 @@
-"""The last net below all log lines and spans: what looks like a credential is taken out.
+"""Replaces credentials of known shapes in log lines and spans.
 
-What lines say is chosen field by field, so there should be none. This works on whole lines of JSON,
-which it leaves JSON, and on the texts of spans.
+Both are built from chosen fields, so there should be none. This is the last line of defense.
 """
 
 from __future__ import annotations
@@ -9,9 +8,9 @@ from __future__ import annotations
 import re2
 
 REDACTED = b"[redacted]"
-_SHAPES = re2.compile(
-    rb"sk-[A-Za-z0-9_-]{16,}"  # what several providers hand out
-    rb"|hr-[A-Za-z0-9_-]{40,}"  # a virtual key of ours
+_CREDENTIALS = re2.compile(
+    rb"sk-[A-Za-z0-9_-]{16,}"  # of several providers
+    rb"|hr-[A-Za-z0-9_-]{40,}"  # a virtual key of Headrace
     rb"|[Bb]earer [A-Za-z0-9._~+/-]{8,}=*"
     rb"|AKIA[A-Z0-9]{16}"
     rb"|gh[pousr]_[A-Za-z0-9]{30,}"
@@ -22,8 +21,13 @@ _SHAPES = re2.compile(
 
 
 def redacted(lines: bytes) -> bytes:
-    """Return lines with what looks like a credential replaced."""
-    if _SHAPES.search(lines) is None:  # as good as always, and half the work
+    """Replace credentials. Lines of JSON remain JSON."""
+    if _CREDENTIALS.search(lines) is None:  # half the time of `sub`, and nearly always enough
         return lines
-    cleaned: bytes = _SHAPES.sub(REDACTED, lines)
+    cleaned: bytes = _CREDENTIALS.sub(REDACTED, lines)
     return cleaned
+
+
+def redact_text(text: str) -> str:
+    """Replace credentials, and lone surrogates by question marks."""
+    return redacted(text.encode(errors="replace")).decode()

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 
 from proxy.emit.decisions import decision
 from proxy.emit.log import CallLog
@@ -61,13 +64,13 @@ def _parts(value: object) -> Iterator[object]:
 
 
 class Spans:
-    """An outbox that keeps what it is given."""
+    """Receiver that keeps the spans."""
 
     def __init__(self) -> None:
-        self.taken: list[bytes] = []
+        self.received: list[ReadableSpan] = []
 
-    def take(self, spans: Sequence[bytes]) -> None:
-        self.taken += spans
+    def put(self, spans: Sequence[ReadableSpan]) -> None:
+        self.received += spans
 
 
 class Remains:
@@ -87,7 +90,7 @@ class Remains:
         lines: list[bytes] = []
         log = CallLog(lines.append, LogLevel("debug", lambda: 0.0))
         spans = Spans()
-        traces = Traces(spans, 1.0)
+        traces = Traces(spans, 1.0, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):
             sink.end(record)
         entry = noted(1, record)
@@ -99,7 +102,7 @@ class Remains:
             "a decision": len(orjson.dumps(decision(facts_of(record)))),
             "a ledger entry": deep(entry),
             "the rows of a call": deep(call_row(entry, rows, [])),
-            "the spans": deep(spans.taken),
+            "the spans": encode_spans(spans.received).ByteSize(),
             "/candidate": _shown(candidate.explain()),
         }
         sizes |= {f"row {number}": deep(row) for number, row in enumerate(rows)}

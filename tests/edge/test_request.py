@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 
 from proxy.dialects.other_gateways import MEANINGS
 from proxy.edge.request import Parsing
-from proxy.emit.attributes import call_own
+from proxy.emit.attributes import call_attributes
 from proxy.emit.decisions import decision
 from proxy.emit.log import canonical
 from proxy.emit.semconv import REQUEST_ID
@@ -200,7 +200,7 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     assert (response.status, name) == (status, given or name)
     assert (line["request_id"], row["request_id"]) == (name, name)
     assert decision(facts_of(record))["request_id"] == name
-    assert call_own(facts_of(record))[REQUEST_ID] == name
+    assert call_attributes(facts_of(record))[REQUEST_ID] == name
 
 
 async def test_a_request_id_is_kept_when_it_is_sane(client: aiohttp.ClientSession) -> None:

@@ -10,8 +10,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 
-from proxy.emit.trace import Traces, sampled
+from proxy.emit.attributes import Attributes, number
+from proxy.emit.trace import Traces, exported
 from proxy.record import Captured
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy_events, response, stream
@@ -81,12 +84,12 @@ async def test_a_call_is_three_spans_in_the_callers_trace(
 
 @dataclass
 class Spans:
-    """An outbox that keeps the spans."""
+    """Receiver that keeps the spans."""
 
-    taken: list[bytes] = field(default_factory=list)
+    received: list[ReadableSpan] = field(default_factory=list)
 
-    def take(self, spans: Sequence[bytes]) -> None:
-        self.taken += spans
+    def put(self, spans: Sequence[ReadableSpan]) -> None:
+        self.received += spans
 
 
 async def test_spans_are_exported_if_captured_texts_cannot_be_read(
@@ -102,9 +105,9 @@ async def test_spans_are_exported_if_captured_texts_cannot_be_read(
     spans = Spans()
 
     with pytest.raises(IndexError):
-        Traces(spans, 1.0).end(replace(record, captured=failing))
+        Traces(spans, 1.0, Resource({})).end(replace(record, captured=failing))
 
-    assert len(spans.taken) == len(collector.spans) == 3
+    assert len(spans.received) == len(collector.spans) == 3
 
 
 async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
@@ -242,7 +245,22 @@ async def metrics(client: aiohttp.ClientSession, proxy: Proxy) -> bytes:
     return b"".join(line for line in lines if line.startswith(b"headrace_telemetry_dropped"))
 
 
-def test_a_trace_is_kept_as_a_whole_by_its_id() -> None:
-    assert sampled("0" * 32, 0.01)
-    assert not sampled("f" * 32, 0.99)
-    assert sampled("f" * 32, 1.0)
+def test_a_number_that_otlp_cannot_express_is_left_out() -> None:
+    numbers = [2**63 - 1, 2**63, -(2**63), 0.5, True, "1", None]
+
+    assert [number(value) for value in numbers] == [2**63 - 1, None, None, 0.5, None, None, None]
+
+
+@for_each("secret", SECRETS)
+def test_credentials_in_names_lists_and_texts_are_redacted(secret: str) -> None:
+    described: Attributes = {"list": ["a", secret], "text": secret, "size": 1, "unknown": None}
+
+    values = exported(described)
+
+    assert values.keys() == {"list", "text", "size"}
+    assert secret not in str(values)
+    assert values["size"] == 1
+
+
+def test_a_lone_surrogate_does_not_lose_a_span() -> None:
+    assert exported({"text": "a\ud800"}) == {"text": "a?"}
