@@ -148,9 +148,7 @@ class HttpExchange:
         else:
             share, incoming = self._share, self._incoming
             share.caller = caller
-            raw = incoming.body_at_once()
-            if raw is None:
-                raw = await incoming.awaited_body()
+            raw = await incoming.read_body()
             size, reads = len(raw), dialects.read_call
             if head.endpoint == "conversations":
                 from proxy.dialects.responses import conversations  # noqa: PLC0415  # few are such

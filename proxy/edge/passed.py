@@ -30,9 +30,7 @@ async def read_passed_call(
         media_type = media_type_of(incoming.media_type)
         head = replace(head, passed=replace(head.passed, media_type=media_type))
         return unread_call(head, incoming.upload(length), caller)
-    raw = incoming.body_at_once()
-    if raw is None:
-        raw = await incoming.awaited_body()
+    raw = await incoming.read_body()
     make = partial(read_passed, head, size=len(raw), caller=caller)
     if not raw:
         return make({})

@@ -208,34 +208,33 @@ class Incoming:
     def parsing(self) -> Parsing:
         return self._bounds.parsing
 
-    def body_at_once(self) -> bytes | None:
-        """Return the body if it came with its head, None where there is to be waited for it. Raises
-        ``Refused`` for one that is too large, or no plain JSON."""
+    async def read_body(self) -> bytes:
+        """Return the body. Raises `Refused` for one that is too large, late or not plain JSON.
+
+        A body that came with its head, as most do, is read without a timer.
+        """
         self._check_kind()
         content = self._request.content
-        if "expect" in self.headers or not content.is_eof():
-            return None
         try:
-            whole = content.read_nowait()
-        except Unframed:
-            raise _unframed() from None
-        if len(whole) > self._bounds.body_bytes:
-            raise self._too_large()
-        self._share.take(len(whole))
-        return whole
-
-    async def awaited_body(self) -> bytes:
-        """Return the body that did not come with its head. Raises ``Refused`` for one that is too
-        large, or late."""
-        if "expect" in self.headers:
-            await self._continue(self.headers["expect"])
-        try:
+            if content.is_eof() and "expect" not in self.headers:
+                return self._taken(content.read_nowait())
+            if "expect" in self.headers:
+                await self._continue(self.headers["expect"])
             async with asyncio.timeout(self._bounds.body_s):
-                return await self._read()
+                whole = bytearray()
+                while piece := await content.readany():
+                    whole += self._taken(piece, len(whole))
+                return bytes(whole)
         except TimeoutError:
             raise RequestTimeout from None
         except Unframed:
             raise _unframed() from None
+
+    def _taken(self, piece: bytes, before: int = 0) -> bytes:
+        if before + len(piece) > self._bounds.body_bytes:
+            raise self._too_large()
+        self._share.take(len(piece))
+        return piece
 
     def _check_kind(self) -> None:
         headers = self.headers
@@ -263,15 +262,6 @@ class Incoming:
         writer: Any = self._request.writer
         await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         writer.output_size = 0  # the interim response is no part of the answer
-
-    async def _read(self) -> bytes:
-        whole = bytearray()
-        while piece := await self._request.content.readany():
-            whole += piece
-            if len(whole) > self._bounds.body_bytes:
-                raise self._too_large()
-            self._share.take(len(piece))
-        return bytes(whole)
 
 
 class RequestUpload:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound, Unauthorized
 from proxy.field_problems import ambiguous, no_deployment, no_model
-from proxy.frozen import frozen, memo
+from proxy.frozen import frozen
 from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import facts_of
 from proxy.policy.decide.model_calls import effects_by, rule_model_call
@@ -33,23 +33,17 @@ PLANS_KEPT = 4096  # of all keys together
 
 @frozen
 class InForce:
-    """A snapshot as the pipeline sees it, with those who have called under it, by the SHA-256 of
-    their credentials."""
+    """A snapshot as the pipeline sees it."""
 
     snapshot: Snapshot
     revision: str = field(init=False)
-    _callers: dict[bytes, KeyCaller] = memo(dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "revision", self.snapshot.revision)
 
     def identify(self, head: RequestHead) -> KeyCaller:
         found = identify(self.snapshot, head)
-        caller = self._callers.get(found.digest)
-        if caller is None:
-            caller = KeyCaller(self.snapshot, found.key, found.label)
-            self._callers[found.digest] = caller
-        return caller
+        return KeyCaller(self.snapshot, found.key, found.label)
 
 
 @frozen
