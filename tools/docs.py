@@ -18,7 +18,7 @@ from dashboards.build import BOARDS
 from dashboards.build.panels import Board
 from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
 from proxy.dialects.base import Dialect
-from proxy.dialects.openai import CHAT, PATHS
+from proxy.dialects.openai import FIELDS, PATHS
 from proxy.emit.declared import declared
 from proxy.error_table import ERROR_TABLE
 from proxy.errors import LimitExceeded, ProxyError
@@ -113,7 +113,7 @@ def providers() -> Iterator[str]:
 def _traits(each: Provider) -> Iterator[str]:
     yield ", ".join(sorted(each.endpoints))
     renamed = dict(each.renamed)
-    yield _words(name for name in CHAT if not each.takes(name) and name not in renamed)
+    yield _words(name for name in FIELDS["chat"] if not each.takes(name) and name not in renamed)
     differences = [f"`{name}` is sent as `{own}`" for name, own in renamed.items()]
     if each.thoughts == "required":
         differences.append("thoughts go back as `reasoning_content` of messages with tool calls")

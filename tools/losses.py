@@ -13,7 +13,6 @@ import orjson
 
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.base import Dialect, Form
-from proxy.dialects.fields import Field
 from proxy.dialects.responses.sealing import (
     CONVERSATIONS,
     ResponseIds,
@@ -24,6 +23,7 @@ from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
 from proxy.dialects.translation import KEPT
 from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField, NotFound
+from proxy.fields.checks import FieldType
 from proxy.types import Endpoint, RequestHead, Target, Upstream
 from proxy.types.way import TargetEndpoint
 
@@ -187,7 +187,7 @@ def samples(dialect: Dialect, endpoint: Endpoint) -> Iterator[Sample]:
             yield Sample(dialect, endpoint, name, True if flag else value)
 
 
-def _value(name: str, field: Field) -> Any:
+def _value(name: str, field: FieldType) -> Any:
     """Return a value for a field. Raise ``ValueError`` for one that is neither known nor plain."""
     if name in SAMPLES:
         return SAMPLES[name]

@@ -24,7 +24,6 @@ from proxy.dialects import (
 )
 from proxy.dialects.base import Client, Dialect, Headers
 from proxy.dialects.bounds import GROUPS, SPELLINGS, check_groups, checked_fields
-from proxy.dialects.fields import Fields, check_body, misspelled
 from proxy.dialects.hints import not_served, plain_path
 from proxy.dialects.paths import (
     Parameters,
@@ -43,6 +42,7 @@ from proxy.dialects.translation import ALIKE
 from proxy.errors import BadField, PathNotFound
 from proxy.estimate import field_quarters
 from proxy.field_problems import BAD_NAME
+from proxy.fields.checks import Fields, check_body, misspelled
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret

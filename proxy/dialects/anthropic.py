@@ -18,26 +18,15 @@ from proxy.dialects.base import (
     Server,
     TableCells,
 )
-from proxy.dialects.bounds import tokens, typed
-from proxy.dialects.fields import (
-    Fields,
-    array,
-    boolean,
-    either,
-    integer,
-    mapping,
-    messages,
-    number,
-    required,
-    string,
-    unserved,
-)
+from proxy.dialects.bounds import typed
 from proxy.dialects.messages import from_chat, reading, writing
 from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.messages.models import check_page
 from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
 from proxy.errors import BadField, CircuitOpen, Overloaded, ProxyError, UpstreamBusy, UpstreamError
-from proxy.field_problems import BAD_NAME, STORED_AT_PROVIDER
+from proxy.field_problems import BAD_NAME
+from proxy.fields.checks import Fields, tokens
+from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Json, RequestHead, Secret
 from proxy.words import MAX_NAME, MAX_TEXT
 
@@ -56,46 +45,10 @@ UNTHREADED = {"error_code": "thread_unsupported_request"}
 BUSY = 529  # its status where a service has too much to do
 REQUEST_ID = "request-id"
 
-MESSAGES: Fields = {
-    "model": required(string()),
-    "max_tokens": required(tokens(0)),
-    "messages": required(messages()),
-    "cache_control": mapping(),
-    "container": either(string(), mapping()),
-    "context_management": mapping(),
-    "diagnostics": mapping(),
-    "inference_geo": string(),
-    "mcp_servers": array(dict, "an array of objects"),
-    "metadata": mapping(),
-    "output_config": mapping(),
-    "service_tier": string(),
-    "speed": string(),
-    "stop_sequences": array(str, "an array of strings"),
-    "stream": boolean(),
-    "system": either(string(), array(dict, "an array of objects")),
-    "temperature": number(0, 1, default=1),
-    "thinking": mapping(),
-    "thread": unserved(mapping(), STORED_AT_PROVIDER),
-    "tool_choice": mapping(),
-    "tools": array(dict, "an array of objects"),
-    "top_k": integer(0),
-    "top_p": number(0, 1, default=1),
-}
+MESSAGES: Fields = fields_of("messages")
 
-COUNTED = (
-    *("model", "messages", "cache_control", "context_management", "mcp_servers"),
-    *("output_config", "speed", "system", "thinking", "tool_choice", "tools"),
-)
-COUNT_TOKENS: Fields = {name: MESSAGES[name] for name in COUNTED}
-"""What is asked of how many tokens a request would have."""
-
-OPEN: Fields = {
-    **typed(MESSAGES),
-    "max_tokens": MESSAGES["max_tokens"],
-    "temperature": number(0, default=1),
-    "top_k": MESSAGES["top_k"],
-    "top_p": number(0, default=1),
-}
+COUNT_TOKENS: Fields = fields_of("count_tokens")
+OPEN: Fields = {**typed(MESSAGES), **fields_of("messages.open")}
 """The same for a client whose upstream may be another's: its lower bounds are those of Messages."""
 
 OUTAGES = ("api_error", "overloaded_error", "timeout_error")

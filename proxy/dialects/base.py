@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, NamedTuple, Protocol
 
-from proxy.dialects.fields import Fields
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
+from proxy.fields.checks import Fields
 from proxy.frozen import frozen
 from proxy.types import Call, Chunk, Endpoint, Json, RequestHead, Secret
 from proxy.types.guard import Verdicts

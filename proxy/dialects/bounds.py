@@ -1,126 +1,56 @@
-"""The fields that say how much a model may answer, in every word that servers have for it.
+"""How much a model may answer, in every name that servers have for it: see the column ``counts`` of
+the table of fields.
 
-This is the one table of them: what a call claims, what a cap lowers, what a rule sets and which
-types are checked on arrival all read it. A server obeys the names that it knows, at the top of a
-request or in a group of options, so whatever a request says of them counts.
+A server obeys the names that it knows, at the top of a request or in a group of options, so each
+of them counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from proxy.dialects.fields import (
-    Field,
-    Fields,
-    anything,
-    at_most,
-    boolean,
-    check_spelling,
-    integer,
-    mapping,
-    number,
-    string,
-    types_of,
-)
 from proxy.errors import BadField
+from proxy.fields.checks import Fields, anything, at_most, check_spelling, open_types
+from proxy.fields.field_table import FIELDS, Count, fields_of
+from proxy.fields.spelling import squeezed
 from proxy.types import Json
-from proxy.types.spelling import squeezed
 
-MOST = 2**53
 ASSUMED_TOKENS = 1024  # of an answer that nothing bounds
-UNBOUNDED = -2  # servers take -1 and -2 for "as many as there is room for"
-
-BOUNDS: Mapping[str, int] = {
-    "max_tokens": 0,
-    "max_completion_tokens": 0,
-    "max_new_tokens": 0,
-    "max_output_tokens": 0,
-    "max_length": 0,
-    "max_tokens_to_sample": 0,
-    "max_tokens_to_generate": 0,
-    "max_token_count": 0,
-    "max_gen_len": 0,
-    "max_decode_tokens": 0,
-    "n_predict": 0,
-    "num_predict": 1,
-    "request_output_len": 0,
-}
-"""The most tokens of an answer, and the smallest value that is a bound: what is less means none."""
-
-FLOORS = frozenset({"min_tokens", "min_new_tokens", "min_length"})
-"""The fewest tokens of an answer: a server goes on until it has as many."""
-
-BUDGETS = frozenset(
-    {"budget_tokens", "max_reasoning_tokens", "max_thinking_tokens", "reasoning_budget"}
-    | {"reasoning_budget_tokens", "thinking_budget", "thinking_budget_tokens"}
-    | {"thinking_token_budget", "token_budget"}
-)
-"""The most tokens of what a model thinks before it answers. Some servers count them within the
-bound of the answer, others beside it; what is not above 0 leaves it to the server."""
-
-THOUGHTS = frozenset({"reasoning", "reasoning_config", "thinking", "thinking_config"})
-"""Groups of options that are about thinking: a bound within them is a budget."""
-
-ANSWERS = BOUNDS.keys() | FLOORS
-LENGTHS = ANSWERS | BUDGETS
-
-CHOICES: Mapping[str, int] = {
-    "n": 1,
-    "best_of": 0,
-    "candidate_count": 1,
-    "n_cmpl": 1,
-    "num_generations": 1,
-    "num_results": 1,
-    "num_return_sequences": 1,
-}
-"""How many answers are made of one prompt, and the smallest value."""
-
-COUNTED = LENGTHS.union(CHOICES)
-"""The fields that count for how much a model may answer."""
-
-GROUPS = THOUGHTS | {
-    *("additional_model_request_fields", "chat_template_kwargs", "custom_params", "extra_body"),
-    *("generation_config", "google", "inference_config", "inference_extra_params", "model_kwargs"),
-    *("nvext", "options", "parameters", "sampling_params", "text_generation_config", "vllm_xargs"),
-}
-"""Objects in a request whose members some servers read as if they stood at its top."""
-
 LEGACY_DEFAULT = 16
 """The tokens of a legacy completion that says no bound, at OpenAI, Portkey and Fireworks."""
 
-NUMBERS: Fields = {
-    **dict.fromkeys(BOUNDS, integer(UNBOUNDED, MOST)),
-    **dict.fromkeys(FLOORS, integer(0, MOST)),
-    **dict.fromkeys(BUDGETS, integer(UNBOUNDED, MOST)),
-    **{name: integer(least, MOST) for name, least in CHOICES.items()},
-}
-"""The types of all these fields, wherever no dialect says more of them."""
+
+def _counted(*kinds: Count) -> Mapping[str, int]:
+    """Return the smallest values of the fields that count in one of some ways."""
+    return {name: row.least for name, row in FIELDS.items() if row.counts in kinds}
 
 
-TYPES: Fields = {
-    **NUMBERS,
-    **dict.fromkeys(GROUPS, anything()),
-    "inference_timeout": number(0),
-    "stream": boolean(),
-    "stream_options": mapping(),
-    "temperature": number(),
-    "top_p": number(),
-    "user": string(),
-}
-"""The types of all fields that the house itself reads, where a dialect has no such field."""
-
+BOUNDS = _counted("bound")
+"""The most tokens of an answer, and the smallest value that is a bound: what is less means none."""
+FLOORS = frozenset(_counted("floor"))
+"""The fewest tokens of an answer: a server goes on until it has as many."""
+BUDGETS = frozenset(_counted("budget"))
+"""The most tokens of what a model thinks before it answers. Some servers count them within the
+bound of the answer, others beside it; what is not above 0 leaves it to the server."""
+THOUGHTS = frozenset(_counted("thoughts"))
+"""Groups of options that are about thinking: a bound within them is a budget."""
+CHOICES = _counted("choices")
+"""How many answers are made of one prompt, and the smallest value."""
+GROUPS = frozenset(_counted("group", "thoughts"))
+"""Objects in a request whose members some servers read as if they were at its top."""
+LENGTHS = frozenset(_counted("bound", "floor", "budget"))
+COUNTED = LENGTHS.union(CHOICES)
+"""The fields that count for how much a model may answer."""
+TYPES: Fields = fields_of("any")
+"""The types of all fields that the proxy itself reads, where a dialect has no such field."""
+NUMBERS: Fields = {name: TYPES[name] for name in COUNTED}
 SPELLINGS: Mapping[str, str] = {squeezed(name): name for name in TYPES}
 """These fields by what their names have in common with other spellings of them."""
 
 
-def tokens(least: int) -> Field:
-    """A number of tokens, or of answers: no larger than can be reckoned with exactly."""
-    return integer(least, MOST)
-
-
 def typed(fields: Fields) -> Fields:
     """Return a dialect's fields without their ranges."""
-    return {name: NUMBERS.get(name, field) for name, field in types_of(fields).items()}
+    return {name: NUMBERS.get(name, known) for name, known in open_types(fields).items()}
 
 
 def within(fields: Fields, most: Sequence[tuple[str, float]]) -> Fields:

@@ -19,24 +19,17 @@ from proxy.dialects.base import (
     Server,
     TableCells,
 )
-from proxy.dialects.bounds import tokens
 from proxy.dialects.detections import detections
-from proxy.dialects.fields import Fields, integer, string
 from proxy.dialects.findings import DETECTIONS, join_detections
 from proxy.errors import ProxyError, Unauthorized
+from proxy.fields.checks import Fields
+from proxy.fields.field_table import fields_of
 from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.guard import Verdicts
 
-EXTRAS: Fields = {
-    "enkrypt_context": string(),
-    "max_tokens": tokens(1),
-    "n": integer(1, 128, default=1),
-}
-_ALIAS: Fields = {"context": string()}
-
 FIELDS: dict[Endpoint, Fields] = {
-    "completions": {**openai.COMPLETIONS, **EXTRAS, **_ALIAS},
-    "chat": {**openai.CHAT, **EXTRAS, **_ALIAS},
+    "completions": fields_of("completions", "enkrypt"),
+    "chat": fields_of("chat", "enkrypt"),
 }
 
 

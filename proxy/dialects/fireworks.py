@@ -9,48 +9,12 @@ from typing import Any
 
 from proxy.dialects import hub, openai, request_headers
 from proxy.dialects.base import Client, Dialect, Server
-from proxy.dialects.bounds import tokens
-from proxy.dialects.fields import (
-    Field,
-    Fields,
-    array,
-    boolean,
-    choice,
-    either,
-    integer,
-    mapping,
-    number,
-    required,
-    string,
-)
 from proxy.dialects.statuses import USUAL
 from proxy.errors import BadField
 from proxy.field_problems import conflicts_with
+from proxy.fields.checks import Fields
+from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Json
-
-EXTRAS: Fields = {
-    "context_length_exceeded_behavior": choice("truncate", "error", default="truncate"),
-    "ignore_eos": boolean(),
-    "logprobs": either(integer(0, 5), boolean()),
-    "max_completion_tokens": tokens(1),
-    "max_tokens": tokens(1),
-    "min_p": number(0, 1),
-    "mirostat_lr": number(default=0.1),
-    "mirostat_target": number(default=1.5),
-    "perf_metrics_in_response": boolean(),
-    "prediction": either(mapping(), string()),
-    "prompt_cache_isolation_key": string(),
-    "prompt_cache_key": string(),
-    "raw_output": boolean(),
-    "reasoning_effort": either(string(), integer(), boolean()),
-    "repetition_penalty": number(0, 2, default=1),
-    "response_format": mapping(),
-    "return_token_ids": boolean(),
-    "service_tier": string(),
-    "top_k": integer(1, 128),
-    "top_logprobs": integer(0, 5),
-    "typical_p": number(0, 1),
-}
 
 
 def one_max_tokens(body: Json) -> None:
@@ -101,22 +65,16 @@ def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[
     return (("fireworks-prompt-tokens", str(count)),) if type(count) is int else ()
 
 
-def _with_top_k(fields: Fields) -> dict[str, Field]:
-    known = {k: v for k, v in fields.items() if k not in ("best_of", "suffix")}
-    return {**known, **EXTRAS}
-
-
-COMPLETIONS: Fields = {
-    **_with_top_k(openai.COMPLETIONS),
-    "prompt": required(openai.COMPLETIONS["prompt"]),
-    "images": array(str, "an array of strings"),
+FIELDS: dict[Endpoint, Fields] = {
+    "completions": fields_of("completions", "fireworks", "fireworks.completions"),
+    "chat": fields_of("chat", "fireworks"),
+    "embeddings": fields_of("embeddings"),
 }
-CHAT: Fields = {**_with_top_k(openai.CHAT), "logprobs": EXTRAS["logprobs"]}
 
 FIREWORKS = Dialect(
     name="fireworks",
     provider="fireworks",
-    fields={"completions": COMPLETIONS, "chat": CHAT, "embeddings": openai.EMBEDDINGS},
+    fields=FIELDS,
     client=Client(
         routes=openai.routes("/inference/v1"),
         credential=request_headers.bearer,

@@ -13,34 +13,11 @@ from typing import Any
 
 from proxy.dialects import openai, request_headers
 from proxy.dialects.base import Client, Dialect, Server
-from proxy.dialects.bounds import tokens
-from proxy.dialects.fields import (
-    Fields,
-    array,
-    either,
-    number,
-    required,
-    string,
-)
 from proxy.errors import BadField
+from proxy.fields.field_table import fields_of
 from proxy.types import Call, Endpoint, Json
-from proxy.words import MAX_MODELS
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
-
-COMPLETIONS: Fields = {
-    "model": required(
-        either(string(), array(str, f"an array of 1 to {MAX_MODELS} strings", 1, MAX_MODELS))
-    ),
-    "prompt": required(string()),
-    "frequency_penalty": number(-2, 2, default=0),
-    "max_new_tokens": tokens(1),
-    "max_tokens": tokens(1),
-    "presence_penalty": number(-2, 2, default=0),
-    "stop": array(str, "an array of strings"),
-    "temperature": number(0, 1),
-    "top_p": number(0, 1, default=1),
-}
 
 
 def distinct_models(body: Json) -> None:
@@ -153,7 +130,7 @@ def answer_to_hub(data: Json) -> Json:
 
 MULTIMODEL = Dialect(
     name="multimodel",
-    fields={"completions": COMPLETIONS},
+    fields={"completions": fields_of("multimodel")},
     client=Client(
         routes={("POST", "/v1/completion"): "completions"},
         credential=request_headers.bearer,

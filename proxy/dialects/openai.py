@@ -19,96 +19,17 @@ from proxy.dialects.base import (
     Server,
     TableCells,
 )
-from proxy.dialects.bounds import tokens, typed
-from proxy.dialects.fields import (
-    Fields,
-    array,
-    boolean,
-    choice,
-    either,
-    integer,
-    logit_bias,
-    mapping,
-    messages,
-    number,
-    optional,
-    prompt,
-    required,
-    stop,
-    string,
-)
+from proxy.dialects.bounds import typed
 from proxy.dialects.responses import events, failures, from_chat, reading, request, writing
 from proxy.dialects.responses.words import ENDS
 from proxy.errors import BadField, GuardBlocked, ProxyError
 from proxy.field_problems import NEEDS_LOGPROBS
+from proxy.fields.checks import Fields
+from proxy.fields.field_table import START_OF_DOCUMENT, fields_of
 from proxy.types import Call, Endpoint, Json, Secret
 
-START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
-
-COMPLETIONS: Fields = {
-    "model": required(string()),
-    "prompt": optional(prompt(), START_OF_DOCUMENT),
-    "best_of": integer(0, 20, default=1),
-    "echo": boolean(),
-    "frequency_penalty": number(-2, 2, default=0),
-    "logit_bias": logit_bias(),
-    "logprobs": integer(0, 5),
-    "max_tokens": tokens(0),
-    "n": integer(1, 128, default=1),
-    "presence_penalty": number(-2, 2, default=0),
-    "seed": integer(-(2**63), 2**63 - 1),
-    "stop": stop(),
-    "stream": boolean(),
-    "stream_options": mapping(),
-    "suffix": string(),
-    "temperature": number(0, 2, default=1),
-    "top_p": number(0, 1, default=1),
-    "user": string(),
-}
-
-CHAT: Fields = {
-    "model": required(string()),
-    "messages": required(messages()),
-    "audio": mapping(),
-    "frequency_penalty": number(-2, 2, default=0),
-    "function_call": either(string(), mapping()),
-    "functions": array(dict, "an array of objects"),
-    "logit_bias": logit_bias(),
-    "logprobs": boolean(),
-    "max_completion_tokens": tokens(1),
-    "max_tokens": tokens(1),
-    "metadata": mapping(),
-    "modalities": array(str, "an array of strings"),
-    "n": integer(1, 128, default=1),
-    "parallel_tool_calls": boolean(default=True),
-    "prediction": mapping(),
-    "presence_penalty": number(-2, 2, default=0),
-    "prompt_cache_key": string(),
-    "reasoning_effort": string(),
-    "response_format": mapping(),
-    "safety_identifier": string(),
-    "seed": integer(-(2**63), 2**63 - 1),
-    "service_tier": string(),
-    "stop": stop(),
-    "store": boolean(),
-    "stream": boolean(),
-    "stream_options": mapping(),
-    "temperature": number(0, 2, default=1),
-    "tool_choice": either(string(), mapping()),
-    "tools": array(dict, "an array of objects"),
-    "top_logprobs": integer(0, 20),
-    "top_p": number(0, 1, default=1),
-    "user": string(),
-    "verbosity": string(),
-    "web_search_options": mapping(),
-}
-
-EMBEDDINGS: Fields = {
-    "model": required(string()),
-    "input": required(prompt()),
-    "dimensions": integer(1),
-    "encoding_format": choice("float", "base64", default="float"),
-    "user": string(),
+FIELDS: dict[Endpoint, Fields] = {
+    endpoint: fields_of(endpoint) for endpoint in ("completions", "chat", "responses", "embeddings")
 }
 
 
@@ -313,13 +234,6 @@ def responding(server: Server) -> Server:
     )
     return replace(server, endpoints={"responses": there})
 
-
-FIELDS: dict[Endpoint, Fields] = {
-    "completions": COMPLETIONS,
-    "chat": CHAT,
-    "responses": request.RESPONSES,
-    "embeddings": EMBEDDINGS,
-}
 
 FORMS: dict[Endpoint, Form] = {"responses": "responses"}
 

@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
-from proxy.dialects.fields import check_spelling
 from proxy.dialects.passed_form import FormUpload, is_form
 from proxy.dialects.paths import REDUNDANT, with_model_of_path
 from proxy.dialects.permitted import declared_fields, permitted
@@ -23,6 +22,7 @@ from proxy.dialects.ways import beside
 from proxy.errors import BadField, BadRequest
 from proxy.estimate import field_quarters
 from proxy.field_problems import BAD_NAME
+from proxy.fields.checks import check_spelling
 from proxy.offload import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
 from proxy.types.passthrough import (

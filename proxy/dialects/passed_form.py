@@ -12,9 +12,9 @@ from unicodedata import normalize
 from proxy.dialects.permitted import MODEL, check_fields
 from proxy.errors import BadField
 from proxy.field_problems import NOT_ALLOWED, NOT_DECLARED
+from proxy.fields.spelling import squeezed
 from proxy.types import Target
 from proxy.types.passthrough import Upload
-from proxy.types.spelling import squeezed
 from proxy.words import ascii_word
 
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"

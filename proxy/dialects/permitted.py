@@ -14,10 +14,10 @@ from proxy.dialects.bounds import GROUPS
 from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
 from proxy.field_problems import NOT_ALLOWED
+from proxy.fields.rules import FieldRule, FieldRules, field_rules
+from proxy.fields.spelling import squeezed
 from proxy.types import Json, Upstream
-from proxy.types.field_rule import FieldRule, FieldRules, field_rules
 from proxy.types.passthrough import PassedPath
-from proxy.types.spelling import squeezed
 from proxy.types.target import FREE_FORM, SCHEMA_MAPS, SCHEMAS, USUAL
 from proxy.words import ascii_word
 

@@ -11,21 +11,10 @@ from typing import Any
 
 from proxy.dialects import hub, openai, request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Server, TableCells
-from proxy.dialects.bounds import MOST, tokens
-from proxy.dialects.fields import (
-    Fields,
-    array,
-    boolean,
-    choice,
-    either,
-    integer,
-    mapping,
-    number,
-    required,
-    string,
-)
 from proxy.errors import BadField, ProxyError, UpstreamRefused
 from proxy.field_problems import NEEDS_LOGPROBS, conflicts_with
+from proxy.fields.checks import Fields
+from proxy.fields.field_table import MODALITIES, fields_of
 from proxy.types import Endpoint, Json
 
 MOST_STOPS = 4
@@ -38,44 +27,10 @@ _NEVER_INJECTED = frozenset(
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NEVER_INJECTED_PREFIXES = ("proxy-", "x-forwarded-", "x-headrace-", "x-portkey-", "x-enkrypt-")
 
-MODALITIES = "an array of the strings text and audio"
-
-EXTRAS: Fields = {
-    "audio": mapping(),
-    "guided_choice": array(str, "an array of strings"),
-    "guided_grammar": string(),
-    "guided_json": mapping(),
-    "guided_regex": string(),
-    "include_stop_str_in_output": boolean(),
-    "inference_extra_headers": mapping(),
-    "inference_extra_params": mapping(),
-    "inference_timeout": number(0),
-    "logprobs": boolean(),
-    "max_completion_tokens": tokens(1),
-    "max_new_tokens": tokens(1),
-    "max_tokens": tokens(0),
-    "modalities": array(str, MODALITIES),
-    "n": integer(1, MOST, default=1),
-    "parallel_tool_calls": boolean(default=True),
-    "prediction": mapping(),
-    "response_format": mapping(),
-    "return_token_log_probs": boolean(),
-    "seed": integer(-(2**63), 2**63 - 1),
-    "stop_sequences": array(str, "an array of strings"),
-    "temperature": number(0, default=1),
-    "tool_choice": either(choice("none", "auto", "required"), mapping()),
-    "tools": array(dict, "an array of objects"),
-    "top_k": integer(-1, default=-1),
-    "top_logprobs": integer(0, 20),
+FIELDS: dict[Endpoint, Fields] = {
+    "completions": fields_of("completions", "scale", "scale.completions"),
+    "chat": fields_of("chat", "scale"),
 }
-
-COMPLETIONS: Fields = {
-    **openai.COMPLETIONS,
-    **EXTRAS,
-    "prompt": required(openai.COMPLETIONS["prompt"]),
-    "logprobs": either(boolean(), integer(0, 5)),
-}
-CHAT: Fields = {**openai.CHAT, **EXTRAS}
 
 
 def one_guide(body: Json) -> None:
@@ -86,7 +41,7 @@ def one_guide(body: Json) -> None:
 
 def known_modalities(body: Json) -> None:
     if not set(body.get("modalities") or ()) <= {"text", "audio"}:
-        raise BadField("modalities", f"must be {MODALITIES}")
+        raise BadField("modalities", f"must be {MODALITIES.says}")
 
 
 def logprobs_first(body: Json) -> None:
@@ -171,7 +126,7 @@ def authorize(key: str) -> tuple[str, str]:
 
 SCALE = Dialect(
     name="scale",
-    fields={"completions": COMPLETIONS, "chat": CHAT},
+    fields=FIELDS,
     client=Client(
         routes={
             ("POST", version + path): endpoint

@@ -14,7 +14,6 @@ from typing import Protocol
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect, Form, Server
 from proxy.dialects.bounds import BOUNDS, most_answered, within
-from proxy.dialects.fields import Fields
 from proxy.dialects.messages import from_chat, to_chat
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
@@ -23,6 +22,7 @@ from proxy.dialects.provider_chat import provider_chat
 from proxy.dialects.responses.to_chat import chat_of as chat_of_response
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, no_endpoint
+from proxy.fields.checks import Fields
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream
 from proxy.types.providers import Provider
 

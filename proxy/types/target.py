@@ -7,8 +7,8 @@ from dataclasses import field
 from datetime import date
 from hashlib import sha256
 
+from proxy.fields.rules import FieldRules, Verdict, field_rules
 from proxy.frozen import frozen, memo
-from proxy.types.field_rule import FieldRules, Verdict, field_rules
 from proxy.types.providers import OPENAI, Provider
 from proxy.types.way import Endpoint, TargetEndpoint, Way
 from proxy.usage import Price, in_force

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from proxy.types.field_rule import FieldRules
+from proxy.fields.rules import FieldRules
 
 Endpoint = Literal[
     "completions", "chat", "responses", "embeddings", "models", "count_tokens", "passthrough",

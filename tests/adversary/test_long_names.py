@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.types.spelling import folded
+from proxy.fields.spelling import folded
 from proxy.words import MAX_NAME
 from tests.adversary.shapes import SHAPES, text
 from tests.adversary.test_names_of_fields import GROUPS

@@ -9,10 +9,10 @@ import pytest
 
 from proxy.dialects import CHECKED_FIELDS
 from proxy.dialects.anthropic import user_of
-from proxy.dialects.fields import check_body
 from proxy.dialects.messages.from_chat import messages_of, tidy
 from proxy.dialects.messages.to_chat import chat_of
 from proxy.errors import BadRequest
+from proxy.fields.checks import check_body
 from tests.adversary.test_messages_answers import with_odd
 from tests.doubles import Json
 

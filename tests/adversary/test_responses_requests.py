@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from proxy.dialects import CHECKED_FIELDS
-from proxy.dialects.fields import check_body
 from proxy.dialects.responses.from_chat import responses_of, tidy
 from proxy.dialects.responses.request import RULES
 from proxy.dialects.responses.to_chat import chat_of
 from proxy.errors import BadRequest
+from proxy.fields.checks import check_body
 from proxy.guardrails.context import question_of
 from proxy.guardrails.text.signed import without_broken
 from proxy.guardrails.text.walk import request_texts

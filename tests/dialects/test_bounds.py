@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from proxy.dialects.bounds import (
-    MOST,
     NUMBERS,
     answers_of,
     check_groups,
@@ -16,10 +15,12 @@ from proxy.dialects.bounds import (
     most_tokens,
     typed,
 )
-from proxy.dialects.openai import CHAT, COMPLETIONS
 from proxy.errors import BadField
+from proxy.fields.checks import MAX_TOKENS
+from proxy.fields.field_table import fields_of
 from tests.for_each import for_each
 
+CHAT, COMPLETIONS = fields_of("chat"), fields_of("completions")
 KNOWN = frozenset({"max_tokens", "max_completion_tokens", "thinking"})
 UNBOUNDED = 1024
 
@@ -79,7 +80,7 @@ def test_groups_of_options_are_found_within_one_another() -> None:
     assert [path for path, _ in groups(body)] == ["", "extra_body.", "extra_body.options."]
 
 
-@for_each("value", ["9", [9], {}, True, 1.0, -3, MOST + 1])
+@for_each("value", ["9", [9], {}, True, 1.0, -3, MAX_TOKENS + 1])
 @for_each("name", sorted(NUMBERS))
 def test_a_number_is_an_integer_within_bounds_wherever_it_stands(name: str, value: Any) -> None:
     with pytest.raises(BadField) as refused:

@@ -1,7 +1,7 @@
-"""What the blocks of a Messages request must be, each told by its place in the request.
+"""Checks of the blocks in a Messages request.
 
-Of blocks that are read here on their way to a guard or to a chat the members are checked. A block
-of another type passes: an upstream of Messages knows it, or says that it does not.
+Members are checked of blocks that guards or a translation read. A block of another type passes: the
+upstream knows it, or refuses it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proxy.dialects.fields import Field, Fields, array, either, mapping, required, string
 from proxy.errors import BadField
-from proxy.field_problems import missing
+from proxy.fields.checks import (
+    Fields,
+    check_member,
+    either,
+    mapping,
+    objects,
+    required,
+    string,
+)
 from proxy.types import Json
 
-_CONTENT = required(either(string(), array(dict, "an array of objects")))
+_CONTENT = required(either(string(), objects()))
 _TEXT: Fields = {"text": required(string())}
 _SOURCE: Fields = {"source": required(mapping())}
 
@@ -24,7 +31,7 @@ BLOCKS: Mapping[str, Fields] = {
     "document": _SOURCE,
     "thinking": {"thinking": required(string()), "signature": string()},
     "redacted_thinking": {"data": required(string())},
-    "search_result": {"content": required(array(dict, "an array of objects"))},
+    "search_result": {"content": required(objects())},
     "tool_reference": {"tool_name": required(string())},
     "tool_use": {
         "id": required(string()),
@@ -33,10 +40,10 @@ BLOCKS: Mapping[str, Fields] = {
     },
     "tool_result": {
         "tool_use_id": required(string()),
-        "content": either(string(), array(dict, "an array of objects")),
+        "content": either(string(), objects()),
     },
 }
-"""The members of blocks that are read here."""
+"""The members of blocks by type."""
 NO_MEMBERS: Fields = {}
 
 _TYPE = required(string())
@@ -65,7 +72,7 @@ def _checked(message: Json, place: str) -> Sequence[Json]:
     content: Any = message.get("content")
     if type(content) is str:
         return ()
-    _check("content", content, _CONTENT, place)
+    check_member("content", content, _CONTENT, place)
     _check_all(content, f"{place}.content")
     blocks: Sequence[Json] = content
     return blocks
@@ -76,20 +83,11 @@ def _check_all(blocks: Sequence[Json], place: str) -> None:
         here = f"{place}.{at}"
         kind: Any = block.get("type")
         if type(kind) is not str:
-            _check("type", kind, _TYPE, here)
+            check_member("type", kind, _TYPE, here)
         for name, field in BLOCKS.get(kind, NO_MEMBERS).items():
-            _check(name, block.get(name), field, here)
+            check_member(name, block.get(name), field, here)
         if kind == "tool_result" and type(block.get("content")) is list:
             _check_all(block["content"], f"{here}.content")
-
-
-def _check(name: str, value: Any, field: Field, place: str) -> None:
-    """Raise ``BadField`` for a member that is missing, or not what it must be."""
-    if value is None and not field.required:
-        return
-    problem = missing(field.says) if value is None else field.check(value)
-    if problem is not None:
-        raise BadField(f"{place}.{name}", problem)
 
 
 def _check_results(blocks: Sequence[Json], used: set[str], place: str) -> None:

@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from proxy.dialects.bounds import SPELLINGS
-from proxy.dialects.fields import Fields, array, check_body, mapping
 from proxy.dialects.responses.item_ids import after_item, with_items
 from proxy.dialects.responses.reading import member
 from proxy.dialects.responses.request import check_items
@@ -31,11 +30,13 @@ from proxy.dialects.responses.sealing import (
 from proxy.dialects.responses.stored import DELETED, LIST, in_chat, in_chat_of, whole_of
 from proxy.dialects.responses.writing import choice_of
 from proxy.errors import BadField, NotFound, UpstreamInvalid
+from proxy.fields.checks import check_body
+from proxy.fields.field_table import fields_of
 from proxy.types import Call, Json, RequestHead
 
 PATH = "/conversations"
 NAME, ITEM_NAME = "conversation_id", "item_id"
-FIELDS: Fields = {"items": array(dict, "an array of objects"), "metadata": mapping()}
+FIELDS = fields_of("conversations")
 
 
 class ConversationKind(NamedTuple):

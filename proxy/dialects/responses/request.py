@@ -7,64 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects.bounds import tokens
-from proxy.dialects.fields import (
-    Fields,
-    array,
-    boolean,
-    either,
-    integer,
-    mapping,
-    number,
-    required,
-    string,
-    unserved,
-)
 from proxy.errors import BadField
-from proxy.field_problems import STORED_AT_PROVIDER, missing
+from proxy.field_problems import missing
 from proxy.types import Json
 
 SEND_ITEM = "Send the item itself: clients do so with store: false."
 NOT_STREAMED = "cannot be combined with stream: true. Retrieve the response by its id."
 NOT_STORED = "cannot be combined with store: false, because the response could not be retrieved"
 NO_CONVERSATION = "cannot be combined with conversation, as its usage cannot be charged"
-
-RESPONSES: Fields = {
-    "model": required(string()),
-    "access_programs": mapping(),
-    "background": boolean(default=False),
-    "client_metadata": mapping(),
-    "context_management": array(dict, "an array of objects"),
-    "conversation": either(string(), mapping()),
-    "image": mapping(),
-    "include": array(str, "an array of strings"),
-    "input": either(string(), array(dict, "an array of objects")),
-    "instructions": string(),
-    "max_output_tokens": tokens(1),
-    "max_tool_calls": integer(0),
-    "metadata": mapping(),
-    "moderation": mapping(),
-    "parallel_tool_calls": boolean(default=True),
-    "previous_response_id": string(),
-    "prompt": unserved(mapping(), STORED_AT_PROVIDER),
-    "prompt_cache_key": string(),
-    "prompt_cache_options": mapping(),
-    "prompt_cache_retention": string(),
-    "reasoning": mapping(),
-    "safety_identifier": string(),
-    "service_tier": string(),
-    "store": boolean(default=True),
-    "stream": boolean(),
-    "stream_options": mapping(),
-    "temperature": number(0, 2, default=1),
-    "text": mapping(),
-    "tool_choice": either(string(), mapping()),
-    "tools": array(dict, "an array of objects"),
-    "top_logprobs": integer(0, 20),
-    "top_p": number(0, 1, default=1),
-    "truncation": string(),
-    "user": string(),
-}
 
 
 def is_reference(item: Json) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
-from proxy.dialects.fields import Field
 from proxy.errors import BadField
+from proxy.fields.checks import FieldType
 from proxy.guardrails.text.logprobs import beside
 from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.walk import (
@@ -86,7 +86,7 @@ PATHS = {
 }
 
 
-def fields() -> Iterator[tuple[str, str, str, Field]]:
+def fields() -> Iterator[tuple[str, str, str, FieldType]]:
     for dialect in DIALECTS.values():
         for endpoint, table in dialect.fields.items():
             if (dialect.name, endpoint) in PATHS:

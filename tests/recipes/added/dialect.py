@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from proxy.dialects import openai, request_headers
 from proxy.dialects.base import Client, Dialect, Headers, Server, TableCells
-from proxy.dialects.fields import string
+from proxy.fields.checks import string
+from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Secret
 
 PATHS: dict[Endpoint, str] = {"completions": "/completions", "chat": "/chat/completions"}
@@ -25,8 +26,8 @@ ACME = Dialect(
     name="acme",
     provider="acme",
     fields={
-        "completions": {**openai.COMPLETIONS, "acme_mood": string()},
-        "chat": openai.CHAT,
+        "completions": {**fields_of("completions"), "acme_mood": string()},
+        "chat": fields_of("chat"),
     },
     client=Client(
         routes={("POST", f"/acme{path}"): endpoint for endpoint, path in PATHS.items()},

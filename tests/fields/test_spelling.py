@@ -8,7 +8,7 @@ from unicodedata import combining, normalize
 
 import pytest
 
-from proxy.types.spelling import _FORMS_OF_ASCII, folded, squeezed
+from proxy.fields.spelling import _FORMS_OF_ASCII, folded, squeezed
 from tests.for_each import for_each
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.types.field_rule import FieldRule, field_rules
+from proxy.fields.rules import FieldRule, field_rules
 
 RULES = field_rules(
     {

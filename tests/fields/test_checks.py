@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
-from proxy.dialects.fields import (
-    Field,
+from proxy.errors import BadField
+from proxy.fields.checks import (
+    FieldType,
     check_body,
     integer,
     misspelled,
-    optional,
     required,
     string,
 )
-from proxy.errors import BadField
-from proxy.types.spelling import MIN_MISSPELLED
+from proxy.fields.spelling import MIN_MISSPELLED
 from tests.for_each import for_each
 
 BASE: dict[str, dict[str, Any]] = {
@@ -179,8 +179,8 @@ def test_a_missing_field_is_named(name: str) -> None:
 
 
 def test_a_required_field_may_be_null_only_when_null_has_a_meaning() -> None:
-    plain: dict[str, Field] = {"name": required(string())}
-    meant: dict[str, Field] = {"name": optional(string(), "x")}
+    plain: dict[str, FieldType] = {"name": required(string())}
+    meant: dict[str, FieldType] = {"name": replace(string(), default="x")}
 
     check_body(meant, {"name": None})
     with pytest.raises(BadField):
@@ -195,7 +195,7 @@ TABLES = [
 
 
 @for_each("fields", TABLES)
-def test_misspelled_field_names_the_known_one(fields: dict[str, Field]) -> None:
+def test_misspelled_field_names_the_known_one(fields: dict[str, FieldType]) -> None:
     """One character is missing, added or changed, or two are swapped, anywhere in the name."""
     for known in [name for name in fields if len(name) >= MIN_MISSPELLED]:
         for at in range(len(known)):
@@ -208,7 +208,7 @@ def test_misspelled_field_names_the_known_one(fields: dict[str, Field]) -> None:
 
 
 @for_each("fields", TABLES)
-def test_fields_of_servers_are_not_taken_for_misspelled_ones(fields: dict[str, Field]) -> None:
+def test_fields_of_servers_are_not_taken_for_misspelled_ones(fields: dict[str, FieldType]) -> None:
     servers = ["top_k", "min_p", "top_a", "typical_p", "models", "tool", "user_id", "safe_prompt"]
     servers += ["chat_template_kwargs", "guided_json", "stop_token_ids", "use_beam_search"]
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from proxy.types.spelling import squeezed
+from proxy.fields.spelling import squeezed
 
 ANYWHERE = "**."
 ID_OR_OBJECT = "container.id"

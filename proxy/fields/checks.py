@@ -1,0 +1,314 @@
+"""Types of request fields: what a value may be, with its inclusive range, as data.
+
+``null`` is legal for every field that is not required, and means its default. Fields without a
+declaration pass with their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from itertools import islice
+from math import inf
+from types import MappingProxyType
+from typing import Any
+
+from proxy.errors import BadField, BadRequest
+from proxy.field_problems import missing
+from proxy.fields.spelling import folded, meant_by, squeezed
+from proxy.frozen import frozen
+from proxy.words import MAX_LISTED, MAX_NAME, ascii_word
+
+Check = Callable[[Any], str | None]
+MAX_TOKENS = 2**53
+
+
+@frozen
+class FieldType:
+    """What a field may be. ``says`` describes what ``check`` accepts; ``default`` is what null
+    means.
+
+    ``check`` returns None for a good value, else the problem, never the value itself. It need not
+    be called for a value of the class ``good``. ``open`` is the same type without its range, None
+    if there is none.
+    """
+
+    says: str
+    check: Check
+    required: bool = False
+    default: Any = None
+    open: FieldType | None = None
+    good: type[Any] | None = None
+
+
+Fields = Mapping[str, FieldType]
+PLURALS: Mapping[type, str] = {dict: "objects", int: "integers", str: "strings"}
+NO_SPELLINGS: Mapping[str, str] = MappingProxyType({})
+
+
+def check_body(
+    fields: Fields, body: Mapping[str, Any], spellings: Mapping[str, str] = NO_SPELLINGS
+) -> None:
+    """Raise ``BadField`` for a field that is missing, or the first that has a wrong value or a name
+    that some servers take for a known one. ``spellings`` are names by what they are squeezed to.
+    """
+    for name in fields:
+        if not fields[name].required:
+            break  # required fields are first, so that a short body is checked quickly
+        if name not in body or body[name] is None:
+            _check_absent(name, body, fields[name])
+    for name, value in body.items():
+        if name not in fields:
+            check_spelling(fields, spellings, name)
+            continue
+        known = fields[name]
+        if value is not None and type(value) is not known.good:
+            problem = known.check(value)
+            if problem is not None:
+                raise BadField(name, problem)
+
+
+def check_member(name: str, value: Any, known: FieldType, place: str) -> None:
+    """Raise ``BadField`` for a member of an object at ``place`` that is missing or wrong."""
+    if value is None and not known.required:
+        return
+    problem = missing(known.says) if value is None else known.check(value)
+    if problem is not None:
+        raise BadField(f"{place}.{name}", problem)
+
+
+def check_spelling(
+    fields: Collection[str], spellings: Mapping[str, str], name: str, path: str = ""
+) -> None:
+    """Raise ``BadRequest`` or ``BadField`` for a name that is too long, and ``BadField`` for one
+    that some servers take for a known one."""
+    if len(name) > MAX_NAME and not path:
+        raise BadRequest(f"A field name in the body is longer than {MAX_NAME} characters.")
+    if len(name) > MAX_NAME:
+        problem = f"must not contain a field name longer than {MAX_NAME} characters"
+        raise BadField(path.removesuffix("."), problem)
+    small = folded(name)
+    known = small if small in fields else spellings.get(squeezed(name))
+    if known is not None:
+        raise BadField(path + known, f'use this exact name instead of "{ascii_word(name)}"')
+
+
+def misspelled(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a warning for each unknown field that may be a misspelled one."""
+    if body.keys() <= fields.keys():
+        return ()
+    unknown = islice((name for name in body if name not in fields), MAX_LISTED)
+    pairs = ((name, meant_by(name, fields)) for name in unknown)
+    return tuple(
+        f"{ascii_word(name)} unknown, did you mean {known}?" for name, known in pairs if known
+    )
+
+
+def _check_absent(name: str, body: Mapping[str, Any], known: FieldType) -> None:
+    problem = f"must be {known.says}, not null" if name in body else missing(known.says)
+    raise BadField(name, problem)
+
+
+def required(known: FieldType) -> FieldType:
+    """Return the type of a field that must be present and is not null."""
+    return replace(known, required=True)
+
+
+def open_types(fields: Fields) -> Fields:
+    """Return the fields without their ranges."""
+    return {
+        name: replace(known.open or known, required=known.required, default=known.default)
+        for name, known in fields.items()
+    }
+
+
+def _type(
+    says: str, is_good: Callable[[Any], bool], *, default: Any = None, good: type | None = None
+) -> FieldType:
+    def check(value: Any) -> str | None:
+        return None if is_good(value) else f"must be {says}"
+
+    return FieldType(says, check, default=default, good=good)
+
+
+def _shown(bound: float) -> str:
+    """Return a bound as text, a large one as a power of two."""
+    for least, text in ((-(2**63), "-2^63"), (2**53, "2^53"), (2**63 - 1, "2^63 - 1")):
+        if bound == least:
+            return text
+    return str(bound)
+
+
+def _number(
+    kind: str, classes: tuple[type, ...], low: float | None, high: float | None, default: Any
+) -> FieldType:
+    least, most = -inf if low is None else low, inf if high is None else high
+    says = kind
+    if low is not None:
+        says += (
+            f" of at least {low}"
+            if high is None
+            else f" between {_shown(least)} and {_shown(most)}"
+        )
+    elif high is not None:
+        says += f" of at most {high}"
+
+    def check(value: Any) -> str | None:
+        good = type(value) in classes and least <= value <= most
+        return None if good else f"must be {says}"
+
+    has_range = low is not None or high is not None
+    unbounded = _number(kind, classes, None, None, None) if has_range else None
+    return FieldType(says, check, default=default, open=unbounded)
+
+
+def number(low: float | None = None, high: float | None = None, default: Any = None) -> FieldType:
+    """A number, whole or not; true and false are none."""
+    return _number("a number", (int, float), low, high, default)
+
+
+def integer(low: int | None = None, high: int | None = None, default: Any = None) -> FieldType:
+    """A whole number written as one: neither ``true`` nor ``1.0``."""
+    return _number("an integer", (int,), low, high, default)
+
+
+def tokens(least: int) -> FieldType:
+    """A count of tokens or choices, small enough for exact sums."""
+    return integer(least, MAX_TOKENS)
+
+
+def _instance(says: str, kind: type, default: Any = None) -> FieldType:
+    return _type(says, lambda value: type(value) is kind, default=default, good=kind)
+
+
+def boolean(default: Any = False) -> FieldType:
+    return _instance("true or false", bool, default)
+
+
+def string() -> FieldType:
+    return _instance("a string", str)
+
+
+def mapping() -> FieldType:
+    return _instance("an object", dict)
+
+
+def unserved(known: FieldType, problem: str) -> FieldType:
+    """Return the type of a field that only an empty value may have, because it refers to what a
+    provider stores."""
+
+    def check(value: Any) -> str | None:
+        return known.check(value) or (problem if value else None)
+
+    return replace(known, check=check, good=None)
+
+
+def choice(*words: str, default: str | None = None) -> FieldType:
+    """One of a closed set of words."""
+    says = "one of " + ", ".join(words)
+    closed = _type(says, lambda value: isinstance(value, str) and value in words, default=default)
+    return replace(closed, open=string())
+
+
+def array(
+    item: type | tuple[type, ...], says: str, low: int = 0, high: int | None = None
+) -> FieldType:
+    """An array whose items are all of one kind; ``low`` and ``high`` bound its length."""
+    kinds = item if isinstance(item, tuple) else (item,)
+    most = inf if high is None else high
+
+    def is_good(value: Any) -> bool:
+        if type(value) is not list or not low <= len(value) <= most:
+            return False
+        return all(type(each) in kinds for each in value)
+
+    bounded = low > 0 or high is not None
+    unbounded = "an array of " + " or ".join(PLURALS[kind] for kind in kinds)
+    return replace(_type(says, is_good), open=array(item, unbounded) if bounded else None)
+
+
+def objects() -> FieldType:
+    return array(dict, "an array of objects")
+
+
+def strings() -> FieldType:
+    return array(str, "an array of strings")
+
+
+def either(*types: FieldType) -> FieldType:
+    """Any one of several types."""
+    says = " or ".join(known.says for known in types)
+    one = _type(says, lambda value: any(known.check(value) is None for known in types))
+    bounded = any(known.open for known in types)
+    return replace(one, open=either(*(t.open or t for t in types)) if bounded else None)
+
+
+def at_most(known: FieldType, most: float) -> FieldType:
+    """The type with a bound on a number, or on the length of an array."""
+
+    def check(value: Any) -> str | None:
+        problem = known.check(value)
+        if problem is not None:
+            return problem
+        if type(value) is list:
+            return f"must have at most {most:g} items" if len(value) > most else None
+        too_much = type(value) in (int, float) and value > most
+        return f"must be at most {most:g}" if too_much else None
+
+    return replace(known, check=check, good=None, open=known)
+
+
+def anything() -> FieldType:
+    return FieldType("any value", lambda value: None)
+
+
+def stop() -> FieldType:
+    """One sequence that ends the answer, or up to 4."""
+    several = array(str, "an array of at most 4 strings", high=4)
+    return replace(either(string(), several), open=either(string(), strings()))
+
+
+def _is_tokens(value: Any) -> bool:
+    return type(value) is list and bool(value) and all(type(t) is int and t >= 0 for t in value)
+
+
+def prompt(default: str | None = None) -> FieldType:
+    """A text, texts, tokens, or token lists; an array must not be empty."""
+
+    def is_good(value: Any) -> bool:
+        if type(value) is str or _is_tokens(value):
+            return True
+        if type(value) is not list or not value:
+            return False
+        return all(type(each) is str for each in value) or all(map(_is_tokens, value))
+
+    says = "a string, an array of strings, an array of tokens, or an array of token arrays"
+    return _type(says, is_good, default=default)
+
+
+def logit_bias() -> FieldType:
+    """Token ids, as strings, to a bias from -100 to 100."""
+
+    def by_token(says: str, bias: FieldType) -> FieldType:
+        def is_good(value: Any) -> bool:
+            return type(value) is dict and all(bias.check(v) is None for v in value.values())
+
+        return _type(f"an object of token ids to numbers{says}", is_good)
+
+    return replace(
+        by_token(" between -100 and 100", number(-100, 100)), open=by_token("", number())
+    )
+
+
+def messages() -> FieldType:
+    """Chat messages: objects with a role; what else they hold is the upstream's to judge."""
+
+    def is_good(value: Any) -> bool:
+        if type(value) is not list or not value:
+            return False
+        for each in value:  # a generator costs more for each message
+            if type(each) is not dict or "role" not in each or type(each["role"]) is not str:
+                return False
+        return True
+
+    return _type("a non-empty array of objects, each with a string role", is_good)

@@ -1,0 +1,293 @@
+"""The one table of request fields.
+
+A row declares a field once. The checks of each dialect, the claim of limits, the cache key, the
+texts of guards, the translation between APIs and the pages follow from it. A field that is not here
+passes to upstreams that are no gateways, is part of the cache key, and guards read its texts.
+
+Sources: the API references and SDKs that the modules of the dialects name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from proxy.field_problems import STORED_AT_PROVIDER
+from proxy.fields.checks import (
+    MAX_TOKENS,
+    Fields,
+    FieldType,
+    anything,
+    array,
+    boolean,
+    choice,
+    either,
+    integer,
+    logit_bias,
+    mapping,
+    messages,
+    number,
+    objects,
+    prompt,
+    required,
+    stop,
+    string,
+    strings,
+    tokens,
+    unserved,
+)
+from proxy.frozen import frozen
+from proxy.words import MAX_MODELS
+
+APIS = frozenset(
+    {"completions", "chat", "responses", "embeddings", "messages", "messages.open"}
+    | {"count_tokens", "fireworks", "fireworks.completions", "scale", "scale.completions"}
+    | {"conversations", "enkrypt", "multimodel", "any"}
+)
+"""Where a field has a type. ``messages.open`` is Messages of another provider than Anthropic. The
+names of vendors are what they add to OpenAI's fields, or take away. The type of ``any`` holds in
+every API that has no other."""
+Count = Literal["bound", "floor", "budget", "choices", "group", "thoughts"]
+TextKind = Literal[
+    "content", "prompt", "suffix", "prediction", "context", "tool", "schema", "stop", "metadata",
+    "user"
+]  # fmt: skip
+START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
+UNBOUNDED = -2  # servers take -1 and -2 for "as many as there is room for"
+
+
+@frozen
+class RequestField:
+    """A row: a field of requests, at the top of a body.
+
+    Attributes:
+        types: By API what the field may be, None where a vendor lacks a field of OpenAI's.
+        text: The kind of its texts for guards, ``other`` if None.
+        role: The role that its texts have for guards.
+        cache: ``caller`` leaves it out of the cache key unless answers are kept by user,
+            ``transport`` always: it changes how an answer is sent, not the answer.
+        unknown: What happens where an upstream lacks the field: ``drop`` it with a warning,
+            ``refuse`` the request as the answer would be another, ``fulfill`` it in the proxy.
+        nothing: Values that ask for no more than leaving the field out does, beside its default.
+        also: Its names in other APIs.
+        allowed: The only words that clients may use unless the upstream accepts the field: others
+            can cost more than the model's price.
+        counts: How it bounds the tokens of an answer: as the ``bound`` of an answer, a ``floor``
+            below it, a ``budget`` of thoughts, a number of ``choices``, a ``group`` of options
+            that some servers read as if they were at the top, or such a group for ``thoughts``.
+        least: The smallest number that bounds an answer, or the smallest number of choices.
+        only_openai: True if it is sent to OpenAI itself alone.
+        is_ambiguous: True if APIs use the name for different things.
+    """
+
+    name: str
+    types: Mapping[str, FieldType | None]
+    text: TextKind | None = None
+    role: str | None = None
+    cache: Literal["answer", "caller", "transport"] = "answer"
+    unknown: Literal["drop", "refuse", "fulfill"] = "drop"
+    nothing: tuple[object, ...] = ()
+    also: tuple[str, ...] = ()
+    allowed: frozenset[str] = frozenset()
+    counts: Count | None = None
+    least: int = 0
+    only_openai: bool = False
+    is_ambiguous: bool = False
+
+
+def _row(name: str, types: Mapping[str, FieldType | None], **columns: Any) -> RequestField:
+    """Return a row whose types are given by one or more APIs, separated by spaces."""
+    by_api = {api: known for apis, known in types.items() for api in apis.split()}
+    if not APIS.issuperset(by_api):
+        raise ValueError(f"{name} has a type for an unknown API: {sorted(by_api.keys() - APIS)}")
+    return RequestField(name=name, types=by_api, **columns)
+
+
+_PENALTY = number(-2, 2, default=0)
+_SEED = integer(-(2**63), 2**63 - 1)
+_BOUND = integer(UNBOUNDED, MAX_TOKENS)
+MODALITIES = array(str, "an array of the strings text and audio")
+_SHARE = number(0, 1, default=1)
+_TEXT_OR_OBJECTS = either(string(), objects())
+_WORD_OR_OBJECT = either(string(), mapping())
+_ONE_OR_MORE = array(str, f"an array of 1 to {MAX_MODELS} strings", 1, MAX_MODELS)
+_SERVICE_TIERS = frozenset({"auto", "default", "flex", "on_demand", "standard_only"})
+
+ROWS: tuple[RequestField, ...] = (
+    _row("model",
+         {"completions chat responses embeddings messages count_tokens": required(string()),
+         "multimodel": required(either(string(), _ONE_OR_MORE))}),
+    _row("access_programs", {"responses": mapping()}),
+    _row("audio", {"chat scale": mapping()}, unknown="refuse"),
+    _row("background", {"responses": boolean()}, unknown="refuse"),
+    _row("best_of", {"completions": integer(0, 20, default=1), "fireworks": None, "any": tokens(0)},
+         counts="choices"),
+    _row("cache_control", {"messages count_tokens": mapping()}),
+    _row("client_metadata", {"responses": mapping()}, text="metadata", cache="caller",
+         only_openai=True),
+    _row("container", {"messages": _WORD_OR_OBJECT}, unknown="refuse"),
+    _row("context", {"enkrypt": string()}, text="context"),
+    _row("context_length_exceeded_behavior",
+         {"fireworks": choice("truncate", "error", default="truncate")}),
+    _row("context_management", {"responses": objects(), "messages count_tokens": mapping()},
+         is_ambiguous=True),
+    _row("conversation", {"responses": _WORD_OR_OBJECT}),
+    _row("diagnostics", {"messages": mapping()}),
+    _row("dimensions", {"embeddings": integer(1)}),
+    _row("echo", {"completions": boolean()}, unknown="refuse"),
+    _row("encoding_format", {"embeddings": choice("float", "base64", default="float")}),
+    _row("enkrypt_context", {"enkrypt": string()}, text="context", also=("context",)),
+    _row("frequency_penalty", {"completions chat multimodel": _PENALTY}),
+    _row("function_call", {"chat": _WORD_OR_OBJECT}, text="tool", unknown="refuse",
+         nothing=("none", "auto")),
+    _row("functions", {"chat": objects()}, text="tool", unknown="refuse", nothing=([],)),
+    _row("guided_choice", {"scale": strings()}, text="schema", unknown="refuse"),
+    _row("guided_grammar", {"scale": string()}, text="schema", unknown="refuse"),
+    _row("guided_json", {"scale": mapping()}, text="schema", unknown="refuse"),
+    _row("guided_regex", {"scale": string()}, text="schema", unknown="refuse"),
+    _row("ignore_eos", {"fireworks": boolean()}),
+    _row("image", {"responses": mapping()}),
+    _row("images", {"fireworks.completions": strings()}, unknown="refuse"),
+    _row("include", {"responses": strings()}),
+    _row("include_stop_str_in_output", {"scale": boolean()}),
+    _row("inference_extra_headers", {"scale": mapping()}, text="metadata"),
+    _row("inference_extra_params", {"scale": mapping(), "any": anything()}, counts="group"),
+    _row("inference_geo", {"messages": string()}, unknown="refuse", allowed=frozenset({"global"})),
+    _row("inference_timeout", {"scale any": number(0)}, cache="transport", unknown="fulfill"),
+    _row("input", {"responses": _TEXT_OR_OBJECTS, "embeddings": required(prompt())}, text="prompt",
+         role="user"),
+    _row("instructions", {"responses": string()}, text="content", role="system"),
+    _row("items", {"conversations": objects()}, text="prompt", role="user"),
+    _row("logit_bias", {"completions chat": logit_bias()}, nothing=({},)),
+    _row("logprobs", {"completions": integer(0, 5), "chat scale": boolean(),
+         "fireworks": either(integer(0, 5), boolean()),
+         "scale.completions": either(boolean(), integer(0, 5))}),
+    _row("max_tokens", {"completions scale": tokens(0),
+         "chat enkrypt fireworks multimodel": tokens(1),
+         "messages messages.open": required(tokens(0)), "any": _BOUND}, counts="bound"),
+    _row("max_completion_tokens", {"chat fireworks scale": tokens(1), "any": _BOUND},
+         counts="bound"),
+    _row("max_new_tokens", {"scale multimodel": tokens(1), "any": _BOUND}, counts="bound"),
+    _row("max_output_tokens", {"responses": tokens(1), "any": _BOUND}, counts="bound"),
+    _row("max_tool_calls", {"responses": integer(0)}),
+    _row("mcp_servers", {"messages count_tokens": objects()}, unknown="refuse"),
+    _row("messages", {"chat messages count_tokens": required(messages())}, text="content"),
+    _row("metadata", {"chat responses messages conversations": mapping()}, text="metadata",
+         cache="caller"),
+    _row("min_p", {"fireworks": number(0, 1)}),
+    _row("mirostat_lr", {"fireworks": number(default=0.1)}),
+    _row("mirostat_target", {"fireworks": number(default=1.5)}),
+    _row("modalities", {"chat": strings(), "scale": MODALITIES}, unknown="refuse",
+         nothing=(["text"],)),
+    _row("moderation", {"responses": mapping()}),
+    _row("n", {"completions chat enkrypt": integer(1, 128, 1), "scale": integer(1, MAX_TOKENS, 1),
+         "any": tokens(1)}, unknown="refuse", counts="choices", least=1),
+    _row("output_config", {"messages count_tokens": mapping()}),
+    _row("parallel_tool_calls", {"chat responses scale": boolean(default=True)},
+         also=("tool_choice",)),
+    _row("perf_metrics_in_response", {"fireworks": boolean()}),
+    _row("prediction", {"chat scale": mapping(), "fireworks": either(mapping(), string())},
+         text="prediction"),
+    _row("presence_penalty", {"completions chat multimodel": _PENALTY}),
+    _row("previous_response_id", {"responses": string()}),
+    _row("prompt", {"completions": prompt(START_OF_DOCUMENT),
+         "fireworks.completions scale.completions": required(prompt()),
+         "multimodel": required(string()), "responses": unserved(mapping(), STORED_AT_PROVIDER)},
+         text="prompt", role="user", also=("messages", "input")),
+    _row("prompt_cache_isolation_key", {"fireworks": string()}, text="user"),
+    _row("prompt_cache_key", {"chat responses fireworks": string()}, text="user"),
+    _row("prompt_cache_options", {"responses": mapping()}),
+    _row("prompt_cache_retention", {"responses": string()}),
+    _row("raw_output", {"fireworks": boolean()}),
+    _row("reasoning", {"responses": mapping(), "any": anything()}, counts="thoughts"),
+    _row("reasoning_effort", {"chat": string(),
+         "fireworks": either(string(), integer(), boolean())},
+         also=("output_config", "thinking", "reasoning")),
+    _row("repetition_penalty", {"fireworks": number(0, 2, default=1)}),
+    _row("response_format", {"chat fireworks scale": mapping()}, text="schema", unknown="refuse",
+         nothing=({"type": "text"},), also=("output_config", "text")),
+    _row("return_token_ids", {"fireworks": boolean()}),
+    _row("return_token_log_probs", {"scale": boolean()}),
+    _row("safety_identifier", {"chat responses": string()}, text="user", cache="caller"),
+    _row("seed", {"completions chat scale": _SEED}),
+    _row("service_tier", {"chat responses messages fireworks": string()}, allowed=_SERVICE_TIERS),
+    _row("speed", {"messages count_tokens": string()}, allowed=frozenset({"standard"})),
+    _row("stop", {"completions chat": stop(), "multimodel": strings()}, text="stop",
+         unknown="refuse", nothing=([],), also=("stop_sequences",)),
+    _row("stop_sequences", {"messages scale": strings()}, text="stop"),
+    _row("store", {"chat": boolean(), "responses": boolean(default=True)}),
+    _row("stream", {"completions chat responses messages any": boolean()}, cache="transport"),
+    _row("stream_options", {"completions chat responses any": mapping()}, cache="transport"),
+    _row("suffix", {"completions": string(), "fireworks": None}, text="suffix", role="user",
+         unknown="refuse", nothing=("",)),
+    _row("system", {"messages count_tokens": _TEXT_OR_OBJECTS}, text="content", role="system"),
+    _row("temperature", {"completions chat responses": number(0, 2, default=1), "messages": _SHARE,
+         "messages.open scale": number(0, default=1), "multimodel": number(0, 1), "any": number()}),
+    _row("text", {"responses": mapping()}, text="schema"),
+    _row("thinking", {"messages count_tokens": mapping(), "any": anything()}, counts="thoughts"),
+    _row("thread", {"messages": unserved(mapping(), STORED_AT_PROVIDER)}),
+    _row("tool_choice", {"chat responses": _WORD_OR_OBJECT, "messages count_tokens": mapping(),
+         "scale": either(choice("none", "auto", "required"), mapping())}, text="tool",
+         unknown="refuse", nothing=("none", "auto")),
+    _row("tools", {"chat responses messages count_tokens scale": objects()}, text="tool",
+         unknown="refuse", nothing=([],)),
+    _row("top_k", {"fireworks": integer(1, 128), "messages messages.open": integer(0),
+         "scale": integer(-1, default=-1)}, nothing=(-1, 0)),
+    _row("top_logprobs", {"chat responses scale": integer(0, 20), "fireworks": integer(0, 5)},
+         also=("logprobs", "return_token_log_probs")),
+    _row("top_p", {"completions chat responses messages multimodel": _SHARE,
+         "messages.open": number(0, default=1), "any": number()}),
+    _row("truncation", {"responses": string()}, nothing=("disabled",)),
+    _row("typical_p", {"fireworks": number(0, 1)}),
+    _row("user", {"completions chat responses embeddings any": string()}, text="user",
+         cache="caller", also=("metadata",)),
+    _row("verbosity", {"chat": string()}),
+    _row("web_search_options", {"chat": mapping()}, text="tool", unknown="refuse"),
+)  # fmt: skip
+
+_BOUNDS = (
+    *("max_length", "max_tokens_to_sample", "max_tokens_to_generate", "max_token_count"),
+    *("max_gen_len", "max_decode_tokens", "n_predict", "request_output_len"),
+)
+_FLOORS = ("min_tokens", "min_new_tokens", "min_length")
+_BUDGETS = (
+    *("budget_tokens", "max_reasoning_tokens", "max_thinking_tokens", "reasoning_budget"),
+    *("reasoning_budget_tokens", "thinking_budget", "thinking_budget_tokens"),
+    *("thinking_token_budget", "token_budget"),
+)
+_CHOICES = ("candidate_count", "n_cmpl", "num_generations", "num_results", "num_return_sequences")
+_GROUPS = (
+    *("additional_model_request_fields", "chat_template_kwargs", "custom_params", "extra_body"),
+    *("generation_config", "google", "inference_config", "model_kwargs", "nvext", "options"),
+    *("parameters", "sampling_params", "text_generation_config", "vllm_xargs"),
+)
+OF_SERVERS: tuple[RequestField, ...] = (
+    *(_row(name, {"any": _BOUND}, counts="bound") for name in _BOUNDS),
+    _row("num_predict", {"any": _BOUND}, counts="bound", least=1),
+    *(_row(name, {"any": tokens(0)}, counts="floor") for name in _FLOORS),
+    *(_row(name, {"any": _BOUND}, counts="budget") for name in _BUDGETS),
+    *(_row(name, {"any": tokens(1)}, counts="choices", least=1) for name in _CHOICES),
+    *(_row(name, {"any": anything()}, counts="group") for name in _GROUPS),
+    _row("reasoning_config", {"any": anything()}, counts="thoughts"),
+    _row("thinking_config", {"any": anything()}, counts="thoughts"),
+)
+"""Fields of servers beyond these APIs that say how long an answer may be."""
+
+FIELDS: Mapping[str, RequestField] = MappingProxyType(
+    {row.name: row for row in (*ROWS, *OF_SERVERS)}
+)
+
+
+def fields_of(*apis: str) -> Fields:
+    """Return the fields of an API, required ones first. A later API replaces the types of an
+    earlier one."""
+    found: dict[str, FieldType] = {}
+    for row in FIELDS.values():
+        for api in apis:
+            known = row.types.get(api, found.get(row.name))
+            if known is not None:
+                found[row.name] = known
+            else:
+                found.pop(row.name, None)
+    return dict(sorted(found.items(), key=lambda item: not item[1].required))
