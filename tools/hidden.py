@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from proxy.guardrails.guard_kind import NO_CONTEXT, MostCost
 from proxy.guardrails.kinds.table import KINDS
+from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.normalize import variants
-from proxy.guardrails.text.walk import request_texts
 from proxy.guardrails.whole.seams import seams
 from proxy.types import Json
 from proxy.types.guard import Detector, is_detector

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import product
 
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.text.walk import request_texts
+from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.whole.sheets import RuleLook, sheets
 from proxy.types.guard import GuardRule
 from tools import confidence, made_quality

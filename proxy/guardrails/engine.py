@@ -33,8 +33,9 @@ from proxy.guardrails.services.stage import (
 from proxy.guardrails.stream.feeding import Beside, Feeding
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.first_content import FirstContent
+from proxy.guardrails.text.gathering import Gathering, in_steps
 from proxy.guardrails.text.usual import USUAL
-from proxy.guardrails.text.walk import Found, Gathering, Path, Text, Texts, in_steps
+from proxy.guardrails.text.walk import Found, Path, Text, Texts
 from proxy.guardrails.text.weight import EACH, MOST_TEXTS, weight_of
 from proxy.guardrails.whole.glance import glance
 from proxy.guardrails.whole.seams import weight_of_joined

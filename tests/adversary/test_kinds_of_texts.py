@@ -9,7 +9,8 @@ import orjson
 
 from proxy.dialects.messages import reading as messages
 from proxy.dialects.responses import reading as responses
-from proxy.guardrails.text.walk import Text, answer_texts, request_texts
+from proxy.guardrails.text.gathering import answer_texts, request_texts
+from proxy.guardrails.text.walk import Text
 from tests.adversary.test_items_in_turns import ITEMS, item, part_events
 from tests.adversary.test_turns_of_dialects import chunks_of
 from tests.doubles import (

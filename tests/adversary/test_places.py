@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.text.gathering import answer_texts, request_texts
 from proxy.guardrails.text.replace import replaced
-from proxy.guardrails.text.walk import Texts, answer_texts, request_texts
+from proxy.guardrails.text.walk import Texts
 from proxy.types import Chunk
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells

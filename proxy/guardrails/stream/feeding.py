@@ -12,8 +12,9 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from proxy.guardrails.stream.filter import StreamFilter
+from proxy.guardrails.text.gathering import in_steps
 from proxy.guardrails.text.usual import usual_answer
-from proxy.guardrails.text.walk import Text, Texts, answer_walk, in_steps
+from proxy.guardrails.text.walk import Text, Texts, answer_walk
 from proxy.guardrails.text.weight import EACH, LIGHT, SHEET, weight_of
 from proxy.turn import LoopTurn
 from proxy.types import Chunk

@@ -74,7 +74,7 @@ _CALLS = frozenset(
 def name_in_chat(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
     """Return the name under which a chat has what a member of an item says, at whose path: so that
     it is of one kind in every form, whole and in a stream."""
-    if name == "input" and path[-1] == "custom" and path[0] in ("choices", "messages"):
+    if name == "input" and path[-1:] == ("custom",) and path[0] in ("choices", "messages"):
         return "arguments"
     if name in ("content", "name"):
         kind = item.get("type")

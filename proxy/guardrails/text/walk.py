@@ -7,10 +7,7 @@ looked at stands in ``SILENT`` with its reason. What cannot be read is reported.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from proxy.frozen import frozen
@@ -28,7 +25,6 @@ from proxy.guardrails.text.opaque import (
     says_text,
 )
 from proxy.guardrails.text.payloads import LEAST_OPAQUE, Payload, data_of
-from proxy.guardrails.text.weight import MOST_TEXTS
 from proxy.types import Json
 
 _OTHER = frozenset({
@@ -107,7 +103,6 @@ KNOWN = frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | _SAYS_TYPE | NO_TEX
     "temperature", "text", "tool_call_id", "top_logprobs", "top_p", "url",
 }  # fmt: skip
 _DEEP = 6  # steps: nothing that is silent stands so deep
-STEP = 1024  # values that are read in one go
 _FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
 
 
@@ -165,7 +160,9 @@ class Value:
 VALUE = Value()
 
 
-class _Node(NamedTuple):
+class Node(NamedTuple):
+    """A value that is still to be walked, and its place."""
+
     path: Path
     value: Any
     kind: str
@@ -176,49 +173,31 @@ class _Node(NamedTuple):
 
 Found = Text | Opaque | Value | None
 """What a value yields: a text, what cannot be read, or nothing by itself."""
-
-
-def request_texts(body: Json) -> Texts:
-    """Return all texts of a request in the order in which they stand."""
-    return gathered(request_walk(body))
-
-
-def answer_texts(data: Json, *, cut: bool = False) -> Texts:
-    """Return all texts of an answer; ``cut``: of one chunk of a stream, whose arguments are cut."""
-    return gathered(answer_walk(data, cut=cut))
-
-
-async def in_steps(walk: Iterator[Found], most: int = MOST_TEXTS) -> Texts:
-    """Return what a walk finds; others have their turn between its steps. ``most`` bounds the
-    values within arguments that are read."""
-    gathering = Gathering(walk, most)
-    while gathering.go_on(STEP):  # noqa: ASYNC110  # others have their turn, nothing is awaited
-        await asyncio.sleep(0)
-    return gathering.texts
+Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
 
 def request_walk(body: Json, unknown: str = "other", whose: str | None = None) -> Iterator[Found]:
     """Walk over a request, value by value, in the order in which they stand. A field that is not
     known is of the kind ``unknown``, and says what somebody of the role ``whose`` does."""
-    return _walk(_fields(body, unknown, whose), answer=False, cut=False)
+    return walk_values(_fields(body, unknown, whose), members, answer=False, cut=False)
 
 
 def answer_walk(data: Json, *, cut: bool = False, unknown: str = "other") -> Iterator[Found]:
     """Walk over an answer, or with ``cut`` over one chunk of a stream."""
-    return _walk(_members_of(data, unknown), answer=True, cut=cut)
+    return walk_values(_members_of(data, unknown), _answer_members, answer=True, cut=cut)
 
 
-def _members_of(data: Json, unknown: str) -> Iterator[_Node]:
+def _members_of(data: Json, unknown: str) -> Iterator[Node]:
     for name, value in data.items():
         if is_silent((), name, value):
             continue
         kind = "content" if name == "choices" else unknown
         if name not in KNOWN:
-            yield _Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
-        yield _Node(path=(name,), value=value, kind=kind, role="assistant")
+            yield Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
+        yield Node(path=(name,), value=value, kind=kind, role="assistant")
 
 
-def _fields(body: Json, unknown: str, whose: str | None) -> Iterator[_Node | Opaque]:
+def _fields(body: Json, unknown: str, whose: str | None) -> Iterator[Node | Opaque]:
     plain = says_text(body, None)
     for name, value in body.items():
         if name in SILENT:
@@ -228,49 +207,14 @@ def _fields(body: Json, unknown: str, whose: str | None) -> Iterator[_Node | Opa
         if sealed and value:  # ``audio`` is how an answer is to sound
             yield Opaque((name,), kind_of(name))
         if name not in KNOWN:
-            yield _Node(path=(MemberName(name),), value=name, kind="other", role=None)
-        yield _Node(path=(name,), value=value, kind=kind, role=role, sealed=sealed, plain=plain)
+            yield Node(path=(MemberName(name),), value=name, kind="other", role=None)
+        yield Node(path=(name,), value=value, kind=kind, role=role, sealed=sealed, plain=plain)
 
 
-@dataclass(slots=True)
-class Gathering:
-    """What a walk finds, some values at a time. It ends where there are more values within
-    arguments than are looked at: nobody else counts them, as they stand in a text."""
-
-    walk: Iterator[Found]
-    left: int = MOST_TEXTS
-    _texts: list[Text] = field(default_factory=list)
-    _opaque: list[Opaque] = field(default_factory=list)
-
-    def go_on(self, steps: int | None = None) -> bool:
-        """Go on for so many values, or to the end; False if there is nothing more to find."""
-        taken = 0
-        for each in islice(self.walk, steps):
-            taken += 1
-            if isinstance(each, Text):
-                self._texts.append(each)
-            elif isinstance(each, Opaque):
-                self._opaque.append(each)
-            elif each is not None:
-                self.left -= 1
-            if self.left < 0:
-                return False
-        return taken == steps
-
-    @property
-    def texts(self) -> Texts:
-        """What was found so far."""
-        unread = "too_many_texts" if self.left < 0 else None
-        return Texts(tuple(self._texts), tuple(self._opaque), unread)
-
-
-def gathered(walk: Iterator[Found]) -> Texts:
-    """Return what a walk finds."""
-    (gathering := Gathering(walk)).go_on()
-    return gathering.texts
-
-
-def _walk(places: Iterator[_Node | Opaque], *, answer: bool, cut: bool) -> Iterator[Found]:
+def walk_values(
+    places: Iterator[Node | Opaque], members: Members, *, answer: bool, cut: bool
+) -> Iterator[Found]:
+    """Walk over values and, by `members`, over those of objects."""
     stack = [places]  # no recursion: an upstream chooses how deep its answers are
     while stack:
         place = next(stack[-1], None)
@@ -281,7 +225,7 @@ def _walk(places: Iterator[_Node | Opaque], *, answer: bool, cut: bool) -> Itera
         elif isinstance(place.value, str):
             yield from _read(place, answer, cut)
         elif isinstance(place.value, dict):
-            stack.append(_members(place, place.value, answer))
+            stack.append(members(place, place.value))
             yield None
         elif isinstance(place.value, list) and not _tokens(place, place.value):
             stack.append(_items(place, place.value))
@@ -290,7 +234,7 @@ def _walk(places: Iterator[_Node | Opaque], *, answer: bool, cut: bool) -> Itera
             yield _unwritten(place, cut)
 
 
-def _unwritten(place: _Node, cut: bool) -> Found:
+def _unwritten(place: Node, cut: bool) -> Found:
     """Return what a value says that is no text, nor has any: a number in the arguments of a call
     may be that of a card. Of a stream an event has it, where that has all of them."""
     if isinstance(place.value, list):
@@ -302,7 +246,7 @@ def _unwritten(place: _Node, cut: bool) -> Found:
     return Text(place.path, str(place.value), place.kind, role=place.role)
 
 
-def _read(place: _Node, answer: bool, cut: bool) -> Iterator[Found]:
+def _read(place: Node, answer: bool, cut: bool) -> Iterator[Found]:
     text, path, role = place.value, place.path, place.role
     last = path[-1]
     if not text or (text in WORDS and last in _SAYS_TYPE):
@@ -327,7 +271,7 @@ def _read(place: _Node, answer: bool, cut: bool) -> Iterator[Found]:
         yield Text(path, text, place.kind, role=role, decoded=decoded, placed=placed)
 
 
-def _of_arguments(place: _Node, decoded: bool, placed: bool) -> Iterator[Found]:
+def _of_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
     number = 0
     for value in values(place.value):
         yield VALUE
@@ -340,23 +284,26 @@ def _of_arguments(place: _Node, decoded: bool, placed: bool) -> Iterator[Found]:
         number += 1
 
 
-def _tokens(place: _Node, value: list[Any]) -> bool:
+def _tokens(place: Node, value: list[Any]) -> bool:
     if not value or place.kind in _FORMS or place.path[-1] == "stop_token_ids":
         return False
     return all(type(each) is int for each in value)
 
 
-def _items(place: _Node, value: list[Any]) -> Iterator[_Node | Opaque]:
+def _items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
     for number, each in enumerate(value):
         path = (*place.path, number)
         sealed = place.sealed or (place.kind not in _FORMS and is_data(each))
         if sealed and not place.sealed:
             yield Opaque(path, "file")
         kind = "content" if path[:-1] == ("input",) and isinstance(each, dict) else place.kind
-        yield _Node(path, each, kind, role=place.role, sealed=sealed, plain=place.plain)
+        yield Node(path, each, kind, role=place.role, sealed=sealed, plain=place.plain)
 
 
-def _members(place: _Node, value: Json, answer: bool) -> Iterator[_Node | Opaque]:
+def members(
+    place: Node, value: Json, *, answer: bool = False, inside: bool = False
+) -> Iterator[Node | Opaque]:
+    """Yield the members of an object. `inside`: it is a part of a message."""
     role = place.role
     if len(place.path) == 2 and place.path[0] in ("messages", "input"):
         role = role_of_item(value) or role
@@ -371,14 +318,19 @@ def _members(place: _Node, value: Json, answer: bool) -> Iterator[_Node | Opaque
             continue
         if name not in KNOWN:
             key = (*place.path, MemberName(name))
-            yield _Node(key, name, kind=place.kind, role=role, sealed=place.sealed)
+            yield Node(key, name, kind=place.kind, role=role, sealed=place.sealed)
         sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))
         if sealed and not place.sealed and each:
             yield Opaque(path, kind_of(name))
         named = name_in_chat(name, value, place.path)
-        inside = place.path[0] in ("choices", "input", "messages") and place.kind not in _FORMS
-        kind = NESTED.get(named, place.kind) if inside or named == "arguments" else place.kind
-        yield _Node(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
+        known = inside or place.path[0] in ("choices", "input", "messages")
+        known = (known and place.kind not in _FORMS) or named == "arguments"
+        kind = NESTED.get(named, place.kind) if known else place.kind
+        yield Node(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
+
+
+def _answer_members(place: Node, value: Json) -> Iterator[Node | Opaque]:
+    return members(place, value, answer=True)
 
 
 def _level(path: Path) -> tuple[str, ...]:
@@ -387,10 +339,10 @@ def _level(path: Path) -> tuple[str, ...]:
     return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
 
 
-def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[_Node]:
+def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[Node]:
     """Return one text of all that log-probs say beside the text that is shown."""
     message = choice.get("message") or choice.get("delta") or choice
     shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
     lines = beside(logprobs, shown)
     if any(lines):
-        yield _Node(path=path, value="\n".join(lines), kind="logprobs", role=role)
+        yield Node(path=path, value="\n".join(lines), kind="logprobs", role=role)

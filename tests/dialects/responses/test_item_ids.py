@@ -15,7 +15,7 @@ from proxy.dialects.responses.item_ids import MOST_IDS, leaning, own_items
 from proxy.dialects.responses.reading import own_answer
 from proxy.dialects.responses.sealing import AnswerIds, ResponseIds
 from proxy.errors import BadField, NotFound
-from proxy.guardrails.text.walk import answer_texts, request_texts
+from proxy.guardrails.text.gathering import answer_texts, request_texts
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, SECRET, House, house

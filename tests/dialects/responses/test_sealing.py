@@ -15,7 +15,7 @@ from proxy.dialects.responses.reading import own_answer
 from proxy.dialects.responses.sealing import MOST_SEALED, AnswerIds, ResponseIds, pinned
 from proxy.emit.metrics import Metrics
 from proxy.errors import BadField, NotFound
-from proxy.guardrails.text.walk import answer_texts
+from proxy.guardrails.text.gathering import answer_texts
 from proxy.settings import Address, Settings, from_environment
 from proxy.types import Call, Pin, RequestHead
 from tests.doubles import Json, response, text_item

@@ -17,8 +17,8 @@ from proxy.guardrails.findings.mask import find_matches, masked, named
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.kinds.injection import KIND, KINDS, Injection
 from proxy.guardrails.stream.window import Window
+from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.normalize import variants
-from proxy.guardrails.text.walk import request_texts
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks

@@ -13,7 +13,7 @@ from proxy.guardrails.engine import Engine
 from proxy.guardrails.kinds.injection import KINDS, LONGEST, Injection
 from proxy.guardrails.matching.injection_languages import LanguageBook, all_languages
 from proxy.guardrails.matching.phrases import BETWEEN
-from proxy.guardrails.text.walk import request_texts
+from proxy.guardrails.text.gathering import request_texts
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks

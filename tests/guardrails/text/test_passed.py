@@ -3,8 +3,8 @@ user's or the model's."""
 
 from __future__ import annotations
 
+from proxy.guardrails.text.gathering import gathered
 from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
-from proxy.guardrails.text.walk import gathered
 
 
 def test_what_is_not_known_is_what_the_user_says() -> None:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.engine import Engine
+from proxy.guardrails.text.gathering import answer_texts, request_texts
 from proxy.guardrails.text.replace import replaced
-from proxy.guardrails.text.walk import MemberName, answer_texts, request_texts
+from proxy.guardrails.text.walk import MemberName
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, rule
 from tests.guardrails.growth import lines

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.guardrails.text.gathering import answer_texts, request_texts
 from proxy.guardrails.text.opaque import OPAQUE, PAYLOAD
 from proxy.guardrails.text.usual import MOST, usual_answer, usual_request
-from proxy.guardrails.text.walk import KNOWN, REQUEST, Text, Texts, answer_texts, request_texts
+from proxy.guardrails.text.walk import KNOWN, REQUEST, Text, Texts
 from proxy.guardrails.whole.joined_parts import joined_parts
 from proxy.types import Json
 from tests.for_each import for_each

@@ -12,6 +12,7 @@ from typing import Any
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.errors import BadField
 from proxy.fields.checks import FieldType
+from proxy.guardrails.text.gathering import STEP, answer_texts, in_steps, request_texts
 from proxy.guardrails.text.logprobs import beside
 from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.walk import (
@@ -19,13 +20,9 @@ from proxy.guardrails.text.walk import (
     NESTED,
     REQUEST,
     SILENT,
-    STEP,
     MemberName,
     Opaque,
     Text,
-    answer_texts,
-    in_steps,
-    request_texts,
     request_walk,
 )
 from tests.for_each import for_each

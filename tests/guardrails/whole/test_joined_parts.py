@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.findings.tally import RuleTally
+from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.replace import replaced
-from proxy.guardrails.text.walk import request_texts
 from proxy.guardrails.whole.joined_parts import MOST, joined_parts
 from proxy.guardrails.whole.sheets import RuleLook, sheets
 from proxy.types.guard import Finding, GuardRule

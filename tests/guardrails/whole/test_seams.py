@@ -17,9 +17,10 @@ from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.kinds import keywords, pii, secrets
+from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.usual import usual_request
-from proxy.guardrails.text.walk import Texts, request_texts
+from proxy.guardrails.text.walk import Texts
 from proxy.guardrails.whole.joined_parts import MOST, JoinedParts
 from proxy.guardrails.whole.seams import BETWEEN, WINDOW, seams
 from proxy.guardrails.whole.sheets import RuleLook, sheets

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.findings.mask import find_matches
 from proxy.guardrails.findings.tally import RuleTally
+from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.normalize import variants
-from proxy.guardrails.text.walk import Text, request_texts
+from proxy.guardrails.text.walk import Text
 from proxy.guardrails.text.weight import SHEET
 from proxy.guardrails.whole.sheets import RuleLook, TextViews, sheets
 from proxy.types.guard import GuardRule

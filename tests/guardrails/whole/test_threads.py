@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from proxy.errors import GuardUnavailable
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.text.walk import request_texts
+from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.weight import SHEET
 from proxy.turns import Turns
 from proxy.types.guard import Finding, GuardRule

@@ -1,0 +1,63 @@
+"""Walks over documents of any API family, and over single values of them.
+
+A document of Messages or Responses has its texts at places that vary by the type of the event, so
+all strings are texts, except the identifiers of an event or an item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from proxy.guardrails.text.frame import is_name
+from proxy.guardrails.text.logprobs import beside
+from proxy.guardrails.text.walk import Found, Node, Opaque, Path, Text, answer_walk, members
+from proxy.guardrails.text.walk import walk_values as walk
+from proxy.types import Json
+from proxy.types.events import FamilyName
+
+_CONTAINERS = frozenset(
+    {"content", "content_block", "item", "message", "output", "part", "response", "summary"}
+)
+_IDENTIFIERS = frozenset({"call_id", "id", "item_id", "model", "object", "service_tier"})
+
+
+def native_walk(document: Json, family: FamilyName, *, cut: bool) -> Iterator[Found]:
+    """Walk over a document of an answer. `cut`: it is an event of a stream."""
+    if family in ("messages", "responses"):
+        root = Node(path=(), value=document, kind="content", role="assistant")
+        return walk(_members(root, document), _members, answer=True, cut=False)
+    return answer_walk(document, cut=cut)
+
+
+def value_walk(path: Path, value: Any, kind: str) -> Iterator[Found]:
+    """Walk over a value at a place of a document."""
+    node = Node(path=path, value=value, kind=kind, role="assistant")
+    return walk(iter((node,)), _members, answer=True, cut=False)
+
+
+def logprobs_text(path: Path, logprobs: Any, shown: Any) -> Text | None:
+    """Return as one text all that log probabilities contain beside the text `shown`."""
+    lines = beside({"content": logprobs} if isinstance(logprobs, list) else logprobs, shown)
+    return Text(path, "\n".join(lines), "logprobs", role="assistant") if any(lines) else None
+
+
+def _members(place: Node, value: Json) -> Iterator[Node | Opaque]:
+    rest = value
+    if place.kind == "content" and all(step in _CONTAINERS for step in _names(place.path)):
+        rest = {
+            name: each
+            for name, each in value.items()
+            if not (name in _IDENTIFIERS and is_name(each))
+        }
+    if place.kind == "content" and "logprobs" in rest:
+        path = (*place.path, "logprobs")
+        text = logprobs_text(path, rest["logprobs"], value.get("text", value.get("delta")))
+        if text is not None:
+            yield Node(path=path, value=text.text, kind=text.kind, role=text.role)
+        rest = {name: each for name, each in rest.items() if name != "logprobs"}
+    yield from members(place, rest, inside=True)
+
+
+def _names(path: Path) -> Iterator[str]:
+    return (step for step in path if isinstance(step, str))
