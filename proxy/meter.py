@@ -5,7 +5,7 @@ What nobody reports is estimated, by ``proxy.estimate``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from proxy.estimate import (
@@ -17,12 +17,17 @@ from proxy.estimate import (
     whole_tokens,
 )
 from proxy.index import index_of
+from proxy.types.events import Begin, Delta, Event, Finish, Frame, Kind, Start, UsageReport
 from proxy.usage import MAX_TOKENS, Json, Source, Tokens, Usage, read_usage
 from proxy.words import MAX_ID, Word, word, word_of
 
 MAX_FINISHES = 128  # choices of one answer whose ends are noted
 TEXTS = frozenset({"content", "text", "refusal", "function_call", "tool_calls"})
 SPOKEN = frozenset({"content", "text", "reasoning_content", "refusal", "function_call"})
+
+THOUGHTS: frozenset[Kind] = frozenset({"reasoning", "summary"})
+UNCOUNTED_TEXT: frozenset[Kind] = frozenset({"audio"})
+"""Kinds of text that no estimate counts: the audio itself was the output."""
 
 TYPES_OF_PARTS = ("refusal", "text", "thinking")  # of a chat's content, where that is a list
 
@@ -39,6 +44,25 @@ def answer_quarters(data: Mapping[str, Any]) -> int:
     choices = data.get("choices")
     listed = choices if isinstance(choices, list) else []
     return sum([_choice_quarters(each) for each in listed if isinstance(each, dict)])
+
+
+def frame_quarters(frame: Frame) -> int:
+    """Estimate the output in a frame, in quarters of a token."""
+    quarters = 0
+    for event in frame.events:
+        if type(event) is Delta:
+            if event.part.kind not in UNCOUNTED_TEXT:
+                quarters += text_quarters(event.text)
+        elif type(event) is Begin and event.call is not None:
+            quarters += text_quarters(event.call.name)
+    return quarters
+
+
+def _is_text(event: Event) -> bool:
+    """Return True for text or a part of a tool call, but not for thoughts."""
+    if type(event) is Delta:
+        return event.part.kind not in THOUGHTS and bool(event.text)
+    return type(event) is Begin and event.call is not None
 
 
 def _choice_quarters(choice: dict[str, Any]) -> int:
@@ -198,6 +222,44 @@ class Meter:
                 self.first_token_at = now if first is None else first
         if "usage" in data and data["usage"] is not None:
             self._report(read_usage(data["usage"]))
+
+    def feed_frame(self, frame: Frame, now: float) -> None:
+        """Take one frame of an answer."""
+        events, doc = frame.events, frame.doc
+        for event in events:
+            if type(event) is not Delta:
+                self._note(event)
+        if self.answer_id is None and doc is not None:  # some name it in a later chunk
+            self.answer_id = word_of(doc.get("id"), MAX_ID)
+            self.answer_model = word_of(doc.get("model"), MAX_ID)
+        size = frame_quarters(frame) if frame.quarters is None else frame.quarters
+        if size:
+            self._add(events, size, now)
+        for event in events:
+            if type(event) is UsageReport:
+                self._report(event.tokens)
+
+    def _note(self, event: Event) -> None:
+        """Note the identity of an answer, or how one of its choices finished."""
+        if type(event) is Start:
+            self.answer_id = word_of(event.id, MAX_ID)
+            self.answer_model = word_of(event.model, MAX_ID)
+        elif type(event) is Finish:
+            known = self.finish_reasons
+            if event.choice in known or len(known) < MAX_FINISHES:
+                known[event.choice] = word(event.native or event.reason)
+
+    def _add(self, events: Iterable[Event], size: int, now: float) -> None:
+        """Count events with output of ``size`` quarters of a token."""
+        if self.text_at is None and not self.finish_reasons:
+            if any([_is_text(event) for event in events]):
+                self.text_at = now
+            else:
+                self.thought_quarters += size
+        self.output_quarters += size
+        self.last_token_at = now
+        if self.first_token_at is None:
+            self.first_token_at = now
 
     def _begin(self, choices: list[Any], size: int, now: float) -> None:
         """Note the first text of a stream, or thoughts before it."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from proxy.errors import ProxyError
 from proxy.record import Record
-from proxy.types import Call, Chunk, Head, Plan, RequestHead
+from proxy.types import AnswerPiece, Call, Head, Plan, RequestHead
 from proxy.types.guard import GuardEgress
 
 
@@ -42,10 +42,10 @@ class Exchange(Protocol):
     async def begin(self, head: Head, record: Record) -> None:
         """Remember the head; it leaves with the first chunk, so a refusal is possible till then."""
 
-    async def send(self, chunks: Sequence[Chunk]) -> None:
+    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
         """Write chunks in the client's dialect, together. Raises ``ClientGone``."""
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
         """Do so where it is little work and waits for nobody. False, and nothing is done, where it
         is not."""
 
@@ -93,7 +93,7 @@ class Policies(Protocol):
         """Return the revision for this call, re-read from disk if its key may ask for that."""
 
 
-HandOn = Callable[[Sequence[Chunk]], bool]
+HandOn = Callable[[Sequence[AnswerPiece]], bool]
 """Takes chunks of an answer as they come. False if the answer is to return them all the same, to
 whoever knows what is left to be done with them."""
 
@@ -104,7 +104,7 @@ class Answer(Protocol):
     @property
     def head(self) -> Head: ...
 
-    def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
+    def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[AnswerPiece]]:
         """Return the chunks, a few at a time: those that have come together. End with one that is
         marked ``last``, or raise an ``UpstreamError``. Chunks between that come while they are
         waited for may go to ``hand_on``."""
@@ -140,14 +140,14 @@ class Watch(Protocol):
     def again(self) -> bool:
         """True once a guard wants another answer; nothing of this one is shown."""
 
-    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
         """Return what may now be shown: nothing yet, this chunk, or earlier ones too; None where
         that takes longer, and the chunk is to be given to ``feed``. Raise ``GuardBlocked``."""
 
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
         """Return what may now be shown, in the time that it takes. Raise ``GuardBlocked``."""
 
-    def cut(self) -> Sequence[Chunk]:
+    def cut(self) -> Sequence[AnswerPiece]:
         """The answer has broken off: give what was clear and had only waited for more."""
 
 
@@ -197,9 +197,9 @@ class Shown(Protocol):
 
     async def begin(self, head: Head, record: Record) -> None: ...
 
-    async def send(self, chunks: Sequence[Chunk]) -> None: ...
+    async def send(self, chunks: Sequence[AnswerPiece]) -> None: ...
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
         """Send chunks after the first and before the last, where that is little work and waits for
         nobody. False, and nothing is done, where it is not."""
 

@@ -11,8 +11,7 @@ from proxy import egress, ledger, offload, spool, words
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
-from proxy.dialects import bounds, documents, pieces
-from proxy.dialects import reading as answers
+from proxy.dialects import bounds, documents, frame_reader, pieces
 from proxy.edge import server
 from proxy.emit import chain, decisions, log, log_limits, registry, span_queue
 from proxy.guardrails import engine
@@ -122,7 +121,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, answer_reader.ANSWER_BYTES),
     ("policies.md", "of embeddings 256MiB", 256 * MIB, answer_reader.VECTORS_BYTES),
     ("policies.md", "max_answer_values: 100000", 100_000, UPSTREAM["max_answer_values"].default),
-    ("policies.md", "event of more than 8 MiB", 8 * MIB, answers.MAX_EVENT_BYTES),
+    ("policies.md", "event of more than 8 MiB", 8 * MIB, frame_reader.MAX_EVENT_BYTES),
     ("policies.md", "deeper than 246", 246, pieces.MOST_DEPTH - len(documents.DEEPER)),
     ("policies.md", "ten times", 10, documents.LOGPROBS_TIMES),
     ("policies.md", "larger than 64 KiB", 64 * KIB, offload.LARGE_BYTES),

@@ -11,6 +11,17 @@ from hypothesis import strategies as st
 
 from proxy.estimate import TOKENS_PER_SECOND, HiddenOutput, value_quarters
 from proxy.meter import MAX_FINISHES, Meter, answer_quarters
+from proxy.types.events import (
+    Begin,
+    Delta,
+    Event,
+    Finish,
+    Frame,
+    Part,
+    Start,
+    ToolCall,
+    UsageReport,
+)
 from proxy.upstream.passed import passed_tokens
 from proxy.usage import MAX_TOKENS, Tokens
 from proxy.words import MAX_ID, MAX_WORD
@@ -295,3 +306,48 @@ def test_of_an_answer_that_is_not_estimated_only_what_is_reported_is_known(
     assert (silent.source, silent.tokens) == (unsaid, Tokens())
     assert reported.source == ("provider" if finished else "partial_estimate")
     assert reported.tokens == Tokens(7)
+
+
+def test_events_of_frames_are_counted() -> None:
+    meter = Meter()
+    text, thought, call = Part("text", 0), Part("reasoning", 1), Part("arguments", 2)
+    usage = UsageReport(Tokens(input=3, output=4), {})
+    frames: list[tuple[Event, ...]] = [
+        (Start("id", "model", None), Begin(thought)),
+        (Delta(thought, "Hm"),),
+        (Begin(call, ToolCall("1", "f")), Delta(call, "{}")),
+        (Delta(text, "Paris"),),
+        (Finish(0, "stop", "eos"), usage, Delta(text, "")),
+        (),
+    ]
+
+    for now, events in enumerate(frames):
+        meter.feed_frame(Frame(events), now)
+
+    assert (meter.answer_id, meter.answer_model) == ("id", "model")
+    assert (meter.thought_quarters, meter.output_quarters) == (2, 2 + 3 + 5)
+    assert (meter.first_token_at, meter.text_at, meter.last_token_at) == (1, 2, 3)
+    assert meter.finish_reasons == {0: "eos"}
+    assert (meter.reported, meter.reported_quarters) == (usage.tokens, meter.output_quarters)
+
+
+def test_a_frame_is_estimated_once() -> None:
+    meter = Meter()
+    meter.feed_frame(Frame((Delta(Part("text", 0), "Paris"),), quarters=99), 1)
+
+    assert (meter.output_quarters, meter.text_at) == (99, 1)
+
+
+def test_invalid_usage_of_frames_is_counted() -> None:
+    meter = Meter()
+    meter.feed_frame(Frame((UsageReport(None, {}),)), 1)
+
+    assert (meter.invalid_usage, meter.reported) == (1, None)
+
+
+def test_an_answer_may_name_itself_in_a_later_chunk() -> None:
+    meter = Meter()
+    meter.feed_frame(Frame((Start(None, None, None),), doc={"id": ""}), 1)
+    meter.feed_frame(Frame((Delta(Part("text", 0), "Paris"),), doc={"id": "a", "model": "m"}), 2)
+
+    assert (meter.answer_id, meter.answer_model) == ("a", "m")

@@ -15,7 +15,7 @@ from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
 from proxy.fields.checks import Fields
 from proxy.frozen import frozen
-from proxy.types import Call, Chunk, Endpoint, Json, RequestHead, Secret
+from proxy.types import AnswerPiece, Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.guard import Verdicts
 
 Headers = Mapping[str, str]  # names in lower case
@@ -51,9 +51,9 @@ class AnswerWriter(Protocol):
     @property
     def media_type(self) -> str: ...
 
-    def weight(self, chunk: Chunk) -> int: ...
+    def weight(self, chunk: AnswerPiece) -> int: ...
 
-    def feed(self, chunk: Chunk) -> bytes: ...
+    def feed(self, chunk: AnswerPiece) -> bytes: ...
 
     def fail(self, document: bytes) -> bytes:
         """Return the events that end a stream with an error, given as the body of a refusal."""

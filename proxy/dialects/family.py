@@ -52,10 +52,11 @@ class FamilyReader(Protocol):
         """
         ...
 
-    def end(self) -> Sequence[Frame]:
-        """Return the frames that remain at the end of the bytes.
+    def end(self, *, done: bool = False) -> Sequence[Frame]:
+        """Return the frames that remain at the end of the bytes, the last one with `Stop`.
 
-        Raises `UpstreamInvalid` if the answer is not complete.
+        `done`: a stream has ended with `[DONE]`, which completes a chat without a finish reason.
+        Raises `UpstreamInvalid` if the answer is not complete. It is not called after `Stop`.
         """
         ...
 

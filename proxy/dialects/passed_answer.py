@@ -10,8 +10,8 @@ import orjson
 
 from proxy.dialects import sse
 from proxy.dialects.documents import Document, Documents, GatheredDocument
+from proxy.dialects.frame_reader import MAX_EVENT_BYTES
 from proxy.dialects.pieces import dump
-from proxy.dialects.reading import MAX_EVENT_BYTES
 from proxy.errors import AnswerTooLarge
 from proxy.offload import LARGE_BYTES
 from proxy.types import Chunk, Json, PassedHead

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from proxy.dialects import hub, sse
 from proxy.dialects.base import Server
 from proxy.dialects.documents import Document, Documents, GatheredDocument
+from proxy.dialects.frame_reader import MAX_EVENT_BYTES, Rewrite, check_error
 from proxy.dialects.hub import Turn
 from proxy.dialects.pieces import dump
-from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
 from proxy.errors import (
     UpstreamInvalid,
 )
 from proxy.meter import answer_quarters
 from proxy.offload import LARGE_BYTES
-from proxy.types import Chunk, Json, Untouched
+from proxy.types import AnswerPiece, Chunk, Json, Untouched
 
 if TYPE_CHECKING:
     from proxy.dialects.call_numbers import ChunkNumbers
     from proxy.dialects.chat_order import ChatOrder
 
-MAX_EVENT_BYTES = 8 * 1024 * 1024
 _REWRITTEN = (b"block", b"\\u", b"tool_calls")
 """What stands in each chunk of a chat of which a guard may get another one."""
-Rewrite = Callable[[Json], Json | None]
-"""Returns a document anew; None for one that stays as it is."""
 Seal = Rewrite
 """Returns a document with the ids that its client gets; None where it has none of them."""
 
@@ -48,25 +45,9 @@ class AnswerReader(Protocol):
 
     def close(self) -> Sequence[Document]: ...
 
-    def read(self, document: Document) -> list[Chunk]: ...
+    def read(self, document: Document) -> Sequence[AnswerPiece]: ...
 
-    def end(self) -> list[Chunk]: ...
-
-
-def _check(data: Json, server: Server) -> None:
-    """Raise the error that a document says."""
-    if server.failure is not None:
-        failure = server.failure(data)
-        if failure is None:
-            return
-        data = failure
-    if data["error"] and not data.get("choices"):
-        error = parse_error(data)
-        meaning = meaning_of_error(server.statuses, server.denials, error, error.status)
-        reported = error_of(meaning, error, error.status)
-        usage = data.get("usage")
-        reported.usage = usage if isinstance(usage, dict) else None
-        raise reported
+    def end(self) -> Sequence[AnswerPiece]: ...
 
 
 def _chunk(data: Json, raw: bytes | None, leg: int, size: int, *, last: bool = False) -> Chunk:
@@ -134,7 +115,7 @@ class StreamReader:
         raw = document if type(document) is bytes else bytes(document)
         data = self._documents.read(raw)
         if "error" in data or self._server.failure is not None:
-            _check(data, self._server)
+            check_error(data, self._server, self._server.failure)
         if self._events is not None:
             return self._read_event(data, raw)
         if not self._finished:
@@ -306,7 +287,7 @@ class WholeReader:
         whole = self._taken(document)
         data = self._documents.read(whole)
         if "error" in data or self._server.failure is not None:
-            _check(data, self._server)
+            check_error(data, self._server, self._server.failure)
         wanted = "data" if self._documents.vectors else self._server.answers
         if wanted not in data or type(data[wanted]) is not list:
             raise UpstreamInvalid(f"The upstream's response lacks the field {wanted}.")

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proxy.dialects import hub, sse
+from proxy.dialects import DIALECTS, hub, sse
 from proxy.dialects.base import AnswerWriter, Client, ErrorResponse, ok
+from proxy.dialects.family import WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
+from proxy.dialects.switched import FAMILIES, family_name
 from proxy.errors import ProxyError
-from proxy.types import Call, Chunk, Head, Json, Untouched
+from proxy.types import AnswerPiece, Call, Chunk, Head, Json, Untouched
+from proxy.types.events import Extension, Frame
 from proxy.types.guard import Verdicts
 
 Judged = Callable[[], Verdicts]
@@ -51,6 +54,21 @@ def _shown(verdicts: Verdicts) -> Verdicts:
     return [(stage, result) for stage, result in verdicts if not result.shadow]
 
 
+def first_document(piece: AnswerPiece) -> Json | None:
+    """Return the document of a chunk or a frame in which guards of the upstream report findings."""
+    if type(piece) is not Frame:
+        document: Json | None = piece.data
+        return document
+    return {each.name: each.value for each in piece.events if type(each) is Extension}
+
+
+def has_content(piece: AnswerPiece) -> bool:
+    """Return True if a chunk or a frame is not a keep-alive."""
+    if type(piece) is Frame:
+        return piece.last or bool(piece.events) or piece.doc is not None
+    return piece.last or piece.data is not None
+
+
 def _bare_usage(data: Json) -> bool:
     return data.get("choices") == [] and data.get("usage") is not None
 
@@ -66,6 +84,9 @@ def answer_writer(client: Client, call: Call, head: Head, verdicts: Judged) -> A
         from proxy.dialects.passed_answer import PassedWriter  # noqa: PLC0415  # few calls are such
 
         return PassedWriter(head.passed)
+    if head.frames:
+        family = FAMILIES[family_name(DIALECTS[call.head.dialect], call.head.endpoint)]
+        return family.writer(WriteOptions(call, not head.streamed, verdicts))
     if not head.streamed:
         return WholeWriter(client, call, verdicts)
     if client.events is not None:

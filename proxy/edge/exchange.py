@@ -15,7 +15,8 @@ from proxy.dialects import writing
 from proxy.dialects.base import AnswerWriter
 from proxy.dialects.hints import where_key_belongs
 from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
-from proxy.dialects.writing import answer_writer
+from proxy.dialects.switched import expects_frames
+from proxy.dialects.writing import answer_writer, first_document, has_content
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
 from proxy.edge.request import Bounds, Incoming
@@ -23,7 +24,8 @@ from proxy.edge.response import ResponseWriter, SilenceTimer
 from proxy.errors import ClientGone, ProxyError, Unauthorized
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
-from proxy.types import Call, Chunk, Head, RequestHead
+from proxy.types import AnswerPiece, Call, Chunk, Head, RequestHead
+from proxy.types.events import Frame
 from proxy.wire_errors import LoopDetected, MethodNotAllowed
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 FEW = 8  # chunks that are written at once
 MAX_HOPS = 8
-KEEPALIVE = Chunk(None)
+KEEPALIVES = {False: Chunk(None), True: Frame(())}
+"""The keep-alive chunk or frame by ``Head.frames``."""
 
 
 class HttpExchange:
@@ -197,13 +200,13 @@ class HttpExchange:
 
     def _send_keepalive(self) -> None:
         """Send a keepalive event; the head of the response too if nothing was sent before."""
-        out = self._out
+        out, record = self._out, self._record
         if self._is_sending or out.served or not out.is_writable:
             return
         if not out.begun:
-            self._take_head(Head(streamed=True))
-            self._begin(KEEPALIVE, None)
-        out.write_event(self._writer.feed(KEEPALIVE))
+            self._take_head(Head(streamed=True, frames=expects_frames(self._call, record.plan)))
+            self._begin(KEEPALIVES[self._head.frames], None)
+        out.write_event(self._writer.feed(KEEPALIVES[self._head.frames]))
 
     def _take_head(self, head: Head) -> None:
         self._head = head
@@ -211,10 +214,11 @@ class HttpExchange:
 
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record
-        if not self._out.begun:  # by a keepalive, whose writer has numbered it
+        is_begun = self._out.begun  # by a keepalive, whose writer has numbered it
+        if not is_begun or head.frames is not self._head.frames:
             self._take_head(head)
 
-    async def send(self, chunks: Sequence[Chunk]) -> None:
+    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
         out, is_streamed, held = self._out, self._head.streamed, b""
         begins, record = False, self._record
         self._is_sending = True  # until all of it is written: no keepalive may come in between
@@ -224,7 +228,7 @@ class HttpExchange:
             if not out.begun and (is_streamed or chunk.last):
                 self._begin(chunk, None if is_streamed else len(data))
                 begins = True
-            if record.first_sent is None and out.begun and (chunk.data is not None or chunk.last):
+            if record.first_sent is None and out.begun and has_content(chunk):
                 record.first_sent = record.now()
             held = held + data if held else data
             if chunk.last or len(held) >= SMALL:
@@ -234,7 +238,7 @@ class HttpExchange:
             await out.write(held)
         self._is_sending = False
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
         out, writer = self._out, self._writer
         if not out.is_ready or len(chunks) > FEW:
             return False
@@ -246,20 +250,20 @@ class HttpExchange:
             data += writer.feed(chunk)
         if data:
             record = self._record
-            if record.first_sent is None and any(chunk.data is not None for chunk in chunks):
+            if record.first_sent is None and any(map(has_content, chunks)):
                 record.first_sent = record.now()  # a keepalive began the stream
             out.write_at_once(data)
         return True
 
-    async def _aside(self, chunk: Chunk) -> bytes:
+    async def _aside(self, chunk: AnswerPiece) -> bytes:
         """Write a chunk that takes long where it holds up nobody."""
         written = partial(self._writer.feed, chunk)
         return await self._offload.run(self._writer.weight(chunk), written, self._call.caller)
 
-    def _begin(self, chunk: Chunk, length: int | None) -> None:
+    def _begin(self, chunk: AnswerPiece, length: int | None) -> None:
         """Make the head of an answer, of a stream without a length."""
         record, head, client = self._record, self._head, self._client
-        flagged, shown = head.flagged, chunk.data
+        flagged, shown = head.flagged, first_document(chunk)
         if head.passed is None:
             status = writing.answer_status(client, record.verdicts(), flagged=flagged, data=shown)
         else:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath, PassedRequest, Upload
 
 Json = dict[str, Any]
+AnswerPiece = Any
+"""A ``Chunk`` or a ``proxy.types.events.Frame``, see ``Head.frames``."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -313,13 +315,15 @@ class Head:
 
     ``headers`` are those of the upstream that its dialect allows a client to see; ``flagged`` says
     that a guard of the upstream found fault with it, and let it pass. One that is ``passed`` on has
-    a head of its own; of what nobody reads the chunks have bytes, and no data.
+    a head of its own; of what nobody reads the chunks have bytes, and no data. With ``frames`` the
+    answer consists of ``proxy.types.events.Frame`` values, otherwise of ``Chunk`` values.
     """
 
     streamed: bool
     headers: tuple[tuple[str, str], ...] = ()
     flagged: bool = False
     passed: PassedHead | None = None
+    frames: bool = False
 
 
 class Untouched(bytes):

@@ -192,8 +192,9 @@ class Frame(NamedTuple):
     frame that a stage made has none. `raw` are the bytes of `doc` as received: they are sent
     unchanged to a client of the same family, and any edit or move of the frame removes them.
     `model_call` is the index of the model call in the plan. `size` is the number of bytes that the
-    frame was made of where that is large (above `proxy.offload.LARGE_BYTES`), otherwise 0. `last`:
-    no other frame follows, for any model call.
+    frame was made of where that is large (above `proxy.offload.LARGE_BYTES`), otherwise 0; such a
+    frame has the estimate of its output in `quarters` of a token. `last`: no other frame follows,
+    for any model call.
     """
 
     events: tuple[Event, ...]
@@ -203,6 +204,7 @@ class Frame(NamedTuple):
     model_call: int = 0
     size: int = 0
     last: bool = False
+    quarters: int | None = None
 
 
 def with_text(frame: Frame, text: str) -> Frame:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from proxy.attempts import Why
 from proxy.dialects import DIALECTS, LEANING
+from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.statuses import meaning_of
 from proxy.dialects.upstream_request import UpstreamRequest, build_request
 from proxy.errors import (
@@ -266,8 +267,11 @@ class Upstreams:
             if meaning not in ("answer", "flagged"):
                 return None
             flagged, shown = meaning == "flagged", shown_of(asked, reply)
-            head = Head(streamed, shown, flagged) if shown or flagged else HEADS[streamed]
             reader = reader_of(asked, reply, self.ids)
+            frames = type(reader) is StreamFrameReader or type(reader) is WholeFrameReader
+            head = HEADS[streamed, frames]
+            if shown or flagged:
+                head = replace(head, headers=shown, flagged=flagged)
             is_repeated = endpoint == "responses"
             is_held = reader.holds or is_repeated or context.plan.guards.keeps_answers
         share = None
@@ -338,5 +342,9 @@ def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
     return build_request(call, target, asks, spoken, context.model_leg.changes_for(target))
 
 
-HEADS = {streamed: Head(streamed) for streamed in (False, True)}
+HEADS = {
+    (streamed, frames): Head(streamed, frames=frames)
+    for streamed in (False, True)
+    for frames in (False, True)
+}
 """Those of answers of which there is nothing else to say."""

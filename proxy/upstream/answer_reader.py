@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS, reading
 from proxy.dialects.documents import Documents
+from proxy.dialects.family import ReadOptions
+from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.hub import chat_order, turning
 from proxy.dialects.reading import AnswerReader, Seal, StreamReader, WholeReader
+from proxy.dialects.switched import FAMILIES, SWITCHED, client_family, family_name, uses_frames
 from proxy.errors import UpstreamInvalid
 from proxy.types import ABOUT_STATE
+from proxy.types.events import FamilyName
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
 from proxy.words import MAX_WORD, few
@@ -45,6 +49,8 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     if endpoint in ABOUT_STATE:
         return _stored_reader(asked, media_type, ids)
     spoken = DIALECTS[upstream.dialect]
+    if SWITCHED and uses_frames(families := (client_family(call), family_name(spoken, endpoint))):
+        return _frame_reader(asked, media_type, families, ids)
     server = spoken.server.endpoints.get(endpoint, spoken.server)
     asks = DIALECTS[call.head.dialect]
     turn = turning(call, endpoint, asks, spoken)
@@ -83,6 +89,40 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
         seal=seal,
         chat_order=sequence,
     )
+
+
+def _frame_reader(
+    asked: OpenAttempt,
+    media_type: str,
+    families: tuple[FamilyName, FamilyName],
+    ids: ResponseIds | None,
+) -> StreamFrameReader | WholeFrameReader:
+    """Return a reader of frames. `families` are those of the client and of the upstream."""
+    call, upstream = asked.call, asked.target.upstream
+    family = FAMILIES[families[1]]
+    is_crossing = families[0] != families[1]
+    is_stream = media_type == EVENTS and call.stream
+    if media_type != JSON and not is_stream:
+        raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")
+    dialect = DIALECTS[upstream.dialect]
+    server = dialect.server.endpoints.get(asked.request.endpoint, dialect.server)
+    words = server.finishes if call.head.dialect != dialect.name else {}
+    options = ReadOptions(
+        call=call,
+        whole=not is_stream,
+        stream=call.stream and not is_stream,
+        inspect=_reads_texts(asked),
+        crossing=is_crossing,
+        model_call=asked.attempt.leg,
+        finishes=tuple(words.items()),
+    )
+    seals = ids is not None and not is_crossing and families[1] == "responses"
+    seal = _ids_of(asked, ids).sealed if seals and ids is not None else None
+    documents = Documents(upstream.max_answer_values)
+    if is_stream:
+        return StreamFrameReader(family, options, server, documents, rewrite=seal)
+    limit = upstream.max_answer_bytes or ANSWER_BYTES
+    return WholeFrameReader(family, options, server, documents, limit=limit, rewrite=seal)
 
 
 def check_encoding(asked: OpenAttempt, reply: Reply) -> None:

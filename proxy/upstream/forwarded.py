@@ -26,7 +26,8 @@ from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import HandOn
 from proxy.record import Record
 from proxy.turn import LoopTurns
-from proxy.types import Call, Chunk, Head, Target
+from proxy.types import AnswerPiece, Call, Head, Json, Target
+from proxy.types.events import Delta, Extension, Frame
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
 from proxy.upstream.refusal import blame
@@ -34,6 +35,7 @@ from proxy.upstream.reply import MemoryShare, Reply
 from proxy.words import MAX_ID, ascii_word
 
 BURST = 16 * 1024  # bytes of events that have come at once
+NOTHING: Json = {}
 TOGETHER = 64  # events that are read in one go
 
 
@@ -102,7 +104,7 @@ class OpenAttempt:
         self.slot.give_back()
 
 
-Settle = Callable[[OpenAttempt, Sequence[Chunk]], Awaitable[Sequence[Chunk]]]
+Settle = Callable[[OpenAttempt, Sequence[AnswerPiece]], Awaitable[Sequence[AnswerPiece]]]
 
 
 @dataclass(slots=True)
@@ -124,12 +126,12 @@ class Forwarded:
     turns: LoopTurns
     settle: Settle | None = None
     _documents: deque[Document] = field(default_factory=deque)
-    _chunks: list[Chunk] = field(default_factory=list)
+    _chunks: Sequence[AnswerPiece] = field(default_factory=list)
     _fault: ProxyError | None = None  # that comes after them
     _is_bare: bool = False  # what came last has made no chunk
     _is_burst: bool = False
     _ends: Literal["open", "closed", "over"] = "open"
-    _first: Sequence[Chunk] = ()
+    _first: Sequence[AnswerPiece] = ()
     _has_begun: bool = False
     _left: bool = False
     _hand_on: HandOn | None = None
@@ -157,7 +159,7 @@ class Forwarded:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Sequence[Chunk]:
+    async def __anext__(self) -> Sequence[AnswerPiece]:
         """Return the chunks that have come together, or wait for more. It is no generator: the
         event loop keeps a list of those, which costs more than this."""
         if self._first:
@@ -180,7 +182,7 @@ class Forwarded:
             raise self.asked.fail(error) if self._has_begun else error from None
         return chunks
 
-    def _ready(self) -> Sequence[Chunk]:
+    def _ready(self) -> Sequence[AnswerPiece]:
         """Return chunks of what has come; none where there is to be waited for. What was good
         before a fault is there before that is raised."""
         if self._documents and not self._chunks and self._fault is None:
@@ -238,7 +240,7 @@ class Forwarded:
         if not chunks or self._documents or self._fault is not None or self._is_burst:
             return False
         for chunk in chunks:
-            data = chunk.data
+            data = _reported(chunk) if type(chunk) is Frame else chunk.data
             if data is None or chunk.last or DETECTIONS in data or HOOKS in data:
                 return False
         if self._hand_on is None or not self._hand_on(chunks):
@@ -253,7 +255,8 @@ class Forwarded:
 
     def _read(self) -> None:
         """Read documents that have come together, up to a large one: that is not read here."""
-        documents, chunks, read = self._documents, self._chunks, self.reader.read
+        documents, read = self._documents, self.reader.read
+        chunks = self._chunks = list(self._chunks)
         for _ in range(TOGETHER):
             if not documents or len(documents[0]) > LARGE_BYTES:
                 return
@@ -271,13 +274,13 @@ class Forwarded:
         read = partial(self.reader.read, document)
         self._chunks = await self.offload.run(len(document), read, self.asked.call.caller)
 
-    def _taken(self) -> Sequence[Chunk]:
+    def _taken(self) -> Sequence[AnswerPiece]:
         """Return the chunks that are there. By itself comes one that says what guards of the
         upstream have found, or that is the last."""
         self._is_bare = False
         chunks = self._chunks
         for place, chunk in enumerate(chunks):
-            data = chunk.data
+            data = _reported(chunk) if type(chunk) is Frame else chunk.data
             if chunk.last or (data is not None and (DETECTIONS in data or HOOKS in data)):
                 if place:
                     self._chunks = chunks[place:]
@@ -287,10 +290,11 @@ class Forwarded:
         self._chunks = []
         return chunks
 
-    def _noted(self, chunk: Chunk) -> Chunk:
+    def _noted(self, chunk: AnswerPiece) -> AnswerPiece:
         """A target has worked, and is free for others, once its answer is whole: what guards then
         do with it is none of its time."""
-        if chunk.data is not None and (found := find_findings(chunk.data)):
+        data = _reported(chunk) if type(chunk) is Frame else chunk.data
+        if data is not None and (found := find_findings(data)):
             attempt = self.asked.attempt
             attempt.findings = merge_findings((*attempt.findings, *found))
         if chunk.last:
@@ -301,11 +305,17 @@ class Forwarded:
                 return self._timed(chunk)
         return chunk
 
-    def _timed(self, chunk: Chunk) -> Chunk:
+    def _timed(self, chunk: AnswerPiece) -> AnswerPiece:
         """Return the chunk with the time that the model took, for a client that reads that."""
-        if chunk.data is None:
+        is_frame = type(chunk) is Frame
+        if (chunk.doc if is_frame else chunk.data) is None:
             return chunk
         spent = round((self.asked.record.now() - self.asked.attempt.started) * 1000)
+        if is_frame:
+            *events, stop = chunk.events
+            doc = {**chunk.doc, "prediction_time_ms": spent}
+            timed = (*events, Extension("prediction_time_ms", spent), stop)
+            return chunk._replace(events=timed, doc=doc, raw=None)
         return replace(chunk, data={**chunk.data, "prediction_time_ms": spent}, raw=None)
 
     def _give_back(self) -> None:
@@ -321,3 +331,11 @@ class Forwarded:
             self.asked.leave()
         self._give_back()
         self.reply.leave()
+
+
+def _reported(frame: Frame) -> Json | None:
+    """Return the vendor's members in a frame, by name; None for a keep-alive."""
+    events = frame.events
+    if len(events) == 1 and type(events[0]) is Delta:
+        return NOTHING
+    return {each.name: each.value for each in events if type(each) is Extension} if events else None

@@ -1,0 +1,178 @@
+"""Reads the bytes of an upstream response into frames, however the bytes were cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Protocol
+
+from proxy.dialects import sse
+from proxy.dialects.base import Server
+from proxy.dialects.documents import Document, Documents, GatheredDocument
+from proxy.dialects.family import Family, ReadOptions
+from proxy.dialects.pieces import dump
+from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
+from proxy.errors import UpstreamInvalid
+from proxy.meter import frame_quarters
+from proxy.offload import LARGE_BYTES
+from proxy.types import Json
+from proxy.types.events import Frame, Stop
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+Rewrite = Callable[[Json], Json | None]
+"""Returns a changed document, or None if there is nothing to change."""
+
+
+class FrameOrder(Protocol):
+    """Puts frames in sequence. `end` returns those that still wait."""
+
+    def feed(self, frame: Frame) -> Iterable[Frame]: ...
+
+    def end(self) -> Iterable[Frame]: ...
+
+
+def check_error(doc: Json, server: Server, failure: Callable[[Json], Json | None] | None) -> None:
+    """Raise the error that a document reports, if it reports one."""
+    if failure is not None:
+        failed = failure(doc)
+        if failed is None:
+            return
+        doc = failed
+    if doc["error"] and not doc.get("choices"):
+        error = parse_error(doc)
+        meaning = meaning_of_error(server.statuses, server.denials, error, error.status)
+        reported = error_of(meaning, error, error.status)
+        usage = doc.get("usage")
+        reported.usage = usage if isinstance(usage, dict) else None
+        raise reported
+
+
+class StreamFrameReader:
+    """Reads server-sent events. `server` knows the vendor's errors, `rewrite` changes documents
+    before they are read, `order` puts frames in sequence."""
+
+    __slots__ = (
+        *("_documents", "_failure", "_is_over", "_order", "_reader", "_rewrite", "_server"),
+        *("close", "feed"),
+    )
+    holds: ClassVar[bool] = False
+
+    def __init__(  # all that decides how a response is read
+        self,
+        family: Family,
+        options: ReadOptions,
+        server: Server,
+        documents: Documents,
+        *,
+        rewrite: Rewrite | None = None,
+        order: FrameOrder | None = None,
+    ) -> None:
+        events = sse.EventReader(MAX_EVENT_BYTES)
+        self.feed, self.close = events.feed, events.close
+        self._reader = family.reader(options)
+        self._failure = family.failure
+        self._server = server
+        self._documents = documents
+        self._rewrite = rewrite
+        self._order = order
+        self._is_over = False
+
+    def read(self, document: Document) -> Sequence[Frame]:
+        if self._is_over:
+            return ()
+        if document == sse.DONE:
+            return self._end(done=True)
+        raw = document if type(document) is bytes else bytes(document)
+        doc = self._documents.read(raw)
+        if "error" in doc or self._failure is not None:
+            check_error(doc, self._server, self._failure)
+        doc, raw = _rewritten(self._rewrite, doc, raw)
+        if b"\n" in raw:  # an event of several data lines
+            raw = dump(doc, len(raw))
+        frames = self._reader.read(doc, raw)
+        if self._order is not None:
+            frames = [each for frame in frames for each in self._order.feed(frame)]
+        return self._marked(frames, len(raw))
+
+    def end(self) -> Sequence[Frame]:
+        return () if self._is_over else self._end(done=False)
+
+    def _end(self, *, done: bool) -> Sequence[Frame]:
+        """Return the frames at the end. Those that wait for their place precede an error: then this
+        is called once more."""
+        order = self._order
+        try:
+            frames = self._reader.end(done=done)
+        except UpstreamInvalid:
+            if order is None or not (waiting := [*order.end()]):
+                raise
+            return waiting
+        if order is not None:
+            frames = [each for frame in frames for each in order.feed(frame)]
+            frames += order.end()
+        return self._marked(frames, 0)
+
+    def _marked(self, frames: Sequence[Frame], size: int) -> Sequence[Frame]:
+        """Return frames made of ``size`` bytes, with the last one of the answer marked."""
+        if size > LARGE_BYTES:
+            frames = _sized(frames, size)
+        if frames and (events := frames[-1].events) and type(events[-1]) is Stop:
+            self._is_over = True
+            return _with_last(frames)
+        return frames
+
+
+class WholeFrameReader:
+    """Reads one document of at most `limit` bytes, which must be a whole answer."""
+
+    __slots__ = (*("_documents", "_family", "_reader", "_rewrite", "_server", "_taken"),
+                 *("close", "feed"))  # fmt: skip
+    holds: ClassVar[bool] = True
+
+    def __init__(  # all that decides how a response is read
+        self,
+        family: Family,
+        options: ReadOptions,
+        server: Server,
+        documents: Documents,
+        *,
+        limit: int,
+        rewrite: Rewrite | None = None,
+    ) -> None:
+        body = GatheredDocument(limit)
+        self.feed, self.close, self._taken = body.feed, body.close, body.taken
+        self._family = family
+        self._reader = family.reader(options)
+        self._server = server
+        self._documents = documents
+        self._rewrite = rewrite
+
+    def read(self, document: Document) -> Sequence[Frame]:
+        raw = self._taken(document)
+        doc = self._documents.read(raw)
+        family = self._family
+        if "error" in doc or family.failure is not None:
+            check_error(doc, self._server, family.failure)
+        if type(doc.get(family.answers)) is not list:
+            raise UpstreamInvalid(f"The upstream's response lacks the field {family.answers}.")
+        doc, raw = _rewritten(self._rewrite, doc, raw)
+        frames = self._reader.read(doc, raw)
+        if len(raw) > LARGE_BYTES:
+            frames = _sized(frames, len(raw))
+        return _with_last(frames)
+
+    def end(self) -> Sequence[Frame]:
+        return ()
+
+
+def _rewritten(rewrite: Rewrite | None, doc: Json, raw: bytes) -> tuple[Json, bytes]:
+    changed = None if rewrite is None else rewrite(doc)
+    return (doc, raw) if changed is None else (changed, dump(changed, len(raw)))
+
+
+def _sized(frames: Sequence[Frame], size: int) -> Sequence[Frame]:
+    """Return the frames of a large document with their estimates, which take long."""
+    return [frame._replace(size=size, quarters=frame_quarters(frame)) for frame in frames]
+
+
+def _with_last(frames: Sequence[Frame]) -> Sequence[Frame]:
+    return [*frames[:-1], frames[-1]._replace(last=True)]

@@ -1,0 +1,50 @@
+"""Decides which answers travel as frames (`proxy.types.events`); all others are chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.base import Dialect
+from proxy.dialects.family import Family
+from proxy.dialects.ways import target_endpoint
+from proxy.types import Call, Endpoint, Plan
+from proxy.types.events import FamilyName
+
+FAMILIES: Final[Mapping[FamilyName, Family]] = {}
+SWITCHED: Final[frozenset[tuple[FamilyName, FamilyName]]] = frozenset()
+"""The families of a client and of an upstream between which answers are frames."""
+OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {
+    "chat": "chat",
+    "completions": "completions",
+    "responses": "responses",
+}
+"""The families of endpoints whose answers have parts, unless a dialect has another form there."""
+
+
+def family_name(dialect: Dialect, endpoint: Endpoint) -> FamilyName:
+    """Return the family of the answers at an endpoint, "" if they have no parts."""
+    if endpoint not in OF_ENDPOINTS:
+        return ""
+    return dialect.forms.get(endpoint, OF_ENDPOINTS[endpoint])
+
+
+def client_family(call: Call) -> FamilyName:
+    """Return the family in which a call is answered."""
+    return family_name(DIALECTS[call.head.dialect], call.head.endpoint)
+
+
+def uses_frames(families: tuple[FamilyName, FamilyName]) -> bool:
+    """Return True if answers are frames between the families of a client and an upstream."""
+    return families in SWITCHED
+
+
+def expects_frames(call: Call, plan: Plan | None) -> bool:
+    """Return True if the first target of a call answers in frames."""
+    if not SWITCHED or plan is None or not plan.model_calls:
+        return False
+    target = plan.model_calls[0].targets[0]
+    upstream = DIALECTS[target.upstream.dialect]
+    endpoint = target_endpoint(call.head.endpoint, target, upstream)
+    return uses_frames((client_family(call), family_name(upstream, endpoint)))

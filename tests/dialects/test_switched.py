@@ -1,0 +1,31 @@
+"""Families of answers by dialect and endpoint."""
+
+from __future__ import annotations
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.switched import FAMILIES, OF_ENDPOINTS, SWITCHED, family_name
+from proxy.types import Endpoint
+from tests.for_each import for_each
+
+
+@for_each(
+    ("dialect", "endpoint", "family"),
+    [
+        ("openai", "chat", "chat"),
+        ("openai", "completions", "completions"),
+        ("openai", "responses", "responses"),
+        ("anthropic", "chat", "messages"),
+        ("portkey", "responses", "responses"),
+        ("openai", "embeddings", ""),
+        ("anthropic", "count_tokens", ""),
+    ],
+)
+def test_each_endpoint_with_parts_has_a_family(
+    dialect: str, endpoint: Endpoint, family: str
+) -> None:
+    assert family_name(DIALECTS[dialect], endpoint) == family
+
+
+def test_switched_families_exist() -> None:
+    assert {name for pair in SWITCHED for name in pair} <= FAMILIES.keys()
+    assert set(FAMILIES) <= {*OF_ENDPOINTS.values(), "messages"}
