@@ -18,9 +18,10 @@ from proxy.billing import Saved
 from proxy.cache.cache_control import CacheControl
 from proxy.cache.cached_answer import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
 from proxy.cache.decoded import DecodedAnswers
+from proxy.cache.echo import ECHOING, for_call
 from proxy.cache.flight import Flight, Listener
-from proxy.cache.key import ECHOING
-from proxy.cache.recorder import AnswerRecorder, choices_wanted, line_of
+from proxy.cache.frame_recorder import Recorder, recorder_of
+from proxy.cache.recorder import choices_wanted
 from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.dialects.upstream_request import parameters
@@ -30,7 +31,7 @@ from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
 from proxy.turn import LoopTurn, LoopTurns
-from proxy.types import CacheRule, Call, Chunk, Head, Plan
+from proxy.types import AnswerPiece, CacheRule, Call, Head, Plan
 from proxy.usage import Tokens, in_force
 
 TOGETHER = 64  # chunks that are sent in one go
@@ -65,6 +66,11 @@ class CacheLookup:
         return self.rule.store, self.key, call.stream, call.timeout_s, self.control.no_cache
 
     @property
+    def echoed(self) -> Call | None:
+        """The call if its answer repeats its request, otherwise None."""
+        return self.call if self.call.head.endpoint in ECHOING else None
+
+    @property
     def wanted(self) -> int:
         """How many choices or vectors make the answer whole, by what policy makes of the call."""
         call, leg = self.call, self.plan.model_calls[0]
@@ -92,16 +98,16 @@ class CacheLookup:
         value = await self.backend.get(key)
         if value is None:
             return None
-        kept = self.decoded.find(key, value, self.rule.max_bytes)
+        name = key, self.rule.max_bytes, self.call.stream
+        kept = self.decoded.find(name, value)
         if kept is None:
             kept = await self._read(key, value)
             if kept is not None:
-                self.decoded.keep(key, value, self.rule.max_bytes, kept)
+                self.decoded.keep(name, value, kept)
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
 
     async def _read(self, key: bytes, value: bytes) -> CachedAnswer | None:
         """Read what the store has given."""
-        vectors = self.call.head.endpoint == "embeddings"
         size = len(value) * RATIO
         if size <= LARGE_BYTES:
             text = inflate(key, value, self.rule.max_bytes)
@@ -111,8 +117,8 @@ class CacheLookup:
         if text is None:
             return None
         if len(text) <= LARGE_BYTES:  # what is stored as little may be much
-            return parse(text, vectors=vectors)
-        parsed = partial(parse, text, vectors=vectors)
+            return parse(text, self.call)
+        parsed = partial(parse, text, self.call)
         return await self.offload.run(len(text), parsed, self.call.caller)
 
     def _age(self, kept: CachedAnswer) -> float:
@@ -122,17 +128,17 @@ class CacheLookup:
         """Whether it is young enough for the client, too."""
         return self.control.max_age is None or self._age(kept) <= self.control.max_age
 
-    def store(self, keep: AnswerRecorder, bill: Bill | None) -> None:
+    def store(self, keep: Recorder, bill: Bill | None) -> None:
         """Keep a small answer that is whole, with the bill of it."""
         short_as_is = self.backend.is_own
-        self._put(dump(self.key, self._about(bill), keep.lines, short_as_is=short_as_is))
+        self._put(dump(self.key, self._about(keep, bill), keep.lines, short_as_is=short_as_is))
 
-    async def store_large(self, keep: AnswerRecorder, bill: Bill | None) -> None:
+    async def store_large(self, keep: Recorder, bill: Bill | None) -> None:
         """Keep a large one."""
-        dumped = partial(dump, self.key, self._about(bill), keep.lines)
+        dumped = partial(dump, self.key, self._about(keep, bill), keep.lines)
         self._put(await self.offload.run(keep.size, dumped, self.call.caller))
 
-    def _about(self, bill: Bill | None) -> AnswerMetadata:
+    def _about(self, keep: Recorder, bill: Bill | None) -> AnswerMetadata:
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         return AnswerMetadata(
             at=self.now(),
@@ -140,6 +146,7 @@ class CacheLookup:
             upstream=upstream,
             model=model,
             tokens=bill.usage.tokens if bill else Tokens(),
+            family=keep.family,
         )
 
     def _put(self, value: bytes) -> None:
@@ -204,12 +211,15 @@ class CacheCall:
         self.record.cache = "hit_semantic" if kept.is_semantic else "hit"
         self.record.saved = self.lookup.worth(kept, self.record)
         streamed = self.lookup.call.stream
-        await self.client.begin(Head(streamed), self.record)
-        if kept.size <= LARGE_BYTES:
+        frames = kept.about.family != ""
+        await self.client.begin(Head(streamed, frames=frames), self.record)
+        if kept.size <= LARGE_BYTES or frames:
             chunks = kept.chunks(streamed=streamed)
         else:
             made = partial(kept.chunks, streamed=streamed)
             chunks = await self.lookup.offload.run(kept.size, made, self.lookup.call.caller)
+        if self.lookup.echoed is not None:
+            chunks = [for_call(chunk, self.lookup.echoed) for chunk in chunks]
         if len(chunks) <= TOGETHER:
             await self.client.send(chunks)
             return
@@ -221,7 +231,7 @@ class CacheCall:
     def _turn(self) -> LoopTurn:
         return LoopTurn(self.record.now, self.turns, self.record.key)
 
-    async def _send(self, chunks: Sequence[Chunk], turn: LoopTurn) -> None:
+    async def _send(self, chunks: Sequence[AnswerPiece], turn: LoopTurn) -> None:
         await self.client.send(chunks)
         if turn.is_over():
             await turn.rest()
@@ -229,7 +239,7 @@ class CacheCall:
     async def _join(self, flight: Flight) -> bool:
         began = self.record.now()
         try:
-            with flight.joined(as_read=self.lookup.call.head.endpoint in ECHOING) as place:
+            with flight.joined(self.lookup.echoed) as place:
                 await flight.begun()
                 if flight.shows:
                     await self._listen(flight, place)
@@ -242,7 +252,8 @@ class CacheCall:
 
     async def _listen(self, flight: Flight, place: Listener) -> None:
         self.record.cache = "coalesced"
-        head = Head(self.lookup.call.stream, flagged=flight.head.flagged)
+        theirs = flight.head
+        head = Head(self.lookup.call.stream, flagged=theirs.flagged, frames=theirs.frames)
         await self.client.begin(head, self.record)
         await self._show_all(await place.next(TOGETHER), place)
         self.record.saved = flight.saved
@@ -280,7 +291,7 @@ class CacheCall:
                 await self.client.begin(flight.head, self.record)
                 await self._show_all(first, place)
 
-    async def _show_all(self, chunks: Sequence[Chunk], place: Listener) -> None:
+    async def _show_all(self, chunks: Sequence[AnswerPiece], place: Listener) -> None:
         """Show an answer that is being fetched, from its first chunks on. Raise what went wrong."""
         turn: LoopTurn | None = None
         while not chunks[-1].last:
@@ -299,14 +310,13 @@ class Fill:
     lookup: CacheLookup
     forward: Forward
     flight: Flight
-    _keep: AnswerRecorder = field(init=False)
+    _keep: Recorder = field(init=False)
     _record: Record = field(init=False)
     _task: asyncio.Task[None] = field(init=False)
     _to_keep: Callable[[], None] | None = None
     _bug: Exception | None = None
 
     async def __aenter__(self) -> None:
-        self._keep = AnswerRecorder(self.lookup.rule, self.lookup.wanted)
         self._task = asyncio.get_running_loop().create_task(self._fill())
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -332,14 +342,16 @@ class Fill:
 
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record
+        lookup = self.lookup
+        self._keep = recorder_of(head, lookup.call, lookup.rule, lookup.wanted)
         self._keep.flagged = head.flagged
         self.flight.head = head
 
-    async def send(self, chunks: Sequence[Chunk]) -> None:
+    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
         for chunk in chunks:
             await self._send(chunk)
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
         keep, flight = self._keep, self.flight
         for chunk in chunks:
             if flight.oversize or chunk.last or chunk.size > LARGE_BYTES:
@@ -350,17 +362,14 @@ class Fill:
         flight.oversize = keep.oversize
         return True
 
-    async def _send(self, chunk: Chunk) -> None:
+    async def _send(self, chunk: AnswerPiece) -> None:
         """Pass a chunk on. What ends with the last one is kept before anyone can ask again on
         seeing it: a large answer before it is shown, a small one in the round of the loop in which
         it is, behind those who show it, and before anything is read."""
         keep, line = self._keep, None
-        if chunk.data is not None and not keep.oversize:
-            if chunk.size <= LARGE_BYTES:
-                line = line_of(chunk)
-            else:
-                made = partial(line_of, chunk)
-                line = await self.lookup.offload.run(chunk.size, made, self.lookup.call.caller)
+        if chunk.size > LARGE_BYTES and not keep.oversize:
+            made = partial(keep.write, chunk)
+            line = await self.lookup.offload.run(chunk.size, made, self.lookup.call.caller)
         keep.feed(chunk, line)
         self.flight.oversize = keep.oversize
         if not chunk.last:

@@ -1,10 +1,9 @@
-"""A kept answer: what a client was shown, in OpenAI's form, and the bytes it is stored as.
+"""Cached answers, and the bytes that stores keep of them.
 
-The bytes are a version, the key they belong to, and compressed lines of JSON: one that says what
-the answer is, then one for each of its chunks. Those of a short answer that nobody else can read
-are not compressed. They are read as data, never as code, and only under the key that they were
-stored under: a store that mixes its replies up causes misses, no more. So does a value that is well
-formed and no answer.
+The bytes are a version, the key of the entry, and compressed lines of JSON: metadata, then the
+documents of the answer in the API family that it came in, or its chunks. Short answers in a store
+of the process are not compressed. A value that is no answer, or is stored under another key, is a
+miss.
 """
 
 from __future__ import annotations
@@ -18,14 +17,20 @@ import orjson
 
 from proxy.cache.key import BYTES
 from proxy.cache.merging import merged
-from proxy.dialects import hub
+from proxy.dialects import DIALECTS, hub, sse
 from proxy.dialects.documents import Documents
-from proxy.errors import UpstreamInvalid
+from proxy.dialects.family import ReadOptions
+from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
+from proxy.dialects.sequencer import Sequencer
+from proxy.dialects.switched import FAMILIES, client_family
+from proxy.errors import ProxyError
 from proxy.frozen import frozen
-from proxy.types import Chunk, Json
+from proxy.types import AnswerPiece, Call, Chunk, Json
+from proxy.types.events import FamilyName, Frame
 from proxy.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 
-VERSION, PLAIN_VERSION = b"\x01", b"\x03"
+VERSION, PLAIN_VERSION = b"\x01", b"\x03"  # of chunks
+FRAMES_VERSION, PLAIN_FRAMES_VERSION = b"\x04", b"\x05"
 SHORT_BYTES = 2048  # to compress so much takes as long as three of a call's spans, and saves 1 KB
 RATIO = 16  # what is stored becomes hardly more than so many times as long, or is made in no time
 NO_BOUND = 10**9  # of values: there was one when the answer came
@@ -37,24 +42,27 @@ ANSWERS = ("choices", "data")  # a whole answer is one of these lists
 
 @frozen
 class AnswerMetadata:
-    """Where an answer came from: when it was whole, in seconds since the epoch, who gave it as a
-    stream or not, and what it used."""
+    """The origin of an answer. ``at`` is the time of its end in seconds since the epoch. ``family``
+    is the API family of its documents, "" for chunks."""
 
     at: float
     streamed: bool
     upstream: str
     model: str
     tokens: Tokens
+    family: FamilyName = ""
 
 
 @frozen
 class CachedAnswer:
-    """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks,
-    ``events`` the same as JSON. ``is_semantic``: it is the response to a similar prompt."""
+    """An answer that can be shown again. ``lines`` are its documents. ``frames`` are read of them
+    for a stream or a whole answer; chunks have ``events`` instead, which serve both.
+    ``is_semantic``: it is the response to a similar prompt."""
 
     about: AnswerMetadata
     lines: tuple[bytes, ...]
-    events: tuple[Json, ...]
+    events: tuple[Json, ...] = ()
+    frames: tuple[Frame, ...] = ()
     is_semantic: bool = False
     size: int = field(init=False)
 
@@ -62,8 +70,10 @@ class CachedAnswer:
         """Note how many bytes it has."""
         object.__setattr__(self, "size", sum(map(len, self.lines)))
 
-    def chunks(self, *, streamed: bool) -> list[Chunk]:
+    def chunks(self, *, streamed: bool) -> list[AnswerPiece]:
         """Return it in the form that is wanted; in the one it came in, byte for byte."""
+        if self.about.family:
+            return [*self.frames]
         if streamed:
             return [*self._events()]
         if self.about.streamed:
@@ -90,45 +100,79 @@ def dump(
     counts = {name: count for name, count in every if count}
     counts |= about.tokens.beside()
     first = [about.at, about.streamed, about.upstream, about.model, counts]
+    versions = VERSION, PLAIN_VERSION
+    if about.family:
+        first.append(about.family)
+        versions = FRAMES_VERSION, PLAIN_FRAMES_VERSION
     text = b"\n".join((orjson.dumps(first), *lines))
     if short_as_is and len(text) <= SHORT_BYTES:
-        return b"".join((PLAIN_VERSION, key, text))
+        return b"".join((versions[1], key, text))
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
-    return b"".join((VERSION, key, packer.compress(text), packer.flush()))
+    return b"".join((versions[0], key, packer.compress(text), packer.flush()))
 
 
 def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
     """Return the lines of what was stored; None for another version, another key, or more than
     ``max_bytes`` of answer."""
-    prefix = VERSION + key
-    if len(key) != BYTES or not value.startswith((prefix, PLAIN_VERSION + key)):
+    begin = 1 + BYTES
+    if len(key) != BYTES or value[1:begin] != key:
         return None
-    if value.startswith(PLAIN_VERSION):
-        return value[len(prefix) :] if len(value) <= len(prefix) + SHORT_BYTES else None
+    if value.startswith((PLAIN_VERSION, PLAIN_FRAMES_VERSION)):
+        return value[begin:] if len(value) <= begin + SHORT_BYTES else None
+    if not value.startswith((VERSION, FRAMES_VERSION)):
+        return None
     reading = zlib.decompressobj()
     try:
-        text = reading.decompress(memoryview(value)[len(prefix) :], max_bytes + ABOUT_BYTES)
+        text = reading.decompress(memoryview(value)[begin:], max_bytes + ABOUT_BYTES)
     except zlib.error:
         return None
     return text if reading.eof else None
 
 
-def parse(text: bytes, *, vectors: bool = False) -> CachedAnswer | None:
-    """Read lines, which may be of ``vectors``; None for what ``dump`` does not write."""
-    first, *lines = text.split(b"\n")
+def parse(text: bytes, call: Call) -> CachedAnswer | None:
+    """Read lines for a call; None for what ``dump`` does not write."""
+    first, _, rest = text.partition(b"\n")
     try:
         about = _about(orjson.loads(first))
-        events = tuple(map(Documents(NO_BOUND, vectors).read, lines))
-    except (ValueError, TypeError, AttributeError, UpstreamInvalid):
+        if about.family:
+            lines = rest.split(b"\n") if about.streamed else [rest]
+            frames = _frames(about, lines, call)
+            return CachedAnswer(about, tuple(lines), frames=frames) if frames else None
+        lines = rest.split(b"\n")
+        documents = Documents(NO_BOUND, vectors=call.head.endpoint == "embeddings")
+        events = tuple(map(documents.read, lines))
+    except (ValueError, TypeError, AttributeError, ProxyError):
         return None
     if not _is_answer(events, streamed=about.streamed):
         return None
     return CachedAnswer(about, tuple(lines), events)
 
 
+def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[Frame, ...]:
+    """Return the frames of documents as the client of a call gets them, none if the answer is not
+    complete. Raises ``ProxyError``."""
+    family, client = FAMILIES.get(about.family), client_family(call)
+    if family is None:
+        return ()
+    options = ReadOptions(
+        call=call,
+        whole=not about.streamed,
+        stream=call.stream and not about.streamed,
+        crossing=client != family.name,
+    )
+    server, documents = DIALECTS["openai"].server, Documents(NO_BOUND)
+    if options.whole:
+        reader = WholeFrameReader(family, options, server, documents, limit=NO_BOUND)
+        return tuple(reader.read(lines[0]))
+    order = Sequencer() if options.crossing and FAMILIES[client].marks_parts else None
+    stream = StreamFrameReader(family, options, server, documents, order=order)
+    frames = [frame for line in (*lines, sse.DONE) for frame in stream.read(line)]
+    return tuple(frames) if frames and frames[-1].last else ()
+
+
 def _about(value: Any) -> AnswerMetadata:
     """Raise ``ValueError`` or ``TypeError`` for what ``dump`` would not have written."""
-    at, streamed, upstream, model, counts = value
+    at, streamed, upstream, model, counts, *family = value
     if any(type(count) is not int or not 0 <= count <= MAX_TOKENS for count in counts.values()):
         raise ValueError("not a count of tokens")
     return AnswerMetadata(
@@ -137,6 +181,7 @@ def _about(value: Any) -> AnswerMetadata:
         upstream=str(upstream),
         model=str(model),
         tokens=Tokens(**counts),
+        family=family[0] if family else "",
     )
 
 

@@ -7,6 +7,7 @@ has given for its key.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 
 from proxy.cache.cached_answer import CachedAnswer
 
@@ -19,11 +20,11 @@ class DecodedAnswers:
     ago goes first."""
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[tuple[bytes, int], tuple[bytes, CachedAnswer]] = OrderedDict()
+        self._answers: OrderedDict[Hashable, tuple[bytes, CachedAnswer]] = OrderedDict()
 
-    def find(self, key: bytes, value: bytes, max_bytes: int) -> CachedAnswer | None:
-        """Return what a value of the store was read as within a bound, None if it was not."""
-        name = key, max_bytes
+    def find(self, name: Hashable, value: bytes) -> CachedAnswer | None:
+        """Return the answer that was read from a value of the store under a name, or None. The name
+        has the key, and all else that an answer is read by."""
         if name not in self._answers:
             return None
         known, answer = self._answers[name]
@@ -32,11 +33,11 @@ class DecodedAnswers:
         self._answers.move_to_end(name)
         return answer
 
-    def keep(self, key: bytes, value: bytes, max_bytes: int, answer: CachedAnswer) -> None:
-        """Take what a value was read as."""
+    def keep(self, name: Hashable, value: bytes, answer: CachedAnswer) -> None:
+        """Add an answer."""
         if answer.size > LARGEST:
             return
-        self._answers[key, max_bytes] = value, answer
-        self._answers.move_to_end((key, max_bytes))
+        self._answers[name] = value, answer
+        self._answers.move_to_end(name)
         if len(self._answers) > MOST:
             self._answers.popitem(last=False)

@@ -11,9 +11,10 @@ from typing import Self
 
 from proxy.billing import Saved
 from proxy.cache.cached_answer import CachedAnswer
+from proxy.cache.echo import for_call
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.ports import Shown
-from proxy.types import Chunk, Head
+from proxy.types import AnswerPiece, Call, Head
 
 
 class Flight:
@@ -38,7 +39,7 @@ class Flight:
         self.oversize = False
         self.whole = False
         self.closed = False
-        self.chunks: list[Chunk] = []
+        self.chunks: list[AnswerPiece] = []
         self.base = 0
         self.places: set[Listener] = set()
         self._waiting: list[asyncio.Future[None]] = []
@@ -70,7 +71,7 @@ class Flight:
         self._waiting.append(waiting)
         await waiting
 
-    async def add(self, chunk: Chunk) -> None:
+    async def add(self, chunk: AnswerPiece) -> None:
         """Take the next chunk; once oversize, wait until all who listen have taken it."""
         self.chunks.append(chunk)
         self.whole = chunk.last
@@ -81,7 +82,7 @@ class Flight:
             self.base = self._end
             self.chunks.clear()
 
-    def add_at_once(self, chunk: Chunk) -> None:
+    def add_at_once(self, chunk: AnswerPiece) -> None:
         """Take the next chunk of one that is not oversize, and neither the first nor the last."""
         self.chunks.append(chunk)
         position, missed = self.base + len(self.chunks) - 1, False
@@ -99,10 +100,10 @@ class Flight:
         self.closed = True
         self.tell()
 
-    def joined(self, *, as_read: bool = False) -> Listener:
+    def joined(self, call: Call | None = None) -> Listener:
         """Return a place at the first chunk; it counts as listening until its block is left. With
-        ``as_read`` it is given no bytes as they came: they may repeat what another has asked."""
-        return Listener(self, as_read=as_read)
+        ``call`` the answer repeats the request of that call, not of the one that it was for."""
+        return Listener(self, call)
 
     async def begun(self) -> None:
         """Wait until there is something to show, or it is known that there will be nothing."""
@@ -131,11 +132,11 @@ class Listener:
     """How far one listener has come. Who has shown what it was given so far may have the rest go
     ``straight`` to where it shows it, while it waits for that. What goes wrong there is its own."""
 
-    __slots__ = ("_as_read", "_bug", "_flight", "_waits", "position", "straight")
+    __slots__ = ("_bug", "_call", "_flight", "_waits", "position", "straight")
 
-    def __init__(self, flight: Flight, *, as_read: bool = False) -> None:
+    def __init__(self, flight: Flight, call: Call | None) -> None:
         self._flight = flight
-        self._as_read = as_read
+        self._call = call
         self._waits = False
         self._bug: Exception | None = None
         self.position = 0
@@ -149,7 +150,7 @@ class Listener:
         self._flight.places.discard(self)
         self._flight.tell()
 
-    async def next(self, most: int = 1) -> list[Chunk]:
+    async def next(self, most: int = 1) -> list[AnswerPiece]:
         """Return the next chunks, so many at the most, as soon as one is there. Raise what ended
         the flight before it."""
         flight = self._flight
@@ -168,15 +169,16 @@ class Listener:
         at = self.position - flight.base
         chunks = flight.chunks[at : at + (1 if flight.oversize else most)]
         self.position += len(chunks)
-        return [each.rewritten(each.data) for each in chunks] if self._as_read else chunks
+        call = self._call
+        return chunks if call is None else [for_call(each, call) for each in chunks]
 
-    def show(self, chunk: Chunk, position: int) -> bool:
+    def show(self, chunk: AnswerPiece, position: int) -> bool:
         """Show the chunk at a position where it is the next, and waits for nobody. False where the
         listener has to be woken for it."""
         if self.straight is None or not self._waits or self.position != position:
             return False
-        if self._as_read:
-            chunk = chunk.rewritten(chunk.data)
+        if self._call is not None:
+            chunk = for_call(chunk, self._call)
         try:
             is_shown = self.straight.send_at_once((chunk,))
         except Exception as bug:  # noqa: BLE001  # who fetches, and who else listens, has no part in it

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
 
+from proxy.cache.recorder import AnswerRecorder
 from proxy.dialects import sse
-from proxy.dialects.family import FamilyWriter
+from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import is_flagged
-from proxy.types import CacheRule
+from proxy.dialects.switched import FAMILIES, client_family
+from proxy.dialects.writing import nobody
+from proxy.types import CacheRule, Call, Endpoint, Head
 from proxy.types.events import (
     CALLS,
     Begin,
@@ -22,13 +28,21 @@ from proxy.types.events import (
 )
 
 _DATA = b"data: "
+_PLAIN: Final[Mapping[FamilyName, tuple[str, Endpoint]]] = {
+    "chat": ("openai", "chat"),
+    "completions": ("openai", "completions"),
+    "messages": ("anthropic", "chat"),
+    "responses": ("openai", "responses"),
+}
+"""The dialect and the endpoint of a client that reads all of a family."""
 
 
 class FrameRecorder:
     """Collects the documents of an answer while it is sent to a client.
 
-    ``open_writer`` returns a writer of the named family. ``expected`` is the number of choices or
-    vectors of a complete answer. After the last frame ``whole`` is true, unless the answer is
+    ``family`` is the client's, which is that of the documents unless a frame has another one;
+    ``open_writer`` returns a writer of it. ``expected`` is the number of choices or vectors of a
+    complete answer. After the last frame ``whole`` is true, unless the answer is
     larger than the rule allows, has an error, was filtered, was ``flagged`` by the upstream, lacks
     a choice or the end of one, or calls a tool and the rule excludes that.
     """
@@ -42,6 +56,7 @@ class FrameRecorder:
         self,
         rule: CacheRule,
         expected: int,
+        family: FamilyName,
         open_writer: Callable[[FamilyName], FamilyWriter],
         *,
         streamed: bool,
@@ -55,7 +70,7 @@ class FrameRecorder:
         self._vectors = 0
         self._began: set[int] = set()
         self._finished: set[int] = set()
-        self.family: FamilyName = ""
+        self.family = family
         self.lines: list[bytes] = []
         self.size = 0
         self.oversize = False
@@ -67,8 +82,8 @@ class FrameRecorder:
         if not frame.events:
             return b""
         if self._writer is None:
-            self.family = frame.family
-            self._writer = self._open_writer(frame.family)
+            self.family = frame.family or self.family
+            self._writer = self._open_writer(self.family)
         return self._writer.feed(frame)
 
     def feed(self, frame: Frame, written: bytes | None = None) -> None:
@@ -117,3 +132,22 @@ def _documents(written: bytes) -> list[bytes]:
     """Return the documents of events, without comments and the mark of the end."""
     lines = [line[len(_DATA) :] for line in written.split(b"\n") if line.startswith(_DATA)]
     return [line for line in lines if line != sse.DONE]
+
+
+Recorder = AnswerRecorder | FrameRecorder
+
+
+def recorder_of(head: Head, call: Call, rule: CacheRule, expected: int) -> Recorder:
+    """Return the recorder of an answer to a call."""
+    if not head.frames:
+        return AnswerRecorder(rule, expected)
+    writer = partial(_native_writer, call, whole=not head.streamed)
+    return FrameRecorder(rule, expected, client_family(call), writer, streamed=head.streamed)
+
+
+def _native_writer(call: Call, family: FamilyName, *, whole: bool) -> FamilyWriter:
+    """Return a writer of all that an answer has, for a client of no special vendor."""
+    dialect, endpoint = _PLAIN[family]
+    head = replace(call.head, dialect=dialect, endpoint=endpoint)
+    plain = replace(call, head=head, wants_usage=True)
+    return FAMILIES[family].writer(WriteOptions(plain, whole, nobody))

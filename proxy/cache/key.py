@@ -25,9 +25,6 @@ WHO = frozenset({"client_metadata", "metadata", "safety_identifier", "user"})
 FORM = frozenset({"inference_timeout", "stream", "stream_options"})
 """Fields of the form: a kept answer can be given as a stream or whole, and at once."""
 FORM_AND_WHO = FORM | WHO
-ECHOING = frozenset({"responses"})
-"""Endpoints whose answers repeat their question, also what is no part of it here, as ``metadata``:
-what an upstream has sent is for the very call that asked it, and written anew for any other."""
 END = b"]"
 
 

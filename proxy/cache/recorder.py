@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
 from proxy.types import CacheRule, Call, Chunk, Json, Untouched
+from proxy.types.events import FamilyName
 
 _AMISS = frozenset({"content_filter", "error"})
 _CALLS = frozenset({"tool_calls", "function_call"})
@@ -26,15 +27,6 @@ def _texts(value: Any) -> int:
     return len(value) if isinstance(value, list) and value and not isinstance(value[0], int) else 1
 
 
-def line_of(chunk: Chunk) -> bytes:
-    """Return a chunk as JSON on one line."""
-    raw = chunk.raw
-    if raw is not None and b"\n" not in raw and not isinstance(raw, Untouched):
-        return raw
-    # A copy, as the writer keeps some 4 KiB for each of its results, however short.
-    return bytes(bytearray(dump(chunk.data, chunk.size)))
-
-
 class AnswerRecorder:
     """Fed with an answer as it was shown; ``lines`` are there to be kept once it is ``whole``.
 
@@ -47,6 +39,7 @@ class AnswerRecorder:
         *("_finished", "_good", "_rule", "_seen", "_vectors", "_wanted"),
         *("flagged", "lines", "oversize", "size", "whole"),
     )
+    family: ClassVar[FamilyName] = ""
 
     def __init__(self, rule: CacheRule, wanted: int = 1) -> None:
         self._rule = rule
@@ -61,11 +54,19 @@ class AnswerRecorder:
         self.flagged = False
         self.whole = False
 
+    def write(self, chunk: Chunk) -> bytes:
+        """Return a chunk as JSON on one line."""
+        raw = chunk.raw
+        if raw is not None and b"\n" not in raw and not isinstance(raw, Untouched):
+            return raw
+        # A copy, as the writer keeps some 4 KiB for each of its results, however short.
+        return bytes(bytearray(dump(chunk.data, chunk.size)))
+
     def feed(self, chunk: Chunk, line: bytes | None = None) -> None:
         """Take the next chunk, and its line where that was made before. What is too large is
         counted no further and holds no memory."""
         if chunk.data is not None and not self.oversize:
-            self._take(chunk.data, line_of(chunk) if line is None else line)
+            self._take(chunk.data, self.write(chunk) if line is None else line)
         if chunk.last:
             enough = len(self._seen) + self._vectors >= self._wanted
             good = self._good and not self.flagged and enough

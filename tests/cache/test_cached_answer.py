@@ -40,7 +40,7 @@ CALL = Call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), {}, 
 def read(value: bytes) -> CachedAnswer | None:
     """Read what a store has given for the key, in the two steps that calls take."""
     text = inflate(KEY, value, ROOM)
-    return None if text is None else parse(text)
+    return None if text is None else parse(text, CALL)
 
 
 def whole() -> CachedAnswer:

@@ -14,41 +14,40 @@ def answer(size: int = 10) -> CachedAnswer:
     return CachedAnswer(ABOUT, (b"x" * size,), ({"choices": []},))
 
 
-def test_an_answer_is_found_by_its_key_its_value_and_the_bound_it_was_read_within() -> None:
+def test_an_answer_is_found_by_its_name_and_its_value() -> None:
     decoded, kept = DecodedAnswers(), answer()
-    decoded.keep(KEY, b"value", 100, kept)
+    decoded.keep((KEY, 100), b"value", kept)
 
-    assert decoded.find(KEY, b"value", 100) is kept
-    assert decoded.find(KEY, b"another value", 100) is None
-    assert decoded.find(KEY, b"value", 99) is None
-    assert decoded.find(b"j" * 32, b"value", 100) is None
+    assert decoded.find((KEY, 100), b"value") is kept
+    assert decoded.find((KEY, 100), b"another value") is None
+    assert decoded.find((KEY, 99), b"value") is None
 
 
 def test_a_later_value_takes_the_place_of_one_before() -> None:
     decoded, later = DecodedAnswers(), answer()
-    decoded.keep(KEY, b"value", 100, answer())
-    decoded.keep(KEY, b"later", 100, later)
+    decoded.keep(KEY, b"value", answer())
+    decoded.keep(KEY, b"later", later)
 
-    assert decoded.find(KEY, b"value", 100) is None
-    assert decoded.find(KEY, b"later", 100) is later
+    assert decoded.find(KEY, b"value") is None
+    assert decoded.find(KEY, b"later") is later
 
 
 def test_large_answers_are_not_held() -> None:
     decoded, most = DecodedAnswers(), answer(LARGEST)
-    decoded.keep(KEY, b"value", 10**6, answer(LARGEST + 1))
-    decoded.keep(b"j" * 32, b"value", 10**6, most)
+    decoded.keep(KEY, b"value", answer(LARGEST + 1))
+    decoded.keep(b"j" * 32, b"value", most)
 
-    assert decoded.find(KEY, b"value", 10**6) is None
-    assert decoded.find(b"j" * 32, b"value", 10**6) is most
+    assert decoded.find(KEY, b"value") is None
+    assert decoded.find(b"j" * 32, b"value") is most
 
 
 def test_what_nobody_asked_for_longest_goes_first() -> None:
     decoded = DecodedAnswers()
     keys = [bytes([number]) * 32 for number in range(MOST + 1)]
     for key in keys[:-1]:
-        decoded.keep(key, b"value", 100, answer())
-    assert decoded.find(keys[0], b"value", 100) is not None
+        decoded.keep(key, b"value", answer())
+    assert decoded.find(keys[0], b"value") is not None
 
-    decoded.keep(keys[-1], b"value", 100, answer())
+    decoded.keep(keys[-1], b"value", answer())
 
-    assert [decoded.find(key, b"value", 100) is None for key in keys[:3]] == [False, True, False]
+    assert [decoded.find(key, b"value") is None for key in keys[:3]] == [False, True, False]

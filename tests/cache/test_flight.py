@@ -10,10 +10,11 @@ import pytest
 from proxy.cache.flight import Flight, Listener
 from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
 from proxy.record import Record
-from proxy.types import Chunk, Head, Untouched
+from proxy.types import Call, Chunk, Head, RequestHead, Untouched
 from tests.doubles import PATIENCE_S
 from tests.for_each import for_each
 
+CALL = Call(RequestHead("openai", "responses", "/v1/responses", "req_1"), {"user": "bertha"})
 CHUNKS = [Chunk({"n": n}) for n in range(5)] + [Chunk(None, last=True)]
 
 
@@ -167,10 +168,10 @@ class Straight:
         return self.ready
 
 
-async def shown(flight: Flight, to: Straight, *, as_read: bool = False) -> int:
+async def shown(flight: Flight, to: Straight, call: Call | None = None) -> int:
     """Show an answer, and return how often its listener had to be woken."""
     woken = 0
-    with flight.joined(as_read=as_read) as place:
+    with flight.joined(call) as place:
         chunks = await place.next(64)
         place.straight = to
         while True:
@@ -245,7 +246,7 @@ async def test_who_joins_an_answer_that_repeats_its_question_gets_it_as_it_was_r
     said = [*(Chunk({"n": n}, Untouched(b"whose it is")) for n in range(3)), CHUNKS[-1]]
     await flight.add(said[0])
     async with asyncio.timeout(PATIENCE_S):
-        showing = asyncio.ensure_future(shown(flight, to, as_read=True))
+        showing = asyncio.ensure_future(shown(flight, to, CALL))
         leading = asyncio.ensure_future(heard(flight))
         await turns()
         for chunk in said[1:-1]:

@@ -67,7 +67,7 @@ def recorder(
         opened.append(family)
         return EventsAsJson(whole=not streamed)
 
-    return FrameRecorder(rule, expected, open_writer, streamed=streamed), opened
+    return FrameRecorder(rule, expected, "chat", open_writer, streamed=streamed), opened
 
 
 def recorded(
@@ -156,6 +156,13 @@ def test_the_first_frame_with_events_decides_the_family() -> None:
         record.feed(frame)
 
     assert (record.family, opened) == ("messages", ["messages"])
+
+
+def test_frames_of_no_family_become_documents_of_the_clients() -> None:
+    record, opened = recorder()
+    record.feed(Frame((START,)))
+
+    assert (record.family, opened) == ("chat", ["chat"])
 
 
 def test_whole_answers_are_recorded_byte_for_byte() -> None:

@@ -1,0 +1,35 @@
+"""Answers that repeat the request, shared with a call whose request differs in parts.
+
+The cache key leaves out who sends a request, which a response of the Responses API repeats.
+"""
+
+from __future__ import annotations
+
+from proxy.cache.key import WHO
+from proxy.dialects.responses.words import ECHOED
+from proxy.types import AnswerPiece, Call, Json
+from proxy.types.events import Frame
+
+ECHOING = frozenset({"responses"})
+"""Endpoints whose answers repeat the request."""
+_NAMES = sorted(WHO & ECHOED.keys())
+
+
+def for_call(piece: AnswerPiece, call: Call) -> AnswerPiece:
+    """Return a chunk or a frame of an answer with the request of ``call`` repeated in it."""
+    if type(piece) is not Frame:
+        return piece.rewritten(piece.data)
+    doc = piece.doc
+    if piece.family != "responses" or doc is None:
+        return piece
+    if isinstance(doc.get("response"), dict):
+        doc = {**doc, "response": doc["response"] | _repeated(call)}
+    elif doc.get("object") == "response":
+        doc = doc | _repeated(call)
+    else:
+        return piece
+    return piece._replace(doc=doc, raw=None)
+
+
+def _repeated(call: Call) -> Json:
+    return {name: call.body.get(name, ECHOED[name]) for name in _NAMES}
