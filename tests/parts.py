@@ -42,7 +42,7 @@ USES: Mapping[str, str] = {
 PLACES: tuple[tuple[str, str], ...] = (
     ("tests/adversary/", "heavy"),
     ("tests/adversary/", "process"),
-    ("tests/cache/test_merging.py::test_many_pieces_are_joined", "heavy"),
+    ("tests/dialects/chat/test_merging.py::test_many_pieces_are_joined", "heavy"),
     ("tests/guardrails/matching/test_hold.py::test_what_a_rule_matches_has_its_keyword", "heavy"),
     ("tests/guardrails/stream/test_words.py::test_each_kind_of_secret_is_masked", "heavy"),
     ("tests/guardrails/text/test_usual.py::test_no_member_is_read_otherwise", "heavy"),

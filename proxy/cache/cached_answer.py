@@ -16,13 +16,14 @@ from typing import Any
 import orjson
 
 from proxy.cache.key import BYTES
-from proxy.cache.merging import merged
 from proxy.dialects import DIALECTS, hub, sse
+from proxy.dialects.chat.merging import merged
 from proxy.dialects.documents import Documents
+from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.sequencer import Sequencer
-from proxy.dialects.switched import FAMILIES, client_family
+from proxy.dialects.switched import client_family
 from proxy.errors import ProxyError
 from proxy.frozen import frozen
 from proxy.types import AnswerPiece, Call, Chunk, Json

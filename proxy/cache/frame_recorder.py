@@ -9,9 +9,10 @@ from typing import Final
 
 from proxy.cache.recorder import AnswerRecorder
 from proxy.dialects import sse
+from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import is_flagged
-from proxy.dialects.switched import FAMILIES, client_family
+from proxy.dialects.switched import client_family
 from proxy.dialects.writing import nobody
 from proxy.types import CacheRule, Call, Endpoint, Head
 from proxy.types.events import (

@@ -76,7 +76,7 @@ def _with_whole_calls(choice: Any, answer: object) -> Any:
     if not isinstance(calls, list) or not isinstance(message, dict):
         return choice
     made = [
-        named_by_us(_written(call), answer, at) if isinstance(call, dict) else call
+        named_by_us(written_arguments(call), answer, at) if isinstance(call, dict) else call
         for at, call in enumerate(calls)
     ]
     if all(new is old for new, old in zip(made, calls, strict=True)):
@@ -84,7 +84,7 @@ def _with_whole_calls(choice: Any, answer: object) -> Any:
     return {**choice, "message": {**message, "tool_calls": made}}
 
 
-def _written(call: Json) -> Json:
+def written_arguments(call: Json) -> Json:
     """Return a part of a call whose arguments are a text: some servers send the object itself."""
     function = call.get("function")
     arguments = function.get("arguments") if isinstance(function, dict) else None
@@ -205,7 +205,7 @@ class CallNumbers:
         It stands ``at`` a place of its chunk, ``before`` which there are parts of the calls with
         these numbers, in the ``answer`` of this id.
         """
-        known, part = self._of(_written(call), at, before)
+        known, part = self._of(written_arguments(call), at, before)
         made = _without_names(part) if known.begun else named_by_us(part, answer, known.number)
         known.begun = True
         return {**made, "index": known.number}

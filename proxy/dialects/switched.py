@@ -7,12 +7,10 @@ from typing import Final
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
-from proxy.dialects.family import Family
 from proxy.dialects.ways import target_endpoint
 from proxy.types import Call, Endpoint, Plan
 from proxy.types.events import FamilyName
 
-FAMILIES: Final[Mapping[FamilyName, Family]] = {}
 SWITCHED: Final[frozenset[tuple[FamilyName, FamilyName]]] = frozenset()
 """The families of a client and of an upstream between which answers are frames."""
 OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from proxy.dialects import DIALECTS, hub, sse
 from proxy.dialects.base import AnswerWriter, Client, ErrorResponse, ok
+from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
-from proxy.dialects.switched import FAMILIES, family_name
+from proxy.dialects.switched import family_name
 from proxy.errors import ProxyError
 from proxy.types import AnswerPiece, Call, Chunk, Head, Json, Untouched
 from proxy.types.events import Extension, Frame

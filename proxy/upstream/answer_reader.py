@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS, reading
 from proxy.dialects.documents import Documents
+from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.hub import chat_order, turning
 from proxy.dialects.reading import AnswerReader, Seal, StreamReader, WholeReader
-from proxy.dialects.switched import FAMILIES, SWITCHED, client_family, family_name, uses_frames
+from proxy.dialects.switched import SWITCHED, client_family, family_name, uses_frames
 from proxy.errors import UpstreamInvalid
 from proxy.types import ABOUT_STATE
 from proxy.types.events import FamilyName

@@ -20,8 +20,8 @@ from proxy.cache.cached_answer import (
     inflate,
     parse,
 )
-from proxy.cache.merging import merged
 from proxy.dialects import DIALECTS, hub
+from proxy.dialects.chat.merging import merged
 from proxy.dialects.writing import EventWriter, WholeWriter
 from proxy.types import Call, RequestHead
 from proxy.types.guard import GuardResult

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.switched import FAMILIES, OF_ENDPOINTS, SWITCHED, family_name
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.switched import OF_ENDPOINTS, SWITCHED, family_name
 from proxy.types import Endpoint
 from tests.for_each import for_each
 

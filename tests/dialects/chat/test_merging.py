@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.cache.merging import merged
 from proxy.dialects import hub
+from proxy.dialects.chat.merging import merged
 from tests.doubles import chat, chat_events, legacy, legacy_events, usage
 from tests.for_each import for_each
 

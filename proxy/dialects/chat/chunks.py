@@ -1,0 +1,131 @@
+"""Makes documents of a chat stream from the events of frames without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+
+from proxy.dialects.chat.tables import INPUTS
+from proxy.types import Json
+from proxy.types.events import (
+    CALLS,
+    Attach,
+    Begin,
+    Delta,
+    Event,
+    Finish,
+    Kind,
+    Part,
+    Start,
+    UsageReport,
+)
+from proxy.usage import Tokens
+
+MEMBERS: Final[dict[Kind, str]] = {
+    "text": "content",
+    "reasoning": "reasoning_content",
+    "summary": "reasoning_content",
+    "refusal": "refusal",
+}
+"""The members of a delta, by the kind of their text. Other kinds are tool calls or dropped."""
+
+
+class ChunkMaker:
+    """Makes the chunks of one answer. `created` is the time of an answer that has none."""
+
+    __slots__ = ("_calls", "_counts", "_created", "_head", "_prefix")
+
+    def __init__(self, created: int) -> None:
+        self._created = created
+        self._head: Json = self._head_of(Start(None, None, None))
+        self._prefix = b""
+        self._calls: dict[Part, int] = {}
+        self._counts: dict[int, int] = {}  # of calls, by choice
+
+    def note(self, events: tuple[Event, ...]) -> None:
+        """Note what later chunks repeat: the identity of the answer, the numbers of its calls."""
+        for event in events:
+            if type(event) is Start:
+                self._head, self._prefix = self._head_of(event), b""
+            elif type(event) is Begin and event.part.kind in CALLS:
+                choice = event.part.choice
+                self._calls[event.part] = number = self._counts.get(choice, 0)
+                self._counts[choice] = number + 1
+
+    def text(self, delta: Delta) -> bytes:
+        """Return the document of a text of the first choice that is no tool call."""
+        if not self._prefix:
+            self._prefix = orjson.dumps({**self._head, "choices": None}).removesuffix(b"null}")
+        return b'%b[{"index":0,"delta":{"%b":%b},"logprobs":null,"finish_reason":null}]}' % (
+            self._prefix,
+            MEMBERS[delta.part.kind].encode(),
+            orjson.dumps(delta.text),
+        )
+
+    def chunks(self, events: tuple[Event, ...]) -> Iterator[Json]:
+        """Yield the chunks of the events of a frame, which `note` has seen."""
+        listed = {e.part: e.value for e in events if type(e) is Attach and e.name == "logprobs"}
+        for event in events:
+            if type(event) is Delta:
+                yield from self._delta(event, listed.get(event.part))
+            elif type(event) is Start:
+                yield self._chunk(0, {"role": "assistant", "content": ""})
+            elif type(event) is Begin and event.call is not None and event.part in self._calls:
+                kind, call = event.call.type, event.call
+                inner = {"name": call.name, INPUTS[kind][0]: ""}
+                opened = {"id": call.id, "type": kind, kind: inner}
+                yield self._call(event.part, opened)
+            elif type(event) is Finish:
+                reason = event.native or "stop" if event.reason == "other" else event.reason
+                yield self._chunk(event.choice, {}, finish=reason)
+            elif type(event) is UsageReport and event.final and event.tokens is not None:
+                yield {**self._head, "choices": [], "usage": usage_of(event.tokens)}
+
+    def _head_of(self, start: Start) -> Json:
+        created = self._created if start.created is None else start.created
+        kind = "chat.completion.chunk"
+        return {"id": start.id, "object": kind, "created": created, "model": start.model}
+
+    def _delta(self, delta: Delta, logprobs: Any) -> Iterator[Json]:
+        part, text = delta.part, delta.text
+        if part in self._calls:
+            kind = "custom" if part.kind == "input" else "function"
+            yield self._call(part, {kind: {INPUTS[kind][0]: text}})
+        elif part.kind in MEMBERS and text:
+            tokens = {"content": logprobs} if type(logprobs) is list else logprobs
+            yield self._chunk(part.choice, {MEMBERS[part.kind]: text}, tokens)
+
+    def _call(self, part: Part, call: Json) -> Json:
+        return self._chunk(part.choice, {"tool_calls": [{"index": self._calls[part], **call}]})
+
+    def _chunk(
+        self, choice: int, delta: Json, logprobs: Any = None, finish: str | None = None
+    ) -> Json:
+        made = {"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        return {**self._head, "choices": [made]}
+
+
+def usage_of(tokens: Tokens) -> Json:
+    """Return tokens as the usage of a chat."""
+    prompt, completion = tokens.prompt_total, tokens.completion_total
+    usage: Json = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+    details = {
+        "cached_tokens": tokens.cached_input,
+        "cache_write_tokens": tokens.cache_write,
+        **({"audio_tokens": tokens.audio_input} if tokens.audio_input else {}),
+    }
+    if any(details.values()):
+        usage["prompt_tokens_details"] = details
+    if tokens.reasoning:
+        usage["completion_tokens_details"] = {"reasoning_tokens": tokens.reasoning}
+    if tokens.cache_write_1h:
+        usage["cache_creation"] = {"ephemeral_1h_input_tokens": tokens.cache_write_1h}
+    if tokens.web_searches:
+        usage["server_tool_use"] = {"web_search_requests": tokens.web_searches}
+    return usage

@@ -1,0 +1,90 @@
+"""Recorded streams read into frames, and written again, without a proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from proxy.dialects import sse
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import ReadOptions, WriteOptions
+from proxy.errors import UpstreamInvalid
+from proxy.types import Call, RequestHead
+from proxy.types.events import FamilyName, Frame
+from proxy.types.guard import Verdicts
+from tests.checked import checked
+from tests.doubles import Json
+from tests.golden.recording import NAMES
+
+RECORDINGS = [name for name in NAMES if name.startswith(("chat-", "completions-"))]
+
+
+def call_for(
+    family: FamilyName = "chat", dialect: str = "openai", *, wants_usage: bool = True, **body: Any
+) -> Call:
+    endpoint = "completions" if family == "completions" else "chat"
+    head = RequestHead(dialect, endpoint, "/", "req_1")  # type: ignore[arg-type]
+    return Call(head, body, models=("m",), stream=True, wants_usage=wants_usage)
+
+
+def documents(raw: bytes, cuts: Iterable[int] = ()) -> list[bytes]:
+    """Return the data of the events in the bytes of a stream, cut at positions."""
+    reader = sse.EventReader(1 << 20)
+    ends = [*cuts, len(raw)]
+    pieces = [raw[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+    read = [bytes(each) for piece in pieces for each in reader.feed(piece)]
+    return [*read, *map(bytes, reader.close())]
+
+
+def read_documents(
+    family: FamilyName, docs: Sequence[bytes | Json], **options: Any
+) -> tuple[list[Frame], str]:
+    """Return the frames of documents, with their order checked, and the error at the end if any."""
+    call = options.pop("call", None) or call_for(family)
+    reader = FAMILIES[family].reader(ReadOptions(call, **options))
+    frames: list[Frame] = []
+    error = ""
+    for each in docs:
+        if each == sse.DONE:
+            frames += reader.end(done=True)
+            break
+        raw = each if isinstance(each, bytes) else orjson.dumps(each)
+        doc = _parsed(raw)
+        if doc is None or "error" in doc:
+            error = "reported"
+            break
+        frames += reader.read(doc, raw)
+    else:
+        try:
+            frames += reader.end()
+        except UpstreamInvalid as failure:
+            error = failure.message
+    split = bool(options.get("inspect") or options.get("crossing"))
+    checked(frames, split=split)
+    if not error:
+        frames[-1] = frames[-1]._replace(last=True)
+    return frames, error
+
+
+def _parsed(raw: bytes) -> Json | None:
+    """Return a document, None for one that no frame reader accepts."""
+    try:
+        doc: Json = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return doc
+
+
+def written(
+    family: FamilyName, frames: Iterable[Frame], call: Call | None = None, *, whole: bool = False
+) -> bytes:
+    """Return the bytes for a client."""
+    made = WriteOptions(call or call_for(family), whole, no_verdicts)
+    writer = FAMILIES[family].writer(made)
+    return b"".join([writer.feed(frame) for frame in frames])
+
+
+def no_verdicts() -> Verdicts:
+    return ()

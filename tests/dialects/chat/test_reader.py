@@ -1,0 +1,411 @@
+"""Chat documents become frames in the order of events, each text once and at its slot."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from proxy.dialects.chat.tables import MAX_PARTS
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import ReadOptions
+from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.types.events import (
+    STOP,
+    Attach,
+    Begin,
+    Delta,
+    Event,
+    Extension,
+    Finish,
+    Frame,
+    Native,
+    Start,
+    UsageReport,
+)
+from tests.dialects.chat.replay import RECORDINGS, call_for, documents, read_documents, written
+from tests.doubles import Json
+from tests.golden.recording import read
+from tests.golden.texts import texts_of
+
+HEAD: Json = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+MODES: tuple[dict[str, Any], ...] = ({}, {"inspect": True}, {"crossing": True})
+
+
+def chunk(delta: Json, finish: str | None = None, **more: Any) -> Json:
+    return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+
+
+def call(index: Any, text: str | None, name: str | None = None, **more: Any) -> Json:
+    function: Json = {} if name is None else {"name": name}
+    function |= {} if text is None else {"arguments": text}
+    return {"index": index, **more, "function": function}
+
+
+def events(*docs: Json, **options: Any) -> list[Event]:
+    frames, _ = read_documents("chat", docs, **options)
+    return [event for frame in frames for event in frame.events]
+
+
+def read_all(*docs: Json, **options: Any) -> list[Frame]:
+    return read_documents("chat", [*docs, chunk({}, "stop")], **options)[0]
+
+
+def texts(frames: list[Frame]) -> list[tuple[str, str]]:
+    """Return the kind and the text of each part, in the order in which they begin."""
+    found: dict[Any, str] = {}
+    for frame in frames:
+        for event in frame.events:
+            if isinstance(event, Begin):
+                found[event.part] = ""
+            elif isinstance(event, Delta):
+                found[event.part] += event.text
+    return [(part.kind, text) for part, text in found.items()]
+
+
+def value_at(doc: Any, slot: tuple[Any, ...]) -> Any:
+    for step in slot:
+        doc = doc[step]
+    return doc
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_recorded_bytes_pass_unchanged(name: str) -> None:
+    recording = read(name)
+    family: Any = recording.family
+    whole = documents(recording.upstream)
+
+    for cut in range(1, len(recording.upstream), 61):
+        assert documents(recording.upstream, (cut, min(cut + 7, len(recording.upstream)))) == whole
+    frames, _ = read_documents(family, whole)
+
+    if "after-preamble" not in name and name != "completions-surrogates":  # a fallback answers
+        body = recording.outputs[f"{family} bare"].body
+        assert written(family, frames) == body.partition(b'data: {"error"')[0]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_inspected_texts_are_at_their_slots(name: str) -> None:
+    recording = read(name)
+    family: Any = recording.family
+    docs = documents(recording.upstream)
+
+    frames, _ = read_documents(family, docs, inspect=True)
+
+    for frame in frames:
+        for event in frame.events:
+            if isinstance(event, Delta):
+                assert value_at(frame.doc, event.slot) == event.text
+    if not name.endswith(("equal-index", "without-index")):  # these get numbers
+        bare, _ = read_documents(family, docs)
+        assert texts_of(family, written(family, frames)) == texts_of(family, written(family, bare))
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_texts_of_a_crossing_stream_are_those_of_the_client(name: str) -> None:
+    recording = read(name)
+    family: Any = recording.family
+    docs = documents(recording.upstream)
+    bare, _ = read_documents(family, docs)
+
+    frames, _ = read_documents(family, docs, crossing=True)
+
+    shown = [(kind, text) for kind, text in texts(bare) if text]
+    if not name.endswith(("two-choices", "placeholder")):  # the first choice; the real arguments
+        assert sorted((kind, text) for kind, text in texts(frames) if text) == sorted(shown)
+
+
+def test_a_chunk_like_the_one_before_it_is_one_delta() -> None:
+    frames = read_all(chunk({"content": "a"}), chunk({"content": "b"}), chunk({"content": "c"}))
+
+    assert [[type(event) for event in frame.events] for frame in frames] == [
+        [Start, Begin, Delta],
+        [Delta],
+        [Delta],
+        [Finish],
+        [type(STOP)],
+    ]
+
+
+@pytest.mark.parametrize("options", MODES)
+def test_an_empty_finish_reason_ends_nothing(options: dict[str, Any]) -> None:
+    frames = read_all(chunk({"content": "a"}, ""), chunk({"content": "b"}, ""), **options)
+
+    assert texts(frames) == [("text", "ab")]
+
+
+@pytest.mark.parametrize("index", [True, 1.0, "1", 1])
+def test_a_choice_has_one_number_however_it_is_written(index: Any) -> None:
+    other = {**HEAD, "choices": [{"index": index, "delta": {"content": "b"}}]}
+    first = {**HEAD, "choices": [{"index": 1, "delta": {"content": "a"}}]}
+
+    frames, _ = read_documents("chat", [first, other, b"[DONE]"], inspect=True)
+
+    assert texts(frames) == [("text", "ab")]
+
+
+def test_reasoning_under_two_names_counts_once() -> None:
+    both = chunk({"reasoning_content": "why", "reasoning": "why"})
+
+    assert texts(read_all(both)) == [("reasoning", "why")]
+    assert texts(read_all(both, crossing=True)) == [("reasoning", "why")]
+    assert texts(read_all(both, inspect=True)) == [("reasoning", "why"), ("opaque", "why")]
+
+
+def test_each_choice_of_a_chunk_has_its_own_frames() -> None:
+    choices = [
+        {"index": 0, "delta": {"content": "a"}, "finish_reason": None},
+        {"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"},
+    ]
+
+    frames, _ = read_documents("chat", [{**HEAD, "choices": choices}, b"[DONE]"], inspect=True)
+
+    kinds = [[type(event) for event in frame.events] for frame in frames]
+    assert kinds[:3] == [[Start, Begin, Delta], [Begin, Delta], [Finish]]
+    assert frames[2].events[0] == Finish(1, "stop", "stop")
+    docs = [(frame.doc or {})["choices"] for frame in frames[:3]]
+    assert [[each["index"] for each in choices] for choices in docs] == [[0], [1], [1]]
+    assert docs[1][0]["finish_reason"] is None
+    assert docs[2][0] == {"index": 1, "delta": {}, "logprobs": None, "finish_reason": "stop"}
+
+
+def test_a_signature_stays_in_the_first_chunk_of_its_call() -> None:
+    signature = {"google": {"thought_signature": "c2ln"}}
+    calls = [call(0, "{}", "f", id="a"), call(1, "{}", "g", id="b", extra_content=signature)]
+
+    frames = read_all(chunk({"content": "x", "tool_calls": calls}), inspect=True)
+
+    opened = [each["choices"][0]["delta"] for each in (frame.doc for frame in frames[:3]) if each]
+    assert [[*delta] for delta in opened] == [["content"], ["tool_calls"], ["tool_calls"]]
+    assert opened[2]["tool_calls"] == [calls[1]]
+    assert Native() in frames[2].events
+
+
+def test_members_beside_a_text_stay_in_its_first_document() -> None:
+    both = chunk({"role": "assistant", "content": "a", "refusal": "b", "mood": "calm"}, note="n")
+
+    frames = read_all(both, inspect=True)
+
+    docs = [frame.doc or {} for frame in frames[:3]]
+    assert docs[0]["note"] == "n"
+    assert docs[0]["choices"][0]["delta"] == {"role": "assistant", "content": "a"}
+    assert docs[1]["choices"][0]["delta"] == {"refusal": "b"}
+    assert docs[2]["choices"][0]["delta"] == {"mood": "calm"}
+    assert "note" not in docs[1]
+
+
+def test_calls_with_equal_indexes_are_told_apart() -> None:
+    calls = [call(0, '{"a":1}', "f", id="a"), call(0, '{"b":2}', "g", id="b")]
+
+    frames = read_all(*(chunk({"tool_calls": [each]}) for each in calls), inspect=True)
+
+    assert texts(frames) == [("arguments", '{"a":1}'), ("arguments", '{"b":2}')]
+    second = (frames[1].doc or {})["choices"][0]["delta"]["tool_calls"][0]
+    assert second == {**calls[1], "index": 1}
+
+
+def test_a_name_has_its_slot_and_an_id_is_made_for_other_families() -> None:
+    opening = chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]})
+
+    [begin] = [each for each in events(opening, b"[DONE]") if isinstance(each, Begin)]  # type: ignore[arg-type]
+    [named] = [
+        each
+        for each in events(opening, b"[DONE]", crossing=True)  # type: ignore[arg-type]
+        if isinstance(each, Begin)
+    ]
+
+    assert begin.call is not None
+    assert named.call is not None
+    assert (begin.call.id, begin.call.name) == ("", "f")
+    assert value_at(opening, begin.slot) == "f"
+    assert named.call.id == "call_c_0"
+
+
+def test_placeholder_arguments_give_way_to_the_real_ones() -> None:
+    opening = chunk({"tool_calls": [call(0, "{}", "f", id="a")]})
+
+    real = read_all(opening, chunk({"tool_calls": [call(0, '{"a":1}')]}), crossing=True)
+    none = read_all(opening, crossing=True)
+    text = read_all(opening, chunk({"content": "x"}), crossing=True)
+
+    assert texts(real) == [("arguments", '{"a":1}')]
+    assert texts(none) == [("arguments", "{}")]
+    assert texts(text) == [("arguments", "{}"), ("text", "x")]
+
+
+def test_arguments_that_are_an_object_become_text_for_other_families() -> None:
+    opening = chunk(
+        {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": {"a": 1}}}]}
+    )
+
+    assert texts(read_all(opening, crossing=True)) == [("arguments", '{"a":1}')]
+
+
+def test_content_parts_are_texts_of_their_kinds() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    parts = [thought, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    doc = chunk({"content": parts})
+
+    inspected = read_all(doc, chunk({"content": "c"}), inspect=True)
+
+    assert texts(inspected) == [("reasoning", "hm"), ("text", "abc")]
+    assert texts(read_all(doc, crossing=True)) == [("reasoning", "hm"), ("text", "ab")]
+    first = (inspected[0].doc or {})["choices"][0]["delta"]["content"]
+    assert [each.get("text") for each in first] == [None, "", ""]
+
+
+def test_strings_of_unknown_members_go_on_in_later_chunks() -> None:
+    docs = [chunk({"audio": {"transcript": text}, "x": {"y": text}}) for text in ("sec", "ret")]
+
+    frames = read_all(*docs, inspect=True)
+
+    assert texts(frames) == [("audio", "secret"), ("opaque", "secret")]
+    assert texts(read_all(*docs)) == []
+
+
+def test_log_probabilities_are_beside_their_text() -> None:
+    doc = chunk({"content": "a"})
+    doc["choices"][0]["logprobs"] = {"content": [{"token": "a"}]}
+
+    [attach] = [each for each in events(doc, b"[DONE]", inspect=True) if isinstance(each, Attach)]  # type: ignore[arg-type]
+
+    assert value_at(doc, attach.slot) == attach.value
+    assert not [each for each in events(doc, b"[DONE]") if isinstance(each, Attach)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"note": "x"},
+        {"id": "two words"},
+        {"object": 1},
+        {"usage": {"note": "x"}},
+        {"choices": [{"index": 0, "delta": {"role": "a poet"}}]},
+        {"choices": [{"index": "x", "delta": {}}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "no reason"}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "x": 1}]}}]},
+        {"choices": [{"index": 0, "delta": {"content": 1}}]},
+        {"choices": [{"index": 0, "delta": "text"}]},
+    ],
+)
+def test_a_member_without_an_event_is_native(change: Json) -> None:
+    reader = FAMILIES["chat"].reader(ReadOptions(call_for(), inspect=True))
+
+    frames = [frame for doc in (chunk({"content": "a"}), {**chunk({}), **change})
+              for frame in reader.read(doc, b"")]  # fmt: skip
+
+    assert Native() not in frames[0].events
+    assert Native() in frames[-1].events
+
+
+def test_padding_is_dropped_from_an_inspected_stream() -> None:
+    docs = [chunk({"content": each}, obfuscation="x" * size) for size, each in enumerate("abc", 1)]
+
+    frames = read_all(*docs, inspect=True)
+
+    assert all("obfuscation" not in (frame.doc or {}) for frame in frames)
+    assert [len(frame.events) for frame in frames[:3]] == [3, 1, 1]
+
+
+def test_usage_is_reported_beside_a_text() -> None:
+    doc = chunk({"content": "a"}, usage=USAGE)
+
+    for options in MODES:
+        [report] = [each for frame in read_all(doc, **options) for each in frame.events
+                    if isinstance(each, UsageReport)]  # fmt: skip
+        assert report.tokens is not None
+        assert (report.tokens.prompt_total, report.tokens.completion_total) == (5, 3)
+
+
+def test_findings_of_a_gateway_are_extensions() -> None:
+    found: Json = {"before_request_hooks": []}
+
+    assert Extension("hook_results", found) in events(chunk({}, "stop", hook_results=found))
+
+
+@pytest.mark.parametrize("options", MODES)
+def test_text_after_the_finish_is_no_delta(options: dict[str, Any]) -> None:
+    late = chunk({"content": "late"})
+
+    frames, _ = read_documents("chat", [chunk({"content": "a"}, "stop"), late], **options)
+
+    assert texts(frames) == [("text", "a")]
+
+
+def test_a_stream_that_ends_early_is_invalid() -> None:
+    _, error = read_documents("chat", [chunk({"content": "a"})])
+
+    assert error == "The upstream ended the stream before the response was complete."
+
+
+def test_done_completes_a_stream_without_a_finish_reason() -> None:
+    frames, _ = read_documents("chat", [chunk({"content": "a"}), b"[DONE]"])
+
+    assert frames[-1].events == (Finish(0, "stop"), STOP)
+    assert written("chat", frames).count(b"finish_reason") == 1
+
+
+def test_too_many_parts_are_an_error_only_if_they_are_kept_apart() -> None:
+    def read_many(**options: Any) -> None:
+        reader = FAMILIES["chat"].reader(ReadOptions(call_for(), **options))
+        for number in range(MAX_PARTS + 2):
+            calls = [call(0, "{}", "f", id=f"id{number}")]
+            reader.read(chunk({"tool_calls": calls}), b"")
+            choice = {"index": number, "delta": {"content": "a"}, "finish_reason": "stop"}
+            reader.read({**HEAD, "choices": [choice]}, b"")
+
+    read_many()
+    with pytest.raises(AnswerTooLarge):
+        read_many(inspect=True)
+
+
+def test_a_whole_answer_is_one_frame_or_a_stream() -> None:
+    message = {"role": "assistant", "content": "a", "reasoning": "b", "annotations": ["c"],
+               "tool_calls": [{"id": "1", "type": "function",
+                               "function": {"name": "f", "arguments": "{}"}}]}  # fmt: skip
+    whole = {**HEAD, "object": "chat.completion", "usage": USAGE,
+             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}  # fmt: skip
+    call = call_for()
+
+    [frame] = FAMILIES["chat"].reader(ReadOptions(call, whole=True)).read(whole, b"raw")
+    parts = FAMILIES["chat"].reader(ReadOptions(call, whole=True, stream=True)).read(whole, b"raw")
+
+    said = [("reasoning", "b"), ("text", "a"), ("arguments", "{}")]
+    assert texts([frame]) == texts([*parts]) == said
+    assert (frame.doc, frame.raw, frame.events[-1]) == (whole, b"raw", STOP)
+    assert parts[-1].events == (STOP,)
+    assert all(part.raw is None for part in parts)
+    assert b'"annotations":["c"]' in written("chat", parts)
+
+
+def test_words_of_a_vendor_finish_an_answer_in_those_of_chat() -> None:
+    [*_, finish, _] = events(
+        chunk({}, "stop token reached"), finishes=(("stop token reached", "stop"),)
+    )
+
+    assert finish == Finish(0, "stop", "stop")
+
+
+def test_the_bytes_may_end_once_a_choice_has_finished() -> None:
+    reader = FAMILIES["chat"].reader(ReadOptions(call_for()))
+    with pytest.raises(UpstreamInvalid):
+        reader.end()
+
+    reader.read(chunk({}, "stop"), b"")
+
+    assert [frame.events for frame in reader.end()] == [(STOP,)]
+
+
+def test_choices_are_finished_one_by_one() -> None:
+    counts: dict[int, int] = defaultdict(int)
+    docs = [{**HEAD, "choices": [{"index": at, "delta": {"content": "a"}}]} for at in (0, 1)] + [
+        {**HEAD, "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]}
+    ]
+
+    for event in events(*docs, b"[DONE]"):  # type: ignore[arg-type]
+        if isinstance(event, Finish):
+            counts[event.choice] += 1
+
+    assert counts == {0: 1, 1: 1}

@@ -1,0 +1,277 @@
+"""Clients of chat and completions get recorded documents, and others made from events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import FamilyWriter, WriteOptions
+from proxy.types import Call
+from proxy.types.events import (
+    STOP,
+    Attach,
+    Begin,
+    Delta,
+    End,
+    Extension,
+    FamilyName,
+    Fault,
+    Finish,
+    Frame,
+    Part,
+    Start,
+    ToolCall,
+    UsageReport,
+)
+from proxy.types.guard import GuardResult, Verdicts
+from proxy.usage import Tokens
+from tests.dialects.chat.replay import (
+    RECORDINGS,
+    call_for,
+    documents,
+    read_documents,
+    written,
+)
+from tests.doubles import Json, chat, chat_events, legacy, legacy_events
+from tests.golden.recording import read
+
+FOUND: Verdicts = [
+    ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
+    ("output", GuardResult("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
+]
+TEXT, CALL = Part("text", 0), Part("arguments", 1)
+FOREIGN: Sequence[Frame] = [
+    Frame((Start("msg_1", "claude", None),), "messages", {"type": "message_start"}, b"{}"),
+    Frame((Begin(TEXT),), "messages"),
+    Frame((Delta(TEXT, "Pa"),), "messages"),
+    Frame((Delta(TEXT, "ris"), Attach(TEXT, "logprobs", [{"token": "ris"}])), "messages"),
+    Frame((End(TEXT),), "messages"),
+    Frame((Begin(CALL, ToolCall("call_1", "f")),), "messages"),
+    Frame((Delta(CALL, "{}"),), "messages"),
+    Frame((End(CALL),), "messages"),
+    Frame(
+        (
+            Finish(0, "tool_calls", "tool_use"),
+            UsageReport(Tokens(input=5, cached_input=2, output=3), {}),
+        ),
+        "messages",
+    ),
+    Frame((STOP,), "messages", last=True),
+]
+
+
+def writer(call: Call, *, whole: bool = False, verdicts: Verdicts = ()) -> FamilyWriter:
+    family: Any = call.head.endpoint
+    return FAMILIES[family].writer(WriteOptions(call, whole, lambda: verdicts))
+
+
+def frames_of(docs: Sequence[Json], family: FamilyName = "chat") -> list[Frame]:
+    return read_documents(family, [*docs, b"[DONE]"])[0]
+
+
+def documents_of(body: bytes) -> list[Json]:
+    return [json.loads(each) for each in documents(body) if each != b"[DONE]"]
+
+
+@pytest.mark.parametrize("client", ["chat", "completions"])
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_clients_get_the_recorded_output(name: str, client: FamilyName) -> None:
+    recording = read(name)
+    family: Any = recording.family
+    frames, _ = read_documents(family, documents(recording.upstream))
+
+    body = recording.outputs[f"{client} bare"].body.partition(b'data: {"error"')[0]
+
+    if b"Instead." not in body:  # a fallback has answered
+        assert written(client, frames) == body
+
+
+def test_bytes_of_several_lines_are_written_anew() -> None:
+    frame = Frame((Delta(TEXT, "x"),), "chat", {"a": 1}, b'{\n"a":1}')
+
+    assert writer(call_for()).feed(frame) == b'data: {"a":1}\n\n'
+
+
+def test_usage_alone_goes_only_to_clients_that_asked_for_it() -> None:
+    frames = frames_of(chat_events("x"))
+
+    for wants_usage in (True, False):
+        call = call_for(wants_usage=wants_usage)
+        for sent in (frames, [frame._replace(raw=None) for frame in frames], FOREIGN):
+            assert (b'"usage":{' in written("chat", sent, call)) is wants_usage
+
+
+def test_keep_alives_are_comments() -> None:
+    assert writer(call_for()).feed(Frame(())).startswith(b":")
+
+
+def test_only_scale_streams_end_without_done() -> None:
+    last = Frame((STOP,), "chat", last=True)
+    names = [name for name in DIALECTS if name != "anthropic"]
+
+    ends = {name: writer(call_for("completions", name)).feed(last) for name in names}
+
+    assert ends.pop("scale") == b""
+    assert set(ends.values()) == {b"data: [DONE]\n\n"}
+
+
+def test_chunks_are_made_from_the_events_of_another_family() -> None:
+    call = call_for()
+    body = b"".join(map(writer(call).feed, FOREIGN))
+
+    *chunks, usage = documents_of(body)
+    assert [each["choices"][0]["delta"] for each in chunks] == [
+        {"role": "assistant", "content": ""},
+        {"content": "Pa"},
+        {"content": "ris"},
+        {
+            "tool_calls": [
+                {
+                    "index": 0,
+                    "id": "call_1",
+                    "type": "function",
+                    "function": {"name": "f", "arguments": ""},
+                }
+            ]
+        },
+        {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+        {},
+    ]
+    assert chunks[2]["choices"][0]["logprobs"] == {"content": [{"token": "ris"}]}
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    assert {each["created"] for each in chunks} == {int(call.head.at.timestamp())}
+    assert usage["usage"] == {
+        "prompt_tokens": 7,
+        "completion_tokens": 3,
+        "total_tokens": 10,
+        "prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 0},
+    }
+    assert body.endswith(b"data: [DONE]\n\n")
+
+
+def test_a_whole_answer_is_made_from_the_events_of_another_family() -> None:
+    [whole] = [
+        json.loads(each) for each in map(writer(call_for(), whole=True).feed, FOREIGN) if each
+    ]
+
+    [choice] = whole["choices"]
+    assert whole["object"] == "chat.completion"
+    assert choice["message"]["content"] == "Paris"
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
+    assert choice["finish_reason"] == "tool_calls"
+    assert whole["usage"]["total_tokens"] == 10
+
+
+@pytest.mark.parametrize("family", ["chat", "completions"])
+def test_a_stream_is_one_document_for_a_client_without_a_stream(family: FamilyName) -> None:
+    docs = chat_events("Pa", "ris") if family == "chat" else legacy_events("Pa", "ris")
+
+    for client in ("chat", "completions"):
+        call = replace(call_for(client), stream=False)
+        whole = json.loads(b"".join(map(writer(call, whole=True).feed, frames_of(docs, family))))
+
+        [choice] = whole["choices"]
+        text = choice["message"]["content"] if client == "chat" else choice["text"]
+        assert text == "Paris"
+
+
+def whole_frame(doc: Json, number: int = 0, **more: Any) -> Frame:
+    family: FamilyName = "completions" if doc["object"] == "text_completion" else "chat"
+    return Frame((Start("1", "m", 1), Finish(0, "stop", "stop"), STOP), family, doc,
+                 json.dumps(doc).encode(), number, **more)  # fmt: skip
+
+
+def test_a_whole_answer_passes_as_received() -> None:
+    frame = whole_frame(chat("x"), last=True)
+
+    assert writer(call_for(), whole=True).feed(frame) == frame.raw
+
+
+def test_whole_answers_are_converted_for_the_other_family() -> None:
+    as_legacy = writer(call_for("completions"), whole=True).feed(whole_frame(chat("x"), last=True))
+    as_chat = writer(call_for(), whole=True).feed(whole_frame(legacy("x"), last=True))
+
+    assert json.loads(as_legacy)["choices"][0]["text"] == "x"
+    assert json.loads(as_chat)["choices"][0]["message"] == {"role": "assistant", "content": "x"}
+
+
+def test_several_models_answer_in_one_document() -> None:
+    call = replace(call_for("completions", "multimodel"), models=("a", "b"))
+    fault = Frame((Fault("The upstream is down.", "upstream_unavailable"), STOP), model_call=1,
+                  last=True)  # fmt: skip
+    made = writer(call, whole=True)
+
+    assert made.feed(whole_frame(chat("x"))) == b""
+    whole = json.loads(made.feed(fault))
+
+    assert [choice["text"] for choice in whole["choices"]] == ["x", ""]
+    assert whole["choices"][1]["error"]["code"] == "upstream_unavailable"
+    assert whole["choices"][1]["finish_reason"] == "error"
+
+
+def test_enkrypt_gets_detections_in_whole_answers_and_at_the_finish_of_streams() -> None:
+    call = call_for("completions", "enkrypt")
+    docs = legacy_events("x", with_usage=False)
+    docs[0]["hook_results"] = {"before_request_hooks": [{"id": "theirs", "verdict": False}]}
+    stream = writer(call, verdicts=FOUND)
+
+    first, *_, finish = [
+        documents_of(stream.feed(each)) for each in frames_of(docs, "completions")[:-1]
+    ]
+    whole = json.loads(
+        writer(call, whole=True, verdicts=FOUND).feed(whole_frame(legacy("x"), last=True))
+    )
+
+    assert "enkrypt_policy_detections" not in first[0]
+    [found] = [each["enkrypt_policy_detections"]["input_guardrails"]["summary"] for each in finish]
+    assert found == {"theirs": 1, "pii": 1}
+    summary = whole["enkrypt_policy_detections"]
+    assert summary["input_guardrails"]["summary"] == {"pii": 1}
+    assert summary["output_guardrails"]["summary"] == {}
+    assert whole["prompt"] == []
+
+
+def test_portkey_gets_hook_results_and_those_of_its_upstream() -> None:
+    call = call_for("chat", "portkey")
+    extension = Frame(
+        (Extension("hook_results", {"after_request_hooks": [{"id": "t"}]}),), "messages"
+    )
+    made = writer(call, whole=True, verdicts=FOUND)
+
+    whole = json.loads(b"".join(map(made.feed, [*FOREIGN[:1], extension, *FOREIGN[1:]])))
+
+    hooks = whole["hook_results"]
+    assert [hook["id"] for hook in hooks["before_request_hooks"]] == ["mails"]
+    assert [hook["id"] for hook in hooks["after_request_hooks"]] == ["t"]
+
+
+def test_a_failure_ends_a_stream_with_an_event() -> None:
+    assert writer(call_for()).fail(b"{}") == b"data: {}\n\n"
+    assert writer(call_for(), whole=True).fail(b"{}") == b""
+
+
+def test_weights_are_those_of_large_frames() -> None:
+    made = writer(call_for(), whole=True)
+    frame = whole_frame(chat("x"), size=100_000)
+
+    made.feed(frame)
+
+    assert made.weight(frame) == 0
+    assert made.weight(frame._replace(last=True)) == 200_000
+    assert writer(call_for()).weight(frame) == 100_000
+
+
+def test_log_probabilities_of_completions_have_the_form_that_the_client_reads() -> None:
+    tokens = {"content": [{"token": "x", "logprob": -1.0, "bytes": None, "top_logprobs": []}]}
+    docs = [{**legacy("x"), "choices": [{"index": 0, "text": "x", "logprobs": tokens}]}]
+    frames = frames_of(docs, "completions")
+
+    for dialect, name in (("openai", "tokens"), ("scale", "content")):
+        body = written("completions", frames, call_for("completions", dialect, logprobs=1))
+        assert name in documents_of(body)[0]["choices"][0]["logprobs"]
