@@ -60,6 +60,7 @@ UNTESTED = {
     "proxy/emit/profiles.py": "tests/emit/test_golden_spans.py draws what each adds",
     "proxy/emit/semconv.py": "names",
     "proxy/errors.py": "each error is tested where it is raised",
+    "proxy/fields/denied.py": "names; tests/adversary/test_fields_at_any_depth.py sends each",
     "proxy/field_problems.py": "tests/dialects has what refuses requests by them",
     "proxy/wire_errors.py": "tests/edge/test_request.py sends each of them",
     "proxy/guardrails/guard_kind.py": "tests/policy/compile/test_guards.py makes every kind",

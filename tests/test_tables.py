@@ -17,6 +17,7 @@ from proxy.call_facts import CacheResult
 from proxy.cli import COMMANDS
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
 from proxy.dialects.portkey import answer_headers
+from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.render import FORMS, MEASURES
 from proxy.ledger.spending import COLUMNS
@@ -34,7 +35,7 @@ from proxy.settings import (
     from_environment,
     redis_at,
 )
-from proxy.types.target import NOT_THE_CLIENTS, Secret
+from proxy.types.target import Secret
 from proxy.usage import Source
 from tests.for_each import for_each
 from tests.ledger.kept import PRICED, Told, finished, ledger_at

@@ -15,16 +15,15 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.pieces import write_pieces
 from proxy.dialects.request_headers import passed_headers
 from proxy.dialects.responses.words import PREVIOUS
+from proxy.fields.denied import NOT_THE_CLIENTS
+from proxy.fields.field_table import FIELDS
 from proxy.offload import LARGE_BYTES
 from proxy.types import CacheRule, Call, Changes, Json, ModelCall, Plan, Target
-from proxy.types.target import NOT_THE_CLIENTS
 
 BYTES = 32
-WHO = frozenset({"client_metadata", "metadata", "safety_identifier", "user"})
-"""Fields that say who asks, and for which of its own books: of no weight to a model."""
-FORM = frozenset({"inference_timeout", "stream", "stream_options"})
-"""Fields of the form: a kept answer can be given as a stream or whole, and at once."""
-FORM_AND_WHO = FORM | WHO
+TRANSPORT = frozenset(row.name for row in FIELDS.values() if row.cache == "transport")
+"""Fields that say how an answer is sent: a cached one is sent as a stream or whole, and at once."""
+TRANSPORT_AND_CALLER = TRANSPORT.union(row.name for row in FIELDS.values() if row.cache == "caller")
 END = b"]"
 
 
@@ -90,7 +89,7 @@ def _question(body: Json, *, by_user: bool) -> list[Any]:
     """Return the fields in the order of their names; within a field order may matter to a model.
     Each name stands before its value, and not in a pair with it: a body may be as deep as what is
     written can be."""
-    names = body.keys() - (FORM if by_user else FORM_AND_WHO)
+    names = body.keys() - (TRANSPORT if by_user else TRANSPORT_AND_CALLER)
     return [part for name in sorted(names) for part in (name, body[name])]
 
 

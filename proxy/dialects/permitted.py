@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from proxy.dialects.bounds import GROUPS
-from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
 from proxy.field_problems import NOT_ALLOWED
+from proxy.fields.field_table import FIELDS
+from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import FieldRule, FieldRules, field_rules
 from proxy.fields.spelling import squeezed
 from proxy.types import Json, Upstream
 from proxy.types.passthrough import PassedPath
-from proxy.types.target import FREE_FORM, SCHEMA_MAPS, SCHEMAS, USUAL
 from proxy.words import ascii_word
 
-SQUEEZED = {name: squeezed(name) for fields in OPENAI.fields.values() for name in fields}
+SQUEEZED = {name: squeezed(name) for name in FIELDS}
 """The fields of most requests."""
 FREE = field_rules({"accept": FREE_FORM}, anywhere=())
-SCHEMA_NAMES = frozenset(map(squeezed, SCHEMAS))
-MAPS = frozenset(map(squeezed, SCHEMA_MAPS))
+SCHEMA_NAMES = frozenset(squeezed(each.name) for each in MEMBERS.values() if each.is_schema)
+MAPS = frozenset(squeezed(each.name) for each in MEMBERS.values() if each.is_schema_map)
 CODE_OUTPUTS = frozenset({"bash_code_execution_output", "code_execution_output"})
 ID, LIST, MODEL, SCHEMA = "id", "[]", "model", "schema"
 MAX_STEPS = 8  # of a path in a message
@@ -179,7 +179,7 @@ def _is_harmless(listed: ListedField, model: str) -> bool:
     """Return True for a value that chooses nothing."""
     rule, value = listed.rule, listed.value
     if rule.verdict == "limit":
-        return not isinstance(value, str) or value in USUAL[rule.name]
+        return not isinstance(value, str) or value in FIELDS[rule.name].allowed
     is_harmless = HARMLESS.get(rule.steps[0])
     return is_harmless is not None and is_harmless(value, listed.parent, model)
 
@@ -204,7 +204,7 @@ def _refusal(listed: ListedField, model: str) -> BadField:
     """Return the error for a field, with the setting that accepts it."""
     rule = listed.rule
     if rule.verdict == "limit":
-        allowed = ", ".join(sorted(USUAL[rule.name]))
+        allowed = ", ".join(sorted(FIELDS[rule.name].allowed))
         problem = f"only {allowed} may be set: other values can cost more than the model's price"
     elif rule.steps[0] == MODEL and model:
         problem = f'must be "{ascii_word(model)}"'

@@ -158,7 +158,7 @@ ROWS: tuple[RequestField, ...] = (
     _row("input", {"responses": _TEXT_OR_OBJECTS, "embeddings": required(prompt())}, text="prompt",
          role="user"),
     _row("instructions", {"responses": string()}, text="content", role="system"),
-    _row("items", {"conversations": objects()}, text="prompt", role="user"),
+    _row("items", {"conversations": objects()}),
     _row("logit_bias", {"completions chat": logit_bias()}, nothing=({},)),
     _row("logprobs", {"completions": integer(0, 5), "chat scale": boolean(),
          "fireworks": either(integer(0, 5), boolean()),
@@ -277,6 +277,8 @@ OF_SERVERS: tuple[RequestField, ...] = (
 FIELDS: Mapping[str, RequestField] = MappingProxyType(
     {row.name: row for row in (*ROWS, *OF_SERVERS)}
 )
+LIMITED = frozenset(row.name for row in ROWS if row.allowed)
+"""Fields of which clients may use some words only."""
 
 
 def fields_of(*apis: str) -> Fields:

@@ -7,6 +7,8 @@ from dataclasses import field
 from datetime import date
 from hashlib import sha256
 
+from proxy.fields.denied import NOT_THE_CLIENTS
+from proxy.fields.field_table import LIMITED
 from proxy.fields.rules import FieldRules, Verdict, field_rules
 from proxy.frozen import frozen, memo
 from proxy.types.providers import OPENAI, Provider
@@ -75,107 +77,12 @@ class Breaker:
     rest: float = 10.0
 
 
-MODELS = frozenset(
-    {"adapter_id", "adapter_source", "adapters", "compound_custom", "content_policy_fallbacks"}
-    | {"context_window_fallback_dict", "context_window_fallbacks", "custom_llm_provider"}
-    | {"default_fallbacks", "deployment", "deployment_id", "engine", "hf_model_name"}
-    | {"fallback_models", "fallbacks", "kv_transfer_params", "litellm_params", "lora"}
-    | {"lora_adapter", "lora_adapters", "lora_id", "lora_name", "lora_path", "lora_request"}
-    | {"merged_adapters", "model_id", "model_list", "model_name", "models", "plugins", "preset"}
-    | {"provider", "region_name", "route", "safety_model", "specific_deployment", "user_config"}
-)
-"""What chooses a model, or who has it: LiteLLM, OpenRouter, SGLang, LoRAX, llama.cpp, Portkey,
-Groq, Together."""
-
-ADDRESSES = frozenset(
-    {"api_base", "api_type", "api_version", "aws_bedrock_runtime_endpoint", "aws_region_name"}
-    | {"aws_sts_endpoint", "azure_endpoint", "base_url", "bootstrap_host", "bootstrap_port"}
-    | {"bootstrap_room", "callback", "callbacks", "connectors", "data_sources", "extra_headers"}
-    | {"extra_query", "failure_callback", "gcs_bucket_name", "headers", "langfuse_host"}
-    | {"langsmith_base_url"}
-    | {"mcp_servers", "posthog_host", "success_callback", "vertex_ai_location", "vertex_ai_project"}
-    | {"vertex_location", "vertex_project", "webhook_url"}
-)
-"""What chooses where a request, its texts or its answer go, or the head of a request."""
-
-KEYS = frozenset(
-    {"access_token", "api_key", "api_token", "arize_api_key", "aws_access_key_id"}
-    | {"aws_external_id", "aws_profile_name", "aws_role_name", "aws_secret_access_key"}
-    | {"aws_session_name", "aws_session_token", "aws_web_identity_token", "azure_ad_token"}
-    | {"azure_password", "azure_username", "client_secret", "gcs_path_service_account"}
-    | {"humanloop_api_key", "langfuse_public_key", "langfuse_secret", "langfuse_secret_key"}
-    | {"langsmith_api_key", "litellm_credential_name", "organization", "posthog_api_key"}
-    | {"vertex_ai_credentials", "vertex_credentials"}
-)
-"""What chooses whose key is used, at the model's server or at one that gets its logs."""
-
-UNREAD = frozenset(
-    {"cached_content", "chat_template", "config_id", "config_ids", "conversation"}
-    | {"custom_logit_processor", "custom_prompt_dict", "guardrail_config", "guardrail_identifier"}
-    | {"guardrails", "input_embeds", "inputs_embeds", "logits_processors", "mock_response"}
-    | {"mock_timeout", "mock_tool_calls", "previous_response_id", "prompt_embeds", "prompt_id"}
-    | {"session_params", "thread"}
-)
-"""What brings a text that no guard has read, runs what the client says, or turns a guard off."""
-
-ACCOUNT_IDS = frozenset(
-    {"audio.id", "comparison_response_id", "container.id", "container_id", "file_id", "file_ids"}
-    | {"previous_message_id", "prompt.id", "skill_id", "vector_store_id", "vector_store_ids"}
-    | {"fallback_credit_token", "user_profile_id", "voice.id", "workspace_id"}
-)
-"""Ids of data and of credits that belong to the account of the upstream's key."""
-
-WITHIN = frozenset(
-    {"authorization", "connector_id", "domain_secrets", "model", "network_policy.allowed_domains"}
-    | {"search_parameters.sources[].links", "server_url", "skills[].source", "tools[].retrieval"}
-    | {"tunnel_id"}
-)
-"""Fields of tools, items and searches that choose an address, a secret, a model or a text that no
-guard reads: OpenAI, Anthropic, xAI, Mistral, Z.AI, Gemini, OpenRouter. ``model`` at the top of a
-request is replaced by the target's."""
-
-FREE_FORM = frozenset(
-    {"attributes", "documents", "files[].attributes", "**.metadata", "action.env"}
-    | {"tool_calls[].function.arguments", "function_call.arguments", "input[].arguments"}
-    | {"content[].input", "tools[].input_examples", "definition.input_examples"}
-    | {"content[].annotations", "messages[].annotations", "input[].results", "input[].svg_usage"}
-    | {"content[].citations", "messages[].citations", "system[].citations"}
-    | {"content[].from", "content[].to"}
-)
-"""Ends of paths to JSON whose names the client defines: data, arguments of a tool call, or a
-quotation of a response. A name without a dot applies at the top of a request and in groups of
-options."""
-
-SCHEMAS = frozenset({"guided_json", "json", "parameters", "value"})
-"""Fields that are JSON schemas, as are all whose names end in ``schema``."""
-
-SCHEMA_MAPS = frozenset(
-    {"$defs", "const", "default", "definitions", "dependent_schemas", "enum", "examples"}
-    | {"pattern_properties", "properties"}
-)
-"""Members of a JSON schema whose names the client defines."""
-
-NOT_THE_CLIENTS = (
-    MODELS | ADDRESSES | KEYS | UNREAD | ACCOUNT_IDS | WITHIN | {"auto_max_new_tokens"}
-)
-"""Request fields that are the policy's to choose, at any depth. The last has text-generation-webui
-answer as long as there is room, whatever the bound."""
-
-USUAL: Mapping[str, frozenset[str]] = {
-    "inference_geo": frozenset({"global"}),
-    "service_tier": frozenset({"auto", "default", "flex", "on_demand", "standard_only"}),
-    "speed": frozenset({"standard"}),
-}
-"""Request fields of which other words than these make a call cost more than the price of its model
-says: no client may say such a word, unless an upstream accepts the field."""
-
-
 @frozen
 class Upstream:
     """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own;
     ``most`` has the largest number that it takes for some of them, or the most entries. Of all
     others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
-    it: ``rules`` has these, the accepted ones and those of ``USUAL``.
+    it: ``rules`` has these, the accepted ones and those of ``LIMITED``.
     With ``open_ranges`` it judges by itself how large a value
     may be, and only types are checked. An upstream that ``is_gateway`` gets
     declared and accepted fields only. Without ``asks_usage`` no stream of it is asked to tell its
@@ -221,9 +128,9 @@ class Upstream:
             "drop": self.drops,
             "accept": self.accepts - {"model"},
             "refuse": self.refuses,
-            "limit": USUAL.keys(),
+            "limit": LIMITED,
         }
-        anywhere = NOT_THE_CLIENTS | USUAL.keys()
+        anywhere = NOT_THE_CLIENTS | LIMITED
         object.__setattr__(self, "rules", field_rules(names, anywhere))
 
 

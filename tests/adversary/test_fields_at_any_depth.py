@@ -14,8 +14,9 @@ import pytest
 from proxy.dialects.passed_form import check_form_field
 from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
+from proxy.fields.denied import NOT_THE_CLIENTS
+from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.types import Json, Target, Upstream
-from proxy.types.target import FREE_FORM, NOT_THE_CLIENTS, SCHEMA_MAPS
 from tests.conftest import KEY
 from tests.dialects.test_leaning import House, house, policy
 from tests.doubles import ScriptedUpstream, answer, response
@@ -233,7 +234,10 @@ def test_a_clients_own_json_may_use_any_name(body: Json) -> None:
 
 
 HIDING = sorted(
-    {*SCHEMA_MAPS, *(path.rpartition(".")[2] for path in FREE_FORM)}
+    {
+        *(each.name for each in MEMBERS.values() if each.is_schema_map),
+        *(path.rpartition(".")[2] for path in FREE_FORM),
+    }
     - {"input_examples", "metadata"}
 )
 """Names of free-form JSON, except for those that tools have."""

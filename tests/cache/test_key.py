@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cache.key import BYTES, FORM, WHO, digest, secret_of
+from proxy.cache.key import BYTES, TRANSPORT, TRANSPORT_AND_CALLER, digest, secret_of
 from proxy.dialects import DIALECTS
 from proxy.limits.kinds import KINDS
 from proxy.types import (
@@ -146,14 +146,14 @@ def test_what_changes_no_answer_makes_the_same_question(same: Callable[[], bytes
     assert same() == key()
 
 
-@for_each("name", sorted(FIELDS | FORM | WHO))
+@for_each("name", sorted(FIELDS | TRANSPORT_AND_CALLER))
 def test_each_field_of_a_dialect_counts_unless_it_is_listed(name: str) -> None:
     one, two = said(**{name: "one"}), said(**{name: "two"})
     by_user = replace(RULE, by_user=True)
 
     assert name in FIELDS
-    assert (key(one) == key(two)) == (name in FORM | WHO)
-    assert (key(one, rule=by_user) == key(two, rule=by_user)) == (name in FORM)
+    assert (key(one) == key(two)) == (name in TRANSPORT_AND_CALLER)
+    assert (key(one, rule=by_user) == key(two, rule=by_user)) == (name in TRANSPORT)
 
 
 def test_a_rule_may_make_the_users_header_a_part_of_the_question() -> None:

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from proxy.app.context import new_record
+from proxy.fields.field_table import FIELDS
 from proxy.guardrails.capture import Capturing
-from proxy.guardrails.text.walk import REQUEST
 from proxy.policy.compile.capture import captured
 from proxy.policy.schema import CaptureConfig
 from proxy.types import Chunk
@@ -189,7 +189,7 @@ SHAPES: dict[str, Callable[[str], Any]] = {
 }
 
 
-@for_each("name", REQUEST)
+@for_each("name", FIELDS)
 @for_each("shape", SHAPES)
 def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
     body = {"model": "m", name: SHAPES[shape](f"Hi {TOKEN}")}

@@ -46,12 +46,6 @@ OF_ITEMS = frozenset(
 )
 """Names that items of Responses have, and what is beside a text of theirs."""
 
-ROLE_OF: Mapping[str, str] = {
-    **dict.fromkeys(("input", "prompt", "suffix"), "user"),
-    **dict.fromkeys(("instructions", "system"), "system"),
-}
-"""Whose words a field of a request has."""
-
 
 def role_of_item(item: Mapping[str, Any]) -> str | None:
     """Return whose words a message or an item of a request has, None where it does not say it: what

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from proxy.fields.field_table import FIELDS
 from proxy.guardrails.text.frame import NUMBERS, is_silent_choice, is_silent_head
 from proxy.guardrails.text.opaque import OPAQUE
 from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
@@ -27,7 +28,7 @@ from proxy.types import Json
 MOST = 256  # messages; a chat of more is walked in steps
 
 _QUIET = KNOWN - OPAQUE  # names under which a number says nothing
-_WORDS = {"prompt": "user", "input": "user", "suffix": "user", "user": None}  # and whose they are
+_WORDS = frozenset({"input", "prompt", "suffix", "user"})
 _MESSAGE = frozenset({"role", "content"})
 _USAGE = {"include_usage": True}
 _DATA = "data:"  # how a text begins that may be base64 to its end
@@ -62,7 +63,7 @@ def usual_request(body: Json) -> Texts | None:
             if value[:5] == _DATA:
                 return None
             if value:
-                texts.append(Text((name,), value, REQUEST[name], role=_WORDS[name]))
+                texts.append(Text((name,), value, REQUEST[name], role=FIELDS[name].role))
         elif not (
             name in SILENT
             or (value.__class__ in NUMBERS and name in _QUIET)

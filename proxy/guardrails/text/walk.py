@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from proxy.fields.field_table import ROWS
+from proxy.fields.member_table import MEMBERS
 from proxy.frozen import frozen
-from proxy.guardrails.text.frame import NO_TEXTS, ROLE_OF, is_silent, name_in_chat, role_of_item
+from proxy.guardrails.text.frame import NO_TEXTS, is_silent, name_in_chat, role_of_item
 from proxy.guardrails.text.json_strings import values
 from proxy.guardrails.text.logprobs import beside
 from proxy.guardrails.text.opaque import (
@@ -27,55 +29,11 @@ from proxy.guardrails.text.opaque import (
 from proxy.guardrails.text.payloads import LEAST_OPAQUE, Payload, data_of
 from proxy.types import Json
 
-_OTHER = frozenset({
-    "access_programs", "audio", "context_length_exceeded_behavior", "context_management",
-    "conversation", "encoding_format", "image", "images", "include", "inference_extra_params",
-    "logit_bias", "modalities", "moderation", "previous_response_id", "prompt_cache_options",
-    "prompt_cache_retention", "reasoning", "reasoning_effort", "service_tier", "stream_options",
-    "truncation", "verbosity",
-})  # fmt: skip
-REQUEST: Mapping[str, str] = {
-    **dict.fromkeys(("instructions", "messages", "system"), "content"),
-    "prompt": "prompt",
-    "input": "prompt",
-    "suffix": "suffix",
-    "prediction": "prediction",
-    "context": "context",
-    "enkrypt_context": "context",
-    "tools": "tool",
-    "functions": "tool",
-    "tool_choice": "tool",
-    "function_call": "tool",
-    "web_search_options": "tool",
-    **dict.fromkeys(("response_format", "text"), "schema"),
-    "guided_choice": "schema",
-    "guided_grammar": "schema",
-    "guided_json": "schema",
-    "guided_regex": "schema",
-    "stop": "stop",
-    "stop_sequences": "stop",
-    "metadata": "metadata",
-    "client_metadata": "metadata",
-    "inference_extra_headers": "metadata",
-    "user": "user",
-    "safety_identifier": "user",
-    "prompt_cache_key": "user",
-    "prompt_cache_isolation_key": "user",
-    **dict.fromkeys(_OTHER, "other"),
-}
-"""The kind of each request field that may hold text; one that is not here is ``other``."""
-
-NESTED: Mapping[str, str] = {
-    "name": "name",
-    **dict.fromkeys(("arguments", "input", "partial_json"), "arguments"),
-    "refusal": "refusal",
-    "reasoning": "reasoning",
-    "reasoning_content": "reasoning",
-    **dict.fromkeys(("summary", "thinking"), "reasoning"),
-    "tool_calls": "tool",
-    "function_call": "tool",
-}
-"""The kind of what stands under a name inside of messages and choices."""
+REQUEST: Mapping[str, str] = {row.name: row.text for row in ROWS if row.text is not None}
+"""The kinds of the texts of request fields; those of any other field are ``other``."""
+ROLE_OF: Mapping[str, str] = {row.name: row.role for row in ROWS if row.role is not None}
+NESTED: Mapping[str, str] = {each.name: each.text for each in MEMBERS.values() if each.text}
+"""The kinds of texts in members of messages and choices."""
 
 SILENT: Mapping[str, str] = {"model": "names a model of the policy; the target's name is sent"}
 """Request fields that are never looked at, and why."""
@@ -93,15 +51,10 @@ WORDS = ROLES | {  # that say of which type a value is
     "output_text", "reasoning", "reasoning_text", "refusal", "string", "summary_text", "text",
     "thinking", "tool_result", "tool_use",
 }  # fmt: skip
-KNOWN = frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | _SAYS_TYPE | NO_TEXTS | {
-    "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "choices",
-    "content", "data", "default", "delta", "description", "echo", "enum", "error", "examples",
-    "file", "format", "frequency_penalty", "function", "image_url", "include_usage", "input_audio",
-    "items", "json_schema", "logprobs", "max_completion_tokens", "max_tokens", "maximum",
-    "message", "minimum", "n", "obfuscation", "parallel_tool_calls", "parameters",
-    "presence_penalty", "properties", "required", "schema", "seed", "store", "stream", "strict",
-    "temperature", "text", "tool_call_id", "top_logprobs", "top_p", "url",
-}  # fmt: skip
+KNOWN = NO_TEXTS.union(
+    (row.name for row in ROWS), (each.name for each in MEMBERS.values() if each.is_api_word)
+)
+"""The names of members that are no texts: all others are read like values."""
 _DEEP = 6  # steps: nothing that is silent stands so deep
 _FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from urllib.parse import urlencode, urlsplit
 
 from proxy.dialects import DIALECTS
+from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.policy import schema
 from proxy.policy.files.cloud_tokens import is_token
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
 from proxy.types import Breaker, Secret, Timeouts, Upstream
 from proxy.types.providers import GATEWAYS, OPENAI, PROVIDERS, Provider
-from proxy.types.target import NOT_THE_CLIENTS
 
 OPENAIS_OWN = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
 VERSION = "api-version"

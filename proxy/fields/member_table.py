@@ -1,0 +1,89 @@
+"""The table of members: fields within tools, items, messages and blocks, at any depth.
+
+A row declares a member once, wherever it occurs. A member that is not here is inspected like any
+other JSON: guards read its name and its texts, and rules for fields apply in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from proxy.frozen import frozen
+
+
+@frozen
+class Member:
+    """A row: a member of objects within a request or an answer.
+
+    Attributes:
+        text: The kind of its texts in messages and items for guards, that of the field around it
+            if None.
+        free_form: Ends of paths at which it holds JSON whose names the client defines: data,
+            arguments of a call, a quotation of an answer. ``**`` is any place, an empty end the top
+            of a request and groups of options.
+        is_schema: True if it is a JSON schema, as all members are whose names end in ``schema``.
+        is_schema_map: True if it is a member of a JSON schema whose names the client defines.
+        of_tools: The names of this member of a function tool in a chat and in Responses, and in
+            Messages. Empty if it is none.
+        is_api_word: False if guards read its name too, as that of a member nobody knows.
+    """
+
+    name: str
+    text: str | None = None
+    free_form: tuple[str, ...] = ()
+    is_schema: bool = False
+    is_schema_map: bool = False
+    of_tools: str = ""
+    is_api_word: bool = True
+
+
+def _names(*names: str) -> Iterator[Member]:
+    return map(Member, names)
+
+
+_QUOTED = ("content[]", "messages[]")
+MEMBERS: Mapping[str, Member] = {member.name: member for member in (
+    Member("annotations", free_form=_QUOTED),
+    Member("arguments", text="arguments",
+           free_form=("tool_calls[].function", "function_call", "input[]")),
+    Member("attributes", free_form=("", "files[]"), is_api_word=False),
+    Member("citations", free_form=(*_QUOTED, "system[]")),
+    Member("description", of_tools="description"),
+    Member("documents", free_form=("",), is_api_word=False),
+    Member("env", free_form=("action",), is_api_word=False),
+    Member("from", free_form=("content[]",), is_api_word=False),
+    Member("function_call", text="tool"),
+    Member("guided_json", is_schema=True),
+    Member("input", text="arguments", free_form=("content[]",)),
+    Member("input_examples", free_form=("tools[]", "definition"), is_api_word=False),
+    Member("json", is_schema=True, is_api_word=False),
+    Member("metadata", free_form=("**",)),
+    Member("name", text="name", of_tools="name"),
+    Member("parameters", is_schema=True, of_tools="input_schema"),
+    Member("partial_json", text="arguments"),
+    Member("reasoning", text="reasoning"),
+    Member("reasoning_content", text="reasoning"),
+    Member("refusal", text="refusal"),
+    Member("results", free_form=("input[]",), is_api_word=False),
+    Member("strict", of_tools="strict"),
+    Member("summary", text="reasoning"),
+    Member("svg_usage", free_form=("input[]",), is_api_word=False),
+    Member("thinking", text="reasoning"),
+    Member("to", free_form=("content[]",), is_api_word=False),
+    Member("tool_calls", text="tool"),
+    Member("value", is_schema=True, is_api_word=False),
+    *(Member(name, is_schema_map=True) for name in ("default", "enum", "examples", "properties")),
+    *(Member(name, is_schema_map=True, is_api_word=False) for name in (
+        "$defs", "const", "definitions", "dependent_schemas", "pattern_properties")),
+    *_names("additionalProperties", "anyOf", "choices", "content", "data", "delta", "detail"),
+    *_names("error", "file", "format", "function", "image_url", "include_usage", "input_audio"),
+    *_names("items", "json_schema", "maximum", "message", "minimum", "obfuscation", "object"),
+    *_names("required", "role", "schema", "tool_call_id", "type", "url"),
+)}  # fmt: skip
+
+FREE_FORM = frozenset(
+    f"{end}.{member.name}".removeprefix(".")
+    for member in MEMBERS.values()
+    for end in member.free_form
+)
+"""Ends of paths to JSON whose names the client defines."""

@@ -1,0 +1,34 @@
+"""Members of tools, items and blocks: what follows from their rows at any depth."""
+
+from __future__ import annotations
+
+from proxy.dialects.permitted import permitted
+from proxy.fields.member_table import FREE_FORM, MEMBERS
+from proxy.guardrails.text.walk import NESTED, request_texts
+from proxy.types import Json, Upstream
+
+UPSTREAM = Upstream("openai", "openai", "https://llm.example")
+
+
+def test_free_form_members_may_have_names_of_forbidden_fields() -> None:
+    body: Json = {
+        "messages": [{"role": "assistant", "annotations": [{"model": "any"}]}],
+        "input": [{"type": "function_call", "arguments": {"server_url": "any"}}],
+        "metadata": {"model": "any"},
+    }
+
+    assert permitted(body, UPSTREAM) == (body, [])
+    assert {"messages[].annotations", "input[].arguments", "**.metadata"} <= FREE_FORM
+
+
+def test_a_kind_holds_in_items_blocks_and_messages() -> None:
+    assert all(NESTED[name] == member.text for name, member in MEMBERS.items() if member.text)
+    body: Json = {
+        "messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "a"}]}],
+        "input": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "b"}]}],
+    }
+
+    assert [(text.text, text.kind) for text in request_texts(body).texts] == [
+        ("a", "reasoning"),
+        ("b", "reasoning"),
+    ]
