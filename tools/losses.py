@@ -20,7 +20,6 @@ from proxy.dialects.responses.sealing import (
     pinned,
 )
 from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
-from proxy.dialects.translation import KEPT
 from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField, NotFound
 from proxy.fields.checks import FieldType
@@ -30,7 +29,7 @@ from proxy.types.way import TargetEndpoint
 Fate = Literal["passed", "mapped", "dropped", "refused", "anyway", "here"]
 STOPS = ("stop", "stop_sequences")
 STOP_TEXT = "include_stop_str_in_output"
-HERE = KEPT | {"stream", "stream_options"}
+HERE = {"inference_timeout", "stream", "stream_options"}
 """Fields whose wish the proxy fulfils where the upstream cannot."""
 
 BODIES: dict[Endpoint, dict[str, Any]] = {

@@ -23,81 +23,21 @@ from proxy.dialects.responses.to_chat import chat_of as chat_of_response
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, no_endpoint
 from proxy.fields.checks import Fields
+from proxy.fields.field_table import FIELDS, ROWS, UNDECLARED
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream
 from proxy.types.providers import Provider
-
-REFUSED = frozenset(
-    {
-        "audio",
-        "background",
-        "container",
-        "echo",
-        "function_call",
-        "functions",
-        "guided_choice",
-        "guided_grammar",
-        "guided_json",
-        "guided_regex",
-        "images",
-        "inference_geo",
-        "mcp_servers",
-        "modalities",
-        "n",
-        "response_format",
-        "stop",
-        "suffix",
-        "tool_choice",
-        "tools",
-        "web_search_options",
-    }
-)
-"""Fields that shape the answer: without them it would not be what the client asked for."""
 
 _CHATS: frozenset[Endpoint] = frozenset({"chat", "responses"})
 """Endpoints whose requests are conversations."""
 UNANSWERED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 """Endpoints at which no model writes an answer."""
 
-KEPT = frozenset({"inference_timeout"})
-"""Fields whose wish the proxy itself fulfils."""
-
-
-NOTHING: Mapping[str, tuple[object, ...]] = {
-    "function_call": ("none", "auto"),
-    "functions": ([],),
-    "logit_bias": ({},),
-    "modalities": (["text"],),
-    "response_format": ({"type": "text"},),
-    "stop": ([],),
-    "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "truncation": ("disabled",),
-    "top_k": (-1, 0),
-}
-"""Values that ask for nothing more than leaving the field out does, beside the defaults."""
-
 SAME_FIELD: tuple[tuple[str, ...], ...] = (
-    ("top_logprobs", "logprobs", "return_token_log_probs"),
-    ("stop", "stop_sequences"),
-    ("user", "metadata"),
-    ("response_format", "output_config", "text"),
-    ("reasoning_effort", "output_config", "thinking", "reasoning"),
-    ("parallel_tool_calls", "tool_choice"),
-    ("prompt", "messages", "input"),
-    ("enkrypt_context", "context"),
-    (*BOUNDS,),
+    *((row.name, *row.also) for row in ROWS if row.also),
+    tuple(BOUNDS),
 )
-"""Names that one field has in several forms; of those in a request the first is to blame."""
-
+"""Names that one field has in several APIs; of those in a request the first is to blame."""
 ALIKE = frozenset(name for names in SAME_FIELD for name in names)
-
-
-OPENAIS_OWN = frozenset({"client_metadata"})
-"""Fields for OpenAI alone: Codex names local paths and its installation there."""
-NO_NAMES: frozenset[str] = frozenset()
-OTHERWISE = frozenset({"context_management"})
-"""Names by which two forms call different fields, each of which only tunes an answer."""
 
 
 def translate(
@@ -129,24 +69,15 @@ def translate(
     body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
     server = to_dialect.server.endpoints.get(to_endpoint, to_dialect.server)
     body, unfit = _written(forms, server, to_endpoint, body, upstream.traits)
-    kept: Json = {}
-    implied = to_dialect.server.implied
     dropped += [*lost, *unfit, *_merged(from_endpoint, to_endpoint, allowed)]
-    otherwise = OTHERWISE & known_here.keys() if forms[0] != forms[1] else NO_NAMES
-    for name, value in body.items():
-        field = known_there.get(name) if name not in otherwise else None
-        if field is not None:
-            problem = None if value is None else field.check(value)
-            if problem is None:
-                kept[name] = value
-            elif not _asks_for_nothing(name, value, field.default, _default(known_here, name)):
-                raise BadField(name, f"{problem} for the upstream that serves this model")
-        elif name in upstream.accepts or not (name in known_here or upstream.is_gateway):
-            kept[name] = value
-        elif name not in KEPT and not _asks_for_nothing(
-            name, value, implied.get(name, _default(known_here, name))
-        ):
-            dropped.append(_left_behind(name))
+    if forms[0] != forms[1]:
+        known_there = {
+            name: known
+            for name, known in known_there.items()
+            if not (FIELDS.get(name, UNDECLARED).is_ambiguous and name in known_here)
+        }
+    kept, unknown = _fitting(body, known_here, known_there, target, to_dialect)
+    dropped += unknown
     return Translated(
         body=kept,
         dropped=tuple(dropped),
@@ -155,6 +86,35 @@ def translate(
         takes_zero=zero,
         most_answered=answered(from_endpoint, kept, obeyed, takes_zero=zero),
     )
+
+
+def _fitting(
+    body: Json, here: Fields, there: Fields, target: Target, to_dialect: Dialect
+) -> tuple[Json, list[str]]:
+    """Return the fields that an upstream gets, and the names of those that it lacks. ``here`` are
+    the fields of the client's dialect, ``there`` those of the upstream. Raises ``BadField``."""
+    upstream, implied = target.upstream, to_dialect.server.implied
+    kept: Json = {}
+    dropped: list[str] = []
+    for name, value in body.items():
+        row, default = FIELDS.get(name, UNDECLARED), here[name].default if name in here else None
+        if name in there:
+            problem = None if value is None else there[name].check(value)
+            if problem is None:
+                kept[name] = value
+            elif not _is_nothing(value, there[name].default, default, *row.nothing):
+                raise BadField(name, f"{problem} for the upstream that serves this model")
+        elif name in upstream.accepts or not (name in here or upstream.is_gateway):
+            kept[name] = value
+        elif row.unknown == "fulfill" or _is_nothing(
+            value, implied.get(name, default), *row.nothing
+        ):
+            continue
+        elif row.unknown == "refuse":
+            raise BadField(name, NOT_SUPPORTED)
+        else:
+            dropped.append(name)
+    return kept, dropped
 
 
 class IntoChat(Protocol):
@@ -232,7 +192,7 @@ def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields
     if endpoint == "chat" and traits.fields is not None:
         fields = {name: field for name, field in fields.items() if traits.takes(name)}
     elif endpoint == "responses" and target.upstream.open_ranges:
-        fields = {name: field for name, field in fields.items() if name not in OPENAIS_OWN}
+        fields = {name: field for name, field in fields.items() if not FIELDS[name].only_openai}
     return within(fields, target.upstream.most)
 
 
@@ -253,10 +213,10 @@ def blamed(name: str, names: Collection[str]) -> str:
 
 def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
     """Return all names by which a client has asked for what the upstream calls ``name``."""
-    for same in SAME_FIELD:
-        if name in same and (name not in names or name == "logprobs"):
-            return tuple(alias for alias in same if alias in names) or (name,)
-    return (name,)
+    if name in names and name != "logprobs":
+        return (name,)
+    same = (alias for group in SAME_FIELD if name in group for alias in group)
+    return tuple(alias for alias in same if alias in names) or (name,)
 
 
 def _merged(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
@@ -275,22 +235,9 @@ def _turned(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> Json:
     return body
 
 
-def _default(fields: Fields, name: str) -> object:
-    return fields[name].default if name in fields else None
-
-
-def _asks_for_nothing(name: str, value: object, *defaults: object) -> bool:
-    """True if the value is what leaving the field out means."""
-    silence = (*defaults, *NOTHING.get(name, ()))
-    return value is None or any(_is_same(value, default) for default in silence)
-
-
-def _is_same(value: object, other: object) -> bool:
-    """True if both say the same; a count of 0 is no flag that says no."""
-    return value == other and isinstance(value, bool) is isinstance(other, bool)
-
-
-def _left_behind(name: str) -> str:
-    if name in REFUSED:
-        raise BadField(name, NOT_SUPPORTED)
-    return name
+def _is_nothing(value: object, *nothing: object) -> bool:
+    """Return True if a value asks for no more than leaving the field out does. A count of 0 is not
+    False."""
+    return value is None or any(
+        value == each and isinstance(value, bool) is isinstance(each, bool) for each in nothing
+    )

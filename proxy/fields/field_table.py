@@ -277,6 +277,7 @@ OF_SERVERS: tuple[RequestField, ...] = (
 FIELDS: Mapping[str, RequestField] = MappingProxyType(
     {row.name: row for row in (*ROWS, *OF_SERVERS)}
 )
+UNDECLARED = RequestField(name="", types={})
 LIMITED = frozenset(row.name for row in ROWS if row.allowed)
 """Fields of which clients may use some words only."""
 
