@@ -5,14 +5,14 @@ The cache key leaves out who sends a request, which a response of the Responses 
 
 from __future__ import annotations
 
-from proxy.cache.key import WHO
+from proxy.cache.key import CALLER
 from proxy.dialects.responses.words import ECHOED
 from proxy.types import AnswerPiece, Call, Json
 from proxy.types.events import Frame
 
 ECHOING = frozenset({"responses"})
 """Endpoints whose answers repeat the request."""
-_NAMES = sorted(WHO & ECHOED.keys())
+_NAMES = sorted(CALLER & ECHOED.keys())
 
 
 def for_call(piece: AnswerPiece, call: Call) -> AnswerPiece:

@@ -23,7 +23,9 @@ from proxy.types import CacheRule, Call, Changes, Json, ModelCall, Plan, Target
 BYTES = 32
 TRANSPORT = frozenset(row.name for row in FIELDS.values() if row.cache == "transport")
 """Fields that say how an answer is sent: a cached one is sent as a stream or whole, and at once."""
-TRANSPORT_AND_CALLER = TRANSPORT.union(row.name for row in FIELDS.values() if row.cache == "caller")
+CALLER = frozenset(row.name for row in FIELDS.values() if row.cache == "caller")
+"""Fields that say who asks: no model reads them."""
+TRANSPORT_AND_CALLER = TRANSPORT | CALLER
 END = b"]"
 
 
