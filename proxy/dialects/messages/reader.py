@@ -14,7 +14,6 @@ from proxy.dialects.messages.usage import BESIDE, chat_usage
 from proxy.dialects.messages.whole import stream_events
 from proxy.dialects.shapes import Shape, fits, is_name
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
-from proxy.offload import LARGE_BYTES
 from proxy.types import Json
 from proxy.types.events import (
     STOP,
@@ -59,12 +58,12 @@ class MessageReader:
 
     __slots__ = (
         *("_blocks", "_delta_type", "_ended", "_finished", "_index", "_member", "_options"),
-        *("_part", "_slot", "_started", "_stopped", "_usage"),
+        *("_part", "_slot", "_started", "_usage"),
     )
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._started = self._finished = self._stopped = False
+        self._started = self._finished = False
         self._blocks: dict[int | None, Part] = {}  # that are open, by index
         self._ended: set[int | None] = set()  # of a split stream
         self._usage: Json = {}  # counts are cumulative
@@ -88,18 +87,15 @@ class MessageReader:
             if text.__class__ is str:
                 return [self._frame((Delta(self._part, text, self._slot),), doc, raw)]
         kind = doc.get("type")
-        if self._stopped or kind.__class__ is not str or not kind.isprintable():
+        if kind.__class__ is not str or not kind.isprintable():
             return []
         return self._read(kind, doc, raw)
 
-    def end(self) -> Sequence[Frame]:
-        if self._stopped:
-            return []
+    def end(self, *, done: bool = False) -> Sequence[Frame]:
         if not self._finished:
             early = "The upstream ended the stream before the response was complete."
             raise UpstreamInvalid(early).caused("closed")
-        self._stopped = True
-        return [self._frame((STOP,), None, None, last=True)]
+        return [self._frame((STOP,), None, None)]
 
     def _read(self, kind: str, doc: Json, raw: bytes) -> list[Frame]:
         if kind == tables.MESSAGE_START:
@@ -117,15 +113,10 @@ class MessageReader:
             return []
         return self._documented((), doc, raw)
 
-    def _frame(
-        self, events: tuple[Event, ...], doc: Json | None, raw: bytes | None, *, last: bool = False
-    ) -> Frame:
-        size = 0
-        if raw is not None:
-            size = len(raw) if len(raw) > LARGE_BYTES else 0
-            if self._options.inspect or b"\n" in raw:
-                raw = None
-        return Frame(events, "messages", doc, raw, self._options.model_call, size, last)
+    def _frame(self, events: tuple[Event, ...], doc: Json | None, raw: bytes | None) -> Frame:
+        if self._options.inspect:  # a member that occurs twice was read once
+            raw = None
+        return Frame(events, "messages", doc, raw, self._options.model_call)
 
     def _documented(
         self, events: tuple[Event, ...], doc: Json, raw: bytes, ordinary: Shape | None = None
@@ -187,8 +178,7 @@ class MessageReader:
             events = self._finish(None, frames)
         if options.inspect and not fits(doc, tables.ORDINARY_EVENTS[tables.MESSAGE_STOP]):
             events += (Native(),)
-        self._stopped = True
-        return [*frames, self._frame((*events, STOP), doc, raw, last=True)]
+        return [*frames, self._frame((*events, STOP), doc, raw)]
 
     def _finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
         """Return the events that end the message. The events of blocks without an end of their own
@@ -350,18 +340,17 @@ class WholeMessageReader:
         options = self._options
         reader = MessageReader(options if options.stream else replace(options, inspect=False))
         frames = [frame for event in stream_events(doc) for frame in reader.read(event, b"")]
-        size = len(raw) if len(raw) > LARGE_BYTES else 0
         if options.stream:
-            return [frame._replace(raw=None, size=size) for frame in frames]
+            return [frame._replace(raw=None) for frame in frames]
         events = tuple(
             _without_slot(event)
             for frame in frames
             for event in frame.events
             if not (isinstance(event, UsageReport) and not event.final)
         )
-        return [Frame(events, "messages", doc, raw, options.model_call, size, last=True)]
+        return [Frame(events, "messages", doc, raw, options.model_call)]
 
-    def end(self) -> Sequence[Frame]:
+    def end(self, *, done: bool = False) -> Sequence[Frame]:
         return []
 
 

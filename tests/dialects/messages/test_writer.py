@@ -119,7 +119,7 @@ def test_inspected_stream_has_the_recorded_meaning(name: str) -> None:
 def _is_empty(event: Json) -> bool:
     """Return True for a delta without text."""
     delta = event.get("delta", {})
-    return delta.get("partial_json") == "" or delta.get("text") == ""
+    return "" in (delta.get("partial_json"), delta.get("text"))
 
 
 @pytest.mark.parametrize("name", COMPLETE)
@@ -277,10 +277,10 @@ def test_keep_alive_is_a_ping() -> None:
 
 def test_released_text_follows_in_its_block() -> None:
     frames = frames_of(message_events(text_events(3, "a")), inspect=True)
-    at = next(i for i, frame in enumerate(frames) if isinstance(frame.events[0], Delta))
-    part = frames[at].events[0].part  # type: ignore[union-attr]
+    [delta] = [event for frame in frames for event in frame.events if isinstance(event, Delta)]
+    at = next(at for at, frame in enumerate(frames) if delta in frame.events)
 
-    frames[at + 1 : at + 1] = [Frame((Delta(part, 'b"'),), "messages")]
+    frames[at + 1 : at + 1] = [Frame((delta._replace(text='b"'),), "messages")]
 
     grown = [data for name, data in events_of(written(frames)) if name == "content_block_delta"]
     assert grown[1] == {
