@@ -116,7 +116,7 @@ class MessageReader:
     def _frame(self, events: tuple[Event, ...], doc: Json | None, raw: bytes | None) -> Frame:
         if self._options.inspect:  # a member that occurs twice was read once
             raw = None
-        return Frame(events, "messages", doc, raw, self._options.model_call)
+        return Frame(events, "messages", doc, raw=raw, model_call=self._options.model_call)
 
     def _documented(
         self, events: tuple[Event, ...], doc: Json, raw: bytes, ordinary: Shape | None = None
@@ -253,7 +253,7 @@ class MessageReader:
             events += (Delta(part, text, ("content_block", tables.MEMBERS[known])),)
         signature = block.get("signature")
         if signature and not self._options.crossing:
-            events += (Attach(part, "signature", signature, ("content_block", "signature")),)
+            events += (Attach(part, "signature", signature, slot=("content_block", "signature")),)
         return self._documented(events, doc, raw, tables.ORDINARY_BLOCKS.get(known))
 
     def _call_start(
@@ -306,7 +306,7 @@ class MessageReader:
         if name is None or name not in delta:
             return self._documented(events, doc, raw)
         if not self._options.crossing:
-            events += (Attach(part, name, delta[name], ("delta", name)),)
+            events += (Attach(part, name, delta[name], slot=("delta", name)),)
         return self._documented(events, doc, raw, ordinary)
 
     def _open_late(self, index: int | None, part: Part) -> tuple[Event, ...]:
@@ -348,7 +348,7 @@ class WholeMessageReader:
             for event in frame.events
             if not (isinstance(event, UsageReport) and not event.final)
         )
-        return [Frame(events, "messages", doc, raw, options.model_call)]
+        return [Frame(events, "messages", doc, raw=raw, model_call=options.model_call)]
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         return []
