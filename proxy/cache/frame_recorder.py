@@ -31,7 +31,7 @@ from proxy.types.events import (
 _DATA = b"data: "
 _PLAIN: Final[Mapping[FamilyName, tuple[str, Endpoint]]] = {
     "chat": ("openai", "chat"),
-    "completions": ("openai", "completions"),
+    "completions": ("scale", "completions"),  # which reads log probabilities of both forms
     "messages": ("anthropic", "chat"),
     "responses": ("openai", "responses"),
 }
@@ -80,7 +80,7 @@ class FrameRecorder:
 
     def write(self, frame: Frame) -> bytes:
         """Return what the writer of the family makes of a frame. Takes long for a large one."""
-        if not frame.events:
+        if frame.doc is None and not frame.events:  # a keep-alive
             return b""
         if self._writer is None:
             self.family = frame.family or self.family

@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from proxy.types.events import FamilyName
 
 Json = dict[str, Any]
 FOLDER = Path(__file__).parent / "streams"
@@ -42,7 +44,7 @@ class Recording:
     """
 
     name: str
-    family: str
+    family: FamilyName
     about: str
     upstream: bytes
     ends: str = "cleanly"
@@ -64,7 +66,7 @@ def read(name: str) -> Recording:
     upstream = sections.pop(UPSTREAM)
     return Recording(
         name=name,
-        family=values[UPSTREAM],
+        family=cast(FamilyName, values[UPSTREAM]),
         about=values[ABOUT],
         upstream=upstream,
         ends=values.get("ends", "cleanly"),

@@ -1,0 +1,114 @@
+"""Runs recorded streams through reader, sequencer and writer, without sockets.
+
+The order of events is checked after each stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.dialects import DIALECTS, sse
+from proxy.dialects.documents import Documents
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import ReadOptions, WriteOptions
+from proxy.dialects.frame_reader import MAX_EVENT_BYTES, check_error
+from proxy.dialects.sequencer import Sequencer
+from proxy.errors import ProxyError
+from proxy.types import Call, Endpoint, RequestHead
+from proxy.types.events import FamilyName, Frame
+from tests.checked import OrderChecker
+from tests.golden.recording import NAMES, read
+from tests.golden.replay import MODEL, clients
+
+CLIENTS: dict[str, tuple[str, Endpoint]] = {
+    "chat": ("openai", "chat"),
+    "messages": ("anthropic", "chat"),
+    "responses": ("openai", "responses"),
+    "completions": ("openai", "completions"),
+}
+"""The dialect and the endpoint of the clients of each family."""
+PAIRS: list[tuple[str, Any]] = [
+    (name, client)
+    for name in NAMES
+    for client in clients(read(name))
+    if client in FAMILIES and read(name).family in FAMILIES
+]
+"""Names of recordings, and the families of their clients."""
+
+
+def call_of(client: str, *, stream: bool = True) -> Call:
+    """Return a call of a client of a family."""
+    dialect, endpoint = CLIENTS[client]
+    head = RequestHead(dialect, endpoint, "/", "req_1")
+    return Call(head, {}, models=(MODEL,), stream=stream, wants_usage=True)
+
+
+def written(client: FamilyName, frames: Iterable[Frame], *, stream: bool = True) -> bytes:
+    """Return what a client gets for frames."""
+    call = call_of(client, stream=stream)
+    writer = FAMILIES[client].writer(WriteOptions(call, not stream, tuple))
+    return b"".join(map(writer.feed, frames))
+
+
+@dataclass
+class Pipeline:
+    """Reads the documents of an upstream into the frames for a client. `error` is the error that
+    ended the stream, if any."""
+
+    upstream: FamilyName
+    client: FamilyName
+    inspect: bool = False
+    error: ProxyError | None = None
+    shown: list[Frame] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        family = FAMILIES[self.upstream]
+        crossing = self.client != self.upstream
+        call = call_of(self.client)
+        options = ReadOptions(call, inspect=self.inspect, crossing=crossing)
+        self.failure = family.failure
+        self.server = DIALECTS[CLIENTS[self.upstream][0]].server
+        self.reader = family.reader(options)
+        self.read = OrderChecker(split=options.split)
+        is_sequenced = crossing and FAMILIES[self.client].marks_parts
+        is_sequenced |= self.inspect and family.marks_parts
+        self.order = Sequencer() if is_sequenced else None
+        self.sequenced = OrderChecker(split=options.split, sequenced=is_sequenced)
+
+    def frames(self, documents: Sequence[bytes]) -> list[Frame]:
+        """Return the frames that the client gets, up to an error of the upstream."""
+        try:
+            for document in documents:
+                if not self.read.stopped:
+                    self._take(self._frames(document))
+            if not self.read.stopped:
+                self._take(self.reader.end())
+        except ProxyError as error:
+            self.error = error
+            self._show(self.order.end() if self.order is not None else ())
+        return self.shown
+
+    def _frames(self, document: bytes) -> Sequence[Frame]:
+        if document == sse.DONE:
+            return self.reader.end(done=True)
+        doc = Documents().read(document)
+        if "error" in doc or self.failure is not None:
+            check_error(doc, self.server, self.failure)
+        return self.reader.read(doc, document)
+
+    def _take(self, frames: Sequence[Frame]) -> None:
+        for frame in self.read.each(frames):
+            self._show([frame] if self.order is None else self.order.feed(frame))
+
+    def _show(self, frames: Sequence[Frame]) -> None:
+        for frame in self.sequenced.each(frames):
+            self.shown.append(frame._replace(last=self.sequenced.stopped))
+
+
+def documents_of(pieces: Sequence[bytes]) -> list[bytes]:
+    """Return the documents of a stream that arrives in pieces."""
+    events = sse.EventReader(MAX_EVENT_BYTES)
+    documents = [document for piece in pieces for document in events.feed(piece)]
+    return documents + events.close()

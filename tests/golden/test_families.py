@@ -1,0 +1,72 @@
+"""Clients of all families read the same text of recorded frames wherever a stream is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from proxy.dialects import sse
+from proxy.types.events import FamilyName
+from tests.golden.pipeline import PAIRS, Pipeline, documents_of, written
+from tests.golden.recording import NAMES, Recording, read
+from tests.golden.replay import MODEL, events_of
+from tests.golden.texts import Texts, cut_texts, longest_text, texts_of
+
+
+def received(
+    recording: Recording, client: FamilyName, pieces: Sequence[bytes], *, inspect: bool = False
+) -> Texts:
+    """Return the texts that a client reads."""
+    frames = Pipeline(recording.family, client, inspect).frames(documents_of(pieces))
+    return texts_of(client, written(client, frames))
+
+
+def cuts(recording: Recording) -> Iterator[list[bytes]]:
+    """Yield the stream with its texts cut after each number of characters."""
+    for position in range(1, longest_text(recording.family, recording.upstream)):
+        yield cut_texts(recording.family, recording.upstream, position)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_documents_are_the_same_wherever_the_bytes_are_cut(name: str) -> None:
+    raw = read(name).upstream
+    documents = documents_of([raw])
+
+    for at in range(1, len(raw)):
+        assert documents_of([raw[:at], raw[at:]]) == documents, at
+    assert documents_of([raw[at : at + 1] for at in range(len(raw))]) == documents
+
+
+@pytest.mark.parametrize("inspect", [False, True], ids=["pass", "inspect"])
+@pytest.mark.parametrize(("name", "client"), PAIRS)
+def test_clients_read_the_recorded_texts(name: str, client: FamilyName, inspect: bool) -> None:
+    recording = read(name)
+    texts = received(recording, client, events_of(recording.upstream), inspect=inspect)
+
+    output = recording.outputs[f"{client} flagged" if inspect else f"{client} bare"]
+    if output.call["models"] == [MODEL]:  # a fallback answered otherwise
+        assert texts == texts_of(client, output.body)
+
+
+@pytest.mark.parametrize("inspect", [False, True], ids=["pass", "inspect"])
+@pytest.mark.parametrize(("name", "client"), PAIRS)
+def test_cut_texts_give_the_same_texts(name: str, client: FamilyName, inspect: bool) -> None:
+    recording = read(name)
+    texts = received(recording, client, events_of(recording.upstream), inspect=inspect)
+
+    for pieces in cuts(recording) if not name.endswith("surrogates") else ():
+        assert received(recording, client, pieces, inspect=inspect) == texts
+
+
+@pytest.mark.parametrize(
+    ("name", "client"), [(name, client) for name, client in PAIRS if read(name).family == client]
+)
+def test_clients_of_the_same_family_get_the_bytes(name: str, client: FamilyName) -> None:
+    recording = read(name)
+    documents = documents_of([recording.upstream])
+    frames = Pipeline(client, client).frames(documents)
+
+    passed = documents_of([written(client, frames)])
+
+    assert passed == documents[: len(passed)] or passed == [*documents, sse.DONE]
