@@ -29,6 +29,11 @@ def call_for(
     return Call(head, body, models=("m",), stream=True, wants_usage=wants_usage)
 
 
+def for_messages() -> Call:
+    head = RequestHead("anthropic", "chat", "/", "req_1")
+    return Call(head, {}, models=("m",), stream=True)
+
+
 def documents(raw: bytes, cuts: Iterable[int] = ()) -> list[bytes]:
     """Return the data of the events in the bytes of a stream, cut at positions."""
     reader = sse.EventReader(1 << 20)
@@ -42,7 +47,8 @@ def read_documents(
     family: FamilyName, docs: Sequence[bytes | Json], **options: Any
 ) -> tuple[list[Frame], str]:
     """Return the frames of documents, with their order checked, and the error at the end if any."""
-    call = options.pop("call", None) or call_for(family)
+    crossing = options.get("crossing")
+    call = options.pop("call", None) or (for_messages() if crossing else call_for(family))
     reader = FAMILIES[family].reader(ReadOptions(call, **options))
     frames: list[Frame] = []
     error = ""
