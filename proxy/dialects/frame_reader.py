@@ -124,11 +124,11 @@ class StreamFrameReader:
 class WholeFrameReader:
     """Reads one document of at most `limit` bytes, which must be a whole answer."""
 
-    __slots__ = (*("_documents", "_family", "_reader", "_rewrite", "_server", "_taken"),
+    __slots__ = (*("_documents", "_family", "_order", "_reader", "_rewrite", "_server", "_taken"),
                  *("close", "feed"))  # fmt: skip
     holds: ClassVar[bool] = True
 
-    def __init__(  # all that decides how a response is read
+    def __init__(  # noqa: PLR0913  # all that decides how a response is read
         self,
         family: Family,
         options: ReadOptions,
@@ -137,6 +137,7 @@ class WholeFrameReader:
         *,
         limit: int,
         rewrite: Rewrite | None = None,
+        order: FrameOrder | None = None,
     ) -> None:
         body = GatheredDocument(limit)
         self.feed, self.close, self._taken = body.feed, body.close, body.taken
@@ -145,6 +146,7 @@ class WholeFrameReader:
         self._server = server
         self._documents = documents
         self._rewrite = rewrite
+        self._order = order
 
     def read(self, document: Document) -> Sequence[Frame]:
         raw = self._taken(document)
@@ -156,6 +158,8 @@ class WholeFrameReader:
             raise UpstreamInvalid(f"The upstream's response lacks the field {family.answers}.")
         doc, raw = _rewritten(self._rewrite, doc, raw)
         frames = self._reader.read(doc, raw)
+        if self._order is not None:
+            frames = [each for frame in frames for each in self._order.feed(frame)]
         if len(raw) > LARGE_BYTES:
             frames = _sized(frames, len(raw))
         return _with_last(frames)

@@ -8,7 +8,7 @@ from typing import Final
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.ways import target_endpoint
-from proxy.types import Call, Endpoint, Plan
+from proxy.types import Call, Endpoint, Plan, Target
 from proxy.types.events import FamilyName
 
 SWITCHED: Final[frozenset[tuple[FamilyName, FamilyName]]] = frozenset()
@@ -33,16 +33,25 @@ def client_family(call: Call) -> FamilyName:
     return family_name(DIALECTS[call.head.dialect], call.head.endpoint)
 
 
-def uses_frames(families: tuple[FamilyName, FamilyName]) -> bool:
-    """Return True if answers are frames between the families of a client and an upstream."""
-    return families in SWITCHED
+def families_of(call: Call, target: Target) -> tuple[FamilyName, FamilyName]:
+    """Return the families of a client and of the target that answers it."""
+    upstream = DIALECTS[target.upstream.dialect]
+    endpoint = target_endpoint(call.head.endpoint, target, upstream)
+    return client_family(call), family_name(upstream, endpoint)
+
+
+def uses_frames(call: Call, plan: Plan | None, target: Target) -> bool:
+    """Return True if a target answers a call in frames. Of several models all do or none."""
+    if not SWITCHED:
+        return False
+    targets = [target]
+    if plan is not None and len(plan.model_calls) > 1:
+        targets = [each for model_call in plan.model_calls for each in model_call.targets]
+    return all([families_of(call, each) in SWITCHED for each in targets])
 
 
 def expects_frames(call: Call, plan: Plan | None) -> bool:
     """Return True if the first target of a call answers in frames."""
-    if not SWITCHED or plan is None or not plan.model_calls:
+    if plan is None or not plan.model_calls:
         return False
-    target = plan.model_calls[0].targets[0]
-    upstream = DIALECTS[target.upstream.dialect]
-    endpoint = target_endpoint(call.head.endpoint, target, upstream)
-    return uses_frames((client_family(call), family_name(upstream, endpoint)))
+    return uses_frames(call, plan, plan.model_calls[0].targets[0])

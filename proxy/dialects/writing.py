@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proxy.dialects import DIALECTS, hub, sse
+from proxy.dialects import hub, sse
 from proxy.dialects.base import AnswerWriter, Client, ErrorResponse, ok
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
-from proxy.dialects.switched import family_name
+from proxy.dialects.switched import client_family
 from proxy.errors import ProxyError
 from proxy.types import AnswerPiece, Call, Chunk, Head, Json, Untouched
 from proxy.types.events import Extension, Frame
@@ -86,7 +86,7 @@ def answer_writer(client: Client, call: Call, head: Head, verdicts: Judged) -> A
 
         return PassedWriter(head.passed)
     if head.frames:
-        family = FAMILIES[family_name(DIALECTS[call.head.dialect], call.head.endpoint)]
+        family = FAMILIES[client_family(call)]
         return family.writer(WriteOptions(call, not head.streamed, verdicts))
     if not head.streamed:
         return WholeWriter(client, call, verdicts)

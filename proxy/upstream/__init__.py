@@ -17,6 +17,7 @@ from proxy.attempts import Why
 from proxy.dialects import DIALECTS, LEANING
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.statuses import meaning_of
+from proxy.dialects.switched import expects_frames
 from proxy.dialects.upstream_request import UpstreamRequest, build_request
 from proxy.errors import (
     BadField,
@@ -94,7 +95,7 @@ class Upstreams:
         begin = [
             partial(self._begin, plan, call, record, leg) for leg in range(len(plan.model_calls))
         ]
-        return FanOut(begin, review)
+        return FanOut(begin, review, HEADS[False, expects_frames(call, plan)])
 
     def _begin(self, plan: Plan, call: Call, record: Record, leg: int) -> Awaitable[Forwarded]:
         """Return the first answer that begins. Raise the most useful failure when none does."""

@@ -11,13 +11,13 @@ from proxy.dialects import DIALECTS, reading
 from proxy.dialects.documents import Documents
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
+from proxy.dialects.frame_reader import Rewrite, StreamFrameReader, WholeFrameReader
 from proxy.dialects.hub import chat_order, turning
 from proxy.dialects.reading import AnswerReader, Seal, StreamReader, WholeReader
-from proxy.dialects.switched import SWITCHED, client_family, family_name, uses_frames
+from proxy.dialects.sequencer import Sequencer
+from proxy.dialects.switched import SWITCHED, families_of, uses_frames
 from proxy.errors import UpstreamInvalid
 from proxy.types import ABOUT_STATE
-from proxy.types.events import FamilyName
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
 from proxy.words import MAX_WORD, few
@@ -50,8 +50,8 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     if endpoint in ABOUT_STATE:
         return _stored_reader(asked, media_type, ids)
     spoken = DIALECTS[upstream.dialect]
-    if SWITCHED and uses_frames(families := (client_family(call), family_name(spoken, endpoint))):
-        return _frame_reader(asked, media_type, families, ids)
+    if SWITCHED and uses_frames(call, asked.record.plan, asked.target):
+        return _frame_reader(asked, media_type, ids)
     server = spoken.server.endpoints.get(endpoint, spoken.server)
     asks = DIALECTS[call.head.dialect]
     turn = turning(call, endpoint, asks, spoken)
@@ -93,15 +93,12 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
 
 
 def _frame_reader(
-    asked: OpenAttempt,
-    media_type: str,
-    families: tuple[FamilyName, FamilyName],
-    ids: ResponseIds | None,
+    asked: OpenAttempt, media_type: str, ids: ResponseIds | None
 ) -> StreamFrameReader | WholeFrameReader:
-    """Return a reader of frames. `families` are those of the client and of the upstream."""
+    """Return a reader of frames."""
     call, upstream = asked.call, asked.target.upstream
-    family = FAMILIES[families[1]]
-    is_crossing = families[0] != families[1]
+    client, family = [FAMILIES[name] for name in families_of(call, asked.target)]
+    is_crossing = client is not family
     is_stream = media_type == EVENTS and call.stream
     if media_type != JSON and not is_stream:
         raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")
@@ -117,13 +114,20 @@ def _frame_reader(
         model_call=asked.attempt.leg,
         finishes=tuple(words.items()),
     )
-    seals = ids is not None and not is_crossing and families[1] == "responses"
-    seal = _ids_of(asked, ids).sealed if seals and ids is not None else None
+    rewrite: Rewrite | None = None
+    if not family.marks_parts:  # some vendors have a form of their own
+        rewrite = server.to_hub
+    if ids is not None and not is_crossing and family.name == "responses":
+        rewrite = _ids_of(asked, ids).sealed
     documents = Documents(upstream.max_answer_values)
+    is_ordered = client.marks_parts if is_crossing else family.marks_parts and options.inspect
+    order = Sequencer() if is_ordered and call.stream else None
     if is_stream:
-        return StreamFrameReader(family, options, server, documents, rewrite=seal)
+        return StreamFrameReader(family, options, server, documents, rewrite=rewrite, order=order)
     limit = upstream.max_answer_bytes or ANSWER_BYTES
-    return WholeFrameReader(family, options, server, documents, limit=limit, rewrite=seal)
+    return WholeFrameReader(
+        family, options, server, documents, limit=limit, rewrite=rewrite, order=order
+    )
 
 
 def check_encoding(asked: OpenAttempt, reply: Reply) -> None:

@@ -12,13 +12,11 @@ from typing import Self
 from proxy.errors import ProxyError
 from proxy.freed import let_frames_go
 from proxy.ports import Answer, HandOn, Review
-from proxy.types import Chunk, Head, Json
+from proxy.types import AnswerPiece, Chunk, Head, Json
+from proxy.types.events import Fault, Frame
 from proxy.upstream.retry import most_useful
 
 Begin = Callable[[], Awaitable[Answer]]
-
-
-WHOLE = Head(streamed=False)
 
 
 @dataclass(slots=True)
@@ -31,25 +29,35 @@ class FanOut:
 
     begin: Sequence[Begin]
     review: Review
-    head: Head = WHOLE
-    _done: asyncio.Queue[tuple[int, Chunk | ProxyError]] = field(default_factory=asyncio.Queue)
+    head: Head
+    _done: asyncio.Queue[tuple[int, Chunk | Frame | ProxyError]] = field(
+        default_factory=asyncio.Queue
+    )
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
+    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[AnswerPiece]]:
         failures: list[tuple[int, ProxyError]] = []
         for remaining in range(len(self.begin) - 1, -1, -1):
             leg, part = await self._done.get()
             if isinstance(part, ProxyError):
                 failures.append((leg, part))
+                continue
+            last = remaining == 0 and not failures
+            if isinstance(part, Frame):
+                yield (part._replace(raw=None, model_call=leg, last=last),)
             else:
-                last = remaining == 0 and not failures
                 yield (replace(part, data=part.data or {}, raw=None, leg=leg, last=last),)
         if len(failures) == len(self.begin):
             raise most_useful([error for _, error in sorted(failures, key=itemgetter(0))])
         for remaining, (leg, error) in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
             await self.review(error)
-            yield (Chunk(_failed(error), leg=leg, last=remaining == 0, failed=True),)
+            last = remaining == 0
+            if self.head.frames:
+                fault = Fault(error.message, error.client_code)
+                yield (Frame((fault,), model_call=leg, last=last),)
+            else:
+                yield (Chunk(_failed(error), leg=leg, last=last, failed=True),)
 
     async def _ask(self, leg: int) -> None:
         try:

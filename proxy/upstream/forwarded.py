@@ -30,6 +30,7 @@ from proxy.types import AnswerPiece, Call, Head, Json, Target
 from proxy.types.events import Delta, Extension, Frame
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
+from proxy.upstream.preamble import is_preamble
 from proxy.upstream.refusal import blame
 from proxy.upstream.reply import MemoryShare, Reply
 from proxy.words import MAX_ID, ascii_word
@@ -138,15 +139,22 @@ class Forwarded:
     _is_taken: bool = False  # what has come, without that who waits for it was woken
 
     async def begin(self) -> None:
-        """Wait for the first chunk. Raise ``UpstreamError`` when none comes, which whoever made
-        the answer notes; of the chunks after it this notes how they fail."""
+        """Wait for the first chunk, or for the frames up to the first content. Raise
+        ``UpstreamError`` if none come, or if the upstream fails before: another target may answer
+        then. The caller records that failure; later ones are recorded here."""
+        held: Sequence[AnswerPiece] = ()
         try:
-            self._first = await self.__anext__()
+            held = await self.__anext__()
+            while self.head.frames and is_preamble(held):
+                held = [*held, *await self.__anext__()]
         except StopAsyncIteration:
             pass
         except BaseException:
+            for frame in held:  # its usage was reported by the upstream all the same
+                self.asked.attempt.meter.feed_frame(frame, self.asked.record.now())
             self._give_back()
             raise
+        self._first = held
         self._has_begun = True
         slot = self.asked.slot
         if slot.probe or slot.own_probe:

@@ -1,0 +1,311 @@
+"""Frames as Messages answers: the recorded streams, other families, and whole answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.dialects.family import WriteOptions
+from proxy.dialects.messages.family import MESSAGES
+from proxy.types import Json
+from proxy.types.events import (
+    Attach,
+    Begin,
+    Delta,
+    End,
+    Event,
+    Finish,
+    Frame,
+    Kind,
+    Part,
+    Start,
+    Stop,
+    ToolCall,
+    UsageReport,
+)
+from proxy.usage import Tokens
+from tests.checked import checked
+from tests.dialects.messages.test_reader import (
+    CALL,
+    CALLED,
+    RECORDED,
+    SERVER,
+    documents,
+    frames_of,
+    in_sequence,
+)
+from tests.dialects.test_anthropic import STREAM, THOUGHT, accumulated, events_of
+from tests.doubles import message, message_events, text_events
+from tests.for_each import for_each
+from tests.golden.events import events
+from tests.golden.recording import read
+from tests.golden.texts import texts_of
+
+COMPLETE = [
+    name for name in RECORDED if read(name).outputs["messages bare"].call["outcome"] == "success"
+]
+FOUND: Json = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "A"}]}
+CITED: Json = {"type": "text", "text": "a", "citations": [{"x": 1}, {"x": 2}]}
+RICH = message(
+    THOUGHT,
+    {**SERVER, "input": {"query": "x"}},
+    FOUND,
+    CITED,
+    {**CALLED, "input": {"place": "Paris"}},
+    {"type": "redacted_thinking", "data": "RW5j"},
+    usage={"input_tokens": 5, "output_tokens": 3, "service_tier": "standard"},
+    stop_reason="tool_use",
+    container={"id": "c"},
+)
+
+
+def written(frames: Iterable[Frame], *, whole: bool = False) -> bytes:
+    writer = MESSAGES.writer(WriteOptions(CALL, whole, tuple))
+    return b"".join([writer.feed(frame) for frame in frames])
+
+
+def message_of(frames: Iterable[Frame]) -> Json:
+    """Return the message that a client puts together from a stream."""
+    return accumulated(events_of(written(frames)))
+
+
+def of_another_family(frames: Iterable[Frame]) -> list[Frame]:
+    """Return frames as a reader of another family makes them: without documents of Messages."""
+    return [frame._replace(family="chat", doc={}, raw=None) for frame in frames]
+
+
+def answer_of(
+    *parts: Sequence[Event], start: Sequence[Event] = (), end: Sequence[Event] = ()
+) -> list[Frame]:
+    """Return the frames of an answer of another family."""
+    begun = Start("id", "model", 1)
+    frames = [
+        Frame((begun, *start), "chat"),
+        *(Frame((each,), "chat") for p in parts for each in p),
+    ]
+    frames += [Frame((each,), "chat") for each in end or (Finish(0, "stop"),)]
+    return checked([*frames, Frame((Stop(),), "chat", last=True)])
+
+
+def part_of(kind: Kind, *texts: str, name: str = "", signature: str = "") -> list[Event]:
+    part = Part(kind, 0)
+    call = ToolCall("c1", name) if name else None
+    return [Begin(part, call), *(Delta(part, text) for text in texts), End(part)]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_stream_is_written_as_it_was(name: str) -> None:
+    recording = read(name)
+    wanted = recording.outputs["messages bare"].body.partition(b"event: error\n")[0]
+
+    assert written(frames_of(documents(events(recording.upstream)))) == wanted
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_inspected_stream_has_the_recorded_meaning(name: str) -> None:
+    recording = read(name)
+    wanted = recording.outputs["messages flagged"].body.partition(b"event: error\n")[0]
+
+    frames = in_sequence(frames_of(documents(events(recording.upstream)), inspect=True))
+
+    shown = [each for each in events_of(written(frames)) if not _is_empty(each[1])]
+    assert shown == events_of(wanted)
+
+
+def _is_empty(event: Json) -> bool:
+    """Return True for a delta without text."""
+    delta = event.get("delta", {})
+    return "" in (delta.get("partial_json"), delta.get("text"))
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_whole_answer_of_a_stream_has_the_recorded_texts(name: str) -> None:
+    recording = read(name)
+    frames = frames_of(documents(events(recording.upstream)))
+
+    whole = json.loads(written(frames, whole=True))
+
+    again = written(frames_of([whole], whole=True, stream=True))
+    assert _texts(again) == _texts(recording.outputs["messages bare"].body)
+
+
+def _texts(body: bytes) -> dict[tuple[object, ...], Any]:
+    found = texts_of("messages", body).items()
+    return {p: json.loads(text) if p[-1] == "partial_json" else text for p, text in found}
+
+
+def test_whole_answer_is_written_with_its_bytes() -> None:
+    raw = orjson.dumps(RICH, option=orjson.OPT_INDENT_2)
+    [frame] = frames_of([(RICH, raw)], whole=True)
+
+    assert written([frame], whole=True) == raw
+    assert json.loads(written([frame._replace(raw=None)], whole=True)) == RICH
+
+
+@for_each("mode", [{}, {"inspect": True}])
+def test_whole_answer_becomes_a_stream_and_whole_again(mode: dict[str, bool]) -> None:
+    frames = frames_of([RICH], whole=True, stream=True, **mode)
+
+    shown = message_of(frames)
+
+    assert shown == RICH
+    assert json.loads(written(frames, whole=True)) == RICH
+
+
+def test_stream_becomes_a_whole_answer() -> None:
+    whole = json.loads(written(frames_of(STREAM), whole=True))
+
+    assert whole == accumulated([(each["type"], each) for each in json.loads(json.dumps(STREAM))])
+
+
+def test_answer_of_another_family_becomes_blocks() -> None:
+    frames = answer_of(
+        part_of("reasoning", "Hm", "."),
+        part_of("summary", " So"),
+        part_of("text", "", "a", "b"),
+        part_of("refusal", "c"),
+        part_of("arguments", '{"a":', "1}", name="f"),
+        part_of("input", 'free "', "text", name="g"),
+        part_of("arguments", name="h"),
+        part_of("text", "d"),
+        part_of("audio", "left out"),
+        part_of("opaque", "left out"),
+    )
+    blocks = [
+        {"type": "thinking", "thinking": "Hm. So", "signature": ""},
+        {"type": "text", "text": "abc"},
+        {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+        {"type": "tool_use", "id": "c1", "name": "g", "input": {"input": 'free "text'}},
+        {"type": "tool_use", "id": "c1", "name": "h", "input": {}},
+        {"type": "text", "text": "d"},
+    ]
+
+    shown = message_of(frames)
+
+    assert shown["content"] == blocks
+    assert json.loads(written(frames, whole=True)) == shown
+
+
+def test_arguments_that_are_no_object_are_wrapped_in_a_whole_answer() -> None:
+    frames = answer_of(part_of("arguments", "[1", name="f"))
+
+    [block] = json.loads(written(frames, whole=True))["content"]
+
+    assert block["input"] == {"arguments": "[1"}
+
+
+def test_a_message_has_one_choice() -> None:
+    first, second = (Part("text", 0, choice=choice, closing="implicit") for choice in (0, 1))
+    said: list[Event] = [Begin(first), Delta(first, "a"), Begin(second), Delta(second, "x")]
+
+    frames = answer_of([*said, Delta(first, "b")], end=(Finish(0, "stop"), Finish(1, "length")))
+
+    assert message_of(frames)["content"] == [{"type": "text", "text": "ab"}]
+    assert message_of(frames)["stop_reason"] == "end_turn"
+
+
+def test_signature_of_a_call_is_in_its_id() -> None:
+    begin, *rest = part_of("arguments", "{}", name="f")
+    assert isinstance(begin, Begin)
+    frame = Frame((begin, Attach(begin.part, "signature", "c2ln")), "chat")
+    frames = answer_of(rest[1:1])
+    frames[1:1] = [frame, *(Frame((each,), "chat") for each in rest)]
+
+    [block] = message_of(checked(frames))["content"]
+
+    assert block["id"] == "c1_signed_YzJsbg"
+
+
+@for_each(
+    ("finish", "stop"),
+    [
+        ("stop", "end_turn"),
+        ("length", "max_tokens"),
+        ("tool_calls", "tool_use"),
+        ("content_filter", "refusal"),
+        ("other", "end_turn"),
+    ],
+)
+@for_each("whole", [True, False])
+def test_each_finish_reason_has_a_stop_reason(finish: Any, stop: str, whole: bool) -> None:
+    said = answer_of(part_of("text", "a"), end=[Finish(0, finish)])
+    called = answer_of(part_of("arguments", "{}", name="f"), end=[Finish(0, finish)])
+
+    shown = json.loads(written(said, whole=True)) if whole else message_of(said)
+    waiting = json.loads(written(called, whole=True)) if whole else message_of(called)
+
+    assert shown["stop_reason"] == stop
+    assert waiting["stop_reason"] == ("tool_use" if stop == "end_turn" else stop)
+
+
+def test_usage_of_another_family_excludes_cached_tokens() -> None:
+    begun = UsageReport(Tokens(input=5), {}, final=False)
+    tokens = Tokens(input=5, cached_input=100, cache_write=20, output=3, reasoning=4)
+    ended = UsageReport(tokens, {"server_tool_use": {"web_search_requests": 1}, "input_tokens": 9})
+
+    frames = answer_of(start=[begun], end=[Finish(0, "stop"), ended])
+
+    [start, *_] = events_of(written(frames))
+    assert start[1]["message"]["usage"] == {"input_tokens": 5, "output_tokens": 0}
+    assert message_of(frames)["usage"] == {
+        "input_tokens": 5,
+        "cache_read_input_tokens": 100,
+        "cache_creation_input_tokens": 20,
+        "server_tool_use": {"web_search_requests": 1},
+        "output_tokens": 7,
+    }
+
+
+def test_unknown_usage_is_zero() -> None:
+    assert message_of(answer_of())["usage"] == {"input_tokens": 0, "output_tokens": 0}
+
+
+def test_stream_of_nothing_begins_and_ends() -> None:
+    names = [name for name, _ in events_of(written([Frame((), last=True)]))]
+
+    assert names == ["message_start", "message_delta", "message_stop"]
+
+
+def test_keep_alive_is_a_ping() -> None:
+    assert events_of(written([Frame(())])) == [("ping", {"type": "ping"})]
+    assert written([Frame((), "chat", {"choices": []})]) == b""
+
+
+def test_released_text_follows_in_its_block() -> None:
+    frames = frames_of(message_events(text_events(3, "a")), inspect=True)
+    [delta] = [event for frame in frames for event in frame.events if isinstance(event, Delta)]
+    at = next(at for at, frame in enumerate(frames) if delta in frame.events)
+
+    frames[at + 1 : at + 1] = [Frame((delta._replace(text='b"'),), "messages")]
+
+    grown = [data for name, data in events_of(written(frames)) if name == "content_block_delta"]
+    assert grown[1] == {
+        "type": "content_block_delta",
+        "index": 3,
+        "delta": {"type": "text_delta", "text": 'b"'},
+    }
+
+
+def test_error_ends_a_stream() -> None:
+    writer = MESSAGES.writer(WriteOptions(CALL, False, tuple))
+
+    assert writer.fail(b'{"type":"error"}') == b'event: error\ndata: {"type":"error"}\n\n'
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_crossing_frames_have_the_texts_of_their_recording(name: str) -> None:
+    recording = read(name)
+    crossing = in_sequence(frames_of(documents(events(recording.upstream)), crossing=True))
+
+    body = written(of_another_family(crossing))
+
+    wanted = texts_of("chat", recording.outputs["chat bare"].body)
+    late = name == "messages-late-text"
+    texts = texts_of("messages", body)
+    for kind, member in (("text", "content"), ("thinking", "reasoning_content")):
+        found = "".join(text for place, text in texts.items() if place[1] == kind)
+        assert found == wanted.get((0, member), "").removesuffix("A late secret." if late else "")

@@ -1,0 +1,56 @@
+"""A preamble ends with the first content, or after 16 frames."""
+
+from __future__ import annotations
+
+from proxy.types.events import (
+    STOP,
+    Begin,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Frame,
+    Part,
+    Start,
+    ToolCall,
+    UsageReport,
+)
+from proxy.upstream.preamble import MAX_FRAMES, is_preamble
+from tests.for_each import for_each
+
+TEXT, CALL = Part("text", 0), Part("arguments", 1)
+ROLE = Frame((Start("id", "model", None), Begin(TEXT), Delta(TEXT, "")))
+
+
+@for_each(
+    "events",
+    [
+        (),
+        (Start("id", "model", None),),
+        (Begin(CALL, ToolCall("1", "f")), Delta(CALL, "")),
+        (UsageReport(None, {}),),
+    ],
+)
+def test_announcements_are_a_preamble(events: tuple[Event, ...]) -> None:
+    assert is_preamble([ROLE, Frame(events)])
+
+
+@for_each(
+    "event",
+    [
+        Delta(TEXT, "Paris"),
+        Delta(Part("reasoning", 1), "Hm"),
+        Begin(Part("opaque", 1)),
+        Finish(0, "stop"),
+        Fault("message", "code"),
+        STOP,
+    ],
+)
+def test_content_ends_a_preamble(event: Event) -> None:
+    assert not is_preamble([ROLE, Frame((event,))])
+
+
+def test_a_preamble_is_bounded() -> None:
+    assert is_preamble([ROLE] * MAX_FRAMES)
+    assert not is_preamble([ROLE] * (MAX_FRAMES + 1))
+    assert not is_preamble([ROLE, Frame((), size=1)])
