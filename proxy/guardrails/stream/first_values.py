@@ -31,13 +31,13 @@ class FirstValues:
         self._values: dict[bytes, bytes] = {}
         self._repeats: dict[bytes, bool] = {}
 
-    def is_unsure(self, place: Path | tuple[int, Path]) -> bool:
+    def is_unsure(self, place: tuple[object, ...]) -> bool:
         """True if the next text of a place may have to be looked at as said again and again."""
         at = _digest(repr(place)) if self._values else b""
         return at in self._values and at not in self._repeats
 
     def passes(
-        self, place: Path | tuple[int, Path], text: Text, says_more: Callable[[Text], bool]
+        self, place: tuple[object, ...], text: Text, says_more: Callable[[Text], bool]
     ) -> bool:
         """True if a text is the first of its place, or the same again: but where it ``says_more``
         again and again than once, as ``42`` is the number of a card."""
