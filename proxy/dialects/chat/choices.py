@@ -21,6 +21,7 @@ from proxy.dialects.chat.tables import (
     is_silent,
 )
 from proxy.dialects.content_parts import joined_message
+from proxy.dialects.signed_calls import signature_of
 from proxy.errors import AnswerTooLarge
 from proxy.index import index_of
 from proxy.types import Json
@@ -196,6 +197,7 @@ class ChoiceReader:
             part, begin = self._part(
                 number, index, of_text, tool=tool, slot=(*base, kind, "name"), closing="json"
             )
+            begin += self._signature(part, call)
         else:
             part = self._parts[number, index]
         if part is None:
@@ -206,6 +208,11 @@ class ChoiceReader:
         changed = made is not call if self._inspect else written is not call
         texts = [UnitText(path, (*begin, *events))]
         return Unit("tool_calls", order, made, texts=texts, is_changed=changed)
+
+    def _signature(self, part: Part | None, call: Json) -> tuple[Event, ...]:
+        """Return the thought signature of a call that crosses."""
+        signature = signature_of(call) if self._crossing else None
+        return () if part is None or not signature else (Attach(part, "signature", signature),)
 
     def _old_call(self, call: Json, number: int, place: int, answer: object) -> Unit:
         """Read a part of a deprecated `function_call`."""

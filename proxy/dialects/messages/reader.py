@@ -58,11 +58,12 @@ class MessageReader:
 
     __slots__ = (
         *("_blocks", "_delta_type", "_ended", "_finished", "_index", "_member", "_options"),
-        *("_part", "_slot", "_started", "_usage"),
+        *("_part", "_shows_all", "_slot", "_started", "_usage"),
     )
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._shows_all = options.inspect and not options.crossing
         self._started = self._finished = False
         self._blocks: dict[int | None, Part] = {}  # that are open, by index
         self._ended: set[int | None] = set()  # of a split stream
@@ -124,7 +125,7 @@ class MessageReader:
         """Return the frame of a document. Guards read all of it unless its shape is ordinary."""
         if self._options.crossing:
             return [self._frame(events, doc, raw)] if events else []
-        if self._options.inspect and (ordinary is None or not fits(doc, ordinary)):
+        if self._shows_all and (ordinary is None or not fits(doc, ordinary)):
             events = (*events, Native(_part_of(events)))
         return [self._frame(events, doc, raw)]
 
@@ -292,22 +293,22 @@ class MessageReader:
             events += self._open_late(index, part)
         if not self._shows(part):
             return [self._frame(events, doc, raw)] if events else []
-        text = delta.get(member)
+        text, attached = delta.get(member), _ATTACHED.get(kind)
         ordinary = tables.ORDINARY_DELTA if len(delta) == 2 and index is not None else None
-        if text.__class__ is str and (kind in tables.DELTAS or self._options.inspect):
-            slot = "delta", member
-            if kind not in tables.DELTAS:
-                ordinary = None
-            elif ordinary is not None:
-                self._part, self._index, self._slot = part, index, slot
-                self._delta_type, self._member = kind, member
-            return self._documented((*events, Delta(part, text, slot)), doc, raw, ordinary)
-        name = _ATTACHED.get(kind)
-        if name is None or name not in delta:
+        if attached is not None:
+            if attached in delta and not self._options.crossing:
+                events += (Attach(part, attached, delta[attached], slot=("delta", attached)),)
+            return self._documented(events, doc, raw, ordinary if attached in delta else None)
+        is_known = kind in tables.DELTAS
+        if text.__class__ is not str or not (is_known or self._shows_all):
             return self._documented(events, doc, raw)
-        if not self._options.crossing:
-            events += (Attach(part, name, delta[name], slot=("delta", name)),)
-        return self._documented(events, doc, raw, ordinary)
+        slot = "delta", member
+        if not is_known:
+            ordinary = None
+        elif ordinary is not None:
+            self._part, self._index, self._slot = part, index, slot
+            self._delta_type, self._member = kind, member
+        return self._documented((*events, Delta(part, text, slot)), doc, raw, ordinary)
 
     def _open_late(self, index: int | None, part: Part) -> tuple[Event, ...]:
         """Open a block whose start the upstream has not sent."""

@@ -42,12 +42,26 @@ from tests.dialects.test_anthropic import STREAM, THOUGHT, accumulated, events_o
 from tests.doubles import message, message_events, text_events
 from tests.for_each import for_each
 from tests.golden.events import events
-from tests.golden.recording import read
+from tests.golden.pipeline import Pipeline, documents_of
+from tests.golden.recording import NAMES, read
 from tests.golden.texts import texts_of
 
 COMPLETE = [
     name for name in RECORDED if read(name).outputs["messages bare"].call["outcome"] == "success"
 ]
+CHATS = [
+    name
+    for name in NAMES
+    if name.startswith("chat-")
+    and name
+    not in (
+        "chat-custom-tool",  # its name and its input were left out
+        "chat-function-call",  # was left out
+        "chat-late-text",  # does not cross
+        "chat-two-choices",  # were one text
+    )
+]
+"""The recordings of chats that are written as before."""
 FOUND: Json = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "A"}]}
 CITED: Json = {"type": "text", "text": "a", "citations": [{"x": 1}, {"x": 2}]}
 RICH = message(
@@ -309,3 +323,14 @@ def test_crossing_frames_have_the_texts_of_their_recording(name: str) -> None:
     for kind, member in (("text", "content"), ("thinking", "reasoning_content")):
         found = "".join(text for place, text in texts.items() if place[1] == kind)
         assert found == wanted.get((0, member), "").removesuffix("A late secret." if late else "")
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_recorded_chat_is_written_as_it_was(name: str) -> None:
+    recording = read(name)
+    pipeline = Pipeline("chat", "messages")
+
+    body = written(pipeline.frames(documents_of([recording.upstream])))
+
+    wanted = recording.outputs["messages bare"].body.partition(b"event: error\n")[0]
+    assert body == wanted
