@@ -38,11 +38,11 @@ from proxy.dialects.paths import (
 )
 from proxy.dialects.request_headers import joined_names
 from proxy.dialects.signed_calls import without_signatures
-from proxy.dialects.translation import ALIKE
 from proxy.errors import BadField, PathNotFound
 from proxy.estimate import field_quarters
 from proxy.field_problems import BAD_NAME
 from proxy.fields.checks import Fields, check_body, misspelled
+from proxy.fields.field_table import ALIKE
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret

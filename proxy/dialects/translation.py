@@ -13,7 +13,7 @@ from typing import Protocol
 
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect, Form, Server
-from proxy.dialects.bounds import BOUNDS, most_answered, within
+from proxy.dialects.bounds import most_answered, within
 from proxy.dialects.messages import from_chat, to_chat
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
@@ -23,7 +23,7 @@ from proxy.dialects.responses.to_chat import chat_of as chat_of_response
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, no_endpoint
 from proxy.fields.checks import Fields
-from proxy.fields.field_table import FIELDS, ROWS, UNDECLARED
+from proxy.fields.field_table import FIELDS, SAME_FIELD, UNDECLARED
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream
 from proxy.types.providers import Provider
 
@@ -31,13 +31,6 @@ _CHATS: frozenset[Endpoint] = frozenset({"chat", "responses"})
 """Endpoints whose requests are conversations."""
 UNANSWERED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
 """Endpoints at which no model writes an answer."""
-
-SAME_FIELD: tuple[tuple[str, ...], ...] = (
-    *((row.name, *row.also) for row in ROWS if row.also),
-    tuple(BOUNDS),
-)
-"""Names that one field has in several APIs; of those in a request the first is to blame."""
-ALIKE = frozenset(name for names in SAME_FIELD for name in names)
 
 
 def translate(

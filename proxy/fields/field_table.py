@@ -10,6 +10,7 @@ Sources: the API references and SDKs that the modules of the dialects name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -70,7 +71,9 @@ class RequestField:
         unknown: What happens where an upstream lacks the field: ``drop`` it with a warning,
             ``refuse`` the request as the answer would be another, ``fulfill`` it in the proxy.
         nothing: Values that ask for no more than leaving the field out does, beside its default.
-        also: Its names in other APIs.
+        elsewhere: By API the name of a chat's field, or its path, where another API has it under
+            another one: ``renaming`` moves it there and back.
+        also: Other fields that say the same.
         allowed: The only words that clients may use unless the upstream accepts the field: others
             can cost more than the model's price.
         counts: How it bounds the tokens of an answer: as the ``bound`` of an answer, a ``floor``
@@ -88,6 +91,7 @@ class RequestField:
     cache: Literal["answer", "caller", "transport"] = "answer"
     unknown: Literal["drop", "refuse", "fulfill"] = "drop"
     nothing: tuple[object, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()
     allowed: frozenset[str] = frozenset()
     counts: Count | None = None
@@ -203,10 +207,12 @@ ROWS: tuple[RequestField, ...] = (
     _row("reasoning", {"responses": mapping(), "any": anything()}, counts="thoughts"),
     _row("reasoning_effort", {"chat": string(),
          "fireworks": either(string(), integer(), boolean())},
-         also=("output_config", "thinking", "reasoning")),
+         elsewhere={"messages": "output_config.effort", "responses": "reasoning.effort"},
+         also=("thinking",)),
     _row("repetition_penalty", {"fireworks": number(0, 2, default=1)}),
     _row("response_format", {"chat fireworks scale": mapping()}, text="schema", unknown="refuse",
-         nothing=({"type": "text"},), also=("output_config", "text")),
+         nothing=({"type": "text"},),
+         elsewhere={"messages": "output_config.format", "responses": "text.format"}),
     _row("return_token_ids", {"fireworks": boolean()}),
     _row("return_token_log_probs", {"scale": boolean()}),
     _row("safety_identifier", {"chat responses": string()}, text="user", cache="caller"),
@@ -214,7 +220,7 @@ ROWS: tuple[RequestField, ...] = (
     _row("service_tier", {"chat responses messages fireworks": string()}, allowed=_SERVICE_TIERS),
     _row("speed", {"messages count_tokens": string()}, allowed=frozenset({"standard"})),
     _row("stop", {"completions chat": stop(), "multimodel": strings()}, text="stop",
-         unknown="refuse", nothing=([],), also=("stop_sequences",)),
+         unknown="refuse", nothing=([],), elsewhere={"messages": "stop_sequences"}),
     _row("stop_sequences", {"messages scale": strings()}, text="stop"),
     _row("store", {"chat": boolean(), "responses": boolean(default=True)}),
     _row("stream", {"completions chat responses messages any": boolean()}, cache="transport"),
@@ -241,8 +247,8 @@ ROWS: tuple[RequestField, ...] = (
     _row("truncation", {"responses": string()}, nothing=("disabled",)),
     _row("typical_p", {"fireworks": number(0, 1)}),
     _row("user", {"completions chat responses embeddings any": string()}, text="user",
-         cache="caller", also=("metadata",)),
-    _row("verbosity", {"chat": string()}),
+         cache="caller", elsewhere={"messages": "metadata.user_id"}),
+    _row("verbosity", {"chat": string()}, elsewhere={"responses": "text.verbosity"}),
     _row("web_search_options", {"chat": mapping()}, text="tool", unknown="refuse"),
 )  # fmt: skip
 
@@ -278,6 +284,16 @@ FIELDS: Mapping[str, RequestField] = MappingProxyType(
     {row.name: row for row in (*ROWS, *OF_SERVERS)}
 )
 UNDECLARED = RequestField(name="", types={})
+SAME_FIELD: tuple[tuple[str, ...], ...] = (
+    *(
+        (row.name, *(path.partition(".")[0] for path in row.elsewhere.values()), *row.also)
+        for row in ROWS
+        if row.elsewhere or row.also
+    ),
+    tuple(row.name for row in FIELDS.values() if row.counts == "bound"),
+)
+"""Names that one field has in several APIs; of those in a request the first is to blame."""
+ALIKE = frozenset(name for names in SAME_FIELD for name in names)
 LIMITED = frozenset(row.name for row in ROWS if row.allowed)
 """Fields of which clients may use some words only."""
 

@@ -87,3 +87,8 @@ FREE_FORM = frozenset(
     for end in member.free_form
 )
 """Ends of paths to JSON whose names the client defines."""
+
+TOOL_MEMBERS: Mapping[str, str] = {
+    member.name: member.of_tools for member in MEMBERS.values() if member.of_tools
+}
+"""Members of a function tool: their names in a chat and in Responses, and in Messages."""

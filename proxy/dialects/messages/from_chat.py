@@ -15,6 +15,8 @@ from proxy.dialects.messages.tools import tool_use
 from proxy.dialects.messages.words import CHOICES, TIERS
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.fields.member_table import TOOL_MEMBERS
+from proxy.fields.renaming import Conversions, to_api
 from proxy.types import Endpoint, Json
 
 _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
@@ -36,16 +38,12 @@ def messages_of(endpoint: Endpoint, body: Json) -> Json:
     bounds = [made.pop(name, None) for name in ("max_completion_tokens", "max_tokens")]
     known = [bound for bound in bounds if bound is not None]
     made["max_tokens"] = min(known) if known else ANSWER_TOKENS
-    stop = made.pop("stop", None)
-    if stop:
-        made["stop_sequences"] = [stop] if isinstance(stop, str) else stop
-    if "user" in made:
-        made["metadata"] = {"user_id": made.pop("user")}
-    else:
-        made.pop("metadata", None)  # a user's id is all that it may say there
+    made.pop("metadata", None)  # a user's id is all that it may say there
+    tier = TIERS.get(str(made.pop("service_tier", None)))
+    if tier is not None:
+        made["service_tier"] = tier
     _tools(made)
-    _wishes(made)
-    return made
+    return _renamed(made)
 
 
 def assumed_bound(body: Json, most: Sequence[tuple[str, float]]) -> int | None:
@@ -62,6 +60,8 @@ def lost_of(body: Json) -> list[str]:
     lost = ["metadata"] if body.get("metadata") else []
     if body.get("service_tier") not in (None, *TIERS):
         lost.append("service_tier")
+    if not isinstance(body.get("reasoning_effort"), str | None):
+        lost.append("reasoning_effort")
     if not body.get("tools"):
         if body.get("parallel_tool_calls") is False:
             lost.append("parallel_tool_calls")
@@ -78,12 +78,7 @@ def tidy(body: Json) -> Json:
     bound = made.pop("max_completion_tokens", None)
     if bound is not None:
         made["max_tokens"] = min(bound, made.get("max_tokens") or bound)
-    if "user" in made:
-        made["metadata"] = {"user_id": made.pop("user")}
-    if (stop := made.pop("stop", None)) is not None:
-        made["stop_sequences"] = [stop] if isinstance(stop, str) else stop
-    _effort(made)
-    return made
+    return _renamed(made)
 
 
 def _signed(message: Json) -> Json:
@@ -99,34 +94,32 @@ def _is_unsigned(block: Any) -> bool:
     return is_thought and not block.get("signature")
 
 
-def _wishes(made: Json) -> None:
-    _effort(made)
-    form = made.get("response_format")
-    if isinstance(form, dict) and form.get("type") == "json_schema":
-        inner = form.get("json_schema")
-        schema = inner.get("schema") if isinstance(inner, dict) else None
-        wanted = {"type": "json_schema", "schema": schema}
-        made["output_config"] = {**_config(made), "format": wanted}
-        del made["response_format"]
-    tier = TIERS.get(str(made.pop("service_tier", None)))
-    if tier is not None:
-        made["service_tier"] = tier
+def _renamed(body: Json) -> Json:
+    """Return a request with the names that Messages have for fields of a chat."""
+    form = body.get("response_format")
+    is_schema = isinstance(form, dict) and form.get("type") == "json_schema"
+    other_form = {} if is_schema or form is None else {"response_format": form}
+    thinking = {"thinking": {"type": "disabled"}} if body.get("reasoning_effort") == "none" else {}
+    return {**to_api(body, "messages", CONVERSIONS), **other_form, **thinking}
 
 
-def _effort(made: Json) -> None:
-    effort = made.pop("reasoning_effort", None)
-    if effort == "none":
-        made["thinking"] = {"type": "disabled"}
-    elif isinstance(effort, str):
-        made["output_config"] = {**_config(made), "effort": EFFORTS.get(effort, effort)}
+def _schema(form: Any) -> Json | None:
+    if not isinstance(form, dict) or form.get("type") != "json_schema":
+        return None
+    inner = form.get("json_schema")
+    schema = inner.get("schema") if isinstance(inner, dict) else None
+    return {"type": "json_schema", "schema": schema}
 
 
-def _config(made: Json) -> Json:
-    """Return what a request says of its output in the words of Messages."""
-    config = made.get("output_config")
-    if not isinstance(config, dict | None):
-        raise BadField("output_config", NOT_SUPPORTED)
-    return config or {}
+def _effort(effort: Any) -> str | None:
+    return EFFORTS.get(effort, effort) if isinstance(effort, str) and effort != "none" else None
+
+
+CONVERSIONS: Conversions = {
+    "reasoning_effort": _effort,
+    "response_format": _schema,
+    "stop": lambda stop: [stop] if isinstance(stop, str) and stop else stop or None,
+}
 
 
 def _tools(made: Json) -> None:
@@ -161,12 +154,10 @@ def _tool(at: int, tool: Any) -> Json:
     if not isinstance(function, dict):
         problem = NOT_SUPPORTED if kind in (None, "function") else unsupported_type(kind)
         raise BadField(f"tools.{at}", problem)
-    schema = function.get("parameters") or {"type": "object", "properties": {}}
-    made = {"name": function.get("name"), "input_schema": schema}
-    for name in ("description", "strict"):
-        if function.get(name) is not None:
-            made[name] = function[name]
-    return made
+    known = {name: each for name, each in function.items() if each is not None}
+    schema = known.get("parameters") or {"type": "object", "properties": {}}
+    known = {"name": None, **known, "parameters": schema}
+    return {own: known[name] for name, own in TOOL_MEMBERS.items() if name in known}
 
 
 def _messages(messages: Any) -> tuple[Any, list[Json]]:

@@ -12,15 +12,16 @@ from proxy.dialects.messages.tools import tool_call
 from proxy.dialects.messages.words import CHOICES, TIERS, turned
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.fields.member_table import TOOL_MEMBERS
+from proxy.fields.renaming import PATHS, Conversions, from_api
 from proxy.types import Json
 from proxy.types.reasoning import reasons
 
 EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
 OWN_CHOICES, OWN_TIERS = turned(CHOICES), turned(TIERS)
 LOW_BUDGET, HIGH_BUDGET = 4096, 16384  # tokens of thought, from which on an effort is a larger one
-TAKEN = frozenset(
-    {"messages", "metadata", "output_config", "stop_sequences", "system", "thinking"}
-    | {"tool_choice", "tools"}
+TAKEN = {"messages", "system", "thinking", "tool_choice", "tools"}.union(
+    field for _, field, _ in PATHS["messages"]
 )
 """Fields that have another form in a chat; all others go on under their names."""
 
@@ -35,12 +36,13 @@ def chat_of(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]
 class _Crossing:
     """One request on its way. ``_place`` is where the block stands that is looked at."""
 
-    __slots__ = ("_body", "_keeps_thoughts", "_place", "dropped")
+    __slots__ = ("_body", "_keeps_thoughts", "_place", "_reasons", "dropped")
 
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body
         self._keeps_thoughts = keeps_thoughts
         self._place = "messages"
+        self._reasons = reasons(str(body.get("model")), {})
         self.dropped: set[str] = set()
 
     def _lost(self) -> BadField:
@@ -56,51 +58,34 @@ class _Crossing:
         tier = made.get("service_tier")
         if tier is not None:
             made["service_tier"] = OWN_TIERS.get(tier, tier)
-        if body.get("stop_sequences"):
-            made["stop"] = body["stop_sequences"]
-        metadata = body.get("metadata")
-        if isinstance(metadata, dict):
-            if metadata.get("user_id") is not None:
-                made["user"] = metadata["user_id"]
-            if metadata.keys() - {"user_id"}:
-                self.dropped.add("metadata")
-        made |= self._tools()
-        made |= self._wishes()
+        moved, dropped = from_api(
+            body, "messages", {**CONVERSIONS, "reasoning_effort": self._effort}
+        )
+        self.dropped |= dropped
+        made |= moved | self._tools()
+        self._think(made)
         if reasons(str(body.get("model")), made) and "max_tokens" in made:
             made["max_completion_tokens"] = made.pop("max_tokens")
         return made
 
-    def _wishes(self) -> Json:
-        """Return how hard to think, where the model is known to, and in which form to answer."""
-        config = self._body.get("output_config")
-        config = config if isinstance(config, dict) else {}
-        if config.keys() - {"effort", "format"}:
+    def _effort(self, effort: Any) -> str | None:
+        if not self._reasons:
             self.dropped.add("output_config")
-        made = self._thought(config.get("effort"))
-        form = config.get("format")
-        if isinstance(form, dict):
-            if form.get("type") != "json_schema":
-                raise BadField("output_config", NOT_SUPPORTED)
-            schema = {"name": "response", "schema": form.get("schema"), "strict": True}
-            made["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return made
+            return None
+        if not isinstance(effort, str):
+            raise BadField("output_config", NOT_SUPPORTED)
+        return EFFORTS.get(effort, effort)
 
-    def _thought(self, effort: Any) -> Json:
-        """Return the effort that is asked for, or follows from how much may be thought."""
+    def _think(self, made: Json) -> None:
+        """Add the effort that follows from the tokens that a request gives to thoughts."""
         thinking = self._body.get("thinking")
         thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
-        if not reasons(str(self._body.get("model")), {}):
-            if effort is not None:
-                self.dropped.add("output_config")
-            if thinking.get("type") != "disabled":
-                self.dropped.add("thinking")
-            return {}
-        if isinstance(effort, str):
-            return {"reasoning_effort": EFFORTS.get(effort, effort)}
-        if effort is not None:
-            raise BadField("output_config", NOT_SUPPORTED)
         budget = thinking.get("budget_tokens")
-        return {"reasoning_effort": _effort(budget)} if type(budget) is int else {}
+        if not self._reasons:
+            self.dropped |= {"thinking"} if thinking.get("type") != "disabled" else set()
+        elif type(budget) is int and "reasoning_effort" not in made:
+            more = (budget >= LOW_BUDGET) + (budget >= HIGH_BUDGET)
+            made["reasoning_effort"] = ("low", "medium", "high")[more]
 
     def _tools(self) -> Json:
         body, made = self._body, dict[str, Any]()
@@ -124,12 +109,9 @@ class _Crossing:
         kind = tool.get("type")
         if kind not in (None, "custom"):  # a tool that Anthropic runs, or has trained
             raise BadField(f"tools.{at}", unsupported_type(kind))
-        self._note_beside(tool, {"type", "name", "description", "input_schema", "strict"})
-        function = {"name": tool.get("name"), "parameters": tool.get("input_schema")}
-        for name in ("description", "strict"):
-            if tool.get(name) is not None:
-                function[name] = tool[name]
-        return {"type": "function", "function": function}
+        self._note_beside(tool, {"type", *TOOL_MEMBERS.values()})
+        known = {name: tool[own] for name, own in TOOL_MEMBERS.items() if tool.get(own) is not None}
+        return {"type": "function", "function": {"name": None, "parameters": None, **known}}
 
     def _note_beside(self, item: Json, known: set[str]) -> None:
         """Note what an item says beside what goes on with it."""
@@ -274,7 +256,13 @@ def _type(block: Any) -> Any:
     return block.get("type") if isinstance(block, dict) else None
 
 
-def _effort(budget: int) -> str:
-    if budget < LOW_BUDGET:
-        return "low"
-    return "medium" if budget < HIGH_BUDGET else "high"
+def _schema(form: Any) -> Json | None:
+    if not isinstance(form, dict):
+        return None
+    if form.get("type") != "json_schema":
+        raise BadField("output_config", NOT_SUPPORTED)
+    schema = {"name": "response", "schema": form.get("schema"), "strict": True}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+CONVERSIONS: Conversions = {"response_format": _schema, "stop": lambda stop: stop or None}

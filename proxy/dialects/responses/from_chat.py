@@ -10,6 +10,7 @@ from typing import Any
 from proxy.dialects.responses.to_chat import LOGPROBS
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED
+from proxy.fields.renaming import to_api
 from proxy.types import Endpoint, Json
 
 BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -38,22 +39,7 @@ def tidy(body: Json) -> Json:
     known = [bound for bound in bounds if bound is not None]
     if known:
         made["max_output_tokens"] = min(known)
-    effort = made.pop("reasoning_effort", None)
-    if effort is not None:
-        made["reasoning"] = {**_group(made, "reasoning"), "effort": effort}
-    verbosity, form = made.pop("verbosity", None), made.pop("response_format", None)
-    if verbosity is not None:
-        made["text"] = {**_group(made, "text"), "verbosity": verbosity}
-    if form is not None:
-        made["text"] = {**_group(made, "text"), "format": _form(form)}
-    return made
-
-
-def _group(made: Json, name: str) -> Json:
-    group = made.get(name)
-    if not isinstance(group, dict | None):
-        raise BadField(name, NOT_SUPPORTED)
-    return group or {}
+    return to_api(made, "responses", {"response_format": _form})
 
 
 def _form(form: Any) -> Json:

@@ -11,13 +11,16 @@ from typing import Any
 from proxy.dialects.responses.reading import objects
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.fields.member_table import TOOL_MEMBERS
+from proxy.fields.renaming import PATHS, from_api, has_other
 from proxy.types import Json
 from proxy.types.reasoning import reasons
 
-TAKEN = frozenset(
-    {"include", "input", "instructions", "max_output_tokens", "reasoning", "store"}
-    | {"stream_options", "text", "tool_choice", "tools", "top_logprobs"}
-)
+TAKEN = {
+    *("include", "input", "instructions", "max_output_tokens", "store", "stream_options"),
+    *("tool_choice", "tools", "top_logprobs"),
+    *(field for _, field, _ in PATHS["responses"]),
+}
 """Fields that have another form in a chat; all others go on under their names."""
 LOGPROBS = "message.output_text.logprobs"
 CHOICES = frozenset({"auto", "none", "required"})
@@ -57,32 +60,15 @@ class _ItemCrossing:
             self.dropped.add("store")  # what a chat keeps is found by no id of a response
         elif body.get("store") is False:
             made["store"] = False
-        made |= self._tools() | self._wishes() | self._logprobs()
+        moved, dropped = from_api(body, "responses", {"response_format": _form})
+        self.dropped |= dropped
+        made |= self._tools() | moved | self._logprobs()
         bound = body.get("max_output_tokens")
         if bound is not None:
             name = "max_tokens"
             if reasons(str(body.get("model")), made):
                 name = "max_completion_tokens"
             made[name] = bound
-        return made
-
-    def _wishes(self) -> Json:
-        """Return how hard to think, and in which form to answer."""
-        made: Json = {}
-        reasoning = self._body.get("reasoning")
-        if isinstance(reasoning, dict):
-            if reasoning.get("effort") is not None:
-                made["reasoning_effort"] = reasoning["effort"]
-            if any(value is not None for name, value in reasoning.items() if name != "effort"):
-                self.dropped.add("reasoning")
-        text = self._body.get("text")
-        if isinstance(text, dict):
-            if text.get("verbosity") is not None:
-                made["verbosity"] = text["verbosity"]
-            form = text.get("format")
-            if form is not None:
-                made |= _form(form)
-            self._note_beside("text", text, {"format", "verbosity"})
         return made
 
     def _logprobs(self) -> Json:
@@ -112,20 +98,16 @@ class _ItemCrossing:
         kind = tool.get("type")
         names: tuple[str, ...]
         if kind == "function":
-            names = ("name", "description", "parameters", "strict")
+            names = tuple(TOOL_MEMBERS)
         elif kind == "custom":
             names = ("name", "description", "format")
         else:
             # A tool that the provider runs, or a group of tools.
             raise BadField(f"tools.{at}", unsupported_type(kind))
-        self._note_beside("tools", tool, {"type", *names})
+        if has_other(tool, {"type", *names}):
+            self.dropped.add("tools")
         inner = {name: tool[name] for name in names if tool.get(name) is not None}
         return {"type": kind, kind: inner}
-
-    def _note_beside(self, name: str, item: Json, known: set[str]) -> None:
-        """Note that an item says more than goes on of it."""
-        if any(item[each] not in (None, [], {}) for each in item.keys() - known):
-            self.dropped.add(name)
 
     def _item(self, item: Json, place: str) -> None:
         kind = item.get("type") or "message"
@@ -226,17 +208,17 @@ def _with_results_after_calls(messages: Sequence[Json]) -> list[Json]:
     return [message for group in groups for message in group]
 
 
-def _form(form: Any) -> Json:
+def _form(form: Any) -> Json | None:
     """Return the form of an answer in a chat's words. Raises ``BadField``."""
     kind = form.get("type") if isinstance(form, dict) else None
     if kind == "text":
-        return {}
+        return None
     if kind == "json_object":
-        return {"response_format": {"type": kind}}
+        return {"type": kind}
     if kind != "json_schema":
         raise BadField("text.format", NOT_SUPPORTED)
     schema = {name: value for name, value in form.items() if name != "type" and value is not None}
-    return {"response_format": {"type": kind, "json_schema": schema}}
+    return {"type": kind, "json_schema": schema}
 
 
 def _part(part: Any, place: str) -> Json:

@@ -158,6 +158,12 @@ def test_what_messages_cannot_say_is_refused_by_its_place(field: str, more: dict
     assert refused.value.param == field
 
 
+@pytest.mark.parametrize("effort", [5, True])
+def test_an_effort_that_is_no_word_is_dropped_by_its_name(effort: object) -> None:
+    assert lost_of({"messages": [HELLO], "reasoning_effort": effort}) == ["reasoning_effort"]
+    assert "output_config" not in crossed(HELLO, reasoning_effort=effort)
+
+
 def test_arguments_that_are_no_object_are_refused() -> None:
     calls = [{"function": {"arguments": "["}}]
 

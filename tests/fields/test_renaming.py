@@ -1,0 +1,47 @@
+"""Fields of a chat that other APIs have under another name or path, there and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.errors import BadField
+from proxy.fields.renaming import PATHS, from_api, has_other, to_api
+
+VALUES = {"user": "u", "reasoning_effort": "low", "stop": ["a"], "verbosity": "low"}
+
+
+def test_every_path_leads_there_and_back() -> None:
+    for api, paths in PATHS.items():
+        body = {name: VALUES.get(name, {"a": 1}) for name, *_ in paths}
+
+        moved = to_api({**body, "model": "m"}, api, {})
+
+        assert moved.keys() == {"model", *(field for _, field, _ in paths)}
+        assert from_api(moved, api, {}) == (body, set())
+
+
+def test_members_join_those_of_the_same_group() -> None:
+    body = {"verbosity": "low", "text": {"format": {"type": "text"}}}
+
+    assert to_api(body, "responses", {}) == {
+        "text": {"format": {"type": "text"}, "verbosity": "low"}
+    }
+
+
+def test_a_group_that_is_no_object_is_named() -> None:
+    with pytest.raises(BadField, match=r"^text: "):
+        to_api({"verbosity": "low", "text": "x"}, "responses", {})
+
+
+def test_null_and_values_without_a_counterpart_are_left_out() -> None:
+    none = {"stop": lambda stop: None}
+
+    assert to_api({"stop": ["a"], "user": None}, "messages", none) == {}
+    assert from_api({"stop_sequences": ["a"], "metadata": None}, "messages", none) == ({}, set())
+
+
+def test_a_group_with_other_members_is_named() -> None:
+    body = {"metadata": {"user_id": "u", "team": "x"}, "output_config": {"effort": None}}
+
+    assert from_api(body, "messages", {}) == ({"user": "u"}, {"metadata"})
+    assert has_other({"a": [], "b": 1}, {"b"}) is False
