@@ -58,12 +58,11 @@ class MessageReader:
 
     __slots__ = (
         *("_blocks", "_delta_type", "_ended", "_finished", "_index", "_member", "_options"),
-        *("_part", "_shows_all", "_slot", "_started", "_usage"),
+        *("_part", "_slot", "_started", "_usage"),
     )
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._shows_all = options.inspect and not options.crossing
         self._started = self._finished = False
         self._blocks: dict[int | None, Part] = {}  # that are open, by index
         self._ended: set[int | None] = set()  # of a split stream
@@ -125,7 +124,7 @@ class MessageReader:
         """Return the frame of a document. Guards read all of it unless its shape is ordinary."""
         if self._options.crossing:
             return [self._frame(events, doc, raw)] if events else []
-        if self._shows_all and (ordinary is None or not fits(doc, ordinary)):
+        if self._options.inspect and (ordinary is None or not fits(doc, ordinary)):
             events = (*events, Native(_part_of(events)))
         return [self._frame(events, doc, raw)]
 
@@ -285,7 +284,7 @@ class MessageReader:
         index, delta = block_number(doc), _object(doc.get("delta"))
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
-        member, sort = tables.DELTAS.get(kind, (_text_member(delta), "opaque"))
+        member, sort = tables.DELTAS.get(kind, ("", "opaque"))
         part = self._blocks.get(index)
         events = self._begun()
         if part is None:
@@ -299,13 +298,10 @@ class MessageReader:
             if attached in delta and not self._options.crossing:
                 events += (Attach(part, attached, delta[attached], slot=("delta", attached)),)
             return self._documented(events, doc, raw, ordinary if attached in delta else None)
-        is_known = kind in tables.DELTAS
-        if text.__class__ is not str or not (is_known or self._shows_all):
+        if text.__class__ is not str:
             return self._documented(events, doc, raw)
         slot = "delta", member
-        if not is_known:
-            ordinary = None
-        elif ordinary is not None:
+        if ordinary is not None:
             self._part, self._index, self._slot = part, index, slot
             self._delta_type, self._member = kind, member
         return self._documented((*events, Delta(part, text, slot)), doc, raw, ordinary)
@@ -357,11 +353,6 @@ class WholeMessageReader:
 
 def _without_slot(event: Event) -> Event:
     return event._replace(slot=()) if isinstance(event, Begin | Delta | Attach) else event
-
-
-def _text_member(delta: Json) -> str:
-    """Return the only member of a delta beside its type."""
-    return next((name for name in delta if name != "type"), "") if len(delta) == 2 else ""
 
 
 def _part_of(events: tuple[Event, ...]) -> Part | None:
