@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from proxy.dialects.chat.tables import INPUTS
+from proxy.dialects.messages.usage import BESIDE
 from proxy.types import Json
 from proxy.types.events import (
     CALLS,
@@ -81,7 +82,7 @@ class ChunkMaker:
                 reason = event.native or "stop" if event.reason == "other" else event.reason
                 yield self._chunk(event.choice, {}, finish=reason)
             elif type(event) is UsageReport and event.final and event.tokens is not None:
-                yield {**self._head, "choices": [], "usage": usage_of(event.tokens)}
+                yield {**self._head, "choices": [], "usage": usage_of(event.tokens, event.native)}
 
     def _head_of(self, start: Start) -> Json:
         created = self._created if start.created is None else start.created
@@ -107,8 +108,8 @@ class ChunkMaker:
         return {**self._head, "choices": [made]}
 
 
-def usage_of(tokens: Tokens) -> Json:
-    """Return tokens as the usage of a chat."""
+def usage_of(tokens: Tokens, native: Json) -> Json:
+    """Return tokens as the usage of a chat, with the groups of counts of Messages in `native`."""
     prompt, completion = tokens.prompt_total, tokens.completion_total
     usage: Json = {
         "prompt_tokens": prompt,
@@ -124,8 +125,5 @@ def usage_of(tokens: Tokens) -> Json:
         usage["prompt_tokens_details"] = details
     if tokens.reasoning:
         usage["completion_tokens_details"] = {"reasoning_tokens": tokens.reasoning}
-    if tokens.cache_write_1h:
-        usage["cache_creation"] = {"ephemeral_1h_input_tokens": tokens.cache_write_1h}
-    if tokens.web_searches:
-        usage["server_tool_use"] = {"web_search_requests": tokens.web_searches}
-    return usage
+    groups = {name: native[name] for name in BESIDE if type(native.get(name)) is dict}
+    return usage | groups

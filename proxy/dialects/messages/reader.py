@@ -188,8 +188,7 @@ class MessageReader:
         ends = [(index, end) for index, end in ends if self._shows(end.part)]
         self._blocks.clear()
         self._part = None
-        known = "other" if reason is None else tables.FINISHES.get(reason, "stop")
-        finish = Finish(0, known, reason)
+        finish = Finish(0, "other" if reason is None else tables.FINISHES.get(reason, "stop"))
         if not self._options.split:
             return (*(end for _, end in ends), finish)
         for index, end in ends:
