@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from proxy.dialects.call_numbers import EMPTY, SPACE
 from proxy.dialects.chat.choices import Choice, ChoiceReader, Unit
@@ -31,6 +31,9 @@ from proxy.types.events import (
 )
 from proxy.usage import read_usage
 
+_new: Final = tuple.__new__
+"""Makes a named tuple of all of its fields, in a third of the time that its class takes."""
+
 
 class ChatReader:
     """Reads the documents of one answer. `form` is where they have their texts.
@@ -40,14 +43,17 @@ class ChatReader:
     """
 
     __slots__ = (
-        *("_choices", "_crossing", "_form", "_held", "_inspect", "_is_started", "_options"),
-        *("_only", "_shape"),
+        *("_choices", "_crossing", "_family", "_form", "_held", "_inspect", "_is_started"),
+        *("_model_call", "_only", "_options", "_shape", "_split"),
     )
 
     def __init__(self, options: ReadOptions, form: ChatForm = CHAT) -> None:
         self._options = options
         self._form = form
+        self._family = form.family
+        self._model_call = options.model_call
         self._crossing = options.crossing
+        self._split = options.split
         self._inspect = options.inspect and not options.crossing
         self._choices = ChoiceReader(form, inspect=self._inspect, crossing=options.crossing)
         self._is_started = False
@@ -56,18 +62,17 @@ class ChatReader:
         self._held: dict[Part, str] = {}  # placeholders of arguments
 
     def read(self, doc: Json, raw: bytes | None) -> Sequence[Frame]:
+        if self._split and PADDING in doc:
+            doc, raw = {name: each for name, each in doc.items() if name != PADDING}, None
         shape = self._shape
         if shape is not None:
             delta = shape.delta(doc)
             if delta is not None:
-                return (self._frame((delta,), doc, raw),)
+                values = (delta,), self._family, doc, raw, self._model_call, 0, False, None
+                return (_new(Frame, values),)
         if self._options.finishes:
             doc, raw = _reworded(doc, raw, dict(self._options.finishes))
-        if self._options.whole:
-            return self._whole(doc, raw)
-        if PADDING in doc and self._inspect:
-            doc, raw = {name: each for name, each in doc.items() if name != PADDING}, None
-        return self._read(doc, raw)
+        return self._whole(doc, raw) if self._options.whole else self._read(doc, raw)
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         """Return the frames at the end of a stream, `done` with ``[DONE]``."""
@@ -84,11 +89,7 @@ class ChatReader:
         self, events: tuple[Event, ...], doc: Json | None = None, raw: bytes | None = None
     ) -> Frame:
         return Frame(
-            events=events,
-            family=self._form.family,
-            doc=doc,
-            raw=raw,
-            model_call=self._options.model_call,
+            events=events, family=self._family, doc=doc, raw=raw, model_call=self._model_call
         )
 
     def _read(self, doc: Json, raw: bytes | None) -> list[Frame]:
@@ -104,7 +105,7 @@ class ChatReader:
         if self._crossing:
             frames = self._separate(doc, raw, before, choices, after)
         elif self._inspect and _needs_split(choices):
-            frames = self._split(doc, before, choices, after)
+            frames = self._parted(doc, before, choices, after)
         else:
             events = (*before, *_events_of(choices), *after)
             frames = [self._frame(events, doc, raw)]
@@ -207,7 +208,7 @@ class ChatReader:
         for events in self._taken_held():
             yield from events
 
-    def _split(
+    def _parted(
         self, doc: Json, before: list[Event], choices: list[Choice], after: list[Event]
     ) -> list[Frame]:
         """Return frames with one text each, and a document for each."""
@@ -244,7 +245,7 @@ class ChatReader:
         if type(delta) is Delta and is_shape(delta.slot, self._form) and not unit.is_changed:
             if self._held and self._crossing:
                 return
-            self._shape = SameShape(doc, self._form, delta, exact=self._inspect)
+            self._shape = SameShape(doc, self._form, delta, exact=self._split)
 
     def _whole(self, doc: Json, raw: bytes | None) -> list[Frame]:
         """Return the frame of a whole answer, or the frames of a stream that says the same."""

@@ -94,22 +94,24 @@ class ChatStreamWriter(_ChatWriter):
         return frame.size
 
     def feed(self, frame: Frame) -> bytes:
-        written = self._feed(frame)
-        return written + END if frame.last and self.client.done else written
+        doc, raw = frame.doc, frame.raw
+        passes = raw is not None and self._passes_raw and frame.family == self.family
+        if raw is None or doc is None or not passes or b"\n" in raw:
+            event = self._feed(frame)
+        elif "usage" in doc and self._is_unwanted(doc):
+            event = b""
+        else:
+            event = b"data: " + raw + b"\n\n"
+        return event + END if frame.last and self.client.done else event
 
     def fail(self, document: bytes) -> bytes:
         return sse.event(document)
 
     def _feed(self, frame: Frame) -> bytes:
-        doc, raw = frame.doc, frame.raw
-        if doc is None and not frame.events:
+        """Return the events of a frame whose bytes do not pass as received."""
+        if frame.doc is None and not frame.events:
             return b"" if frame.last else sse.KEEPALIVE
-        if frame.family == self.family and doc is not None:
-            if raw is not None and self._passes_raw and b"\n" not in raw:
-                if "usage" in doc and self._is_unwanted(doc):
-                    return b""
-                return b"data: %b\n\n" % raw
-        elif doc is None or frame.family not in KIN:
+        if frame.doc is None or frame.family not in KIN:
             text = self._text(frame)
             if text is not None:
                 return text
