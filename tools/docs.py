@@ -22,6 +22,8 @@ from proxy.dialects.openai import FIELDS, PATHS
 from proxy.emit.declared import declared
 from proxy.error_table import ERROR_TABLE
 from proxy.errors import LimitExceeded, ProxyError
+from proxy.fields.field_table import ROWS
+from proxy.guardrails.text.walk import SILENT
 from proxy.limits.kinds import KINDS
 from proxy.types.providers import ENDPOINTS, PROVIDERS, Provider
 from tools import guard_quality, guards, hidden, losses, made_quality, seam_quality
@@ -132,6 +134,23 @@ def _words(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def fields() -> Iterator[str]:
+    yield _row("field", "kind of its texts", "in the cache key", "where an upstream lacks it")
+    yield "|---|---|---|---|"
+    cached = {"answer": "yes", "caller": "with `by_user`", "transport": "no"}
+    for row in sorted(ROWS, key=lambda row: row.name):
+        has_text = row.name not in SILENT and any(
+            known is not None and known.check(text) is None
+            for known in row.types.values()
+            for text in ("x", {"x": "x"}, ["x"], [{"role": "x"}])
+        )
+        kind = (row.text or "other") if has_text else "none"
+        yield _row(f"`{row.name}`", kind, cached[row.cache], UNKNOWN[row.unknown])
+
+
+UNKNOWN = {"drop": "dropped", "refuse": "refused", "fulfill": "the proxy does it"}
+
+
 def limits() -> Iterator[str]:
     yield "| key | what it counts | counted as | a refusal |"
     yield "|---|---|---|---|"
@@ -166,6 +185,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "clients": clients,
         "servers": servers,
         "blocks": losses.blocks,
+        "fields": fields,
         "losses": losses.tables,
     },
     "errors.md": {"codes": codes},

@@ -7,6 +7,7 @@ other JSON: guards read its name and its texts, and rules for fields apply in it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from proxy.frozen import frozen
 
@@ -42,7 +43,7 @@ def _names(*names: str) -> Iterator[Member]:
 
 
 _QUOTED = ("content[]", "messages[]")
-MEMBERS: Mapping[str, Member] = {member.name: member for member in (
+ROWS: tuple[Member, ...] = (
     Member("annotations", free_form=_QUOTED),
     Member("arguments", text="arguments",
            free_form=("tool_calls[].function", "function_call", "input[]")),
@@ -79,7 +80,8 @@ MEMBERS: Mapping[str, Member] = {member.name: member for member in (
     *_names("error", "file", "format", "function", "image_url", "include_usage", "input_audio"),
     *_names("items", "json_schema", "maximum", "message", "minimum", "obfuscation", "object"),
     *_names("required", "role", "schema", "tool_call_id", "type", "url"),
-)}  # fmt: skip
+)  # fmt: skip
+MEMBERS: Mapping[str, Member] = MappingProxyType({member.name: member for member in ROWS})
 
 FREE_FORM = frozenset(
     f"{end}.{member.name}".removeprefix(".")

@@ -1,0 +1,136 @@
+"""What holds in a copy to which rows of fields were added: run by its test."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.dialects.permitted import permitted
+from proxy.guardrails.text.gathering import request_texts
+from proxy.types import Json, Upstream
+from tests.conftest import KEY, running_proxy
+from tests.doubles import ScriptedUpstream, answer, chat, message
+from tests.test_pipeline import BEARER
+
+POLICIES = """
+upstreams:
+  openai: {{dialect: openai, base_url: '{url}/v1'}}
+  anthropic: {{dialect: anthropic, base_url: '{url}'}}
+keys:
+  support-widget: {{sha256: {digest}, deployments: [chat, messages]}}
+policies:
+  house:
+    input: [{{guard: keywords, words: [hippo], fields: [content]}}]
+deployments:
+  chat:
+    policy: house
+    targets: [{{upstream: openai, model: smol}}]
+    cache: {{ttl: 1h, store: memory}}
+  messages: {{targets: [{{upstream: anthropic, model: smol}}]}}
+"""
+ASKED: Json = {"model": "chat", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+class Client:
+    """A client of a proxy with the upstream of a test."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def ask(self, **fields: object) -> aiohttp.ClientResponse:
+        async with self._session.post("/v1/chat/completions", json={**ASKED, **fields}) as response:
+            await response.read()
+            return response
+
+
+@pytest.fixture
+async def client(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Client]:
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    policies = POLICIES.format(url=upstream.url, digest=digest)
+    async with (
+        running_proxy(tmp_path / "policies", policies) as proxy,
+        aiohttp.ClientSession(proxy.url, headers=BEARER) as session,
+    ):
+        yield Client(session)
+
+
+async def test_the_field_is_checked_forwarded_and_cached_by(
+    client: Client, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat()))
+
+    wrong = await client.ask(acme_notes=1)
+    first, second, third = [await client.ask(acme_notes=text) for text in ("a", "b", "a")]
+
+    assert wrong.status == 400
+    assert "acme_notes: must be a string" in await wrong.text()
+    assert [each.status for each in (first, second, third)] == [200, 200, 200]
+    assert [request.json["acme_notes"] for request in upstream.requests] == ["a", "b"]
+
+
+async def test_a_field_of_the_caller_shares_answers(
+    client: Client, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat()))
+
+    statuses = [(await client.ask(acme_session=text)).status for text in ("a", "b")]
+
+    assert statuses == [200, 200]
+    assert len(upstream.requests) == 1
+
+
+async def test_guards_read_its_texts_as_its_kind(
+    client: Client, upstream: ScriptedUpstream
+) -> None:
+    blocked = await client.ask(acme_notes="a hippo")
+
+    assert blocked.status == 400
+    assert not upstream.requests
+
+
+async def test_it_is_refused_where_an_upstream_lacks_it(
+    client: Client, upstream: ScriptedUpstream
+) -> None:
+    refused = await client.ask(model="messages", acme_notes="a")
+
+    assert refused.status == 400
+    assert "acme_notes: this value is not supported" in await refused.text()
+    assert not upstream.requests
+
+
+async def test_it_has_its_place_in_another_api(client: Client, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
+
+    moved = await client.ask(model="messages", acme_style="brief")
+
+    assert moved.status == 200
+    [request] = upstream.requests
+    assert request.json["output_config"] == {"acme_style": "brief"}
+    assert "acme_style" not in request.json
+
+
+def test_a_member_is_the_same_in_items_namespaces_and_results() -> None:
+    data = {"acme_data": {"server_url": "a", "deeper": ["b"]}}
+    upstream = Upstream("openai", "openai", "https://llm.example")
+    tools = [{"type": "namespace", "tools": [data]}, data]
+    free: Json = {"tools": tools, "input": [{"type": "tool_search_output", "tools": tools}]}
+    assert permitted(free, upstream) == (free, [])
+
+    texts: Json = {
+        "input": [
+            {"type": "function_call_output", "output": [{"acme_data": "one"}]},
+            {"role": "user", "content": [{"type": "acme", "acme_data": "two"}]},
+        ],
+        "messages": [{"role": "tool", "content": [{"acme_data": "three"}]}],
+    }
+    found = [(text.text, text.kind) for text in request_texts(texts).texts]
+    assert [each for each in found if each[0] in ("one", "two", "three")] == [
+        ("one", "arguments"),
+        ("two", "arguments"),
+        ("three", "arguments"),
+    ]
+    assert "acme_data" not in [text for text, _ in found]
