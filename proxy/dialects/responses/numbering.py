@@ -140,10 +140,10 @@ def _place_of(kind: str, event: Json) -> DeltaPlace:
 class EventNumbers:
     """Numbers the events of one stream."""
 
-    __slots__ = ("_following", "_items", "_last", "_named", "_open", "_sequence")
+    __slots__ = ("_following", "_items", "_last", "_named", "_open", "sequence")
 
     def __init__(self) -> None:
-        self._sequence = -1  # of the event before
+        self.sequence = -1  # of the event before
         self._following = 0  # the number of the next item
         self._items: dict[int, NumberedItem] = {}
         self._open: dict[int, NumberedItem] = {}
@@ -158,16 +158,16 @@ class EventNumbers:
         if last is not None and kind == last.kind and type(sequence) is int:
             try:
                 if last.where(event) == last.place:  # as most events are, at little cost
-                    self._sequence = sequence
+                    self.sequence = sequence
                     return None
             except KeyError:
                 pass
         if not isinstance(kind, str) or not kind.isprintable():  # which is read by nobody
             return None
         missing = self._numbers(kind, event)
-        self._sequence = sequence if type(sequence) is int else _after(self._sequence)
+        self.sequence = sequence if type(sequence) is int else _after(self.sequence)
         if type(sequence) is not int:
-            missing[SEQUENCE] = self._sequence
+            missing[SEQUENCE] = self.sequence
         self._last = _place_of(kind, event) if not missing and kind in BY_DELTA else None
         return {**event, **missing} if missing else None
 

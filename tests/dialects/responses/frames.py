@@ -1,0 +1,83 @@
+"""Reads events and recorded streams of Responses into frames, and writes frames again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from proxy.dialects import sse
+from proxy.dialects.family import ReadOptions, WriteOptions
+from proxy.dialects.responses.failures import failure_of
+from proxy.dialects.responses.family import RESPONSES
+from proxy.dialects.sequencer import Sequencer
+from proxy.types import Call, RequestHead
+from proxy.types.events import Delta, Frame, Part
+from tests.checked import checked
+from tests.doubles import Json
+from tests.golden.recording import NAMES, Recording
+
+HEAD = RequestHead(dialect="openai", endpoint="responses", route="/v1/responses", request_id="r1")
+CALL = Call(head=HEAD, body={"model": "m", "input": "p"}, stream=True)
+READABLE = [
+    name for name in NAMES if name.startswith("responses-") and not name.endswith("surrogates")
+]
+"""Recorded streams, but for the one that orjson refuses."""
+
+
+def documents(raw: bytes) -> Iterator[bytes]:
+    """Yield the documents of a stream up to the one that reports its failure."""
+    reader = sse.EventReader(2**20)
+    for document in [*reader.feed(raw), *reader.close()]:
+        if failure_of(orjson.loads(document)) is not None:
+            return
+        yield document
+
+
+def read(given: Iterable[bytes | Json], **options: Any) -> list[Frame]:
+    """Return the frames of documents, in sequence if guards read them or they cross."""
+    read_options = ReadOptions(call=CALL, **options)
+    reader = RESPONSES.reader(read_options)
+    frames: list[Frame] = []
+    for each in given:
+        raw = each if isinstance(each, bytes) else orjson.dumps(each)
+        frames += reader.read(orjson.loads(raw), raw)
+    splits = read_options.split and not read_options.whole
+    checked(frames, split=splits)
+    if frames and "Stop" in kinds(frames[-1:]):
+        frames[-1] = frames[-1]._replace(last=True)
+    if not splits:
+        return frames
+    sequencer = Sequencer()
+    frames = [out for frame in frames for out in sequencer.feed(frame)]
+    return checked([*frames, *sequencer.end()], split=True, sequenced=True)
+
+
+def of_recording(recording: Recording, **options: Any) -> list[Frame]:
+    return read(documents(recording.upstream), **options)
+
+
+def without_bytes(frames: Iterable[Frame]) -> list[Frame]:
+    """Return frames as guards leave them."""
+    return [frame._replace(raw=None) for frame in frames]
+
+
+def written(frames: Iterable[Frame], call: Call = CALL, *, whole: bool = False) -> bytes:
+    options = WriteOptions(call=call, whole=whole, verdicts=lambda: ())
+    return b"".join(map(RESPONSES.writer(options).feed, frames))
+
+
+def texts(frames: Iterable[Frame]) -> dict[Part, str]:
+    """Return the text of each part."""
+    found: dict[Part, str] = {}
+    for frame in frames:
+        for event in frame.events:
+            if isinstance(event, Delta):
+                found[event.part] = found.get(event.part, "") + event.text
+    return found
+
+
+def kinds(frames: Iterable[Frame]) -> list[str]:
+    """Return the names of all events."""
+    return [type(event).__name__ for frame in frames for event in frame.events]

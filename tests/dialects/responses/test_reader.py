@@ -1,0 +1,315 @@
+"""Streams of Responses become frames: texts once, in their order, with what belongs to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.dialects.family import ReadOptions
+from proxy.dialects.responses.open_items import MAX_ITEMS
+from proxy.dialects.responses.reader import ResponsesReader
+from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.types.events import Attach, Begin, Delta, Finish, Native, Start, UsageReport
+from tests.dialects.responses.frames import (
+    CALL,
+    READABLE,
+    kinds,
+    of_recording,
+    read,
+    texts,
+    written,
+)
+from tests.doubles import Json, item_events, response, response_events, text_item
+from tests.for_each import for_each
+from tests.golden import recording
+from tests.golden.texts import cut_texts, longest_text
+
+CALLED: Json = {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_1"}
+CALLED |= {"name": "look_up", "arguments": '{"place": "Paris"}'}
+MESSAGE = text_item("It is Paris.")
+SPLIT = ({"inspect": True}, {"crossing": True})
+STREAM = response_events(
+    item_events(0, MESSAGE, "It is ", "Paris."),
+    item_events(1, CALLED, '{"place":', ' "Paris"}'),
+    whole=response(MESSAGE, CALLED),
+)
+
+
+@for_each("name", READABLE)
+def test_a_recorded_stream_passes_as_it_came(name: str) -> None:
+    known = recording.read(name)
+    if known.sealed:
+        return  # the ids are rewritten before
+
+    got = written(of_recording(known))
+
+    assert known.outputs["responses bare"].body.startswith(got)
+    assert got or known.outputs["responses bare"].body.startswith(b"event: error")
+
+
+@for_each("options", SPLIT)
+@for_each("name", READABLE)
+def test_a_recorded_stream_has_its_texts_once(name: str, options: dict[str, bool]) -> None:
+    known = recording.read(name)
+
+    whole = sorted(texts(of_recording(known, **options)).values())
+
+    for position in range(1, longest_text("responses", known.upstream), 3):
+        pieces = b"".join(cut_texts("responses", known.upstream, position))
+        cut = replace(known, upstream=pieces)
+        assert sorted(texts(of_recording(cut, **options)).values()) == whole
+
+
+def test_the_events_of_a_stream() -> None:
+    events = [event for frame in read(STREAM, inspect=True) for event in frame.events]
+
+    [start] = [each for each in events if isinstance(each, Start)]
+    begun = [each for each in events if isinstance(each, Begin)]
+    [usage] = [each for each in events if isinstance(each, UsageReport)]
+    [finish] = [each for each in events if isinstance(each, Finish)]
+    assert start == ("resp_1", "gpt-4o-mini", 1_700_000_000)
+    assert [each.part.kind for each in begun] == ["item", "text", "arguments"]
+    assert begun[1].part.parent is begun[0].part
+    assert begun[2].call == ("call_1", "look_up", "function")
+    assert begun[2].slot == ("item", "name")
+    assert usage.tokens is not None
+    assert (usage.tokens.input, usage.tokens.output) == (5, 3)
+    assert finish == (0, "tool_calls", "completed")
+    assert read(STREAM, inspect=True)[-1].last
+
+
+def test_a_guard_reads_neither_repeated_texts_nor_the_request() -> None:
+    stream = response_events(
+        item_events(0, MESSAGE, "It is ", "Paris."),
+        whole=response(MESSAGE, instructions="Paris!", tools=[{"name": "Paris"}]),
+    )
+
+    docs = [frame.doc for frame in read(stream, inspect=True)]
+
+    assert str(docs).count("Paris") == 1
+
+
+@for_each(
+    ("status", "details", "finish"),
+    [
+        ("completed", None, (0, "stop", "completed")),
+        ("incomplete", {"reason": "max_output_tokens"}, (0, "length", "max_output_tokens")),
+        ("incomplete", {"reason": "content_filter"}, (0, "content_filter", "content_filter")),
+        ("incomplete", None, (0, "stop", None)),
+    ],
+)
+def test_why_a_response_ends(status: str, details: Any, finish: Any) -> None:
+    whole = response(status=status, incomplete_details=details)
+    end = {"type": f"response.{status}", "response": whole}
+
+    events = [event for frame in read([STREAM[0], end]) for event in frame.events]
+
+    assert finish in events
+
+
+@for_each("options", SPLIT)
+def test_a_text_without_deltas_comes_ahead_of_its_end(options: dict[str, bool]) -> None:
+    ends = [event for event in STREAM if not event["type"].endswith(".delta")]
+
+    frames = read(ends, **options)
+
+    assert [*texts(frames).values()] == ["It is Paris.", '{"place": "Paris"}']
+    assert all(frame.doc is None for frame in frames if "Delta" in kinds([frame]))
+
+
+@for_each("options", SPLIT)
+def test_items_in_the_last_event_alone_are_read(options: dict[str, bool]) -> None:
+    frames = read([STREAM[0], STREAM[-1]], **options)
+
+    assert [*texts(frames).values()] == ["It is Paris.", '{"place": "Paris"}']
+    assert kinds(frames).count("End") == 3
+
+
+@for_each("delta", ["is Paris", "It is Paris", "It"])
+def test_a_text_that_begins_with_its_part_goes_on(delta: str) -> None:
+    events = item_events(0, MESSAGE, delta)
+    events[1]["part"]["text"] = "It "
+    stream = response_events(events, whole=response(MESSAGE))
+
+    expected = delta if delta.startswith("It") else f"It {delta}"
+    assert [*texts(read(stream, inspect=True)).values()] == [expected]
+
+
+def test_an_unknown_member_is_told_to_guards() -> None:
+    stream = [{**each, "new": "text"} if "delta" in each else each for each in STREAM]
+
+    frames = read(stream, inspect=True)
+
+    assert all("Native" in kinds([frame]) for frame in frames if "Delta" in kinds([frame]))
+
+
+@for_each(
+    "inner",
+    [
+        {"type": "new"},
+        {"type": "output_text", "text": "", "title": "x"},
+        {"type": "output_text", "text": {"a": "b"}},
+        None,
+        "text",
+    ],
+)
+def test_an_odd_part_is_told_to_guards(inner: Any) -> None:
+    stream = [{**each, "part": inner} if "part" in each else each for each in STREAM]
+
+    frames = read(stream, inspect=True)
+
+    natives = [each for frame in frames for each in frame.events if isinstance(each, Native)]
+    assert len(natives) >= 2
+
+
+def test_the_members_of_a_usual_stream_are_silent() -> None:
+    events = item_events(0, MESSAGE, "It is ", "Paris.")
+    frames = read(response_events(events, whole=response(MESSAGE)), inspect=True)
+
+    natives = [frame.doc for frame in frames if "Native" in kinds([frame])]
+    assert [each["type"] for each in natives if each] == [
+        "response.in_progress",
+        "response.output_text.done",
+    ]
+
+
+def test_log_probabilities_and_citations_are_attached() -> None:
+    [added, part, delta, *rest] = item_events(0, MESSAGE, "It is Paris.")
+    where = {name: delta[name] for name in ("item_id", "output_index", "content_index")}
+    cited = {"type": "response.output_text.annotation.added", **where, "annotation_index": 0}
+    cited["annotation"] = {"type": "url_citation", "url": "https://a.test"}
+    delta["logprobs"] = [{"token": "It", "logprob": -1}]
+
+    frames = read(response_events([added, part, delta, cited, *rest]), inspect=True)
+
+    attached = [each for frame in frames for each in frame.events if isinstance(each, Attach)]
+    assert [(each.name, each.slot) for each in attached] == [
+        ("logprobs", ("logprobs",)),
+        ("citation", ("annotation",)),
+    ]
+
+
+def test_texts_of_tools_of_the_provider_are_read_for_own_clients_only() -> None:
+    item = {"type": "mcp_call", "id": "mcp_1", "arguments": "", "name": "f"}
+    where = {"item_id": "mcp_1", "output_index": 0}
+    command = {"type": "response.shell_call_output_content.delta", "command_index": 0}
+    stream = response_events(
+        [
+            {"type": "response.output_item.added", "output_index": 0, "item": item},
+            {"type": "response.mcp_call_arguments.delta", **where, "delta": '{"a":'},
+            {"type": "response.mcp_call_arguments.delta", **where, "delta": " 1}"},
+            {**command, **where, "delta": {"stdout": "out", "stderr": "err"}},
+            {"type": "response.output_item.done", "output_index": 0, "item": item},
+            {"type": "response.audio.transcript.delta", "delta": "Hi"},
+        ],
+        whole=response({**item, "arguments": '{"a": 1}'}),
+    )
+
+    found = texts(read(stream, inspect=True))
+
+    assert [(part.kind, text) for part, text in found.items()] == [
+        ("server_arguments", '{"a": 1}'),
+        ("code", "out"),
+        ("code", "err"),
+        ("code", "Hi"),
+    ]
+    assert texts(read(stream, crossing=True)) == {}
+
+
+def test_a_call_without_a_beginning_has_its_name_for_other_clients() -> None:
+    stream = [event for event in STREAM if event.get("item", {}).get("status") != "in_progress"]
+
+    frames = read(stream, crossing=True)
+
+    begun = [each for frame in frames for each in frame.events if isinstance(each, Begin)]
+    assert [each.call for each in begun if each.call] == [("call_1", "look_up", "function")]
+    assert [*texts(frames).values()] == ["It is Paris.", '{"place": "Paris"}']
+
+
+def test_a_stream_without_numbers_is_numbered() -> None:
+    names = ("output_index", "content_index", "sequence_number")
+    bare = [{name: each for name, each in event.items() if name not in names} for event in STREAM]
+
+    raw = written(read(bare))
+
+    numbers = [orjson.loads(line[6:])["sequence_number"] for line in raw.splitlines()[1::3]]
+    assert numbers == [*range(len(STREAM))]
+    assert [*texts(read(bare, inspect=True)).values()] == ["It is Paris.", '{"place": "Paris"}']
+
+
+def more(at: int, text: str = "x") -> Json:
+    where = {"item_id": f"i{at}", "output_index": at, "content_index": 0}
+    return {"type": "response.output_text.delta", **where, "delta": text}
+
+
+@for_each(
+    ("event", "rule"),
+    [
+        (more(0), "continued an output item that had ended"),
+        (item_events(0, MESSAGE)[0], "began the output item 0 twice"),
+        ({"type": "response.completed", "response": {"output": ["x"]}}, "not an object"),
+    ],
+)
+@for_each("options", SPLIT)
+def test_an_event_out_of_order_is_refused(event: Json, rule: str, options: Any) -> None:
+    with pytest.raises(UpstreamInvalid, match=rule):
+        read([*STREAM[:-1], event], **options)
+    assert read([*STREAM[:-1], event])
+
+
+def test_what_follows_the_end_is_left_out() -> None:
+    assert len(read([*STREAM, more(9)])) == len(STREAM)
+    assert len(texts(read([*STREAM, more(9)], inspect=True))) == 2
+
+
+@for_each("cut", range(len(STREAM) - 1))
+def test_a_stream_that_is_cut_is_refused(cut: int) -> None:
+    reader = ResponsesReader(ReadOptions(call=CALL))
+    for event in STREAM[:cut]:
+        reader.read(event, orjson.dumps(event))
+
+    with pytest.raises(UpstreamInvalid, match="before the response was complete"):
+        reader.end()
+
+
+def test_open_items_and_parts_are_bounded() -> None:
+    many = [more(at) for at in range(MAX_ITEMS + 1)]
+    parts = [{**more(0), "content_index": at} for at in range(MAX_ITEMS + 1)]
+
+    for events in (many, parts):
+        with pytest.raises(AnswerTooLarge):
+            read(events, inspect=True)
+        assert len(read(events)) == MAX_ITEMS + 1
+
+
+@for_each("event", [{}, {"type": ["x"]}, {"type": "a\nb"}])
+def test_an_event_without_a_name_is_left_out(event: Json) -> None:
+    assert len(read([STREAM[0], event, *STREAM[1:]])) == len(STREAM)
+
+
+ODD = [None, 1, "x", ["x"], {"x": ["x"]}, True, 1.5, -1, 2**60]
+
+
+@for_each("value", ODD)
+@for_each("options", [{}, *SPLIT])
+def test_odd_values_anywhere_never_break_a_stream(value: Any, options: Any) -> None:
+    for at, event in enumerate(STREAM):
+        for name in event.keys() - {"type"}:
+            changed = [*STREAM[:at], {**event, name: value}, *STREAM[at + 1 :]]
+            try:
+                read(changed, **options)
+            except UpstreamInvalid:
+                assert options or name == "output_index"
+
+
+def test_a_delta_like_the_one_before_is_one_frame_with_its_bytes() -> None:
+    reader = ResponsesReader(ReadOptions(call=CALL))
+    raws = [orjson.dumps({**each, "sequence_number": 1}) for each in [*STREAM[:5], STREAM[4]]]
+
+    frames = [frame for raw in raws for frame in reader.read(orjson.loads(raw), raw)]
+
+    assert [frame.raw for frame in frames] == raws
+    assert [type(event) for event in frames[-1].events] == [Delta]

@@ -1,0 +1,208 @@
+"""Answers for Responses clients: as received, or written anew with the texts that were shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.dialects.family import WriteOptions
+from proxy.dialects.responses.family import RESPONSES
+from proxy.types.events import Delta, Finish, Frame, Stop, with_text
+from tests.dialects.responses.frames import (
+    CALL,
+    READABLE,
+    of_recording,
+    read,
+    without_bytes,
+    written,
+)
+from tests.dialects.responses.test_reader import CALLED, MESSAGE, STREAM
+from tests.dialects.test_responses import accumulated, streamed
+from tests.doubles import Json, item_events, response, response_events
+from tests.for_each import for_each
+from tests.golden import recording
+from tests.golden.events import events
+
+KEEPALIVE = Frame(())
+STOP = Frame((Finish(0, "content_filter"), Stop()), last=True)
+
+
+def documents(raw: bytes) -> list[Any]:
+    return [event.document for event in events(raw) if event.document]
+
+
+def masked(frames: list[Frame]) -> list[Frame]:
+    """Return frames in which a guard has masked deltas."""
+    made = []
+    for frame in without_bytes(frames):
+        deltas = [event for event in frame.events if isinstance(event, Delta)]
+        is_found = bool(deltas) and "Paris" in deltas[0].text
+        edited = with_text(frame, deltas[0].text.replace("Paris", "[CITY]")) if is_found else frame
+        made.append(edited)
+    return made
+
+
+@for_each("name", READABLE)
+def test_inspected_streams_say_what_they_did(name: str) -> None:
+    known = recording.read(name)
+    if known.sealed:
+        return  # the ids are rewritten before
+
+    got = documents(written(without_bytes(of_recording(known, inspect=True))))
+
+    expected = documents(known.outputs["responses flagged"].body)[: len(got)]
+    for event in (*got, *expected):
+        if event["type"] == "response.output_text.delta" and not event.get("logprobs"):
+            event.pop("logprobs", None)  # which may be empty or missing
+    assert got == expected
+
+
+@for_each("at", range(len(STREAM)))
+def test_from_the_first_event_without_bytes_all_are_written(at: int) -> None:
+    frames = read(STREAM)
+    frames[at] = frames[at]._replace(raw=None)
+
+    raw = written(frames)
+
+    assert accumulated(raw)["output"] == [MESSAGE, CALLED]
+    assert [event["type"] for event in streamed(raw)] == [event["type"] for event in STREAM]
+
+
+def test_a_masked_text_is_so_each_time() -> None:
+    raw = written(masked(read(STREAM, inspect=True)))
+
+    assert b"Paris" not in raw
+    assert raw.count(b"It is [CITY].") == 4  # its end, its part, its item, and the response
+    assert accumulated(raw)["output"][1]["arguments"] == '{"place": "[CITY]"}'
+
+
+def test_a_masked_text_without_deltas_is_so_at_its_end() -> None:
+    ends = [event for event in STREAM if not event["type"].endswith(".delta")]
+
+    raw = written(masked(read(ends, inspect=True)))
+
+    assert b"Paris" not in raw
+    assert raw.count(b"It is [CITY].") == 4
+
+
+def test_a_masked_text_has_no_log_probabilities() -> None:
+    stream = item_events(0, MESSAGE, "It is ", "Paris.")
+    stream = [{**e, "logprobs": [{"token": "x"}]} if "delta" in e else e for e in stream]
+    frames = masked(read(response_events(stream, whole=response(MESSAGE)), inspect=True))
+    frames = [
+        frame._replace(events=frame.events[:1]) if "[CITY]" in str(frame.events) else frame
+        for frame in frames
+    ]
+
+    ended = streamed(written(frames))[-1]["response"]["output"][0]
+
+    assert ended["content"][0]["logprobs"] == []
+    kept = written(
+        without_bytes(read(response_events(stream, whole=response(MESSAGE)), inspect=True))
+    )
+    assert len(streamed(kept)[-1]["response"]["output"][0]["content"][0]["logprobs"]) == 2
+
+
+def test_a_keepalive_is_a_comment_before_the_response_and_an_event_after() -> None:
+    frames = read(STREAM)
+
+    raw = written([KEEPALIVE, frames[0], KEEPALIVE, *frames[1:]])
+
+    assert raw.startswith(b": keep-alive\n\n")
+    assert [event["type"] for event in streamed(raw)][:3] == [
+        "response.created",
+        "keepalive",
+        "response.in_progress",
+    ]
+
+
+def test_a_delta_of_a_stage_continues_its_text() -> None:
+    frames = read(STREAM, inspect=True)
+    [at] = [n for n, frame in enumerate(frames) if "It is " in str(frame.events)]
+    [part] = [event.part for event in frames[at].events if isinstance(event, Delta)]
+    frames.insert(at + 1, Frame((Delta(part, "all of "),)))
+
+    whole = streamed(written(frames))[-1]["response"]
+
+    assert whole["output"][0]["content"][0]["text"] == "It is all of Paris."
+
+
+def test_a_stream_that_a_stage_ends_has_its_items() -> None:
+    frames = read(STREAM[:8], inspect=True)
+
+    ended = streamed(written([*without_bytes(frames), STOP]))[-1]
+
+    assert ended["type"] == "response.incomplete"
+    [item] = ended["response"]["output"]
+    assert item["content"] == [{"type": "output_text", "text": "It is Paris."}]
+    assert ended["response"]["incomplete_details"] == {"reason": "content_filter"}
+
+
+def test_the_request_is_repeated_as_its_client_wrote_it() -> None:
+    whole = response(MESSAGE, instructions="as the upstream got it")
+    call = CALL.__class__(head=CALL.head, body={**CALL.body, "instructions": "Be brief."})
+    frames = without_bytes(read(response_events(item_events(0, MESSAGE, "x"), whole=whole)))
+
+    assert {
+        event["response"]["instructions"]
+        for event in streamed(written(frames, call))
+        if "response" in event
+    } == {"Be brief."}
+
+
+@for_each("stops_at", [0, 2, 5])
+def test_an_error_has_what_sdks_raise(stops_at: int) -> None:
+    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False, verdicts=lambda: ()))
+    before = b"".join(map(writer.feed, read(STREAM[:stops_at])))
+    error = {"message": "m", "code": "c", "type": "t", "param": None}
+
+    *_, raised, failed = streamed(before + writer.fail(json.dumps({"error": error}).encode()))
+
+    assert (raised["type"], raised["message"], raised["error"]) == ("error", "m", error)
+    assert failed["type"] == "response.failed"
+    assert failed["response"]["error"] == {"code": "c", "message": "m"}
+    assert failed["sequence_number"] == stops_at + 1
+
+
+@for_each("options", [{}, {"inspect": True}])
+@for_each("name", READABLE)
+def test_a_stream_is_a_whole_answer_for_a_client_that_wants_one(name: str, options: Json) -> None:
+    known = recording.read(name)
+    frames = of_recording(known, **options)
+    if not (frames and frames[-1].last) or known.sealed:
+        return
+
+    raw = written(frames if not options else without_bytes(frames), whole=True)
+
+    expected = streamed_end(known)
+    got = orjson.loads(raw)
+    assert {name: got[name] for name in expected} == expected
+
+
+def streamed_end(known: recording.Recording) -> Json:
+    whole: Json = documents(known.outputs["responses flagged"].body)[-1]["response"]
+    return whole
+
+
+def test_a_whole_answer_passes_as_it_came() -> None:
+    raw = json.dumps(response(MESSAGE)).encode()
+
+    assert written(read([raw], whole=True), whole=True) == raw
+
+
+def test_an_inspected_whole_answer_repeats_the_request() -> None:
+    frames = without_bytes(read([response(MESSAGE, instructions="x")], whole=True, inspect=True))
+
+    assert frames[0].doc is not None
+    assert "instructions" not in frames[0].doc
+    assert orjson.loads(written(frames, whole=True))["instructions"] is None
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_media_type(whole: bool) -> None:
+    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=whole, verdicts=lambda: ()))
+
+    assert ("json" in writer.media_type) is whole
