@@ -78,16 +78,22 @@ class Choice(NamedTuple):
 
 class ChoiceReader:
     """Reads the choices of one answer. In `inspect` mode it finds all strings, in `split` mode it
-    raises `AnswerTooLarge` for too many parts, and in `crossing` mode each tool call has an id."""
+    raises `AnswerTooLarge` for too many parts, and in `crossing` mode each tool call has an id.
+    `whole`: each object in a list of tool calls is a call of its own.
+    """
 
     __slots__ = (
-        *("_counts", "_crossing", "_inspect", "_numbers", "_parts", "_split", "finished", "form"),
+        *("_counts", "_crossing", "_inspect", "_numbers", "_parts", "_split", "_whole", "finished"),
+        "form",
     )
 
-    def __init__(self, form: ChatForm, *, inspect: bool, crossing: bool) -> None:
+    def __init__(
+        self, form: ChatForm, *, inspect: bool, crossing: bool, whole: bool = False
+    ) -> None:
         self.form = form
         self._inspect = inspect
         self._crossing = crossing
+        self._whole = whole
         self._split = inspect or crossing
         self._parts: dict[tuple[int, object], Part] = {}
         self._counts: dict[int, int] = {}  # of parts, by choice
@@ -169,18 +175,10 @@ class ChoiceReader:
         """Read a part of a tool call. `at` is the number of the choice, its place, and the place of
         the call; `seen` are the indexes of the calls before it in the same document."""
         number, place, order = at
-        numbers = self._numbers.get(number)
-        if numbers is None:
-            if len(self._numbers) >= MAX_PARTS and not self._split:
-                return None
-            numbers = self._numbers[number] = CallNumbers(MAX_PARTS)
-        try:
-            made = numbers.renumbered(call, order, seen)
-        except AnswerTooLarge:
-            if self._split:
-                raise
+        made = call if self._whole else self._numbered(call, number, order, seen)
+        if made is None:
             return None
-        index = made["index"]
+        index = order if self._whole else made["index"]
         seen.add(index)
         written = written_arguments(made)
         is_new = (number, index) not in self._parts
@@ -208,6 +206,20 @@ class ChoiceReader:
         changed = made is not call if self._inspect else written is not call
         texts = [UnitText(path, (*begin, *events))]
         return Unit("tool_calls", order, made, texts=texts, is_changed=changed)
+
+    def _numbered(self, call: Json, number: int, order: int, seen: set[object]) -> Json | None:
+        """Return a part of a call with the index of its call. None if there are too many."""
+        numbers = self._numbers.get(number)
+        if numbers is None:
+            if len(self._numbers) >= MAX_PARTS and not self._split:
+                return None
+            numbers = self._numbers[number] = CallNumbers(MAX_PARTS)
+        try:
+            return numbers.renumbered(call, order, seen)
+        except AnswerTooLarge:
+            if self._split:
+                raise
+            return None
 
     def _signature(self, part: Part | None, call: Json) -> tuple[Event, ...]:
         """Return the thought signature of a call that crosses."""

@@ -55,7 +55,12 @@ class ChatReader:
         self._crossing = options.crossing
         self._split = options.split
         self._inspect = options.inspect and not options.crossing
-        self._choices = ChoiceReader(form, inspect=self._inspect, crossing=options.crossing)
+        self._choices = ChoiceReader(
+            form,
+            inspect=self._inspect,
+            crossing=options.crossing,
+            whole=options.whole and not options.stream,
+        )
         self._is_started = False
         self._only: int | None = None  # the choice that a client of another family gets
         self._shape: SameShape | None = None

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.dialects.family import WriteOptions
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.messages.family import MESSAGES
 from proxy.types import Json
 from proxy.types.events import (
@@ -39,7 +40,7 @@ from tests.dialects.messages.test_reader import (
     in_sequence,
 )
 from tests.dialects.test_anthropic import STREAM, THOUGHT, accumulated, events_of
-from tests.doubles import message, message_events, text_events
+from tests.doubles import chat, message, message_events, text_events
 from tests.for_each import for_each
 from tests.golden.events import events
 from tests.golden.pipeline import Pipeline, documents_of
@@ -334,3 +335,15 @@ def test_recorded_chat_is_written_as_it_was(name: str) -> None:
 
     wanted = recording.outputs["messages bare"].body.partition(b"event: error\n")[0]
     assert body == wanted
+
+
+def test_each_tool_call_of_a_whole_chat_is_a_block() -> None:
+    calls = [{"id": "a", "index": 0, "function": {"name": "f", "arguments": "{}"}}] * 2
+    doc = chat(choices=[{"index": 0, "message": {"tool_calls": calls}, "finish_reason": "stop"}])
+    reader = FAMILIES["chat"].reader(ReadOptions(CALL, whole=True, crossing=True))
+
+    [frame] = reader.read(doc, orjson.dumps(doc))
+
+    whole = json.loads(written([frame._replace(last=True)], whole=True))
+    block = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    assert (whole["content"], whole["stop_reason"]) == ([block] * 2, "tool_use")
