@@ -226,8 +226,8 @@ class Meter:
     def feed_frame(self, frame: Frame, now: float) -> None:
         """Take one frame of an answer."""
         events, doc = frame.events, frame.doc
-        for event in events:
-            if type(event) is not Delta:
+        if len(events) > 1 or (events and type(events[0]) is not Delta):
+            for event in events:
                 self._note(event)
         if self.answer_id is None and doc is not None:  # some name it in a later chunk
             self.answer_id = word_of(doc.get("id"), MAX_ID)
@@ -235,9 +235,10 @@ class Meter:
         size = frame_quarters(frame) if frame.quarters is None else frame.quarters
         if size:
             self._add(events, size, now)
-        for event in events:
-            if type(event) is UsageReport:
-                self._report(event.tokens)
+        if len(events) > 1 or (events and type(events[0]) is UsageReport):
+            for event in events:
+                if type(event) is UsageReport:
+                    self._report(event.tokens)
 
     def _note(self, event: Event) -> None:
         """Note the identity of an answer, or how one of its choices finished."""

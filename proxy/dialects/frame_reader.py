@@ -77,21 +77,25 @@ class StreamFrameReader:
         self._is_over = False
 
     def read(self, document: Document) -> Sequence[Frame]:
-        if self._is_over:
-            return ()
-        if document == sse.DONE:
-            return self._end(done=True)
+        if self._is_over or document == sse.DONE:
+            return () if self._is_over else self._end(done=True)
         raw = document if type(document) is bytes else bytes(document)
         doc = self._documents.read(raw)
         if "error" in doc or self._failure is not None:
             check_error(doc, self._server, self._failure)
-        doc, raw = _rewritten(self._rewrite, doc, raw)
+        if self._rewrite is not None:
+            doc, raw = _rewritten(self._rewrite, doc, raw)
         if b"\n" in raw:  # an event of several data lines
             raw = dump(doc, len(raw))
         frames = self._reader.read(doc, raw)
         if self._order is not None:
             frames = [each for frame in frames for each in self._order.feed(frame)]
-        return self._marked(frames, len(raw))
+        if len(raw) > LARGE_BYTES:
+            frames = _sized(frames, len(raw))
+        if frames and (events := frames[-1].events) and type(events[-1]) is Stop:
+            self._is_over = True
+            return _with_last(frames)
+        return frames
 
     def end(self) -> Sequence[Frame]:
         return () if self._is_over else self._end(done=False)
@@ -109,16 +113,8 @@ class StreamFrameReader:
         if order is not None:
             frames = [each for frame in frames for each in order.feed(frame)]
             frames += order.end()
-        return self._marked(frames, 0)
-
-    def _marked(self, frames: Sequence[Frame], size: int) -> Sequence[Frame]:
-        """Return frames made of ``size`` bytes, with the last one of the answer marked."""
-        if size > LARGE_BYTES:
-            frames = _sized(frames, size)
-        if frames and (events := frames[-1].events) and type(events[-1]) is Stop:
-            self._is_over = True
-            return _with_last(frames)
-        return frames
+        self._is_over = True
+        return _with_last(frames)
 
 
 class WholeFrameReader:

@@ -11,8 +11,10 @@ from proxy.dialects.ways import target_endpoint
 from proxy.types import Call, Endpoint, Plan, Target
 from proxy.types.events import FamilyName
 
-SWITCHED: Final[frozenset[tuple[FamilyName, FamilyName]]] = frozenset()
-"""The families of a client and of an upstream between which answers are frames."""
+Families = tuple[FamilyName, FamilyName]
+"""The families of a client and of the upstream that answers it."""
+SWITCHED: Final[frozenset[Families]] = frozenset({("chat", "chat")})
+"""Pairs of families between which answers are frames."""
 OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {
     "chat": "chat",
     "completions": "completions",
@@ -33,25 +35,28 @@ def client_family(call: Call) -> FamilyName:
     return family_name(DIALECTS[call.head.dialect], call.head.endpoint)
 
 
-def families_of(call: Call, target: Target) -> tuple[FamilyName, FamilyName]:
+def families_of(call: Call, target: Target) -> Families:
     """Return the families of a client and of the target that answers it."""
     upstream = DIALECTS[target.upstream.dialect]
     endpoint = target_endpoint(call.head.endpoint, target, upstream)
     return client_family(call), family_name(upstream, endpoint)
 
 
-def uses_frames(call: Call, plan: Plan | None, target: Target) -> bool:
+def uses_frames(families: Families, call: Call, plan: Plan | None) -> bool:
     """Return True if a target answers a call in frames. Of several models all do or none."""
-    if not SWITCHED:
+    if families not in SWITCHED or plan is None:
+        return families in SWITCHED
+    guards = plan.guards
+    if guards.input or guards.output or guards.capture:  # they read chunks
         return False
-    targets = [target]
-    if plan is not None and len(plan.model_calls) > 1:
-        targets = [each for model_call in plan.model_calls for each in model_call.targets]
-    return all([families_of(call, each) in SWITCHED for each in targets])
+    if len(plan.model_calls) == 1:
+        return True
+    targets = [target for model_call in plan.model_calls for target in model_call.targets]
+    return all([families_of(call, target) in SWITCHED for target in targets])
 
 
 def expects_frames(call: Call, plan: Plan | None) -> bool:
     """Return True if the first target of a call answers in frames."""
     if plan is None or not plan.model_calls:
         return False
-    return uses_frames(call, plan, plan.model_calls[0].targets[0])
+    return uses_frames(families_of(call, plan.model_calls[0].targets[0]), call, plan)

@@ -17,7 +17,7 @@ from proxy.dialects.pieces import dump
 from proxy.dialects.switched import client_family
 from proxy.errors import ProxyError
 from proxy.types import AnswerPiece, Call, Chunk, Head, Json, Untouched
-from proxy.types.events import Extension, Frame
+from proxy.types.events import Extension, Frame, UsageReport
 from proxy.types.guard import Verdicts
 
 Judged = Callable[[], Verdicts]
@@ -56,11 +56,18 @@ def _shown(verdicts: Verdicts) -> Verdicts:
 
 
 def first_document(piece: AnswerPiece) -> Json | None:
-    """Return the document of a chunk or a frame in which guards of the upstream report findings."""
+    """Return the members of a chunk or a frame that decide on the head of a response: findings of
+    upstream guards, and usage."""
     if type(piece) is not Frame:
         document: Json | None = piece.data
         return document
-    return {each.name: each.value for each in piece.events if type(each) is Extension}
+    members: Json = {}
+    for event in piece.events:
+        if type(event) is Extension:
+            members[event.name] = event.value
+        elif type(event) is UsageReport and event.tokens is not None:
+            members["usage"] = {"prompt_tokens": event.tokens.prompt_total}
+    return members
 
 
 def has_content(piece: AnswerPiece) -> bool:

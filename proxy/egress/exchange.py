@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from proxy import dialects
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import FamilyWriter, WriteOptions
+from proxy.dialects.switched import client_family
+from proxy.dialects.writing import nobody
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.record import Record
-from proxy.types import Call, Chunk, Head, RequestHead
+from proxy.types import AnswerPiece, Call, Head, RequestHead
+from proxy.types.events import Frame
 
 
 class OwnExchange:
     """Sends one request, and keeps the response, or why there is none."""
 
+    _call: Call
+    _writer: FamilyWriter
     gone = True  # who asks is this very task: where it is cancelled, nobody is left
 
     def __init__(self, head: RequestHead, body: Mapping[str, Any], caller: str = "") -> None:
@@ -34,21 +43,27 @@ class OwnExchange:
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
         body = {**self._body, "model": head.deployment}
-        return dialects.read_call(head, body, caller=self._caller)
+        self._call = dialects.read_call(head, body, caller=self._caller)
+        return self._call
 
     def keep_alive(self, record: Record) -> None:
         """Do nothing: no connection waits for bytes."""
 
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record
+        if head.frames:
+            options = WriteOptions(self._call, whole=True, verdicts=nobody)
+            self._writer = FAMILIES[client_family(self._call)].writer(options)
 
-    async def send(self, chunks: Sequence[Chunk]) -> None:
-        self._document = chunks[-1].data
+    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
+        answer = chunks[-1]
+        is_frame = type(answer) is Frame
+        self._document = orjson.loads(self._writer.feed(answer)) if is_frame else answer.data
         if self._record is not None:
             self._record.status = 200
             self._record.first_sent = self._record.now()
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
         return False
 
     async def refuse(self, error: ProxyError, record: Record) -> None:

@@ -39,7 +39,7 @@ from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import Gate
 from proxy.record import Record, TraceIds
-from proxy.types import Call, Chunk, Head, Json, Plan, RequestHead, Timeouts
+from proxy.types import AnswerPiece, Call, Head, Json, Plan, RequestHead, Timeouts
 from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
 from proxy.types.passthrough import BoundedUpload, PassedPaths
@@ -206,23 +206,23 @@ class _Exchange:
         self._head = head
         self._writer = answer_writer(self._client, self._call, head, record.verdicts)
 
-    async def send(self, chunks: Sequence[Chunk]) -> None:
+    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
         for chunk in chunks:
             self._send(chunk)
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
         return False
 
-    def _send(self, chunk: Chunk) -> None:
-        data = self._writer.feed(chunk)
+    def _send(self, chunk: AnswerPiece) -> None:
+        written = self._writer.feed(chunk)
         if not self._begun and (self._head.streamed or chunk.last):
-            document = None if self._head.streamed else chunk.data
+            data = writing.first_document(chunk)
             answer = (self._played.record, self._head, self._client, self._writer.media_type)
             verdicts, flagged = self._played.record.verdicts(), self._head.flagged
-            status = writing.answer_status(self._client, verdicts, flagged=flagged, data=chunk.data)
+            status = writing.answer_status(self._client, verdicts, flagged=flagged, data=data)
             status = self._head.passed.status if self._head.passed else status
-            self._leave(status, headers.of_answer(*answer, document))
-        self._played.body += data
+            self._leave(status, headers.of_answer(*answer, None if self._head.streamed else data))
+        self._played.body += written
 
     async def refuse(self, error: ProxyError, record: Record) -> None:
         refusal = writing.refusal(self._client, error, REQUEST, record.verdicts())

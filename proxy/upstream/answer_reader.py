@@ -15,7 +15,7 @@ from proxy.dialects.frame_reader import Rewrite, StreamFrameReader, WholeFrameRe
 from proxy.dialects.hub import chat_order, turning
 from proxy.dialects.reading import AnswerReader, Seal, StreamReader, WholeReader
 from proxy.dialects.sequencer import Sequencer
-from proxy.dialects.switched import SWITCHED, families_of, uses_frames
+from proxy.dialects.switched import Families, client_family, family_name, uses_frames
 from proxy.errors import UpstreamInvalid
 from proxy.types import ABOUT_STATE
 from proxy.upstream.forwarded import OpenAttempt
@@ -50,8 +50,9 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     if endpoint in ABOUT_STATE:
         return _stored_reader(asked, media_type, ids)
     spoken = DIALECTS[upstream.dialect]
-    if SWITCHED and uses_frames(call, asked.record.plan, asked.target):
-        return _frame_reader(asked, media_type, ids)
+    families = client_family(call), family_name(spoken, endpoint)
+    if uses_frames(families, call, asked.record.plan):
+        return _frame_reader(asked, media_type, families, ids)
     server = spoken.server.endpoints.get(endpoint, spoken.server)
     asks = DIALECTS[call.head.dialect]
     turn = turning(call, endpoint, asks, spoken)
@@ -93,11 +94,11 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
 
 
 def _frame_reader(
-    asked: OpenAttempt, media_type: str, ids: ResponseIds | None
+    asked: OpenAttempt, media_type: str, families: Families, ids: ResponseIds | None
 ) -> StreamFrameReader | WholeFrameReader:
     """Return a reader of frames."""
     call, upstream = asked.call, asked.target.upstream
-    client, family = [FAMILIES[name] for name in families_of(call, asked.target)]
+    client, family = [FAMILIES[name] for name in families]
     is_crossing = client is not family
     is_stream = media_type == EVENTS and call.stream
     if media_type != JSON and not is_stream:

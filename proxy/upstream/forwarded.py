@@ -145,12 +145,14 @@ class Forwarded:
         held: Sequence[AnswerPiece] = ()
         try:
             held = await self.__anext__()
-            while self.head.frames and is_preamble(held):
+            while self.head.frames and not self.reader.holds and is_preamble(held):
                 held = [*held, *await self.__anext__()]
         except StopAsyncIteration:
             pass
         except BaseException:
-            for frame in held:  # its usage was reported by the upstream all the same
+            for frame in (
+                held if self.head.frames else ()
+            ):  # its usage was reported by the upstream all the same
                 self.asked.attempt.meter.feed_frame(frame, self.asked.record.now())
             self._give_back()
             raise

@@ -81,7 +81,7 @@ def test_recorded_bytes_pass_unchanged(name: str) -> None:
         assert documents(recording.upstream, (cut, min(cut + 7, len(recording.upstream)))) == whole
     frames, _ = read_documents(family, whole)
 
-    if "after-preamble" not in name and name != "completions-surrogates":  # a fallback answers
+    if not name.endswith(("after-preamble", "surrogates")):  # a fallback answers
         body = recording.outputs[f"{family} bare"].body
         assert written(family, frames) == body.partition(b'data: {"error"')[0]
 

@@ -1,0 +1,275 @@
+"""A stream that fails after its preamble is served by another attempt, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.dialects.switched import SWITCHED
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import (
+    Asked,
+    Json,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    chat_events,
+    event,
+    head,
+    item_events,
+    message_events,
+    piece,
+    response,
+    response_events,
+    stream,
+    text_events,
+    text_item,
+)
+from tests.edge.test_keepalive import EVENTS, REQUESTS, SILENCE_S, Stream
+
+SERVED = b"Instead."
+PREAMBLES = {"chat": 1, "messages": 3, "responses": 3}
+"""How many events come before the first text."""
+ERROR: Json = {"error": {"type": "overloaded_error", "message": "overloaded"}}
+ERRORS: dict[str, Json] = {
+    "chat": ERROR,
+    "messages": {"type": "error", **ERROR},
+    "responses": {"type": "error", "code": "server_error", "message": "overloaded"},
+}
+TARGETS = {
+    "chat": "upstream: openai, endpoint: chat",
+    "messages": "upstream: anthropic",
+    "responses": "upstream: openai, endpoint: responses",
+}
+INSTEAD = text_item(SERVED.decode())
+FALLBACKS = {
+    "chat": chat_events(SERVED.decode()),
+    "messages": message_events(text_events(0, SERVED.decode())),
+    "responses": response_events(item_events(0, INSTEAD, SERVED.decode()), whole=response(INSTEAD)),
+}
+families = pytest.mark.parametrize(
+    "family", [name for name in PREAMBLES if (name, name) in SWITCHED]
+)
+
+
+def fails_after(family: str, count: int) -> Script:
+    """Return an upstream that sends some events and an error."""
+    return stream([*EVENTS[family][:count], ERRORS[family]], done=False)
+
+
+def held_open(family: str, count: int, gate: asyncio.Event) -> Script:
+    """Return an upstream that sends some events, and an error once the gate opens."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+        for each in EVENTS[family][:count]:
+            await wire.send(piece(event(each)))
+        await gate.wait()
+        await wire.send(piece(event(ERRORS[family])), b"0\r\n\r\n")
+
+    return script
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, upstream: ScriptedUpstream, family: str, more: str = "", keepalive_s: float = 0.0
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    target = TARGETS[family]
+    policies = world(upstream.url).replace("[support-chat, ", "[twice, support-chat, ")
+    policies += f"  twice:\n    targets: [{{{target}, model: primary}}]\n"
+    policies += more or f"    fallback: [{{{target}, model: spare}}]\n"
+    async with (
+        running_proxy(folder / "policies", policies, keepalive_seconds=keepalive_s) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+@asynccontextmanager
+async def asking(client: aiohttp.ClientSession, family: str) -> AsyncIterator[Stream]:
+    path, _, body, headers = REQUESTS[family]
+    headers = {**headers, "x-headrace-deployment": "twice"}
+    async with client.post(path, headers=headers, json={**body, "stream": True}) as response:
+        yield Stream(response)
+
+
+def starts(family: str, raw: bytes) -> int:
+    """Return how many preambles a client has received."""
+    marks = {"chat": b'"role"', "messages": b"message_start\n", "responses": b"response.created\n"}
+    return raw.count(marks[family])
+
+
+@families
+async def test_the_fallback_answers_after_a_preamble(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with serving(tmp_path, upstream, family) as (proxy, client):
+        upstream.by_model = {
+            "primary": fails_after(family, PREAMBLES[family]),
+            "spare": stream(FALLBACKS[family]),
+        }
+
+        async with asking(client, family) as answered:
+            raw = await answered.rest()
+
+        [record] = await proxy.sink.wait()
+    assert SERVED in raw
+    assert b"error" not in raw
+    assert starts(family, raw) == 1
+    assert [(each.why, each.error is None) for each in record.attempts] == [
+        ("first", False),
+        ("fallback", True),
+    ]
+    lost, served = record.billing.attempts
+    assert (lost.fate.served, served.fate.served) == (False, True)
+    assert lost.bill.usage.source == "partial_estimate"
+    assert lost.bill.usage.tokens.input > 0
+
+
+@families
+async def test_a_stream_that_fails_after_text_is_not_asked_again(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with serving(tmp_path, upstream, family) as (proxy, client):
+        upstream.by_model = {"primary": fails_after(family, PREAMBLES[family] + 1)}
+
+        async with asking(client, family) as answered:
+            raw = await answered.rest()
+
+        [record] = await proxy.sink.wait()
+    assert b"It is " in raw
+    assert b"overloaded" in raw
+    assert record.outcome == "upstream_error"
+    assert len(upstream.requests) == 1
+
+
+@families
+async def test_a_failure_of_all_targets_is_an_error_response(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with serving(tmp_path, upstream, family) as (_, client):
+        failure = fails_after(family, PREAMBLES[family])
+        upstream.by_model = {"primary": failure, "spare": failure}
+
+        async with asking(client, family) as answered:
+            raw = await answered.rest()
+
+    assert answered.response.status >= 500
+    assert answered.response.content_type == "application/json"
+    assert b"overloaded" in raw
+    assert len(upstream.requests) == 2
+
+
+@families
+async def test_the_same_target_is_asked_again_after_a_preamble(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    more = "    retry: {times: 1, on: [500, 502, 503, 529, invalid, connect], wait: 1ms}\n"
+    scripts = [fails_after(family, PREAMBLES[family]), stream(FALLBACKS[family])]
+
+    async def next_script(asked: Asked, wire: Wire) -> None:
+        await scripts.pop(0)(asked, wire)
+
+    async with serving(tmp_path, upstream, family, more) as (proxy, client):
+        upstream.by_model = {"primary": next_script}
+
+        async with asking(client, family) as answered:
+            raw = await answered.rest()
+
+        [record] = await proxy.sink.wait()
+    assert SERVED in raw
+    assert starts(family, raw) == 1
+    assert [each.why for each in record.attempts] == ["first", "retry"]
+
+
+@families
+async def test_a_hedge_wins_against_a_preamble(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    fallback = f"    fallback: [{{{TARGETS[family]}, model: spare}}]\n"
+    gate = asyncio.Event()
+    async with serving(tmp_path, upstream, family, f"    hedge: {{after: 10ms}}\n{fallback}") as (
+        proxy,
+        client,
+    ):
+        upstream.by_model = {
+            "primary": held_open(family, PREAMBLES[family], gate),
+            "spare": stream(FALLBACKS[family]),
+        }
+
+        async with asking(client, family) as answered:
+            raw = await answered.rest()
+
+        gate.set()
+        [record] = await proxy.sink.wait()
+    assert SERVED in raw
+    assert starts(family, raw) == 1
+    assert [each.lost for each in record.attempts] == [True, False]
+    assert [each.why for each in record.attempts] == ["first", "hedge"]
+
+
+@families
+async def test_keepalives_go_on_during_a_preamble(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    async with serving(tmp_path, upstream, family, keepalive_s=SILENCE_S) as (proxy, client):
+        upstream.by_model = {
+            "primary": held_open(family, PREAMBLES[family], gate),
+            "spare": stream(FALLBACKS[family]),
+        }
+
+        async with asking(client, family) as answered:
+            await answered.until(b"\n\n", 2)
+            early = answered.raw
+            gate.set()
+            raw = await answered.rest()
+
+        [record] = await proxy.sink.wait()
+    assert starts(family, early) == 0
+    assert SERVED in raw
+    assert b"error" not in raw
+    assert starts(family, raw) == 1
+    assert (record.outcome, record.status) == ("success", 200)
+
+
+@families
+async def test_a_failure_after_a_keepalive_is_an_error_event(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    async with serving(tmp_path, upstream, family, keepalive_s=SILENCE_S) as (_, client):
+        upstream.by_model = {
+            "primary": held_open(family, PREAMBLES[family], gate),
+            "spare": fails_after(family, PREAMBLES[family]),
+        }
+
+        async with asking(client, family) as answered:
+            await answered.until(b"\n\n")
+            gate.set()
+            raw = await answered.rest()
+
+    assert answered.response.status == 200
+    assert starts(family, raw) == 0
+    assert b"overloaded" in raw
+
+
+@families
+async def test_a_client_that_leaves_during_a_preamble_ends_the_call(
+    family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    async with serving(tmp_path, upstream, family, keepalive_s=SILENCE_S) as (proxy, client):
+        upstream.by_model = {"primary": held_open(family, PREAMBLES[family], gate)}
+        async with asking(client, family) as answered:
+            await answered.until(b"\n\n")
+
+        [record] = await proxy.sink.wait()
+        gate.set()
+    assert record.outcome == "client_abort"
+    assert [each.error for each in record.attempts] == ["cancelled"]
