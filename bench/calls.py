@@ -33,6 +33,7 @@ from bench.load import Job
 from bench.policies import NO_MORE, Sizes
 from bench.processes import serving
 from proxy import app
+from proxy.otel_settings import OtelSettings
 from proxy.settings import Address, LedgerAt, Settings
 
 WARM, COUNTED, MOST_SHOWN = 50, 100, 400
@@ -46,6 +47,7 @@ BUDGETED = ("bare", "everything", HIT)
 CHUNKS = {f"{parts}, a chunk": parts for parts in ("bare", "guards")}
 OF_CHUNKS = (*CHUNKS, *streams.CASES)
 BUDGET = Path(__file__).parent / "budget.json"
+ALL_CALLS = "always_on"  # the sampler: the default one traces a number of calls in a second
 LIBRARIES = ("aiohttp", "asyncio", "opentelemetry", "other")
 HOME = Path(proxy.__file__).parent
 
@@ -142,6 +144,7 @@ def settings(folder: Path, parts: str, more: Sizes, upstream: int, collector: in
         listen=Address("127.0.0.1", 0),
         admin=Address("127.0.0.1", 0),
         otlp_endpoint=f"http://127.0.0.1:{collector}" if kept else None,
+        otel=OtelSettings(("otlp_proto_http",), ALL_CALLS) if kept else OtelSettings(),
         ledger=LedgerAt("sqlite", folder / "ledger.db") if kept else None,
     )
 

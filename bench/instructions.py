@@ -30,27 +30,32 @@ from bench.calls import settings
 from bench.load import Job
 from bench.policies import NO_MORE
 from bench.processes import free_port, listens, serving
-from proxy.emit import log, span_queue
+from proxy.app import tracing
+from proxy.emit import log, sampling
 from proxy.ledger import writer
+from proxy.otel_settings import BatchBounds
 
 RELAY = "relay"
-SHOWN = (RELAY, "bare", "limits", "cache", "mid", "everything")
+TRACED = "traced"  # everything on, and a sampler that samples every call
+SHOWN = (RELAY, "bare", "limits", "cache", "mid", "everything", TRACED)
 CALLS = (200, 800)  # the difference is of so many, without what a start takes
 GATHERED_S = 10.0
 CHUNKS, STREAMS = (16, 144), 4  # chunks of a stream, and how many streams
 WARM, LOADED_S = 64, 45.0  # calls; seconds, as a quarter of one takes fifty times as long
-GUARDED = ("guards", "everything")
+GUARDED = ("guards", "everything", TRACED)
+SLOWER = 50  # times, under valgrind
 VALGRIND = (
     "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
 )  # fmt: skip
 
 
 def gather_longer() -> None:
-    """Have as many calls told of together as on a machine that is not slow."""
+    """Have as many calls told of together, and traced, as on a machine that is not slow."""
     vars(proxy.app)["EMIT_EVERY_S"] = GATHERED_S  # which it has from another room
-    span_queue.DELAY_S = proxy.turn.TURN_S = GATHERED_S
+    proxy.turn.TURN_S = GATHERED_S
     log.BOUNDS = replace(log.BOUNDS, gather_s=GATHERED_S)
     writer.BOUNDS = replace(writer.BOUNDS, gather_s=GATHERED_S)
+    vars(tracing)["CALLS_PER_S"] = sampling.CALLS_PER_S / SLOWER
 
 
 @asynccontextmanager
@@ -69,7 +74,17 @@ async def running(parts: str) -> AsyncIterator[int]:
         gather_longer()
         gc.disable()
         with tempfile.TemporaryDirectory() as folder:
-            chosen = settings(Path(folder), parts, NO_MORE, upstream, collector)
+            chosen = settings(
+                Path(folder),
+                "everything" if parts == TRACED else parts,
+                NO_MORE,
+                upstream,
+                collector,
+            )
+            if chosen.otel.exporters:
+                sampler = chosen.otel.sampler if parts == TRACED else None
+                bounds = BatchBounds(delay_ms=int(1000 * GATHERED_S))
+                chosen = replace(chosen, otel=replace(chosen.otel, sampler=sampler, bounds=bounds))
             with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  # it never waits
                 async with proxy.app.running(chosen, log_fd=nowhere.fileno()) as made:
                     yield made.listen.port

@@ -71,7 +71,7 @@ PARTS = {
 }
 """What each way of measuring adds to the head. ``mid`` is all but guards."""
 KEPT = frozenset({"mid", "everything"})
-"""Where there is a ledger and every call is traced."""
+"""Where there is a ledger and calls are traced."""
 
 
 KEYS_A_FILE = 10_000  # a file may have 100,000 values

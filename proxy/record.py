@@ -75,7 +75,8 @@ class Record:
     ``semantic_match`` is True if the call got the cached response to a similar prompt, or would
     have got it. ``is_over_budget`` is True for a call that may only get a cached response.
     ``sample_id`` is the number by which it is chosen for what only a share of calls has: our own,
-    as a trace id that a caller chose would choose that too. Of callers without a key only some are
+    as a trace id that a caller chose would choose that too. ``parent_sampled`` is the caller's own
+    decision on tracing, None if its key may not decide. Of callers without a key only some are
     ``reported`` beyond the metrics; ``unreported`` counts those that were not since then. ``round``
     counts how often a guard has wanted another answer. ``plan`` is what was done, and ``decided``
     what policy had decided where a guard has led the call elsewhere. ``facts`` are what
@@ -122,6 +123,7 @@ class Record:
     reported: bool = True
     unreported: int = 0
     sample_id: str = ""
+    parent_sampled: bool | None = None
     hidden_output: Callable[[Attempt], HiddenOutput] | None = None
     facts: CallFacts | None = None
     side_tasks: SideTasks | None = None
@@ -143,6 +145,7 @@ class Record:
         self.key, self.credential = key, credential
         if may_trace and self.head is not None and self.head.parent is not None:
             self.sample_id = self.head.parent.trace_id
+            self.parent_sampled = self.head.parent.is_sampled
 
     def fail(self, error: ProxyError) -> None:
         """Note why the call ended before its end."""

@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 
 from proxy.frozen import frozen
+from proxy.otel_settings import OtelSettings, otel_settings
 
 SECRET_LENGTH = 16
 KEY_SHARE = 2  # of the memory for bodies under way one key may take one part of so many
@@ -99,26 +100,23 @@ class LogAs:
 
 @frozen
 class Settings:
-    """Everything a process is told from outside its policies.
+    """Everything that configures a process beside its policies.
 
-    ``candidate`` is a second folder of policies, decided beside the first and obeyed by none.
-    ``otlp_endpoint`` is the base of an OTLP/HTTP collector; without it no spans are made.
-    ``trace_ratio`` is the share of calls that are traced though nothing failed or was blocked,
-    ``admin_token`` opens the admin port, which needs one where others can reach it, and
-    ``admin_hosts`` are the names by which it is asked beside addresses and localhost.
-    ``trace_profiles`` are readers of traces whose own names are added. ``drain_seconds`` is how
-    long running calls may go on after a signal to stop, ``drain_grace_seconds`` how long new ones
-    are still taken then and idle connections kept. ``body_bytes`` is how large a request may be,
-    ``body_values`` how many values it may hold, ``bodies_bytes`` what all under way may take,
-    and ``answers_bytes`` all answers that are held as a whole.
-    ``upstream_connections`` bounds those to all upstreams together.
-    ``cache_bytes`` bounds each store of the cache; one in a file or in Redis requires
-    ``cache_secret``, from which the keys of its entries are derived. ``replicas`` processes share
-    ``redis``: each keeps to its share of limits while that is away. ``id_secrets`` open the ids of
-    what providers keep; the first one seals them, and the key of placeholders is derived from it.
-    ``settle_seconds`` is how long a folder of policies that has changed must be still before it is
-    read. After ``keepalive_seconds`` without a byte a stream sends a keepalive event; 0 turns that
-    off.
+    ``candidate`` is a second policy folder, evaluated without effect. ``otlp_endpoint`` is the base
+    URL of a collector; without it the exporters in ``otel`` read their own variables.
+    ``trace_ratio`` is the traced share of successful calls, ``trace_profiles`` add attributes for
+    other backends. ``admin_token`` opens the admin port, and is required if that is reachable from
+    other machines; ``admin_hosts`` are its host names beside addresses and localhost.
+    ``drain_seconds`` is how long calls may continue after a signal to stop; for
+    ``drain_grace_seconds`` new ones are accepted and idle connections kept. ``body_bytes`` and
+    ``body_values`` bound one request, ``bodies_bytes`` all active ones, ``answers_bytes`` all
+    buffered responses, ``upstream_connections`` those to all upstreams, ``cache_bytes`` each cache
+    store. A store in a file or Redis requires ``cache_secret``, from which cache keys are derived.
+    ``replicas`` processes share ``redis``: each enforces its share of limits while that is away.
+    ``id_secrets`` decrypt the ids of provider state; the first one also encrypts them and derives
+    the key of placeholders. A changed policy folder is read after ``settle_seconds`` without
+    another change. After ``keepalive_seconds`` without a byte a stream sends a keepalive event; 0
+    disables that.
     """
 
     policies: Path
@@ -126,6 +124,7 @@ class Settings:
     admin: Address = Address("127.0.0.1", 8081)
     environ: Mapping[str, str] = field(default_factory=dict)
     otlp_endpoint: str | None = None
+    otel: OtelSettings = OtelSettings()  # it is frozen
     trace_ratio: float = 1.0
     trace_profiles: tuple[str, ...] = ()
     drain_seconds: float = 30.0
@@ -217,10 +216,10 @@ def restore_certificates() -> None:
 def from_environment(
     policies: Path, listen: Address, admin: Address, environ: Mapping[str, str]
 ) -> Settings:
-    """Join flags and ``HEADRACE_*`` (and the standard OTLP) variables. Raises ``BadSetting``."""
+    """Join flags with the variables ``HEADRACE_*`` and ``OTEL_*``. Raises ``BadSetting``."""
     _check_names(environ)
     defaults = Settings(policies)
-    endpoint = environ.get("HEADRACE_OTLP_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    otel = otel_settings(environ)
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
     cache_secret, id_secrets = _secrets(environ)
     if (file or redis) and not cache_secret:
@@ -236,7 +235,8 @@ def from_environment(
         listen=listen,
         admin=admin,
         environ=environ,
-        otlp_endpoint=endpoint or None,
+        otlp_endpoint=environ.get("HEADRACE_OTLP_ENDPOINT") or None if otel.exporters else None,
+        otel=otel,
         trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
         trace_profiles=_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
         drain_seconds=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_seconds),

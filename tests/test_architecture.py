@@ -40,6 +40,7 @@ UNTESTED = {
     "proxy/__main__.py": "every command of tests/cli/test_init.py goes through it",
     "proxy/app/context.py": "composition: every test with a running proxy runs it",
     "proxy/app/stores.py": "composition: every test with a running proxy runs it",
+    "proxy/app/tracing.py": "composition: tests/emit/test_otlp.py runs it",
     "proxy/app/telemetry.py": "composition: every test with a running proxy runs it",
     "proxy/call_facts.py": "a value; tests/test_summary.py works it out",
     "proxy/cli/demo.py": "tests/demo/test_serving.py runs its command",

@@ -13,7 +13,7 @@ from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
 from proxy.dialects import bounds, documents, frame_reader, pieces
 from proxy.edge import server
-from proxy.emit import chain, decisions, log, log_limits, registry, span_queue
+from proxy.emit import chain, decisions, log, log_limits, registry, sampling, span_queue
 from proxy.guardrails import engine
 from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.services import judge, moderation, presidio, webhook
@@ -23,6 +23,7 @@ from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
 from proxy.limits.stores import batch, failover
 from proxy.limits.stores import redis as limits_in_redis
+from proxy.otel_settings import BatchBounds
 from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import recent
@@ -164,10 +165,12 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("runbooks/guard-fails.md", "guards search in two threads", 2, GUARD_THREADS),
     ("runbooks/telemetry-lost.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
     ("runbooks/writer-fails.md", "once a minute at most", MINUTE, telemetry.LOG_EVERY_S),
-    ("traces.md", "At most 2048 spans wait", 2048, span_queue.MAX_SPANS),
-    ("traces.md", "for at most a second", 1, span_queue.DELAY_S),
-    ("traces.md", "batches are of 512", 512, span_queue.MAX_BATCH),
+    ("traces.md", "At most 2048 spans wait", 2048, BatchBounds().max_spans),
+    ("traces.md", "for at most a second", 1000, BatchBounds().delay_ms),
+    ("traces.md", "batches are of 512", 512, BatchBounds().max_batch),
     ("traces.md", "no batch begins after 3 seconds", 3, span_queue.CLOSE_S),
+    ("traces.md", "up to 50 a second", 50, sampling.CALLS_PER_S),
+    ("traces.md", "1 % of the calls beyond", 0.01, sampling.SHARE),
 ]
 
 

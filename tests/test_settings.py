@@ -61,7 +61,7 @@ def test_variables_are_read_and_defaults_stay() -> None:
     environ = {
         "HEADRACE_TRACE_RATIO": "0.1",
         "HEADRACE_TRACE_PROFILES": "openinference, langfuse",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318",
+        "HEADRACE_OTLP_ENDPOINT": "http://c:4318",
     }
 
     chosen = from_environment(Path("p"), HERE, HERE, environ)
@@ -91,10 +91,14 @@ def test_the_largest_request_fits_what_one_key_may_have_under_way() -> None:
     share.take(chosen.body_bytes)
 
 
-def test_our_own_variable_goes_before_the_standard_one() -> None:
+def test_the_endpoint_is_used_unless_traces_are_off() -> None:
     environ = {"HEADRACE_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b"}
 
-    assert from_environment(Path("p"), HERE, HERE, environ).otlp_endpoint == "http://a"
+    on = from_environment(Path("p"), HERE, HERE, environ)
+    off = from_environment(Path("p"), HERE, HERE, environ | {"OTEL_SDK_DISABLED": "true"})
+
+    assert (on.otlp_endpoint, on.otel.exporters) == ("http://a", ("otlp_proto_http",))
+    assert (off.otlp_endpoint, off.otel.exporters) == (None, ())
 
 
 @for_each(

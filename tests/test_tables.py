@@ -140,7 +140,7 @@ def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known: Any)
         ("logs.md", r"`HEADRACE_LOG_LEVEL` \| info \| (.*?) \|", LOG_LEVELS),
         ("logs.md", r"under whose names: (.*?) \|", LOG_SCHEMAS),
         ("policies.md", r"by kind \((.*?)\)", KINDS),
-        ("policies.md", r"readers of traces whose names are added: (.*?) \|", TRACE_PROFILES),
+        ("policies.md", r"adds the attributes of other trace backends: (.*?) \|", TRACE_PROFILES),
         ("policies.md", r"the request gets them, whatever it says: (.*?) \|", Set.model_fields),
         ("policies.md", r"gets no more than that: (.*?) \|", Cap.model_fields),
     ],

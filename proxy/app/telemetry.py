@@ -6,19 +6,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import proxy
-from proxy.app.context import Context, new_request_id
+from proxy.app.context import Context
 from proxy.emit import Sink
 from proxy.emit.chain import BadChain
 from proxy.emit.decisions import Decisions
 from proxy.emit.log import CallLog
 from proxy.emit.log_limits import Quota
 from proxy.emit.metrics import Metrics
-from proxy.emit.profiles import PROFILES
 from proxy.emit.schemas import SCHEMAS
 from proxy.policy.caches import stores_of
 from proxy.policy.decide.snapshot import Snapshot
@@ -56,28 +55,18 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
 
 
 def traces(context: Context) -> tuple[Sink, ...]:
-    """Return the sink of spans if there is a collector. Only then is the SDK imported."""
-    endpoint = context.settings.otlp_endpoint
-    if endpoint is None:
+    """Return the sink of spans if they are exported. Only then is the SDK imported."""
+    settings = context.settings
+    otel = settings.otel
+    for warning in otel.warnings:
+        context.log.warning("otel.variable", problem=warning)
+    if settings.otlp_endpoint is not None and not otel.exporters:
+        otel = replace(otel, exporters=("otlp_proto_http",))
+    if not otel.exporters:
         return ()
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
-        OTLPSpanExporter,
-    )
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from proxy.app import tracing  # noqa: PLC0415  # 250 modules of the SDK
 
-    from proxy.emit.span_queue import SpanQueue  # noqa: PLC0415
-    from proxy.emit.trace import Traces  # noqa: PLC0415
-
-    service = {"service.version": proxy.__version__, "service.instance.id": new_request_id()}
-    resource = Resource.create({"service.name": "headrace", **service})
-    dropped, failed = partial(context.metrics.dropped, "traces"), partial(context.failed, "traces")
-    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
-    queue = SpanQueue(exporter, dropped, failed)
-    waiting = partial(getattr, queue, "waiting")
-    context.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
-    context.opened.push_async_callback(asyncio.to_thread, queue.close)
-    profiles = [PROFILES[name] for name in context.settings.trace_profiles]
-    return (Traces(queue, context.settings.trace_ratio, resource, profiles),)
+    return tracing.traces(context, otel)
 
 
 def token_failed(context: Context, ref: str, reason: str) -> None:

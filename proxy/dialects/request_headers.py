@@ -24,7 +24,7 @@ PREFIX = "\nx-headrace-"
 SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
 """What a header of a client that reaches an upstream may say: short words."""
 OF_ACCOUNT = "-id"  # how the name of a header ends that chooses a workspace or an organization
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _MARK = re.compile(r"\b[0-9a-f]{16}\b")
 _TRUE = frozenset({"true", "1"})
 _FALSE = frozenset({"false", "0", ""})
@@ -121,7 +121,7 @@ def parent(headers: Headers) -> Parent | None:
     match = _TRACEPARENT.fullmatch(headers.get("traceparent", "").strip())
     if match is None or not int(match[1], 16) or not int(match[2], 16):
         return None
-    return Parent(match[1], match[2])
+    return Parent(match[1], match[2], is_sampled=bool(int(match[3], 16) & 1))
 
 
 def common(headers: Headers, head: RequestHead) -> RequestHead:

@@ -19,7 +19,6 @@ from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.emit.attributes import usd
 from proxy.emit.log_limits import LEVELS, LogLevel
 from proxy.emit.redact import redacted
-from proxy.emit.sampling import in_share
 from proxy.emit.schemas import Schema, native
 from proxy.errors import UpstreamFinding
 from proxy.frozen import frozen
@@ -200,6 +199,11 @@ def _finding(upstream: str, finding: UpstreamFinding) -> dict[str, Any]:
     """Return what a guard of an upstream found: its name and its verdict."""
     guard = {"upstream": upstream, "guard": finding.detector}
     return {**guard, "stage": finding.stage, "verdict": "flagged" if finding.found else "passed"}
+
+
+def in_share(sample_id: str, ratio: float) -> bool:
+    """Return True if a call falls into a share of all, by its own number."""
+    return int(sample_id[16:], 16) < ratio * 2**64
 
 
 class LineWriter:

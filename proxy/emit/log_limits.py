@@ -61,12 +61,12 @@ class Quota:
     """Allows ``burst`` at once and ``per_minute`` after that. ``now`` gives monotonic seconds."""
 
     def __init__(
-        self, now: Callable[[], float], burst: int = BURST, per_minute: float = PER_MINUTE
+        self, now: Callable[[], float], burst: float = BURST, per_minute: float = PER_MINUTE
     ) -> None:
         self._now = now
         self._burst = burst
         self._per_second = per_minute / 60
-        self._left = float(burst)
+        self._left = burst
         self._at = now()
         self._missed = 0
 

@@ -79,6 +79,10 @@ class Metrics:
         """Count what could not be emitted."""
         self._child("headrace_telemetry_dropped_total", signal, reason).inc(count)
 
+    def trace_sampled(self, decision: str) -> None:
+        """Count a call that is traced, or that is not because of the rate limit."""
+        self._child("headrace_traces_sampled_total", decision).inc()
+
     def writer_failed(self, writer: str) -> None:
         """Count an exception in the thread of a writer."""
         self._child("headrace_writer_failures_total", writer).inc()

@@ -9,11 +9,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from proxy.emit.semconv import INPUT_MESSAGES, OUTPUT_MESSAGES
+from proxy.otel_settings import BatchBounds
 
-MAX_SPANS = 2048
-MAX_BATCH = 512
 MAX_CHARS = 32 * 1024 * 1024  # of captured text in all waiting spans
-DELAY_S = 1.0
 CLOSE_S = 3.0
 GRACE_S = 2.0
 
@@ -21,7 +19,7 @@ GRACE_S = 2.0
 class SpanQueue:
     """Queue of finished spans and the thread that exports them, in batches.
 
-    It holds at most ``max_spans`` spans, those of the batch in transit included, so the batch
+    It holds at most ``bounds.max_spans`` spans, including the batch in transit, so the batch
     processor never evicts one. ``on_drop`` gets the reason (``queue_full``, ``export_failed`` or
     ``shutdown``) and the number of spans that do not arrive, from either thread; ``on_error`` gets
     an exception of the exporter.
@@ -32,15 +30,15 @@ class SpanQueue:
         exporter: SpanExporter,
         on_drop: Callable[[str, int], None],
         on_error: Callable[[Exception], None],
-        max_spans: int = MAX_SPANS,
+        bounds: BatchBounds,
     ) -> None:
-        self._max_spans = max_spans
+        self._max_spans = bounds.max_spans
         self._on_drop = on_drop
         self._spans = 0
         self._chars = 0
         self._exporter = _CountingExporter(exporter, on_drop, on_error)
         self._processor = BatchSpanProcessor(
-            self._exporter, max_spans, DELAY_S * 1000, min(MAX_BATCH, max_spans)
+            self._exporter, bounds.max_spans, bounds.delay_ms, bounds.max_batch
         )
 
     @property

@@ -6,13 +6,23 @@ record when it has ended. So the decision to sample knows how the call ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
+from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.sampling import Decision, Sampler
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
 
 from proxy.attempts import Attempt
 from proxy.call_facts import UNKNOWN, CallFacts
@@ -20,12 +30,12 @@ from proxy.emit import attributes, semconv
 from proxy.emit.attributes import Attributes
 from proxy.emit.profiles import Profile, SpanOf
 from proxy.emit.redact import redact_text
-from proxy.emit.sampling import in_share
 from proxy.record import Record
 from proxy.summary import facts_of
 
 FAILED = frozenset({"proxy_error", "timeout", "upstream_error"})
-SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+SAMPLED, UNSAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
+NO_PARENT = Context()
 OK, ERROR = Status(), Status(StatusCode.ERROR)
 SCOPE = InstrumentationScope("headrace")
 
@@ -38,31 +48,37 @@ class SpanReceiver(Protocol):
 
 
 class Traces:
-    """Exports the spans of a share of calls, and of each that failed or was blocked."""
+    """Exports the spans of the calls that ``sampler`` samples.
+
+    The sampler gets the outcome of a call among its attributes. It sees the client's trace id and
+    sampling flag only if the key may decide: with them a client could force the cost of tracing on
+    the proxy, or hide its calls. ``on_sample`` is called for each sampled call.
+    """
 
     name: ClassVar[str] = "traces"
 
     def __init__(
         self,
-        receiver: SpanReceiver,
-        ratio: float,
+        receivers: Sequence[SpanReceiver],
+        sampler: Sampler,
         resource: Resource,
         profiles: Sequence[Profile] = (),
+        on_sample: Callable[[], None] = lambda: None,
     ) -> None:
-        self._receiver = receiver
-        self._ratio = ratio
+        self._receivers = receivers
+        self._sampler = sampler
         self._resource = resource
         self._profiles = profiles
+        self._on_sample = on_sample
 
     def end(self, record: Record) -> None:
         """Export the spans of a call. An error in its captured texts is raised after that."""
         if not record.reported:
             return
         facts = facts_of(record)
-        if facts.outcome not in {*FAILED, "blocked"} and not in_share(
-            record.sample_id, self._ratio
-        ):
+        if not self._is_sampled(record, facts):
             return
+        self._on_sample()
         texts: Attributes = {}
         error = None
         try:
@@ -74,9 +90,36 @@ class Traces:
         if spans:
             spans.append(call.model_call(texts))
         spans.append(call.server())
-        self._receiver.put(spans)
+        for receiver in self._receivers:
+            receiver.put(spans)
         if error is not None:
             raise error
+
+    def _is_sampled(self, record: Record, facts: CallFacts) -> bool:
+        route = facts.route or UNKNOWN
+        result = self._sampler.should_sample(
+            _parent_context(record),
+            int(record.sample_id, 16),
+            f"{facts.method} {route}",
+            SpanKind.SERVER,
+            {
+                semconv.HTTP_METHOD: facts.method,
+                semconv.HTTP_ROUTE: route,
+                semconv.OUTCOME: facts.outcome,
+            },
+        )
+        return result.decision is Decision.RECORD_AND_SAMPLE
+
+
+def _parent_context(record: Record) -> Context:
+    """Return the client's span, if its key may decide whether a call is sampled."""
+    parent = record.head.parent if record.head is not None else None
+    if parent is None or record.parent_sampled is None:
+        return NO_PARENT
+    flags = SAMPLED if record.parent_sampled else UNSAMPLED
+    trace_id, span_id = int(parent.trace_id, 16), int(parent.span_id, 16)
+    span = NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags))
+    return set_span_in_context(span, NO_PARENT)
 
 
 class CallSpans:

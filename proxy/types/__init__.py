@@ -43,13 +43,14 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 class Parent:
     """Where the caller stands in its own trace (W3C ``traceparent``), ids as lower-case hex.
 
-    ``sample_id`` is the number by which the caller's calls are sampled, where that is the proxy
-    itself.
+    ``is_sampled`` is the caller's own decision. ``sample_id`` is the number by which the caller's
+    calls are sampled, where that is the proxy itself.
     """
 
     trace_id: str
     span_id: str
     sample_id: str | None = None
+    is_sampled: bool = False
 
 
 @frozen

@@ -11,6 +11,7 @@ import orjson
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.emit.decisions import decision
 from proxy.emit.log import CallLog
@@ -90,7 +91,7 @@ class Remains:
         lines: list[bytes] = []
         log = CallLog(lines.append, LogLevel("debug", lambda: 0.0))
         spans = Spans()
-        traces = Traces(spans, 1.0, Resource({}))
+        traces = Traces([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):
             sink.end(record)
         entry = noted(1, record)

@@ -1,4 +1,4 @@
-"""A collector of spans over OTLP: it keeps what it is sent, as the handler of a real server."""
+"""A collector of spans over OTLP and HTTP, as the handler of a real server."""
 
 from __future__ import annotations
 
@@ -9,20 +9,35 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class Collector:
-    """Keeps every span that was exported to it."""
+    """Keeps every span that was exported to it, and the requests that brought them."""
 
     def __init__(self) -> None:
         self.url = ""
         self.bodies: list[bytes] = []
+        self.paths: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.resources: list[dict[str, Any]] = []
         self.spans: list[Any] = []
+        self.batches: list[int] = []
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
+        """Receive spans over HTTP."""
+        self.paths.append(request.path)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.bodies.append(await request.read())
-        message = ExportTraceServiceRequest.FromString(self.bodies[-1])
-        for resource in message.resource_spans:
-            for scope in resource.scope_spans:
-                self.spans.extend(scope.spans)
+        self.keep(ExportTraceServiceRequest.FromString(self.bodies[-1]))
         return web.Response(body=b"")
+
+    def keep(self, message: ExportTraceServiceRequest) -> None:
+        spans = [
+            span
+            for resource in message.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+        self.resources += [said(each.resource) for each in message.resource_spans]
+        self.spans += spans
+        self.batches.append(len(spans))
 
     def named(self, start: str) -> Any:
         [span] = [each for each in self.spans if each.name.startswith(start)]
@@ -30,7 +45,7 @@ class Collector:
 
 
 def said(span: Any) -> dict[str, Any]:
-    """Give a span's attributes as plain data."""
+    """Return the attributes of a span or a resource as plain data."""
     plain = {}
     for pair in span.attributes:
         kind = pair.value.WhichOneof("value")

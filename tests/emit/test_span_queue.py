@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from proxy.emit.semconv import INPUT_MESSAGES, OUTPUT_MESSAGES
 from proxy.emit.span_queue import GRACE_S, MAX_CHARS, SpanQueue
+from proxy.otel_settings import BatchBounds
 
 CONTEXT = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
@@ -56,7 +57,8 @@ def queue_to(exporter: SpanExporter, dropped: Counter[str], max_spans: int = 300
     def count(reason: str, spans: int) -> None:
         dropped.update({reason: spans})
 
-    return SpanQueue(exporter, count, lambda error: count(type(error).__name__, 1), max_spans)
+    bounds = BatchBounds(max_spans, min(512, max_spans))
+    return SpanQueue(exporter, count, lambda error: count(type(error).__name__, 1), bounds)
 
 
 def test_spans_are_exported_in_small_batches(dropped: Counter[str]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.emit.attributes import Attributes, number
 from proxy.emit.trace import Traces, exported
@@ -105,7 +108,7 @@ async def test_spans_are_exported_if_captured_texts_cannot_be_read(
     spans = Spans()
 
     with pytest.raises(IndexError):
-        Traces(spans, 1.0, Resource({})).end(replace(record, captured=failing))
+        Traces([spans], ALWAYS_ON, Resource({})).end(replace(record, captured=failing))
 
     assert len(spans.received) == len(collector.spans) == 3
 
@@ -155,7 +158,8 @@ async def test_credentials_in_headers_are_in_no_span_and_no_line(
     exported = b"".join(collector.bodies) + log.read_bytes()
     collector.bodies.clear()
 
-    assert b"req_" in exported
+    assert b"headrace.request.id" in exported
+    assert b'"request_id"' in exported
     assert secret.encode() not in exported
 
 
@@ -202,6 +206,54 @@ async def test_what_failed_is_traced_whatever_the_ratio(
     await traced(tmp_path, upstream, collector, trace_ratio=0.0)
 
     assert said(collector.named("POST /v1"))["headrace.outcome"] == "upstream_error"
+
+
+@pytest.mark.parametrize(("flag", "ratio", "spans"), [("01", 0.0, 3), ("00", 1.0, 0)])
+async def test_a_key_may_decide_by_its_traceparent(
+    flag: str,
+    ratio: float,
+    spans: int,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+    collector: Collector,
+) -> None:
+    policies = world(upstream.url).replace("may: [refresh]", "may: [refresh, trace]")
+    headers = {**BEARER, "traceparent": PARENT[:-2] + flag}
+    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "trace_ratio": ratio}
+    async with (
+        running_proxy(tmp_path / "p", policies, **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=headers) as client,
+        client.post(ROUTE.path, json=ROUTE.body(streamed=False)) as response,
+    ):
+        assert response.status == 200
+
+    assert len(collector.spans) == spans
+
+
+async def test_a_limit_of_the_default_sampler_is_counted_and_logged(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    log, metrics = tmp_path / "log", ""
+    with log.open("wb") as file:
+        settings = {"otlp_endpoint": collector.url, "log_fd": file.fileno()}
+        async with (
+            running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
+            aiohttp.ClientSession() as client,
+            asyncio.timeout(60),
+        ):
+            while not re.search(r'sampled_total{decision="limited"} [1-9]', metrics):
+                await asyncio.gather(
+                    *(client.get(f"{proxy.url}/v1/models", headers=BEARER) for _ in range(100))
+                )
+                async with client.get(f"{proxy.admin}/metrics") as response:
+                    metrics = await response.text()
+
+    [line] = [
+        line
+        for line in map(orjson.loads, log.read_bytes().splitlines())
+        if line["event"] == "traces.limited"
+    ]
+    assert (line["level"], line["calls_per_second"], line["share"]) == ("warning", 50, 0.01)
 
 
 async def test_an_upstream_may_be_told_the_trace(

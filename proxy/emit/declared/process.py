@@ -8,6 +8,7 @@ from proxy.emit.declared.metric import Axis, Declared, Kind, closed, counter, ga
 
 LAG = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 VERSION = closed("version", proxy.__version__)
+SAMPLING = closed("decision", "sampled", "limited", usual=())
 SECRET = Axis(("use", "fingerprint"), lambda roster: [], lambda roster: [])
 
 
@@ -39,6 +40,12 @@ METRICS = (
         "headrace_telemetry_dropped_total",
         "Log lines, spans and records that could not be emitted.",
         (axes.DROPPED, axes.DROP),
+    ),
+    counter(
+        "headrace_traces_sampled_total",
+        "Calls whose spans are exported (sampled), or are not because of the rate limit of the "
+        "default sampler (limited).",
+        (SAMPLING,),
     ),
     counter(
         "headrace_writer_failures_total",

@@ -1,0 +1,102 @@
+"""Composition of traces: exporters, sampler and resource of the OpenTelemetry SDK.
+
+Imported only where spans are exported: the SDK takes a fifth of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace.export import SpanExporter
+from opentelemetry.sdk.trace.sampling import ParentBased, Sampler
+from opentelemetry.util._importlib_metadata import entry_points
+
+import proxy
+from proxy.app.context import Context
+from proxy.emit.log_limits import Quota
+from proxy.emit.profiles import PROFILES
+from proxy.emit.sampling import CALLS_PER_S, SHARE, RateLimitedSampler, load_sampler
+from proxy.emit.span_queue import SpanQueue
+from proxy.emit.trace import Traces
+from proxy.otel_settings import OtelSettings
+
+EXTRAS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
+
+
+def traces(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
+    """Return the sink of spans. An exporter that cannot be created is logged and left out."""
+    queues = []
+    for name in otel.exporters:
+        exporter = _exporter(context, name)
+        if exporter is not None:
+            queues.append(_queue(context, exporter, otel))
+    if not queues:
+        return ()
+    context.metrics.watch(
+        "headrace_telemetry_queue_length",
+        "traces",
+        read=lambda: sum(queue.waiting for queue in queues),
+    )
+    profiles = [PROFILES[name] for name in context.settings.trace_profiles]
+    on_sample = partial(context.metrics.trace_sampled, "sampled")
+    return (Traces(queues, _sampler(context, otel), resource(), profiles, on_sample),)
+
+
+def _exporter(context: Context, name: str) -> SpanExporter | None:
+    """Return an exporter by the name of its entry point."""
+    endpoint = context.settings.otlp_endpoint
+    options = {}
+    if endpoint is not None and name == "otlp_proto_http":
+        options["endpoint"] = f"{endpoint.rstrip('/')}/v1/traces"
+    elif endpoint is not None and name == "otlp_proto_grpc":
+        options["endpoint"] = endpoint
+    try:
+        for entry_point in entry_points(group="opentelemetry_traces_exporter", name=name):
+            exporter: SpanExporter = entry_point.load()(**options)
+            return exporter
+        reason = EXTRAS.get(name, "no package provides this exporter")
+    except Exception as error:  # noqa: BLE001  # an exporter may be anybody's
+        reason = f"{type(error).__name__}: {error}"
+    context.log.error("traces.exporter_missing", exporter=name, reason=reason)
+    return None
+
+
+def _queue(context: Context, exporter: SpanExporter, otel: OtelSettings) -> SpanQueue:
+    on_drop = partial(context.metrics.dropped, "traces")
+    queue = SpanQueue(exporter, on_drop, partial(context.failed, "traces"), otel.bounds)
+    context.opened.push_async_callback(asyncio.to_thread, queue.close)
+    return queue
+
+
+def _sampler(context: Context, otel: OtelSettings) -> Sampler:
+    if otel.sampler is not None:
+        sampler = load_sampler(otel.sampler, otel.sampler_arg)
+        if sampler is not None:
+            return sampler
+        context.log.warning("traces.sampler_missing", sampler=otel.sampler)
+    quota = Quota(time.monotonic, burst=1, per_minute=1)
+
+    def limited() -> None:
+        context.metrics.trace_sampled("limited")
+        if (suppressed := quota.take()) is not None:
+            context.log.warning(
+                "traces.limited",
+                calls_per_second=CALLS_PER_S,
+                share=SHARE,
+                suppressed=suppressed,
+            )
+
+    ratio = context.settings.trace_ratio
+    return ParentBased(RateLimitedSampler(time.monotonic, limited, ratio, CALLS_PER_S))
+
+
+def resource() -> Resource:
+    """Return the attributes of this process. ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``
+    have precedence."""
+    given = Resource.create()
+    if str(given.attributes["service.name"]).startswith("unknown_service"):
+        given = given.merge(Resource({"service.name": "headrace"}))
+    return Resource({"service.version": proxy.__version__}).merge(given)
