@@ -8,8 +8,9 @@ from typing import Final
 from proxy.dialects.chat.family import CHAT, COMPLETIONS
 from proxy.dialects.family import Family
 from proxy.dialects.messages.family import MESSAGES
+from proxy.dialects.responses.family import RESPONSES
 from proxy.types.events import FamilyName
 
 FAMILIES: Final[Mapping[FamilyName, Family]] = {
-    family.name: family for family in (CHAT, COMPLETIONS, MESSAGES)
+    family.name: family for family in (CHAT, COMPLETIONS, MESSAGES, RESPONSES)
 }

@@ -24,8 +24,12 @@ KEY = b"k" * 32
 RULE = CacheRule(ttl=60, tool_calls=True)
 ROOM = RULE.max_bytes
 NOT_CACHED = {"chat-filters", "chat-no-finish", "messages-refusal"}
-UNTYPED = {"chat-late-text", "chat-two-choices", "completions-two-choices"}
-"""Streams with texts that only a document has, which no event represents in pass mode."""
+UNTYPED = {
+    *("chat-late-text", "messages-late-text", "chat-calls-with-equal-index"),
+    *("responses-code-interpreter", "responses-mcp", "responses-unknown-events"),
+    "responses-rich",  # whose last event lacks items
+}
+"""Streams with texts that no event represents as their documents do, in pass mode or as a whole."""
 
 
 def is_shown(name: str, client: str) -> bool:
@@ -64,14 +68,27 @@ def replayed(client: str, value: bytes, *, stream: bool = True) -> CachedAnswer:
     return answer
 
 
-def kinds_of(frames: Iterable[Frame]) -> set[tuple[int, Kind, str]]:
-    """Return the texts of frames with their choices and kinds."""
-    texts: dict[Part, str] = {}
+def read_whole(client: FamilyName, raw: bytes) -> list[Frame]:
+    options = ReadOptions(call_of(client, stream=False), whole=True)
+    [frame] = FAMILIES[client].reader(options).read(orjson.loads(raw), raw)
+    return [frame._replace(last=True)]
+
+
+def texts_by_kind(frames: Iterable[Frame]) -> dict[tuple[int, Kind], list[str]]:
+    """Return the texts of frames by choice and kind: one for each call, joined for all else."""
+    parts: dict[Part, str] = {}
     for frame in frames:
         for event in frame.events:
             if type(event) is Delta:
-                texts[event.part] = texts.get(event.part, "") + event.text
-    return {(part.choice, part.kind, text) for part, text in texts.items()}
+                parts[event.part] = parts.get(event.part, "") + event.text
+    texts: dict[tuple[int, Kind], list[str]] = {}
+    for part, text in parts.items():
+        known = texts.setdefault((part.choice, part.kind), [])
+        if part.kind in ("arguments", "server_arguments"):
+            known.append(text.replace(" ", ""))  # Messages have it as JSON
+        else:
+            known[:] = ["".join([*known, text])]
+    return texts
 
 
 @pytest.mark.parametrize(("name", "client"), SHOWN)
@@ -96,28 +113,27 @@ def test_a_stream_is_replayed_as_a_whole(name: str, client: FamilyName) -> None:
     value = stored(client, frames)
     if value is None or name in UNTYPED:
         return
+    sent = documents_of([written(client, frames)])
 
-    whole = written(client, replayed(client, value, stream=False).frames, stream=False)
+    [whole] = read_whole(
+        client, written(client, replayed(client, value, stream=False).frames, stream=False)
+    )
 
-    options = ReadOptions(call_of(client, stream=False), whole=True)
-    frames_of_whole = FAMILIES[client].reader(options).read(orjson.loads(whole), whole)
-    assert kinds_of(frames_of_whole) == kinds_of(frames)
+    assert texts_by_kind([whole]) == texts_by_kind(Pipeline(client, client).frames(sent))
 
 
 @pytest.mark.parametrize("client", sorted({client for _, client in SHOWN}))
 def test_a_whole_answer_is_replayed_byte_for_byte_and_as_a_stream(client: FamilyName) -> None:
     _, frames = shown(f"{client}-text", client)
     raw = written(client, frames, stream=False)
-    options = ReadOptions(call_of(client, stream=False), whole=True)
-    [frame] = FAMILIES[client].reader(options).read(orjson.loads(raw), raw)
-    value = stored(client, [frame._replace(last=True)], stream=False)
+    value = stored(client, read_whole(client, raw), stream=False)
     assert value is not None
 
     again = replayed(client, value, stream=False).frames
     streamed = replayed(client, value).frames
 
     assert written(client, again, stream=False) == raw
-    assert kinds_of(streamed) == kinds_of(frames)
+    assert texts_by_kind(streamed) == texts_by_kind(frames)
     assert texts_of(client, written(client, streamed))
 
 

@@ -38,6 +38,10 @@ PAIRS: list[tuple[str, Any]] = [
 """Names of recordings, and the families of their clients."""
 
 
+KIN = frozenset({"chat", "completions"})
+"""The families whose documents are converted into each other."""
+
+
 def call_of(client: str, *, stream: bool = True) -> Call:
     """Return a call of a client of a family."""
     dialect, endpoint = CLIENTS[client]
@@ -65,7 +69,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         family = FAMILIES[self.upstream]
-        crossing = self.client != self.upstream
+        crossing = self.client != self.upstream and not KIN.issuperset((self.client, self.upstream))
         call = call_of(self.client)
         options = ReadOptions(call, inspect=self.inspect, crossing=crossing)
         self.failure = family.failure

@@ -92,7 +92,8 @@ class ResponsesReader:
                     doc = doc.copy()
                     del doc[OBFUSCATION]
                 events = (Delta(same.part, text, _DELTA),)
-                return (Frame(events, FAMILY, doc, raw=raw, model_call=self._model_call),)
+                kept = None if self._inspects else raw
+                return (Frame(events, FAMILY, doc, raw=kept, model_call=self._model_call),)
         return self.read_made(doc, raw)
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
@@ -108,9 +109,10 @@ class ResponsesReader:
         if self._stopped or not isinstance(kind, str) or not kind.isprintable():
             return ()
         numbered = self._numbers.feed(doc)
-        self._doc, self._raw = doc, raw
+        self._doc, self._raw = doc, None if self._inspects else raw
         if numbered is not None:
-            self._doc, self._raw = numbered, None if raw is None else dump(numbered, len(raw))
+            self._doc = numbered
+            self._raw = None if self._raw is None else dump(numbered, len(self._raw))
         inner = doc.get("delta")
         if self._splits and isinstance(inner, dict) and len(inner) > 1:
             self._raw = None

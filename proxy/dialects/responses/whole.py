@@ -77,11 +77,14 @@ class WholeResponseReader:
                     continue
                 piece = paragraph + text if is_summary else text
                 paragraph = "\n\n" if is_summary else paragraph
-                if not text_type.part:
-                    yield Delta(part, piece, slot)
-                    continue
-                child = Part(text_type.kind, number, parent=part)
-                yield from (Begin(child), Delta(child, piece, slot), End(child))
+                child = part
+                if text_type.part:
+                    child = Part(text_type.kind, number, parent=part)
+                    yield Begin(child)
+                if piece:
+                    yield Delta(child, piece, slot)
+                if child is not part:
+                    yield End(child)
             yield End(part)
 
 
