@@ -1,7 +1,7 @@
-"""What the rules of a policy change in a request's parameters, in OpenAI's form.
+"""Applies the rules of a policy to the parameters of a request, in OpenAI's form.
 
-A parameter that the endpoint does not have is left out. The bound on an answer has many names: a
-cap lowers it under all of them, and a value that a rule sets takes the place of all of them.
+A parameter that the endpoint lacks is left out. The bound of an answer has many names: a cap lowers
+all of them, and a value that a rule sets replaces all of them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ from proxy.dialects.bounds import (
     is_bound,
 )
 from proxy.dialects.openai import OPENAI
-from proxy.types import Changes, Endpoint, Json, Target
+from proxy.fields.field_table import FIELDS, UNDECLARED
+from proxy.types import Changes, Endpoint, Json
 from proxy.types.reasoning import WISHES, reasons
 
 SAME: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(BOUNDS, frozenset(LENGTHS)),
     "n": frozenset(CHOICES) - {"best_of"},
 }
-"""The names under which a server may take a parameter, where it has more than one."""
-
-ALSO: Mapping[Endpoint, frozenset[str]] = {
-    "responses": frozenset({"reasoning_effort", "response_format", "verbosity"})
-}
-"""Parameters of a chat that an endpoint has in other words: what writes its requests knows them."""
+"""Names of a parameter at servers, if it has more than one."""
 
 READ = GROUPS.union(LENGTHS, CHOICES, WISHES)
-"""The fields that may decide what becomes of a request, beside those that the rules name."""
+"""Fields on which the change of a request may depend, beside those that the rules name."""
 
 NOTHING: Json = {}
 Change = Callable[[str, Any], Any]
@@ -51,14 +47,13 @@ def apply_parameters(
     *,
     takes_zero: bool = False,
 ) -> Json:
-    """Return the body as the rules want it; the very same one where they change nothing.
+    """Return the body as changed by rules, the same object if they change nothing.
 
-    ``endpoint`` is the target's, ``obeyed`` are the fields that the target is known to take.
-    Unless it ``takes_zero`` for no tokens, a cap makes that the smallest bound: some servers take 0
-    for no bound at all.
+    ``endpoint`` is the target's, ``obeyed`` are the fields that the target is known to obey. A cap
+    leaves a bound of at least 1 unless the target ``takes_zero``: other servers read 0 as no bound.
     """
     if not (changes.set or changes.cap) or endpoint not in OPENAI.fields:
-        return body  # what counts a request has nothing that rules could change
+        return body  # an estimate has no parameters
     for name, value in changes.set.items():
         body = _set(endpoint, body, name, value)
     for name, most in changes.cap.items():
@@ -67,21 +62,9 @@ def apply_parameters(
     return body
 
 
-def added_by(
-    changes: Changes, endpoint: Endpoint, target: Target, obeyed: Collection[str]
-) -> tuple[frozenset[str], Json]:
-    """Return the fields of a request that the changes read, and the fields that they add for this
-    endpoint of a target if the request has none of these. The result is cached in the changes."""
-    key = endpoint, target.title
-    if key not in changes.added:
-        read = READ.union(changes.set, changes.cap)
-        added = apply_parameters(endpoint, {"model": target.model}, changes, obeyed)
-        changes.added[key] = read, {k: v for k, v in added.items() if k != "model"}
-    return changes.added[key]
-
-
 def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
-    if name not in (OPENAI.fields[endpoint].keys() | ALSO.get(endpoint, ())) | BOUNDS.keys():
+    is_known = name in OPENAI.fields[endpoint] or endpoint in FIELDS.get(name, UNDECLARED).elsewhere
+    if not is_known and name not in BOUNDS:
         return body
 
     def change(field: str, old: Any) -> Any:
@@ -123,14 +106,14 @@ def _cap(
 
 
 def _thought(budget: Any, most: Any) -> Any:
-    """Return a budget of thoughts within a bound; it leaves room for an answer, as servers that
-    count both together want it."""
+    """Return a budget of thoughts that leaves room for an answer within a bound, because some
+    servers count both together."""
     return min(budget, max(1, most - 1))
 
 
 def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
-    """Return the body with a number changed under all its names, in groups of options too; a change
-    to None leaves the field out."""
+    """Return the body with a number changed under all its names, also in groups of options. A
+    change to None removes the field."""
     names = SAME.get(name) or {name}
     if names.isdisjoint(body) and GROUPS.isdisjoint(body):
         return body
@@ -147,7 +130,7 @@ def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
 
 
 def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
-    """Return the name under which an endpoint takes the bound; None where it has no answers."""
+    """Return an endpoint's name for the bound of an answer, None if it has no answers."""
     if endpoint == "completions":
         return "max_tokens"
     if endpoint == "responses":
@@ -160,12 +143,8 @@ def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
 
 
 def _lowest(endpoint: Endpoint, body: Json, most: float) -> float:
-    """Return the bound to add where the target may not know those that the request says.
-
-    It is no higher than any of them, which are capped already, nor than what an endpoint does
-    without a bound: a cap never lets a model answer more. It is 1 at least, as not all targets
-    take 0.
-    """
+    """Return the bound to add for a target that may not obey those of the request: at most the
+    lowest of them and the endpoint's own default, and at least 1."""
     lowest = min(most, LEGACY_DEFAULT) if endpoint == "completions" else most
     for path, group in groups(body):
         for name in BOUNDS.keys() & group.keys():

@@ -12,7 +12,7 @@ import orjson
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.openai import OPENAI
-from proxy.dialects.parameters import added_by, apply_parameters
+from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.pieces import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.dialects.request_headers import passed_headers
 from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
@@ -107,9 +107,6 @@ def parameters(call: Call, target: Target, changes: Changes) -> Json:
     to_dialect = DIALECTS[target.upstream.dialect]
     endpoint = target_endpoint(call.head.endpoint, target, to_dialect)
     known = to_dialect.fields.get(endpoint, {}).keys() | target.upstream.accepts
-    read, added = added_by(changes, endpoint, target, known)
-    if read.isdisjoint(call.body):
-        return {**call.body, **added}
     body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, known)
     del body["model"]
     return {**body, "model": call.body["model"]} if "model" in call.body else body

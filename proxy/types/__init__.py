@@ -149,16 +149,13 @@ class Call:
 
 @frozen
 class Changes:
-    """What rules make of a request's parameters: values they set, and the most they may be.
+    """Changes of a request's parameters by rules: values to set, and upper bounds.
 
-    ``added`` caches, by the endpoint and the title of a target, the fields that they read, and the
-    fields that they add to a request without any of these. ``changed`` caches what becomes of such
-    fields, by way.
+    ``changed`` caches the parameters that result, by way.
     """
 
     set: Mapping[str, Any] = field(default_factory=dict)
     cap: Mapping[str, float] = field(default_factory=dict)
-    added: dict[tuple[Endpoint, str], tuple[frozenset[str], Json]] = memo(dict)
     changed: dict[Way, dict[AskedNumbers, ChangedFields | None]] = memo(dict)
 
     def __bool__(self) -> bool:

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from proxy.dialects.documents import MOST_SHALLOW
-from proxy.dialects.messages.tools import tool_use
-from proxy.dialects.messages.words import CHOICES, TIERS
+from proxy.dialects.messages.tools import CHOICES, TIERS, tool_use
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS

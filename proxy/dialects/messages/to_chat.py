@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proxy.dialects.messages.tools import tool_call
-from proxy.dialects.messages.words import CHOICES, TIERS, turned
+from proxy.dialects.messages.tools import CHOICES, TIERS, tool_call
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
@@ -18,7 +17,8 @@ from proxy.types import Json
 from proxy.types.reasoning import reasons
 
 EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
-OWN_CHOICES, OWN_TIERS = turned(CHOICES), turned(TIERS)
+OWN_CHOICES = {own: word for word, own in CHOICES.items()}
+OWN_TIERS = {own: word for word, own in TIERS.items()}
 LOW_BUDGET, HIGH_BUDGET = 4096, 16384  # tokens of thought, from which on an effort is a larger one
 TAKEN = {"messages", "system", "thinking", "tool_choice", "tools"}.union(
     field for _, field, _ in PATHS["messages"]

@@ -1,8 +1,8 @@
-"""What a model asks of a tool: a call in a chat, a block in Messages."""
+"""Words and calls of tools that differ between a chat and Messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -10,6 +10,10 @@ import orjson
 from proxy.dialects.documents import MOST_SHALLOW, deeper
 from proxy.types import Json
 
+CHOICES: Mapping[str, str] = {"auto": "auto", "required": "any", "none": "none"}
+"""Words for the choice of a tool in a chat, and in Messages."""
+TIERS: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
+"""Service tiers of a chat, and of Messages."""
 Unreadable = Callable[[Any], Json]
 """Returns what arguments are that are no JSON object, or one that is too deep, or raises."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects.messages.tools import tool_call, tool_use
+from proxy.dialects.messages.tools import CHOICES, TIERS, tool_call, tool_use
 from tests.for_each import for_each
 
 BLOCK = {"type": "tool_use", "id": "c1", "name": "look_up", "input": {"place": "Hydropolis"}}
@@ -38,3 +38,8 @@ def test_arguments_that_are_no_object_are_what_who_crosses_says(
     call = {"id": "c1", "function": {"name": "look_up", "arguments": arguments}}
 
     assert tool_use(call, wrapped)["input"] == read
+
+
+@for_each("words", [CHOICES, TIERS])
+def test_no_two_words_of_a_chat_are_one_of_messages(words: dict[str, str]) -> None:
+    assert len(set(words.values())) == len(words)
