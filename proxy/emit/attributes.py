@@ -18,7 +18,7 @@ from proxy.errors import UpstreamFinding
 from proxy.record import CapturedText, Record
 from proxy.types.guard import GuardResult, Stage
 from proxy.usage import NANO, UNCOUNTED
-from proxy.words import MAX_NAME, few, word, word_of
+from proxy.words import MAX_ID, MAX_NAME, MAX_WORD, few, word, word_of
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Value | None]
@@ -87,7 +87,7 @@ def model_attributes(record: Record, facts: CallFacts, last: Attempt) -> Attribu
         semconv.RESPONSE_FINISH_REASONS: tuple(facts.finish_reasons) or None,
         semconv.RESPONSE_ID: meter.answer_id,
         semconv.RESPONSE_MODEL: meter.answer_model,
-        semconv.RESPONSE_FIRST_CHUNK: facts.ttft_s,
+        semconv.RESPONSE_FIRST_CHUNK: facts.ttft_s if facts.is_stream else None,
         semconv.ERROR_TYPE: facts.failure.code if facts.failure is not None else None,
         **address(upstream.base_url),
         **_request_parameters(record, last),
@@ -100,6 +100,8 @@ def model_attributes(record: Record, facts: CallFacts, last: Attempt) -> Attribu
             semconv.CACHE_WRITE: tokens.cache_write or None,
             semconv.CACHE_CREATION: tokens.cache_write or None,
             semconv.REASONING_TOKENS: tokens.reasoning or None,
+            semconv.AUDIO_INPUT_TOKENS: tokens.audio_input or None,
+            semconv.AUDIO_OUTPUT_TOKENS: tokens.audio_output or None,
         }
     return attributes
 
@@ -136,6 +138,15 @@ def _request_parameters(record: Record, last: Attempt) -> Attributes:
     }
     if record.call.stream:
         attributes[semconv.REQUEST_STREAM] = True
+    stop = body.get("stop")
+    if isinstance(stop, str | list):
+        texts = [stop] if isinstance(stop, str) else few(stop)
+        attributes[semconv.STOP_SEQUENCES] = [
+            text[:MAX_WORD] for text in texts if isinstance(text, str)
+        ] or None
+    pin = record.call.pin
+    if pin is not None and pin.id and not pin.is_conversation and record.head.endpoint != "stored":
+        attributes[semconv.PREVIOUS_RESPONSE_ID] = word_of(pin.sealed, MAX_ID)
     if (choices := number(body.get("n"))) != 1:
         attributes[semconv.CHOICE_COUNT] = choices
     if "reasoning_effort" in body:

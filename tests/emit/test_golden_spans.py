@@ -54,7 +54,22 @@ class Kind:
 
 
 CALLS: dict[str, Kind] = {
-    "whole": Kind({"temperature": 0.5, "max_tokens": 20, "seed": 7, "n": 2}),
+    "whole": Kind(
+        {"temperature": 0.5, "max_tokens": 20, "seed": 7, "n": 2, "stop": ["END", "\n"]},
+        (
+            lambda: answer(
+                chat(
+                    usage={
+                        "prompt_tokens": 9,
+                        "completion_tokens": 7,
+                        "total_tokens": 16,
+                        "prompt_tokens_details": {"audio_tokens": 4},
+                        "completion_tokens_details": {"audio_tokens": 2},
+                    }
+                )
+            ),
+        ),
+    ),
     "stream": Kind({"stream": True}, (lambda: stream(chat_events("Par", "is.")),)),
     "completion": Kind(
         {"model": "support-chat", "prompt": "Where?"},

@@ -134,6 +134,28 @@ async def test_the_span_of_an_attempt_has_the_method_that_was_sent(
     assert [asked.method for asked in upstream.requests] == ["POST", "DELETE"]
 
 
+async def test_a_span_names_the_previous_response_as_the_client_does(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.then(answer(response()), answer(response()))
+    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
+    body = {"model": "gpt-4o-mini", "input": "Hi"}
+    async with (
+        running_proxy(tmp_path / "p", world(upstream.url), **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+    ):
+        async with client.post("/v1/responses", json=body) as first:
+            previous = (await first.json())["id"]
+        continued = {**body, "previous_response_id": previous}
+        async with client.post("/v1/responses", json=continued) as second:
+            assert second.status == 200, await second.read()
+        await proxy.sink.wait(2)
+
+    name = "gen_ai.request.previous_response.id"
+    spans = [said(span) for span in collector.spans if span.name.startswith("chat ")]
+    assert [attributes.get(name) for attributes in spans] == [None, previous]
+
+
 async def test_spans_hold_no_text_and_no_key(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
