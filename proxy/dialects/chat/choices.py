@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from proxy.dialects.call_numbers import CallNumbers, named_by_us, written_arguments
-from proxy.dialects.chat.strings import numbered, strings
 from proxy.dialects.chat.tables import (
     CALL_TYPES,
     FINISHES,
@@ -77,8 +76,8 @@ class Choice(NamedTuple):
 
 
 class ChoiceReader:
-    """Reads the choices of one answer. In `inspect` mode it finds all strings, in `split` mode it
-    raises `AnswerTooLarge` for too many parts, and in `crossing` mode each tool call has an id.
+    """Reads the choices of one answer. In `inspect` mode it finds members without an event, in
+    `crossing` mode each tool call has an id. In both it raises `AnswerTooLarge` for too many parts.
     `whole`: each object in a list of tool calls is a call of its own.
     """
 
@@ -121,16 +120,17 @@ class ChoiceReader:
         is_native = self._inspect and not self._is_silent(value, holder)
         units: list[Unit] = []
         if type(holder) is dict:
-            message = holder
-            if type(holder.get("content")) is list and not self._inspect:
-                message = joined_message(holder)
+            parts = holder.get("content")
+            message = (
+                joined_message(holder) if type(parts) is list and not self._inspect else holder
+            )
             units += self._texts(message, number, value, place)
             if message is not holder:
                 units = [unit._replace(is_changed=True) for unit in units]
+            elif type(parts) is list:
+                units += self._content_parts(parts, number, place)
             if "tool_calls" in holder or "function_call" in holder:
                 units += self._calls(holder, number, place, answer)
-            if self._inspect:
-                units += self._strings(holder, number, place)
         return Choice(
             place=place,
             number=number,
@@ -241,30 +241,16 @@ class ChoiceReader:
             events = (*events, Delta(part, text, (*base, *path)))
         return Unit("function_call", None, call, texts=[UnitText(path, events)])
 
-    def _strings(self, message: Json, number: int, place: int) -> Iterator[Unit]:
-        """Yield the members with strings that `_texts` and `_calls` do not read."""
-        for name, value in message.items():
-            if self._is_typed(name, value, message) or not value:
-                continue
-            texts: list[UnitText] = []
-            for path, text in strings(value):
-                kind = _kind(name, value, path)
-                key = kind if kind != "opaque" else (name, *numbered(value, path))
-                part, begin = self._part(number, key, kind)
-                if part is not None:
-                    delta = Delta(part, text, (*self._base(place), name, *path))
-                    texts.append(UnitText(path, (*begin, delta)))
-            if texts:
-                yield Unit(name, None, value, texts=texts)
-
-    def _is_typed(self, name: str, value: Any, message: Json) -> bool:
-        if name in self.form.texts:
-            return type(value) is str and not _is_repeated(name, message)
-        if name == "tool_calls":
-            return type(value) is list
-        if name == "function_call":
-            return type(value) is dict
-        return name == "role" or (not self.form.holder and name in SILENT_OF_CHOICE)
+    def _content_parts(self, parts: list[Any], number: int, place: int) -> Iterator[Unit]:
+        """Yield a content that is a list of parts, with the texts of known parts."""
+        texts: list[UnitText] = []
+        for path, text, kind in _texts_of_parts(parts):
+            part, begin = self._part(number, kind, kind)
+            if part is not None:
+                delta = Delta(part, text, (*self._base(place), "content", *path))
+                texts.append(UnitText(path, (*begin, delta)))
+        if texts:
+            yield Unit("content", None, parts, texts=texts)
 
     def _is_silent(self, value: Json, holder: Any) -> bool:
         """Return True if events represent all that a choice has."""
@@ -278,10 +264,12 @@ class ChoiceReader:
             del rest["logprobs"]
         if not is_silent(rest, SILENT_OF_CHOICE):
             return False
-        return all([self._is_silent_member(name, each) for name, each in holder.items()])
+        return all([self._is_silent_member(name, each, holder) for name, each in holder.items()])
 
-    def _is_silent_member(self, name: str, value: Any) -> bool:
+    def _is_silent_member(self, name: str, value: Any, holder: Json) -> bool:
         if name in self.form.texts:
+            if _is_repeated(name, holder):
+                return False
             return value is None or type(value) is str
         if name == "role":
             return type(value) in (str, type(None)) and value in ROLES
@@ -331,16 +319,19 @@ def _is_repeated(name: str, message: Json) -> bool:
     return name == THOUGHTS[1] and bool(message.get(THOUGHTS[0]))
 
 
-def _kind(name: str, value: Any, path: Slot) -> Kind:
-    """Return the kind of a string in a member of a message."""
-    if name != "content" or not path or type(path[0]) is not int:
-        return "audio" if (name, path) == ("audio", ("transcript",)) else "opaque"
-    item = value[path[0]]
-    of_type = item.get("type") if type(item) is dict else None
-    known = _OF_PARTS.get(of_type) if type(of_type) is str else None
-    if known is None or path[1:2] != (of_type,):
-        return "opaque"
-    return known
+def _texts_of_parts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
+    """Yield the path, the text and the kind of each text in a list of content parts."""
+    for at, item in enumerate(parts):
+        name = item.get("type") if type(item) is dict else None
+        kind = _OF_PARTS.get(name) if type(name) is str else None
+        value = item[name] if kind is not None and name in item else None
+        if kind is not None and type(value) is str and value:
+            yield (at, str(name)), value, kind
+        elif name == "thinking" and type(value) is list:
+            for within, each in enumerate(value):
+                text = each.get("text") if type(each) is dict else None
+                if type(text) is str and text:
+                    yield (at, "thinking", within, "text"), text, "reasoning"
 
 
 def _is_silent_call(call: Any) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.dialects.chat.choices import Choice, Unit, UnitText
-from proxy.dialects.chat.strings import alone, blanked
+from proxy.dialects.chat.one_text import alone, blanked
 from proxy.dialects.chat.tables import IDENTITY, ChatForm
 from proxy.types import Json
 from proxy.types.events import Attach, Begin, Delta, Event, Slot
