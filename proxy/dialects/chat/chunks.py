@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import orjson
 
+from proxy.dialects.chat.one_text import alone
 from proxy.dialects.chat.tables import INPUTS
 from proxy.dialects.messages.usage import BESIDE
 from proxy.types import Json
@@ -17,10 +18,13 @@ from proxy.types.events import (
     Delta,
     Event,
     Finish,
+    Frame,
     Kind,
     Part,
+    Slot,
     Start,
     UsageReport,
+    replaced,
 )
 from proxy.usage import Tokens
 
@@ -36,7 +40,7 @@ MEMBERS: Final[dict[Kind, str]] = {
 class ChunkMaker:
     """Makes the chunks of one answer. `created` is the time of an answer that has none."""
 
-    __slots__ = ("_calls", "_counts", "_created", "_head", "_prefix")
+    __slots__ = ("_calls", "_counts", "_created", "_forms", "_head", "_prefix")
 
     def __init__(self, created: int) -> None:
         self._created = created
@@ -44,19 +48,26 @@ class ChunkMaker:
         self._prefix = b""
         self._calls: dict[Part, int] = {}
         self._counts: dict[int, int] = {}  # of calls, by choice
+        self._forms: dict[Part, tuple[Json, Slot]] = {}
 
-    def note(self, events: tuple[Event, ...]) -> None:
-        """Note what later chunks repeat: the identity of the answer, the numbers of its calls."""
-        for event in events:
-            if type(event) is Start:
+    def note(self, frame: Frame) -> None:
+        """Note what later chunks repeat: the identity of the answer, the numbers of its calls, and
+        the members of texts that have other names here than usual."""
+        for event in frame.events:
+            if type(event) is Delta:
+                self._note_form(frame, event)
+            elif type(event) is Start:
                 self._head, self._prefix = self._head_of(event), b""
             elif type(event) is Begin and event.part.kind in CALLS:
                 choice = event.part.choice
                 self._calls[event.part] = number = self._counts.get(choice, 0)
                 self._counts[choice] = number + 1
 
-    def text(self, delta: Delta) -> bytes:
-        """Return the document of a text of the first choice that is no tool call."""
+    def text(self, delta: Delta) -> bytes | None:
+        """Return the document of a text in its usual member, None for any other text. It must be
+        one of the first choice and no tool call."""
+        if delta.part in self._forms:
+            return None
         if not self._prefix:
             self._prefix = orjson.dumps({**self._head, "choices": None}).removesuffix(b"null}")
         return b'%b[{"index":0,"delta":{"%b":%b},"logprobs":null,"finish_reason":null}]}' % (
@@ -66,7 +77,7 @@ class ChunkMaker:
         )
 
     def chunks(self, events: tuple[Event, ...]) -> Iterator[Json]:
-        """Yield the chunks of the events of a frame, which `note` has seen."""
+        """Yield the chunks of events of a frame that `note` has seen."""
         listed = {e.part: e.value for e in events if type(e) is Attach and e.name == "logprobs"}
         for event in events:
             if type(event) is Delta:
@@ -84,6 +95,16 @@ class ChunkMaker:
             elif type(event) is UsageReport and event.final and event.tokens is not None:
                 yield {**self._head, "choices": [], "usage": usage_of(event.tokens, event.native)}
 
+    def _note_form(self, frame: Frame, delta: Delta) -> None:
+        part, slot = delta.part, delta.slot
+        if part in self._forms or frame.doc is None or frame.family != "chat" or len(slot) < 4:
+            return
+        if slot[3] == "tool_calls" or slot[3:] == (MEMBERS.get(part.kind),):
+            return
+        message = frame.doc["choices"][slot[1]][slot[2]]
+        path = tuple(0 if type(step) is int else step for step in slot[3:])
+        self._forms[part] = alone(message, slot[3:], ""), path
+
     def _head_of(self, start: Start) -> Json:
         created = self._created if start.created is None else start.created
         kind = "chat.completion.chunk"
@@ -91,7 +112,10 @@ class ChunkMaker:
 
     def _delta(self, delta: Delta, logprobs: Any) -> Iterator[Json]:
         part, text = delta.part, delta.text
-        if part in self._calls:
+        form = self._forms.get(part)
+        if form is not None:
+            yield self._chunk(part.choice, replaced(*form, text), logprobs)
+        elif part in self._calls:
             kind = "custom" if part.kind == "input" else "function"
             yield self._call(part, {kind: {INPUTS[kind][0]: text}})
         elif part.kind in MEMBERS and text:

@@ -53,7 +53,7 @@ class _ChatWriter:
     def documents(self, frame: Frame) -> Iterator[Json]:
         """Yield the documents of a frame in the form of the client."""
         maker = self.maker(frame)
-        maker.note(frame.events)
+        maker.note(frame)
         if frame.family in KIN and frame.doc is not None:
             documents: Sequence[Json] = (frame.doc,)
             convert = self._converter(frame, frame.family)
@@ -102,6 +102,8 @@ class ChatStreamWriter(_ChatWriter):
             event = b""
         else:
             event = b"data: " + raw + b"\n\n"
+            if len(frame.events) > 1:
+                self.maker(frame).note(frame)
         return event + END if frame.last and self.client.done else event
 
     def fail(self, document: bytes) -> bytes:
@@ -124,7 +126,8 @@ class ChatStreamWriter(_ChatWriter):
         [event] = frame.events
         if type(event) is not Delta or event.part.choice or event.part.kind not in MEMBERS:
             return None
-        return b"data: %b\n\n" % self.maker(frame).text(event) if event.text else b""
+        document = self.maker(frame).text(event) if event.text else b""
+        return b"data: %b\n\n" % document if document else document
 
     def _event(self, document: Json, frame: Frame) -> bytes:
         if self._is_unwanted(document):

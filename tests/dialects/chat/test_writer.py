@@ -275,3 +275,26 @@ def test_log_probabilities_of_completions_have_the_form_that_the_client_reads() 
     for dialect, name in (("openai", "tokens"), ("scale", "content")):
         body = written("completions", frames, call_for("completions", dialect, logprobs=1))
         assert name in documents_of(body)[0]["choices"][0]["logprobs"]
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"reasoning": "a"},
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "a"}]}]},
+        {"function_call": {"name": "f", "arguments": "a"}},
+    ],
+)
+def test_a_text_without_a_document_stays_in_its_member(delta: Json) -> None:
+    doc = {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+    [first, *_], _ = read_documents("chat", [doc, b"[DONE]"], inspect=True)
+    part = next(event.part for event in first.events if isinstance(event, Delta))
+    stream = writer(call_for())
+
+    for frame in (first, first._replace(raw=None)):
+        stream.feed(frame)
+        [more] = documents_of(stream.feed(Frame((Delta(part, "b"),), "chat")))
+
+        expected = json.loads(json.dumps(delta).replace('"a"', '"b"'))
+        expected.get("function_call", {}).pop("name", None)
+        assert more["choices"][0]["delta"] == expected
