@@ -19,7 +19,7 @@ from proxy.cache.key import BYTES
 from proxy.dialects import DIALECTS, hub, sse
 from proxy.dialects.chat.merging import merged
 from proxy.dialects.documents import Documents
-from proxy.dialects.families import FAMILIES
+from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.sequencer import Sequencer
@@ -159,7 +159,7 @@ def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[
         call=call,
         whole=not about.streamed,
         stream=call.stream and not about.streamed,
-        crossing=client != family.name,
+        crossing=crosses(client, family.name),
     )
     server, documents = DIALECTS["openai"].server, Documents(NO_BOUND)
     if options.whole:

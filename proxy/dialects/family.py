@@ -22,9 +22,9 @@ class ReadOptions:
     `whole`: the document is a whole answer, which becomes one frame. `stream`: it becomes the
     frames of a stream instead, because the client asked for one. `inspect`: guards read the
     answer, so each frame has at most one delta and members without a type yield `Native`.
-    `crossing`: the client is of another family, so each frame has at most one delta. `call` is the
-    call that is answered. `finishes` are finish reasons that only the upstream's vendor uses, with
-    their words in chat.
+    `crossing`: the client gets the events and not the documents, so each frame has one delta at
+    most. `call` is the call that is answered. `finishes` are finish reasons that only the
+    upstream's vendor uses, with their words in chat.
     """
 
     call: Call

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS, reading
 from proxy.dialects.documents import Documents
-from proxy.dialects.families import FAMILIES
+from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frame_reader import Rewrite, StreamFrameReader, WholeFrameReader
 from proxy.dialects.hub import chat_order, turning
@@ -99,7 +99,7 @@ def _frame_reader(
     """Return a reader of frames."""
     call, upstream = asked.call, asked.target.upstream
     client, family = [FAMILIES[name] for name in families]
-    is_crossing = client is not family
+    is_crossing = crosses(*families)
     is_stream = media_type == EVENTS and call.stream
     if media_type != JSON and not is_stream:
         raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")

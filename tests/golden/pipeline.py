@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.dialects import DIALECTS, sse
 from proxy.dialects.documents import Documents
-from proxy.dialects.families import FAMILIES
+from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.frame_reader import MAX_EVENT_BYTES, check_error
 from proxy.dialects.sequencer import Sequencer
@@ -36,10 +36,6 @@ PAIRS: list[tuple[str, Any]] = [
     if client in FAMILIES and read(name).family in FAMILIES
 ]
 """Names of recordings, and the families of their clients."""
-
-
-KIN = frozenset({"chat", "completions"})
-"""The families whose documents are converted into each other."""
 
 
 def call_of(client: str, *, stream: bool = True) -> Call:
@@ -69,7 +65,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         family = FAMILIES[self.upstream]
-        crossing = self.client != self.upstream and not KIN.issuperset((self.client, self.upstream))
+        crossing = crosses(self.client, self.upstream)
         call = call_of(self.client)
         options = ReadOptions(call, inspect=self.inspect, crossing=crossing)
         self.failure = family.failure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from proxy.dialects.chat.conversion import to_chat, to_completions
@@ -10,14 +9,13 @@ from proxy.dialects.chat.reader import ChatReader
 from proxy.dialects.chat.tables import CHAT as CHAT_FORM
 from proxy.dialects.chat.tables import COMPLETIONS as COMPLETIONS_FORM
 from proxy.dialects.chat.tables import WHOLE_CHAT
-from proxy.dialects.chat.writer import KIN, ChatStreamWriter, ChatWholeWriter
+from proxy.dialects.chat.writer import ChatStreamWriter, ChatWholeWriter
 from proxy.dialects.family import Family, FamilyReader, FamilyWriter, ReadOptions, WriteOptions
-from proxy.dialects.switched import client_family
 
 
 def _chat_reader(options: ReadOptions) -> FamilyReader:
     is_whole = options.whole and not options.stream
-    return ChatReader(_among_kin(options), WHOLE_CHAT if is_whole else CHAT_FORM)
+    return ChatReader(options, WHOLE_CHAT if is_whole else CHAT_FORM)
 
 
 def _chat_writer(options: WriteOptions) -> FamilyWriter:
@@ -26,14 +24,7 @@ def _chat_writer(options: WriteOptions) -> FamilyWriter:
 
 
 def _completions_reader(options: ReadOptions) -> FamilyReader:
-    return ChatReader(_among_kin(options), COMPLETIONS_FORM)
-
-
-def _among_kin(options: ReadOptions) -> ReadOptions:
-    """Return options that keep documents for clients who get them converted."""
-    if options.crossing and client_family(options.call) in KIN:
-        return replace(options, crossing=False)
-    return options
+    return ChatReader(options, COMPLETIONS_FORM)
 
 
 def _completions_writer(options: WriteOptions) -> FamilyWriter:
