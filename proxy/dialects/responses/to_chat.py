@@ -141,7 +141,7 @@ class _ItemCrossing:
 
     def call(self, item: Json, place: str) -> None:
         """Add a call of a tool to what the assistant says; calls that follow are one turn."""
-        called: Json = {"id": item.get("call_id"), "type": "function"}
+        called: Json = {"id": _call_id(item, place), "type": "function"}
         if item["type"] == "custom_tool_call":
             inner = {"name": item.get("name"), "input": item.get("input")}
             called |= {"type": "custom", "custom": inner}
@@ -165,7 +165,7 @@ class _ItemCrossing:
             output = "\n".join(part["text"] for part in parts if part["type"] == "text")
         elif not isinstance(output, str):
             raise BadField(f"{place}.output", NOT_SUPPORTED)
-        answer = {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
+        answer = {"role": "tool", "tool_call_id": _call_id(item, place), "content": output}
         self._messages.append(answer)
         if more:
             self._messages.append({"role": "user", "content": more})
@@ -188,6 +188,13 @@ ITEMS: Mapping[str, Callable[[_ItemCrossing, Json, str], None]] = {
     "reasoning": _ItemCrossing.thought,
 }
 """What becomes of an item, by its type; any other is refused."""
+
+
+def _call_id(item: Json, place: str) -> str | None:
+    call_id = item.get("call_id")
+    if not isinstance(call_id, str | None):
+        raise BadField(f"{place}.call_id", "must be a string")
+    return call_id
 
 
 def _with_results_after_calls(messages: Sequence[Json]) -> list[Json]:

@@ -158,3 +158,10 @@ def test_a_tool_that_is_refused_is_told_by_its_place_and_type() -> None:
 
     with pytest.raises(BadField, match=r"^tools\.1: type .namespace. is not supported"):
         crossed(tools=tools)
+
+
+@for_each("item", [CALL, {"type": "function_call_output", "output": "ok"}])
+@for_each("call_id", [["c1"], {"a": 1}, 7])
+def test_an_id_of_a_call_that_is_no_string_is_refused(item: dict[str, Any], call_id: Any) -> None:
+    with pytest.raises(BadField, match=r"^input\.1\.call_id: must be a string"):
+        crossed(user({"type": "input_text", "text": "Hi"}), {**item, "call_id": call_id})
