@@ -15,19 +15,21 @@ from typing import Any
 
 import orjson
 
+from proxy.cache.echo import ECHOING
 from proxy.cache.key import BYTES
 from proxy.dialects import DIALECTS, hub, sse
 from proxy.dialects.chat.merging import merged
 from proxy.dialects.documents import Documents
 from proxy.dialects.families import FAMILIES, crosses
-from proxy.dialects.family import ReadOptions
+from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.sequencer import Sequencer
 from proxy.dialects.switched import client_family
 from proxy.errors import ProxyError
 from proxy.frozen import frozen
+from proxy.offload import LARGE_BYTES
 from proxy.types import AnswerPiece, Call, Chunk, Json
-from proxy.types.events import FamilyName, Frame
+from proxy.types.events import STOP, FamilyName, Frame
 from proxy.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 
 VERSION, PLAIN_VERSION = b"\x01", b"\x03"  # of chunks
@@ -162,6 +164,8 @@ def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[
         crossing=crosses(client, family.name),
     )
     server, documents = DIALECTS["openai"].server, Documents(NO_BOUND)
+    if _passes(about, call):
+        return _passed(family, [documents.read(line) for line in lines], lines, about)
     if options.whole:
         reader = WholeFrameReader(family, options, server, documents, limit=NO_BOUND)
         return tuple(reader.read(lines[0]))
@@ -169,6 +173,40 @@ def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[
     stream = StreamFrameReader(family, options, server, documents, order=order)
     frames = [frame for line in (*lines, sse.DONE) for frame in stream.read(line)]
     return tuple(frames) if frames and frames[-1].last else ()
+
+
+def _passes(about: AnswerMetadata, call: Call) -> bool:
+    """Return True if the client gets the documents as they are, so that nobody needs events."""
+    return (
+        about.streamed == call.stream
+        and about.family == client_family(call)
+        and call.head.endpoint not in ECHOING
+        and DIALECTS[call.head.dialect].client.add_verdicts is None
+    )
+
+
+def _passed(
+    family: Family, docs: Sequence[Json], lines: Sequence[bytes], about: AnswerMetadata
+) -> tuple[Frame, ...]:
+    """Return documents as frames without events but the last one."""
+    name = family.name
+    if not about.streamed and type(docs[0].get(family.answers)) is not list:
+        return ()
+    frames = [
+        Frame(
+            events=(),
+            family=name,
+            doc=doc,
+            raw=line,
+            size=len(line) if len(line) > LARGE_BYTES else 0,
+        )
+        for doc, line in zip(docs, lines, strict=True)
+    ]
+    if about.streamed and family.done:
+        frames.append(Frame((STOP,), name, last=True))
+    else:
+        frames[-1] = frames[-1]._replace(events=(STOP,), last=True)
+    return tuple(frames)
 
 
 def _about(value: Any) -> AnswerMetadata:
