@@ -77,7 +77,7 @@ NEEDLESS = (
     "google.protobuf", "jsonschema_rs", "numpy", "onnxruntime", "opentelemetry", "phonenumbers",
     "prometheus_client", "proxy.demo.serving", "proxy.guardrails.engine", "proxy.guardrails.kinds.",
     "proxy.guardrails.matching.gitleaks", "proxy.guardrails.stream", "proxy.guardrails.whole",
-    "proxy.policytest", "proxy.prices", "redis", "requests", "rich", "stdnum", "tokenizers",
+    "proxy.policytest", "proxy.prices", "redis", "requests", "stdnum", "tokenizers",
 )  # fmt: skip
 """What no start needs that sends no spans, and whose policies have no guards."""
 LATER = ("proxy.guardrails.services.judge",)

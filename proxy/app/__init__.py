@@ -28,7 +28,7 @@ from proxy.edge.request import Bounds, Parsing
 from proxy.egress import HttpEgress
 from proxy.emit import EMIT_EVERY_S, Emitters, Sink
 from proxy.emit.decisions import Decisions
-from proxy.emit.log import EventLines, LineWriter
+from proxy.emit.log import LineWriter, line_logger
 from proxy.emit.log_limits import LogLevel, Quota
 from proxy.emit.metrics import Metrics
 from proxy.emit.schemas import SCHEMAS
@@ -166,7 +166,7 @@ def _context(
     """Return where the process is put together, and what is to be told of its end."""
     metrics = Metrics(proxy.__version__)
     levels = LogLevel(settings.log.level, time.monotonic)
-    log = EventLines(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108  # it is made below
+    log = line_logger(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108  # it is made below
     failed = telemetry.writer_failed(metrics, log)
     writer = LineWriter(log_fd, partial(metrics.dropped, "logs"), partial(failed, "logs"))
     opened.callback(writer.close)
@@ -176,7 +176,6 @@ def _context(
     context = Context(
         settings=settings,
         opened=opened,
-        put=writer.put,
         log=log,
         metrics=metrics,
         levels=levels,

@@ -1,4 +1,4 @@
-"""What the parts of a process are made with: its settings, log and metrics, clocks and ids."""
+"""Context of composition: settings, log, metrics, clocks and ids of the process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
+from structlog.typing import FilteringBoundLogger
+
 from proxy.emit.log_limits import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.frozen import frozen
 from proxy.ledger import Ledger
-from proxy.ports import EventLog
 from proxy.record import Record, TraceIds
 from proxy.settings import Settings
 
@@ -21,15 +22,13 @@ from proxy.settings import Settings
 class Context:
     """What the parts of a process are made with.
 
-    ``opened`` closes what is put into it, last things first; ``put`` writes a line of the log;
-    ``failed`` is told which writer's thread had an exception, and which. ``ledger`` is None where
-    no rows are kept.
+    ``opened`` closes what is put into it, last things first. ``failed`` gets the name of a writer
+    and an exception of its thread. ``ledger`` is None where no rows are kept.
     """
 
     settings: Settings
     opened: AsyncExitStack
-    put: Callable[[bytes], object]
-    log: EventLog
+    log: FilteringBoundLogger
     metrics: Metrics
     levels: LogLevel
     failed: Callable[[str, BaseException], None]

@@ -18,7 +18,6 @@ from proxy.emit.decisions import Decisions
 from proxy.emit.log import CallLog
 from proxy.emit.log_limits import Quota
 from proxy.emit.metrics import Metrics
-from proxy.emit.schemas import SCHEMAS
 from proxy.policy.caches import stores_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import roster
@@ -30,10 +29,7 @@ LOG_EVERY_S = 60.0
 
 
 def call_log(context: Context) -> CallLog:
-    log = context.settings.log
-    return CallLog(
-        put=context.put, levels=context.levels, schema=SCHEMAS[log.schema], ratio=log.ratio
-    )
+    return CallLog(context.log, context.levels, context.settings.log.ratio)
 
 
 def decisions(context: Context) -> tuple[Decisions, ...]:

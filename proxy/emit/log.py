@@ -1,7 +1,8 @@
-"""Log lines: one per call, built directly, and a few events of the process. No text, no keys.
+"""Log lines: one per call, and events of the process. They contain no text and no keys.
 
-Lines go to a file descriptor through a spool, so a pipe that stalls, a full disk or a reader that
-left never holds up a call.
+structlog adds time and level, renames fields, renders JSON of bounded size and redacts credentials.
+Lines go to a file descriptor through a spool, so a stalled pipe, a full disk or a closed reader
+never delays a call.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, get_args
 
 import orjson
+import structlog
+from structlog import DropEvent
+from structlog.processors import JSONRenderer
+from structlog.typing import EventDict, FilteringBoundLogger
 
 from proxy.attempts import Attempt, Outcome
 from proxy.call_facts import UNKNOWN, CallFacts, Failure
@@ -159,7 +164,7 @@ def shortened(line: dict[str, Any]) -> dict[str, Any]:
     """Return a line without as many of its longest lists as it takes to make it short enough;
     ``cut`` names them."""
     cut: list[str] = []
-    sizes = {name: len(orjson.dumps(value)) for name, value in line.items()}
+    sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
     excess = sum(sizes.values()) - MAX_LINE // 2
     for name in sorted(line, key=lambda name: -sizes[name]):
         if excess > 0 and isinstance(line[name], (list, dict)):
@@ -218,10 +223,8 @@ class LineWriter:
         fd: int,
         dropped: Callable[[str, int], None],
         failed: Callable[[Exception], None],
-        clean: Callable[[bytes], bytes] = redacted,
     ) -> None:
         self._fd = fd
-        self._clean = clean
         self._torn = False  # the last line was taken in part
         self._spool = Spool(BOUNDS, self._write, dropped, failed)
         self.put: Callable[[bytes], object] = self._spool.put
@@ -239,7 +242,7 @@ class LineWriter:
         """Write lines. Those that a descriptor does not take are lost: a log waits for no disk. One
         that it took in part is lost too, and ended before another begins."""
         prefix = b"\n" if self._torn else b""
-        data = prefix + self._clean(b"".join(lines))
+        data = prefix + b"".join(lines)
         written, error = append(self._fd, data)
         if written:
             self._torn = not data.endswith(b"\n", 0, written)
@@ -254,45 +257,39 @@ class LineWriter:
 
 @frozen
 class CallLog:
-    """The sink that writes one line per call; at the level ``debug`` one per attempt as well.
+    """Sink that writes one line per call, and at the level ``debug`` one per attempt.
 
-    Of calls that went well only the share ``ratio`` is written, chosen by lot.
+    Of successful calls only the share ``ratio`` is written.
     """
 
     name: ClassVar[str] = "calllog"
 
-    put: Callable[[bytes], object]
+    log: FilteringBoundLogger
     levels: LogLevel
-    schema: Schema = native
     ratio: float = 1.0
 
     def end(self, record: Record) -> None:
         if not record.reported:
             return
-        outcome, least = (record.facts or facts_of(record)).outcome, self.levels.number
+        outcome, min_level = (record.facts or facts_of(record)).outcome, self.levels.number
         if self.ratio < 1 and outcome == "success" and not in_share(record.sample_id, self.ratio):
             return
-        if LEVELS[LEVEL_OF[outcome]] < least:
+        level = LEVEL_OF[outcome]
+        if LEVELS[level] < min_level:
             return
         line = canonical(record)
         if record.unreported:
             line["suppressed"] = record.unreported
         if self.ratio < 1:
             line["sample_ratio"] = self.ratio if outcome == "success" else 1.0
-        self._write(line)
-        if least <= logging.DEBUG:
+        # As one value: structlog copies fields that are keyword arguments.
+        self.log.log(LEVELS[level], "call", line=line)
+        if min_level <= logging.DEBUG:
             for attempt in record.attempts:
-                self._write(_tried(record, attempt))
-
-    def _write(self, line: dict[str, Any]) -> None:
-        data = orjson.dumps(self.schema(line))
-        if len(data) > MAX_LINE:
-            data = orjson.dumps(self.schema(shortened(line)))
-        self.put(data + b"\n")
+                self.log.debug("attempt", line=_attempt_line(record, attempt))
 
 
-def _tried(record: Record, attempt: Attempt) -> dict[str, Any]:
-    """The line of one attempt, for whoever looks closer for a while."""
+def _attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:
     return {
         "time": record.started_at.isoformat(timespec="milliseconds"),
         "level": "debug",
@@ -312,29 +309,49 @@ def _tried(record: Record, attempt: Attempt) -> dict[str, Any]:
     }
 
 
-class EventLines:
-    """Writes events of the process, such as ``policy.in_force``, as lines of JSON."""
+def line_logger(
+    put: Callable[[bytes], object], levels: LogLevel, schema: Schema = native
+) -> FilteringBoundLogger:
+    """Return a logger that passes each line to ``put``, as bytes with a line end.
 
-    __slots__ = ("_levels", "_put", "_schema")
+    ``levels`` may change while the process runs. A field ``line`` has all fields of a line.
+    """
 
-    def __init__(
-        self, put: Callable[[bytes], object], levels: LogLevel, schema: Schema = native
-    ) -> None:
-        self._put = put
-        self._levels = levels
-        self._schema = schema
+    def drop_below_level(_: object, level: str, fields: EventDict) -> EventDict:
+        if not levels.allows(level):
+            raise DropEvent
+        return fields
 
-    def info(self, event: str, **fields: object) -> None:
-        self._write("info", event, fields)
+    def serialize(line: dict[str, Any], default: Callable[[object], str]) -> bytes:
+        options = orjson.OPT_APPEND_NEWLINE
+        data = orjson.dumps(schema(line), default, options)
+        if len(data) <= MAX_LINE:
+            return data
+        return orjson.dumps(schema(shortened(line)), default, options)
 
-    def warning(self, event: str, **fields: object) -> None:
-        self._write("warning", event, fields)
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        _Lines(put),
+        processors=[drop_below_level, _complete, JSONRenderer(serialize, default=str), _redact],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        context_class=dict,
+    ).bind()
+    return logger
 
-    def error(self, event: str, **fields: object) -> None:
-        self._write("error", event, fields)
 
-    def _write(self, level: str, event: str, fields: Mapping[str, object]) -> None:
-        if self._levels.allows(level):
-            time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            line = self._schema({"time": time, **fields, "event": event, "level": level})
-            self._put(orjson.dumps(line, default=str) + b"\n")
+def _complete(_: object, level: str, fields: EventDict) -> EventDict:
+    """Add the time and the level, unless there is a whole line."""
+    line: EventDict | None = fields.get("line")
+    if line is not None:
+        return line
+    return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **fields, "level": level}
+
+
+def _redact(_: object, level: str, line: Any) -> bytes:
+    return redacted(line)
+
+
+class _Lines:
+    """Receives the lines of a logger of structlog, which calls the method of their level."""
+
+    def __init__(self, put: Callable[[bytes], object]) -> None:
+        self.debug = self.info = self.warning = self.error = put

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.emit.decisions import decision
-from proxy.emit.log import CallLog
+from proxy.emit.log import CallLog, line_logger
 from proxy.emit.log_limits import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
@@ -89,7 +89,8 @@ class Remains:
         past = CallHistory(self._find, lambda: self.other)
         candidate = Candidate(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []
-        log = CallLog(lines.append, LogLevel("debug", lambda: 0.0))
+        levels = LogLevel("debug", lambda: 0.0)
+        log = CallLog(line_logger(lines.append, levels), levels)
         spans = Spans()
         traces = Traces([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from proxy import edge
 from proxy.app.telemetry import LibraryLog
-from proxy.emit.log import EventLines
+from proxy.emit.log import line_logger
 from proxy.emit.log_limits import BURST, LogLevel
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, world
@@ -90,7 +90,7 @@ async def test_broken_bodies_of_strangers_leave_no_traceback(
 
 def test_what_a_library_logs_is_a_line_without_its_words() -> None:
     lines: list[bytes] = []
-    log = EventLines(lines.append, LogLevel("info", lambda: 0.0))
+    log = line_logger(lines.append, LogLevel("info", lambda: 0.0))
     library, handler = logging.getLogger("aiohttp.server"), LibraryLog(log, lambda: 0.0)
     library.addHandler(handler)
     bug = ValueError("hr-secret-inside")

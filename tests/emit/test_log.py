@@ -22,12 +22,12 @@ from proxy.emit.log import (
     MAX_LINES,
     SIZES,
     CallLog,
-    EventLines,
     LineWriter,
     canonical,
+    line_logger,
 )
 from proxy.emit.log_limits import LogLevel
-from proxy.emit.schemas import SCHEMAS
+from proxy.emit.schemas import SCHEMAS, Schema, native
 from proxy.errors import UpstreamUnavailable
 from proxy.policy.schema.rules import Cap
 from proxy.record import Record
@@ -139,11 +139,6 @@ def test_what_a_full_disk_took_of_a_batch_is_no_loss_and_tears_no_other_line(
 def test_a_line_that_breaks_the_writer_is_counted_and_the_next_ones_are_written(
     tmp_path: Path,
 ) -> None:
-    def clean(data: bytes) -> bytes:
-        if b"hostile" in data:
-            raise RecursionError
-        return data
-
     drops, failures = Drops(), list[Exception]()
     broken = threading.Event()
     fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
@@ -152,15 +147,16 @@ def test_a_line_that_breaks_the_writer_is_counted_and_the_next_ones_are_written(
         failures.append(error)
         broken.set()
 
-    writer = LineWriter(fd, drops, failed, clean)
-    writer.put(b"hostile\n")
+    writer = LineWriter(fd, drops, failed)
+    hostile: Any = "no bytes"
+    writer.put(hostile)
     assert broken.wait(10)
     writer.put(b"good\n")
     writer.close()
     os.close(fd)
 
     assert (tmp_path / "log").read_bytes() == b"good\n"
-    assert (drops.counts, [type(each) for each in failures]) == ({"error": 1}, [RecursionError])
+    assert (drops.counts, [type(each) for each in failures]) == ({"error": 1}, [TypeError])
 
 
 def test_a_call_that_reached_nothing_has_nulls_and_no_zeros() -> None:
@@ -204,7 +200,7 @@ def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
     record.ended = record.started
     lines: list[bytes] = []
 
-    CallLog(lines.append, INFO).end(record)
+    CallLog(line_logger(lines.append, INFO), INFO).end(record)
 
     assert lines[0].count(b"\n") == 1
     [model] = json.loads(lines[0])["models"]
@@ -232,7 +228,7 @@ def test_a_line_that_would_be_too_long_goes_without_its_longest_lists() -> None:
     record.warnings = [Word("w" * 1000)] * 100
     lines: list[bytes] = []
 
-    CallLog(lines.append, INFO).end(record)
+    CallLog(line_logger(lines.append, INFO), INFO).end(record)
 
     line = json.loads(lines[0])
     assert len(lines[0]) <= MAX_LINE
@@ -242,11 +238,34 @@ def test_a_line_that_would_be_too_long_goes_without_its_longest_lists() -> None:
 def test_events_are_lines_with_time_and_level() -> None:
     lines: list[bytes] = []
 
-    EventLines(lines.append, INFO).info("policy.in_force", revision="abc")
+    line_logger(lines.append, INFO).info("policy.in_force", revision="abc")
 
     said = orjson.loads(lines[0])
     assert (said["event"], said["level"], said["revision"]) == ("policy.in_force", "info", "abc")
     assert said["time"].endswith("+00:00")
+
+
+def test_an_event_has_the_fields_it_is_given_and_no_others() -> None:
+    lines: list[bytes] = []
+
+    line_logger(lines.append, INFO).warning("bug", place=Path("a"), names=["x" * MAX_LINE])
+
+    line = orjson.loads(lines[0])
+    assert lines[0].endswith(b"}\n")
+    assert list(line) == ["time", "place", "names", "event", "level", "cut"]
+    assert (line["place"], line["names"], line["cut"]) == ("a", [], ["names"])
+
+
+def test_the_level_of_a_logger_may_change() -> None:
+    lines: list[bytes] = []
+    levels = LogLevel("error", lambda: 0.0)
+    log = line_logger(lines.append, levels)
+
+    log.warning("bug")
+    levels.put("debug", 60)
+    log.debug("bug")
+
+    assert [orjson.loads(line)["level"] for line in lines] == ["debug"]
 
 
 def ended(error: Exception | None = None) -> Record:
@@ -258,9 +277,11 @@ def ended(error: Exception | None = None) -> Record:
     return record
 
 
-def logged(record: Record, **how: Any) -> list[dict[str, Any]]:
+def logged(
+    record: Record, levels: LogLevel = INFO, ratio: float = 1.0, schema: Schema = native
+) -> list[dict[str, Any]]:
     lines: list[bytes] = []
-    CallLog(lines.append, **{"levels": INFO, **how}).end(record)
+    CallLog(line_logger(lines.append, levels, schema), levels, ratio).end(record)
     return [json.loads(line) for line in lines]
 
 
@@ -293,7 +314,7 @@ def test_a_share_of_what_went_well_is_logged_and_all_that_did_not() -> None:
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_events_and_calls_are_told_under_the_same_names(schema: str) -> None:
     lines: list[bytes] = []
-    EventLines(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
+    line_logger(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
     [call] = logged(ended(), schema=SCHEMAS[schema])
 
     event = json.loads(lines[0])
@@ -306,7 +327,7 @@ def test_what_looks_like_a_credential_does_not_leave_the_writer(tmp_path: Path) 
     fd = os.open(file, os.O_WRONLY | os.O_CREAT)
     writer = LineWriter(fd, Drops(), raising)
 
-    EventLines(writer.put, INFO).error("bug", said="Bearer abcdefghijklmnop is wrong")
+    line_logger(writer.put, INFO).error("bug", said="Bearer abcdefghijklmnop is wrong")
     writer.close()
     os.close(fd)
 

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from proxy.app.context import new_record
-from proxy.emit.log import CallLog
+from proxy.emit.log import CallLog, line_logger
 from proxy.emit.log_limits import LogLevel
 from tests.cli.test_init import serving
 from tests.conftest import world
@@ -135,7 +135,8 @@ async def test_the_fields_of_real_lines_are_those_of_the_page(
 
 def test_how_many_were_left_out_stands_only_where_some_were() -> None:
     lines: list[bytes] = []
-    log = CallLog(lines.append, LogLevel("info", lambda: 0.0))
+    levels = LogLevel("info", lambda: 0.0)
+    log = CallLog(line_logger(lines.append, levels), levels)
     for suppressed in (0, 3):
         record = new_record()
         record.ended, record.unreported = record.started, suppressed
