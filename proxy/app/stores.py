@@ -37,8 +37,7 @@ from proxy.policy.budgets import BudgetsInForce
 from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder
 from proxy.settings import BadSetting, LedgerAt, RedisAt
-from proxy.types.budget import BudgetQuery
-from proxy.types.limit import Claim
+from proxy.types.limit import BudgetQuery, Claim
 from proxy.usage import NANO
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from proxy.emit.decisions import Decisions
 from proxy.emit.log import CallLog
 from proxy.emit.log_limits import Quota
 from proxy.emit.metrics import Metrics
-from proxy.policy.caches import stores_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import roster
+from proxy.policy.shared_state import sharing_responses, stores_of
 from proxy.ports import EventLog
 from proxy.settings import Address, BadSetting, Settings
 from proxy.types.outcome import Standing
@@ -90,13 +90,9 @@ def enforcing(
         if given is None:
             named = {"store": store, "variable": variable, "deployments": deployments}
             yield partial(log.warning, "cache.store_missing", **named)
-    if not settings.id_secrets and len(snapshot.keys) > 1:
-        from proxy.policy.shared_state import sharing_responses  # noqa: PLC0415  # of several keys
-
-        if upstreams := sharing_responses(snapshot):
-            yield partial(
-                log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams
-            )
+    upstreams = [] if settings.id_secrets else sharing_responses(snapshot)
+    if upstreams:
+        yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 
 
 def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:

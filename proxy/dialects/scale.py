@@ -12,9 +12,9 @@ from typing import Any
 from proxy.dialects import hub, openai, request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Server, TableCells
 from proxy.errors import BadField, ProxyError, UpstreamRefused
-from proxy.field_problems import NEEDS_LOGPROBS, conflicts_with
+from proxy.field_problems import conflicts_with
 from proxy.fields.checks import Fields
-from proxy.fields.field_table import MODALITIES, fields_of
+from proxy.fields.field_table import fields_of
 from proxy.types import Endpoint, Json
 
 MOST_STOPS = 4
@@ -39,17 +39,7 @@ def one_guide(body: Json) -> None:
         raise BadField(given[1], conflicts_with(given[0]))
 
 
-def known_modalities(body: Json) -> None:
-    if not set(body.get("modalities") or ()) <= {"text", "audio"}:
-        raise BadField("modalities", f"must be {MODALITIES.says}")
-
-
-def logprobs_first(body: Json) -> None:
-    if body.get("top_logprobs") is not None and body.get("logprobs") is not True:
-        raise BadField("top_logprobs", NEEDS_LOGPROBS)
-
-
-RULES = (openai.stream_options_need_a_stream, one_guide, known_modalities, logprobs_first)
+RULES = (openai.stream_options_need_a_stream, one_guide, openai.top_logprobs_need_logprobs)
 
 
 def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +127,7 @@ SCALE = Dialect(
         credential=lambda headers: request_headers.plain("x-api-key", headers),
         refuse=refuse,
         rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},
-        ruled=openai.RULED.union(GUIDES, {"modalities"}),
+        ruled=openai.RULED.union(GUIDES),
         to_hub=to_hub,
         aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
         filtered=("inference_extra_headers",),

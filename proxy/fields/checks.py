@@ -231,8 +231,13 @@ def objects() -> FieldType:
     return array(dict, "an array of objects")
 
 
-def strings() -> FieldType:
-    return array(str, "an array of strings")
+def strings(*words: str) -> FieldType:
+    """An array of strings, of some words only if there are any."""
+    if not words:
+        return array(str, "an array of strings")
+    says = f"an array of the strings {' and '.join(words)}"
+    listed = _type(says, lambda value: type(value) is list and all(each in words for each in value))
+    return replace(listed, open=strings())
 
 
 def either(*types: FieldType) -> FieldType:

@@ -111,7 +111,6 @@ def _row(name: str, types: Mapping[str, FieldType | None], **columns: Any) -> Re
 _PENALTY = number(-2, 2, default=0)
 _SEED = integer(-(2**63), 2**63 - 1)
 _BOUND = integer(UNBOUNDED, MAX_TOKENS)
-MODALITIES = array(str, "an array of the strings text and audio")
 _SHARE = number(0, 1, default=1)
 _TEXT_OR_OBJECTS = either(string(), objects())
 _WORD_OR_OBJECT = either(string(), mapping())
@@ -182,7 +181,7 @@ ROWS: tuple[RequestField, ...] = (
     _row("min_p", {"fireworks": number(0, 1)}),
     _row("mirostat_lr", {"fireworks": number(default=0.1)}),
     _row("mirostat_target", {"fireworks": number(default=1.5)}),
-    _row("modalities", {"chat": strings(), "scale": MODALITIES}, unknown="refuse",
+    _row("modalities", {"chat": strings(), "scale": strings("text", "audio")}, unknown="refuse",
          nothing=(["text"],)),
     _row("moderation", {"responses": mapping()}),
     _row("n", {"completions chat enkrypt": integer(1, 128, 1), "scale": integer(1, MAX_TOKENS, 1),

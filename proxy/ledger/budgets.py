@@ -16,7 +16,7 @@ from pathlib import Path
 from proxy.ledger.rows import counter_name
 from proxy.ledger.sqlite import reading
 from proxy.ledger.store import Unusable
-from proxy.types.budget import BudgetQuery
+from proxy.types.limit import BudgetQuery
 
 CHARGED = """
 SELECT b.scope, SUM(c.cost_nano_usd)

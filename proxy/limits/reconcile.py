@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from proxy.limits import Admission
 from proxy.limits.stores.store import StoreUnavailable
-from proxy.types.budget import BudgetQuery
-from proxy.types.limit import Claim, Limit
+from proxy.types.limit import BudgetQuery, Claim, Limit
 
 EVERY_S = 300.0
 WRITTEN_S = 2.0

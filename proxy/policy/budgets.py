@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import counters
-from proxy.types.budget import BudgetQuery
+from proxy.types.limit import BudgetQuery
 
 
 @dataclass(slots=True)

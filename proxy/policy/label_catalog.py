@@ -7,9 +7,9 @@ from itertools import islice, product
 from types import MappingProxyType
 from typing import Protocol, TypeGuard
 
-from proxy.policy.caches import caches_of
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot
+from proxy.policy.shared_state import caches_of
 from proxy.types import ScopedLimit, Target
 from proxy.types.guard import Guarding
 from proxy.types.limit import Limit

@@ -16,8 +16,8 @@ from proxy.types.cache_rule import CacheRule as CacheRule
 from proxy.types.cache_rule import Semantic as Semantic
 from proxy.types.guard import UNGUARDED, Guarding
 from proxy.types.limit import ClaimTemplate, Limit
-from proxy.types.listed_model import ListedModel
 from proxy.types.target import Breaker as Breaker
+from proxy.types.target import ListedModel
 from proxy.types.target import Pin as Pin
 from proxy.types.target import Secret as Secret
 from proxy.types.target import Target as Target

@@ -1,10 +1,11 @@
-"""What a detector can tell of a text that goes on: how much of it has to be held back."""
+"""Optional parts of detectors: for texts that continue, and for texts that meet."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, TypeGuard
 
-from proxy.types.guard import MayFind
+from proxy.types.guard import Finding, MayFind
 
 
 class Hold(Protocol):
@@ -51,3 +52,16 @@ def hold_of(detector: object) -> Hold | None:
 
 def _is_holding(detector: object) -> TypeGuard[Holding]:
     return hasattr(detector, "hold")
+
+
+class Cuttable(Protocol):
+    """A detector of values that may as well stand beside each other: what it finds over the end of
+    a message may be two of them. What one message has does not go on in the next."""
+
+    def is_cut(self, text: str, found: Finding, ends: Sequence[tuple[int, int]]) -> bool:
+        """True if a finding in messages read as one is a value that was cut; ``ends`` are where,
+        within it, one message ends and the next begins."""
+
+
+def is_cuttable(detector: object) -> TypeGuard[Cuttable]:
+    return hasattr(detector, "is_cut")

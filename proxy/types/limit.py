@@ -235,3 +235,17 @@ class ClaimTemplate(NamedTuple):
     scope: str
     personal: bool
     model_calls: tuple[int, ...]
+
+
+@frozen
+class BudgetQuery:
+    """A question to the ledger about a limit in USD, which counts ``per`` these owners.
+
+    ``deployments`` are those of which it counts every call, None if rules decide that. ``scopes``
+    are its counters whose owner no caller chooses.
+    """
+
+    limit: Limit
+    per: tuple[str, ...] = ()
+    deployments: frozenset[str] | None = None
+    scopes: frozenset[str] = frozenset()

@@ -188,6 +188,17 @@ class Target:
 
 
 @frozen
+class ListedModel:
+    """An entry of a list of models. ``is_main`` is True for deployments and for one name of each
+    model; a list of all names has the others too."""
+
+    id: str
+    owner: str
+    created: date
+    is_main: bool = False
+
+
+@frozen
 class Pin:
     """Target that keeps the state of a call. ``target`` is a target's title; for a conversation it
     is an upstream's name, because all targets of that upstream share conversations.

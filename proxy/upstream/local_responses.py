@@ -14,7 +14,7 @@ from proxy.estimate import body_quarters, whole_tokens
 from proxy.offload import Offload
 from proxy.ports import HandOn
 from proxy.types import Call, Chunk, Head, Json, Plan
-from proxy.types.listed_model import ListedModel
+from proxy.types.target import ListedModel
 
 ESTIMATED = f"{COUNT} estimated"
 WHOLE = Head(streamed=False)

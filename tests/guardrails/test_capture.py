@@ -14,7 +14,7 @@ import pytest
 from proxy.app.context import new_record
 from proxy.fields.field_table import FIELDS
 from proxy.guardrails.capture import Capturing
-from proxy.policy.compile.capture import captured
+from proxy.policy.compile.guards import captured
 from proxy.policy.schema import CaptureConfig
 from proxy.types import Chunk
 from proxy.types.guard import Capture, Finding, GuardRule

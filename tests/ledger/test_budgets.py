@@ -18,8 +18,7 @@ from proxy.ledger.store import Unusable
 from proxy.limits.kinds import KINDS
 from proxy.record import Record
 from proxy.settings import LedgerAt
-from proxy.types.budget import BudgetQuery
-from proxy.types.limit import Limit
+from proxy.types.limit import BudgetQuery, Limit
 from proxy.types.windows import Calendar
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, usage

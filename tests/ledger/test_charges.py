@@ -24,8 +24,7 @@ from proxy.policy.store import read_folder
 from proxy.record import Record
 from proxy.settings import LedgerAt
 from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target
-from proxy.types.budget import BudgetQuery
-from proxy.types.limit import Claim, Limit
+from proxy.types.limit import BudgetQuery, Claim, Limit
 from proxy.types.windows import Calendar
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, usage

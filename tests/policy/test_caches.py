@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.policy.caches import stores_of
+from proxy.policy.shared_state import stores_of
 from proxy.policy.store import read_folder
 
 POLICIES = f"""\

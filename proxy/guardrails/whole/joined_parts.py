@@ -16,8 +16,8 @@ from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.text.normalize import View, variants
 from proxy.guardrails.text.parts import parts_of
 from proxy.guardrails.text.walk import Path, Text
-from proxy.types.cuttable import is_cuttable
 from proxy.types.guard import Finding
+from proxy.types.hold import is_cuttable
 
 MOST = 64 * 1024  # characters of a message that are read once more
 

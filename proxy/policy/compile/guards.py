@@ -5,14 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from proxy.config.references import references, referring_keys
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardContext, GuardKind, MostCost, WrongKey, only_under
+from proxy.guardrails.guard_kind import (
+    NO_CONTEXT,
+    GuardContext,
+    GuardKind,
+    MostCost,
+    WrongKey,
+    only_under,
+)
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.clusters import compositions
 from proxy.guardrails.text.hosts import entry_of
+from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.files.source import Path_
@@ -21,7 +29,9 @@ from proxy.policy.schema.plugged import AnyGuard, Plugged
 from proxy.types.guard import (
     BLOCKED,
     TOO_EXPENSIVE,
+    Capture,
     CostCap,
+    Detector,
     GuardRule,
     Looking,
     Preparable,
@@ -234,3 +244,23 @@ def _content(config: GuardConfig, key: str, context: GuardContext) -> str | list
     if isinstance(named, list):
         return [context.texts[name] for name in named]
     return context.texts[named] if named else ""
+
+
+def captured(config: schema.CaptureConfig) -> Capture:
+    """Return the texts that traces may contain, and the guards that redact them."""
+    redact = (_masking("secrets"), _masking("pii"))
+    share, most = config.share, config.max_chars
+    return Capture(
+        share=share,
+        input="input" in config.fields,
+        output="output" in config.fields,
+        max_chars=most,
+        redact=redact,
+    )
+
+
+def _masking(word: str) -> GuardRule:
+    """Return a rule that masks the findings of a guard kind with its default keys."""
+    kind = KINDS[word]
+    detector = cast(Detector, kind.make(kind.Keys(), NO_CONTEXT))
+    return GuardRule(name=word, detector=detector, action="mask", cased=True, kind=word)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from proxy.policy.decide.snapshot import Reach, VirtualKey
 from proxy.types import Target
-from proxy.types.listed_model import ListedModel
+from proxy.types.target import ListedModel
 
 OURS = "headrace"  # owns a name that stands for models of several owners
 _DAY = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from proxy.dialects import DIALECTS
 from proxy.policy import schema
 from proxy.policy.compile.cache import kept
-from proxy.policy.compile.capture import captured
 from proxy.policy.compile.context import CompileContext
+from proxy.policy.compile.guards import captured
 from proxy.policy.compile.limits import written
 from proxy.policy.decide import conditions
 from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuards

@@ -20,7 +20,7 @@ from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, unlike
 from proxy.policy.decide.snapshot import Credential, Reach, Snapshot, VirtualKey
 from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Plan, RequestHead
-from proxy.types.listed_model import ListedModel
+from proxy.types.target import ListedModel
 from proxy.words import ascii_word, listed
 
 HEADER = "x-headrace-deployment"

@@ -17,7 +17,7 @@ from proxy.policy.files.source import Path_, SourceLocation
 from proxy.policy.schema.patterns import TagPattern
 from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
 from proxy.types.guard import UNGUARDED, Guarding, Preparable
-from proxy.types.listed_model import ListedModel
+from proxy.types.target import ListedModel
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPaths

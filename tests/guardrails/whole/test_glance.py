@@ -19,7 +19,6 @@ from proxy.guardrails.text.walk import Text, Texts
 from proxy.guardrails.whole.glance import glance
 from proxy.record import Record, TraceIds
 from proxy.types import Chunk
-from proxy.types.cuttable import is_cuttable
 from proxy.types.guard import (
     Action,
     Detector,
@@ -28,6 +27,7 @@ from proxy.types.guard import (
     GuardRule,
     StageRules,
 )
+from proxy.types.hold import is_cuttable
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks
 

@@ -24,8 +24,8 @@ from proxy.guardrails.text.walk import Texts
 from proxy.guardrails.whole.joined_parts import MOST, JoinedParts
 from proxy.guardrails.whole.seams import BETWEEN, WINDOW, seams
 from proxy.guardrails.whole.sheets import RuleLook, sheets
-from proxy.types.cuttable import is_cuttable
 from proxy.types.guard import Finding, GuardRule
+from proxy.types.hold import is_cuttable
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, pieces, rule
 from tests.guardrails.growth import LINEAR, grown, lines
