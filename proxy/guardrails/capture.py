@@ -18,10 +18,19 @@ from proxy.guardrails.errors import error_texts
 from proxy.guardrails.findings.mask import named
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.stream.chunk_parts import going_on
+from proxy.guardrails.stream.frame_texts import (
+    JSON_KINDS,
+    choice_of,
+    delta_texts,
+    other_texts,
+    place_of,
+)
+from proxy.guardrails.text.native import native_walk
 from proxy.guardrails.text.parts import parts_of
 from proxy.guardrails.text.walk import Path, Text, answer_walk, request_walk
 from proxy.record import Captured, CapturedText
-from proxy.types import Chunk, Json
+from proxy.types import AnswerPiece, Json
+from proxy.types.events import CALLS, Frame, Part, Stop
 from proxy.types.guard import Capture, Guarding, GuardRule, is_contextual, is_service
 from proxy.words import MAX_NAME, word
 
@@ -47,18 +56,23 @@ class Capturing:
     def __post_init__(self) -> None:
         self._room = self.capture.max_chars + BEYOND
 
-    def feed(self, chunk: Chunk) -> None:
+    def feed(self, chunk: AnswerPiece) -> None:
         """Keep the texts of a chunk, as long as there is room."""
-        if not self.capture.output or chunk.data is None or self._room <= 0:
+        if not self.capture.output or self._room <= 0:
             return
-        for text in islice(answer_walk(chunk.data, cut=True), MOST_VALUES):
-            if self._room <= 0:
-                return
-            if isinstance(text, Text) and text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
-                text_id = (chunk.leg, _text_id(chunk.data, text))
-                _, pieces = self._answers.setdefault(text_id, (text, []))
-                pieces.append(text.text[: self._room])
-                self._room -= len(text.text)
+        if isinstance(chunk, Frame):
+            for at, text in _texts_of(chunk):
+                self._add((chunk.model_call, hash(at)), text)
+        elif chunk.data is not None:
+            for found in islice(answer_walk(chunk.data, cut=True), MOST_VALUES):
+                if isinstance(found, Text):
+                    self._add((chunk.leg, _text_id(chunk.data, found)), found)
+
+    def _add(self, text_id: tuple[int, int], text: Text) -> None:
+        if self._room > 0 and text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
+            _, pieces = self._answers.setdefault(text_id, (text, []))
+            pieces.append(text.text[: self._room])
+            self._room -= len(text.text)
 
     def shown(self) -> Captured:
         """Return the texts that may be shown, redacted."""
@@ -129,6 +143,20 @@ def redacting(capture: Capture, guards: Guarding) -> tuple[GuardRule, ...]:
 
 def _is_shown(text: Text) -> bool:
     return text.kind in _SHOWN and not text.decoded
+
+
+def _texts_of(frame: Frame) -> Iterator[tuple[object, Text]]:
+    """Yield the texts of a frame, and what tells each from others. Texts of a kind are one, except
+    those of tool calls."""
+    is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
+    for text, place, _ in () if is_whole else delta_texts(frame):
+        of = place if isinstance(place, Part) and place.kind in JSON_KINDS | CALLS else text.kind
+        yield (choice_of(place), of), text._replace(path=(text.kind,))
+    walk = native_walk(frame.doc or {}, frame.family, cut=False) if is_whole else other_texts(frame)
+    for found in islice(walk, MOST_VALUES):
+        if isinstance(found, Text):
+            place_in = None if is_whole else place_of(frame, found.path)
+            yield place_in or found.path, found
 
 
 def _text_id(data: Json, text: Text) -> int:

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import field
 from dataclasses import replace as copied
 from functools import partial
-from math import inf
 from typing import TypeVar
 
 from proxy.errors import GuardBlocked
@@ -30,9 +29,19 @@ from proxy.guardrails.services.stage import (
     seen,
     unasked,
 )
-from proxy.guardrails.stream.feeding import Beside, Feeding
+from proxy.guardrails.stream.feeding import Feeding
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.first_content import FirstContent
+from proxy.guardrails.stream.frame_feeding import (
+    Beside,
+    Feeds,
+    FirstFrames,
+    FrameFeeding,
+    InTime,
+    Opening,
+)
+from proxy.guardrails.stream.frame_filter import FrameFilter
+from proxy.guardrails.stream.text_filters import RuleFilters
 from proxy.guardrails.text.gathering import Gathering, in_steps
 from proxy.guardrails.text.usual import USUAL
 from proxy.guardrails.text.walk import Found, Path, Text, Texts
@@ -45,7 +54,7 @@ from proxy.offload import LARGE_BYTES
 from proxy.ports import Egress
 from proxy.record import Record
 from proxy.turns import Turns
-from proxy.types import Chunk, Json
+from proxy.types import AnswerPiece, Json
 from proxy.types.guard import GuardResult, GuardRule, is_weighted
 
 ABOVE = 16 * 1024  # the weight of all texts together, from which on looking leaves the event loop
@@ -222,42 +231,32 @@ class Engine:
         rules: Sequence[GuardRule],
         inquiry: Callable[[], ServiceCalls],
         replace: Replace = named,
+        *,
         caller: object = None,
+        frames: bool = False,
     ) -> Watching:
         """Start to look at a stream, in the turns of a caller; ``inquiry`` is called where a rule
-        asks somebody."""
+        asks somebody. `frames`: the stream consists of frames."""
         own, services = split_services(rules)
         tallies = [RuleTally(rule, self.clock, most_texts=self.most_texts) for rule in own]
         beside = self.beside(caller)
-        if not services:
-            return Watching(tallies, replace, beside)
-        calls = inquiry()
+        feeding = partial(_feeding, frames=frames)
+        calls = inquiry() if services else None
         stages = [
-            ServiceStage(group, calls, replace, beside, self.most_texts)
+            ServiceStage(group, calls, replace, partial(feeding, beside), self.most_texts)
             for group in split_enforcing(services)
-            if group
+            if group and calls is not None
         ]
-        return Watching(tallies, replace, beside, stages)
+        holds = any(tally.rule.enforces for tally in tallies) or any(each.holds for each in stages)
+        feeds = feeding(InTime(tallies, beside), RuleFilters(tallies, replace))
+        opening: Opening = FirstFrames(waits=holds) if frames else FirstContent(waits=holds)
+        return Watching(tallies, feeds, opening, stages)
 
 
-@frozen
-class InTime:
-    """Looks at one heavy chunk at a time beside the loop, with no rule beyond its deadline."""
-
-    tallies: Sequence[RuleTally]
-    beside: Beside
-
-    async def __call__(self, job: Callable[[], T]) -> T:
-        def bounded() -> T:
-            for tally in self.tallies:
-                tally.until = tally.clock() + tally.rule.deadline_s
-            try:
-                return job()
-            finally:
-                for tally in self.tallies:
-                    tally.until = inf
-
-        return await self.beside(bounded)
+def _feeding(beside: Beside, filters: RuleFilters, *, frames: bool) -> Feeds:
+    if frames:
+        return FrameFeeding(FrameFilter(filters), beside)
+    return Feeding(StreamFilter(filters), beside)
 
 
 class Watching:
@@ -268,25 +267,24 @@ class Watching:
     def __init__(
         self,
         tallies: Sequence[RuleTally],
-        replace: Replace,
-        beside: Beside,
+        feeding: Feeds,
+        opening: Opening,
         stages: Sequence[ServiceStage] = (),
     ) -> None:
         self._tallies = tallies
-        self._feeding = Feeding(StreamFilter.under(tallies, replace), InTime(tallies, beside))
+        self._feeding = feeding
         self._stages = stages
-        holds = any(tally.rule.enforces for tally in tallies)
-        self._opening = FirstContent(waits=holds or any(stage.holds for stage in stages))
+        self._opening = opening
 
-    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
         """Take a chunk that goes on as the last one, return the chunks that may be shown; None
         where it is to be fed. Raises ``GuardBlocked``."""
         safe = None if self._stages else self._feeding.feed_at_once(chunk)
         return None if safe is None else self._opening.feed(safe)
 
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
         """Take the next chunk, return the chunks that may be shown. Raises ``GuardBlocked``."""
-        safe: Sequence[Chunk] = await self._feeding.feed(chunk)
+        safe: Sequence[AnswerPiece] = await self._feeding.feed(chunk)
         if self._feeding.opaque:
             for tally in self._tallies:
                 tally.opaque = True

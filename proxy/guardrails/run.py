@@ -6,33 +6,29 @@ Every text of a question and of an answer is looked at, in every dialect, stream
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from proxy.errors import GuardBlocked, ProxyError
 from proxy.frozen import frozen
 from proxy.guardrails.capture import Capturing, redacting
-from proxy.guardrails.context import bind, bound, split_enforcing, split_services
-from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.context import bind, split_services
+from proxy.guardrails.engine import Engine
 from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.services.stage import ServiceCalls
+from proxy.guardrails.inspector import NOTHING_KNOWN, Known, Walk, WholeAnswer, WholeInspector
 from proxy.guardrails.signed_thoughts import ShownThoughts, ThoughtReader, without_blocks
 from proxy.guardrails.stream.placeholders import Masks, placeholder_key
 from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
-from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.signed import without_broken
-from proxy.guardrails.text.usual import usual_answer, usual_request
+from proxy.guardrails.text.usual import usual_request
 from proxy.guardrails.text.walk import (
-    Found,
     Opaque,
     Texts,
-    answer_walk,
     request_walk,
 )
-from proxy.guardrails.text.weight import EACH
 from proxy.guardrails.unguarded import OPEN, OpenGate
 from proxy.guardrails.watch import (
     AnswerWatch,
@@ -47,8 +43,8 @@ from proxy.offload import LARGE_BYTES
 from proxy.ports import Gate, Watch
 from proxy.record import Record
 from proxy.turn import LoopTurn
-from proxy.types import ABOUT_STATE, Call, Chunk, Endpoint, Head, Json, Pin, Plan
-from proxy.types.guard import Capture, GuardResult, GuardRule, Stage, StageRules
+from proxy.types import ABOUT_STATE, AnswerPiece, Call, Endpoint, Head, Pin, Plan
+from proxy.types.guard import Capture, GuardRule, StageRules
 
 OPAQUE = (
     'This policy rejects content of the kind "{}", because its guards cannot inspect it. '
@@ -60,11 +56,6 @@ OPAQUE_RESPONSE = (
 )
 ASKED_ONCE: frozenset[Endpoint] = ABOUT_STATE | {"passthrough"}
 """Endpoints of calls that no model answers anew."""
-Walk = Callable[[Json], Iterator[Found]]
-Known = Sequence[GuardResult | None]
-"""The result of each rule at a glance; None where it has to look."""
-NOTHING_KNOWN: Known = ()
-NOTHING_SEEN = None, None, NOTHING_KNOWN
 
 
 @frozen
@@ -196,13 +187,13 @@ class CallGate:
                     for rule in rules.every
                 )
             )
-        look, at_once = self._look(call, rules)
+        look, at_once = self._look(call, rules, frames=head.frames)
         capture = self.plan.guards.capture
         if capture is not None and self.record.drawn(capture.share):
             look, at_once = self._captured(call, look, capture), later
         self._watch = AnswerWatch(
             look,
-            self._back(call, self._masks) if self._masks else None,
+            self._back(call, self._masks, frames=head.frames) if self._masks else None,
             at_once=at_once,
             holds=holds,
             guarded=rules.in_force,
@@ -223,8 +214,8 @@ class CallGate:
         )
         return OPEN
 
-    def _back(self, call: Call, masks: Masks) -> ValueRestorer:
-        return ValueRestorer(masks, self.engine, self.record.key, streamed=call.stream)
+    def _back(self, call: Call, masks: Masks, *, frames: bool) -> ValueRestorer:
+        return ValueRestorer(masks, self.engine, self.record.key, call, frames=frames)
 
     def _captured(self, call: Call, look: Look, capture: Capture) -> Look:
         """Show the answer in the call's trace: as guards leave it, and before values are put
@@ -237,19 +228,18 @@ class CallGate:
         rules = redacting(capture, self.plan.guards)
         return Capturing(capture=capture, rules=rules, asked=call.body, clock=self.engine.clock)
 
-    def _look(self, call: Call, rules: StageRules) -> tuple[Look, LookAtOnce]:
+    def _look(self, call: Call, rules: StageRules, *, frames: bool) -> tuple[Look, LookAtOnce]:
         if not rules.every:
             return nothing, later
         if not call.stream:
-            answer = WholeAnswer(
-                engine=self.engine, record=self.record, rules=rules, asked=call.body
-            )
+            answer = WholeAnswer(engine=self.engine, record=self.record, rules=rules, call=call)
             if call.head.passed is not None:
                 answer.walk = passed_answer_walk
             return answer.feed, answer.feed_at_once
         inquiry = partial(self.engine.inquiry, call.body, self.record)
         bound_rules = bind(rules.every, call.body) if rules.contextual else rules.every
-        watching = self.engine.watch(bound_rules, inquiry, caller=self.record.key)
+        caller = self.record.key
+        watching = self.engine.watch(bound_rules, inquiry, caller=caller, frames=frames)
         self.record.watched = watching.results
         return watching.feed, watching.feed_at_once
 
@@ -261,7 +251,7 @@ class CapturedAnswer:
     look: Look
     capturing: Capturing
 
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
         safe = await self.look(chunk)
         turn = LoopTurn(self.capturing.clock)
         turn.begin()
@@ -281,113 +271,3 @@ def _elsewhere(plan: Plan, by: GuardRule, pin: Pin | None) -> Plan:
     return replace(
         plan, model_calls=tuple(replace(leg, targets=to, pool=1) for leg in plan.model_calls)
     )
-
-
-@dataclass(slots=True)
-class WholeInspector:
-    """Where whole documents of one call are looked at, question or answers. ``routed`` is the first
-    rule that says where the call goes; ``size`` is that of the question in bytes."""
-
-    engine: Engine
-    record: Record
-    stage: Stage
-    walk: Walk
-    replacement: Replace = named
-    size: int = 0
-    routed: GuardRule | None = None
-
-    async def inspect(
-        self,
-        rules: StageRules,
-        data: Json,
-        asked: Json | None = None,
-        read: Texts | None = None,
-        known: Known = NOTHING_KNOWN,
-    ) -> Json:
-        """Return a document as its rules leave it: first those that look by themselves, then those
-        that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
-        the document's texts where they are read already, and ``known`` is what a ``glance`` at
-        them has told."""
-        own, services = bound(rules, asked or data)
-        caller = self.record.key
-        read = read or await self.engine.read(self.walk, data, self.size, caller)
-        if own:
-            looked = await self.engine.inspect(own, read, self.replacement, caller, known)
-            self.record.guarded(self.stage, looked.results)
-            if looked.blocked is not None:
-                self.record.guarded(self.stage, self.engine.unasked(services))
-            safe = await self._allowed(looked, data)
-            if safe is not data and services:
-                read = await self.engine.read(self.walk, safe, self.size, caller)
-            data = safe
-        if services:
-            enforcing, watching = split_enforcing(services)
-            inquiry = self.engine.inquiry(asked or data, self.record)
-            if watching:
-                watch = partial(self._ask, watching, read, inquiry)
-                await self.record.run_beside(watch, partial(self._fail, watching))
-            if enforcing:
-                data = await self._allowed(await self._ask(enforcing, read, inquiry), data)
-        return data
-
-    async def _ask(
-        self, services: Sequence[GuardRule], read: Texts, inquiry: ServiceCalls
-    ) -> Inspection:
-        """Ask services of texts, and record what they find."""
-        caller = self.record.key
-        inspection = await self.engine.ask(services, read, inquiry, self.replacement, caller)
-        self.record.guarded(self.stage, inspection.results)
-        return inspection
-
-    def _fail(self, services: Sequence[GuardRule], error: str) -> None:
-        self.record.guarded(self.stage, self.engine.unasked(services, error))
-
-    async def _allowed(self, inspection: Inspection, data: Json) -> Json:
-        """Return a document with the changes of an inspection. Raises ``GuardBlocked``."""
-        inspection.permit()
-        self.routed = self.routed or inspection.routed
-        changes = inspection.changes
-        if not changes:
-            return data
-        job = partial(replaced, data, changes)
-        return await self.engine.aside(EACH * len(changes), job, self.record.key)
-
-
-@dataclass(slots=True)
-class WholeAnswer:
-    """An answer of one document for each leg: each is looked at as a whole. What says why a leg
-    failed was reviewed as an error."""
-
-    engine: Engine
-    record: Record
-    rules: StageRules
-    asked: Json
-    walk: Walk = answer_walk
-    _seen: tuple[Json, Texts, Known] | None = None  # a document that was not clean at a glance
-
-    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
-        """Return a chunk that is clean at a glance, as nearly all are; None for any other."""
-        if chunk.data is None or chunk.failed:
-            return (chunk,)
-        read = usual_answer(chunk.data) if self.rules.alone else None
-        if read is None:
-            return None
-        known = glance(self.rules.every, read, self.engine.above, self.engine.clock)
-        if None in known:
-            self._seen = chunk.data, read, known
-            return None
-        self.record.guards += [("output", each) for each in known if each is not None]
-        return (chunk,)
-
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        """Return a chunk as the rules leave it; where it was looked at at once, what that told is
-        not asked again."""
-        if chunk.data is None or chunk.failed:
-            return (chunk,)
-        seen, self._seen = self._seen, None
-        _, read, known = seen if seen and seen[0] is chunk.data else NOTHING_SEEN
-        inspector = WholeInspector(
-            engine=self.engine, record=self.record, stage="output", walk=self.walk
-        )
-        data = await inspector.inspect(self.rules, chunk.data, self.asked, read=read, known=known)
-        return (chunk,) if data is chunk.data else (chunk.rewritten(data),)

@@ -15,6 +15,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.text.walk import Path, Texts
 from proxy.record import Record
 from proxy.types import Chunk, Json, Plan
+from proxy.types.events import Attach, Begin, Delta, Frame
 
 MAX_THOUGHTS = 65_536  # the latest ones; some 10 MB
 _DIGEST_BYTES = 16
@@ -97,6 +98,27 @@ class ThoughtReader:
         match choices:
             case [{"delta": {"reasoning_content": str(text), "block": {"index": _}}}]:
                 self._texts.append(text)
+            case _:
+                pass
+
+    def feed_frame(self, frame: Frame) -> None:
+        """Note the signed thoughts of a frame."""
+        for event in frame.events:
+            match event:
+                case Begin():
+                    self._texts = []
+                case Delta(part=part, text=text) if part.kind == "reasoning":
+                    self._texts.append(text)
+                case Attach(name="signature", value=str(signature)):
+                    self._add(frame.model_call, "".join(self._texts), signature)
+                case _:
+                    pass
+        match frame.doc if frame.family == "messages" else None:
+            case {"type": "content_block_start", "content_block": block}:
+                self._add_block(frame.model_call, block)
+            case {"type": "message", "content": [*blocks]}:
+                for block in blocks:
+                    self._add_block(frame.model_call, block)
             case _:
                 pass
 

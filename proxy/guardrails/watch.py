@@ -14,27 +14,31 @@ import orjson
 from proxy.freed import let_frames_go
 from proxy.guardrails.findings.tally import RetryWanted
 from proxy.guardrails.signed_thoughts import ThoughtReader
-from proxy.guardrails.stream.feeding import Beside, Feeding
+from proxy.guardrails.stream.feeding import Feeding
 from proxy.guardrails.stream.filter import StreamFilter
+from proxy.guardrails.stream.frame_feeding import Beside, Feeds, FrameFeeding
+from proxy.guardrails.stream.frame_filter import FrameFilter
 from proxy.guardrails.stream.placeholders import Masks
-from proxy.types import Chunk, Untouched
+from proxy.guardrails.whole_frames import with_values
+from proxy.types import AnswerPiece, Call, Chunk, Untouched
+from proxy.types.events import Frame
 
 T = TypeVar("T")
-Look = Callable[[Chunk], Awaitable[Sequence[Chunk]]]
+Look = Callable[[AnswerPiece], Awaitable[Sequence[AnswerPiece]]]
 """Takes the next chunk, returns those that may be shown. Raises ``GuardBlocked``."""
 
-LookAtOnce = Callable[[Chunk], Sequence[Chunk] | None]
+LookAtOnce = Callable[[AnswerPiece], Sequence[AnswerPiece] | None]
 """Does the same for a chunk that is little work; None, and nothing is taken, for any other."""
 
 UNKNOWN = 2**31  # a weight that is never small
 
 
-async def nothing(chunk: Chunk) -> Sequence[Chunk]:
+async def nothing(chunk: AnswerPiece) -> Sequence[AnswerPiece]:
     """Let everything pass: no guard looks."""
     return (chunk,)
 
 
-def later(chunk: Chunk) -> None:
+def later(chunk: AnswerPiece) -> None:
     """Look at nothing at once."""
 
 
@@ -52,26 +56,38 @@ class Workplace(Protocol):
 class ValueRestorer:
     """The way back of what was masked in a question, into one answer."""
 
-    __slots__ = ("_caller", "_feeding", "_masks", "_place")
+    __slots__ = ("_call", "_caller", "_feeding", "_masks", "_place")
 
-    def __init__(self, masks: Masks, place: Workplace, caller: object, *, streamed: bool) -> None:
+    def __init__(
+        self, masks: Masks, place: Workplace, caller: object, call: Call, *, frames: bool
+    ) -> None:
         self._masks = masks
         self._place = place
         self._caller = caller
-        self._feeding = Feeding(StreamFilter(masks), place.beside(caller)) if streamed else None
+        self._call = call
+        self._feeding: Feeds | None = None
+        if call.stream:
+            beside = place.beside(caller)
+            if frames:
+                self._feeding = FrameFeeding(FrameFilter(masks), beside)
+            else:
+                self._feeding = Feeding(StreamFilter(masks), beside)
 
-    async def restored(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    async def restored(self, chunks: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
         """Return chunks with the values put back, as far as they are certain."""
         chunks = [_without_echo(each) for each in chunks]
         if self._feeding is not None:
             return await self._feeding.feed_all(chunks, self._place.clock)
-        return [await self._whole(each) for each in chunks]
+        whole: list[AnswerPiece] = [await self._whole(each) for each in chunks]
+        return whole
 
-    async def _whole(self, chunk: Chunk) -> Chunk:
-        job = partial(_unmasked, chunk, self._masks)
+    async def _whole(self, chunk: AnswerPiece) -> AnswerPiece:
+        job: Callable[[], AnswerPiece] = partial(_unmasked, chunk, self._masks)
+        if isinstance(chunk, Frame):
+            job = partial(with_values, chunk, self._masks, self._call)
         return await self._place.aside(_weight(chunk), job, self._caller)
 
-    def cut(self) -> Sequence[Chunk]:
+    def cut(self) -> Sequence[AnswerPiece]:
         """Return the beginning of a placeholder that never ended."""
         return self._feeding.flush() if self._feeding is not None else ()
 
@@ -101,16 +117,16 @@ class AnswerWatch:
         self._look = look
         self._back = back
         self._shown = False
-        self._kept: list[Chunk] | None = [] if holds else None
+        self._kept: list[AnswerPiece] | None = [] if holds else None
 
-    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
         safe = self._at_once(chunk)
         if not safe:
             return safe
         self._shown = True
         return self._as_read(safe)
 
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
         try:
             safe = await self._look(chunk)
         except RetryWanted as wanted:
@@ -126,24 +142,29 @@ class AnswerWatch:
         self._shown = self._shown or bool(safe)
         return safe
 
-    def _as_read(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    def _as_read(self, chunks: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
         """Return chunks that are sent as they were read, where guards have read them."""
         if self._thoughts is not None:
             for chunk in chunks:
-                self._thoughts.feed(chunk)
+                if isinstance(chunk, Frame):
+                    self._thoughts.feed_frame(chunk)
+                else:
+                    self._thoughts.feed(chunk)
         if not self._guarded:
             return chunks
         return [each if each.raw is None else as_read(each) for each in chunks]
 
-    def cut(self) -> Sequence[Chunk]:
+    def cut(self) -> Sequence[AnswerPiece]:
         """Return the beginning of a placeholder that never ended. Return nothing if nothing was
         shown, so that the client gets a clean error."""
         return self._back.cut() if self._back is not None and self._shown else ()
 
 
-def as_read(chunk: Chunk) -> Chunk:
+def as_read(chunk: AnswerPiece) -> AnswerPiece:
     """Return a chunk that is sent as it was read. Of a small one that is written once, for all who
     send it or keep it."""
+    if isinstance(chunk, Frame):
+        return chunk if chunk.doc is None else chunk._replace(raw=None)
     data = chunk.data
     if data is None or chunk.size or chunk.last:
         return chunk.rewritten(data)
@@ -151,13 +172,15 @@ def as_read(chunk: Chunk) -> Chunk:
     return Chunk(data, bytes(bytearray(orjson.dumps(data))), chunk.leg, failed=chunk.failed)
 
 
-def _without_echo(chunk: Chunk) -> Chunk:
+def _without_echo(chunk: AnswerPiece) -> AnswerPiece:
     """Return a chunk that is sent as it was read where its bytes may repeat words of the question,
     which have placeholders in them."""
+    if isinstance(chunk, Frame):
+        return as_read(chunk)
     return chunk.rewritten(chunk.data) if isinstance(chunk.raw, Untouched) else chunk
 
 
-def _weight(chunk: Chunk) -> int:
+def _weight(chunk: AnswerPiece) -> int:
     """Return the bytes of an answer; ``UNKNOWN`` for one that was changed."""
     return UNKNOWN if chunk.raw is None else len(chunk.raw)
 

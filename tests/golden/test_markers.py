@@ -60,7 +60,7 @@ def _changes(event: Event) -> Iterator[tuple[Path, bool, Callable[[Any], Any]]]:
         yield path, False, lambda value: {**value, MARKER: 1}
 
 
-def _all_marked(recording: Recording) -> list[bytes]:
+def all_marked(recording: Recording) -> list[bytes]:
     """Return the stream with a numbered marker in each string that is not structure."""
     pieces, number = [], 0
     for event in events(recording.upstream):
@@ -73,7 +73,7 @@ def _all_marked(recording: Recording) -> list[bytes]:
     return pieces
 
 
-def _escaped(body: bytes) -> list[tuple[Event, Path]]:
+def escaped(body: bytes) -> list[tuple[Event, Path]]:
     """Return where a client finds the marker: a string, or an object with such a member."""
     places: list[tuple[Event, Path]] = []
     for event in events(body) if MARKER.encode() in body else ():
@@ -85,7 +85,7 @@ def _escaped(body: bytes) -> list[tuple[Event, Path]]:
 
 
 @cache
-def _table() -> dict[str, list[Marked]]:
+def marked_streams() -> dict[str, list[Marked]]:
     """Return the marked streams by the name of the recording."""
     known: set[tuple[str, str, bool]] = set()
     return {name: [*_marked(read(name), known)] for name in NAMES}
@@ -95,13 +95,13 @@ def _table() -> dict[str, list[Marked]]:
 @pytest.mark.parametrize("guard", ["masking", "blocking"])
 async def test_marker_in_one_place_is_inspected(name: str, guard: str, replay: Replay) -> None:
     recording = read(name)
-    cases = [(each, client) for each in _table()[name] for client in clients(recording)]
+    cases = [(each, client) for each in marked_streams()[name] for client in clients(recording)]
 
     calls = [(f"{client} {guard}", each.pieces) for each, client in cases]
     outputs = await replay.sent(recording, calls)
 
     for (each, client), output in zip(cases, outputs, strict=True):
-        for event, path in _escaped(output.body):
+        for event, path in escaped(output.body):
             case = f"{each.slot} -> {client}: {event.slot(path)}"
             assert each.is_name, case
             assert SILENT.intersection(path), case
@@ -110,10 +110,10 @@ async def test_marker_in_one_place_is_inspected(name: str, guard: str, replay: R
 @pytest.mark.parametrize("name", NAMES)
 async def test_markers_in_all_strings_are_masked(name: str, replay: Replay) -> None:
     recording = read(name)
-    pieces = _all_marked(recording)
+    pieces = all_marked(recording)
 
     labels = [f"{client} masking" for client in clients(recording)]
     outputs = await replay.sent(recording, [(label, pieces) for label in labels])
 
     for label, output in zip(labels, outputs, strict=True):
-        assert [event.slot(path) for event, path in _escaped(output.body)] == [], label
+        assert [event.slot(path) for event, path in escaped(output.body)] == [], label

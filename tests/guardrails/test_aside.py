@@ -23,6 +23,7 @@ from proxy.turns import Turns
 from proxy.types import Chunk
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
+from tests.golden.pipeline import call_of
 from tests.guardrails.doubles import Ticks, rule
 
 MANY = 60
@@ -53,13 +54,12 @@ def streamed(engine: Engine) -> Awaitable[object]:
 def put_back(engine: Engine) -> Awaitable[object]:
     masks = Masks.of(placeholder_key(), "key")
     masks.replacement(patient(), "word", "word")
-    return ValueRestorer(masks, engine, "many", streamed=True).restored([HEAVY])
+    return ValueRestorer(masks, engine, "many", call_of("chat"), frames=False).restored([HEAVY])
 
 
 def put_back_whole(engine: Engine) -> Awaitable[object]:
-    return ValueRestorer(
-        Masks.of(placeholder_key(), "key"), engine, "many", streamed=False
-    ).restored([HEAVY])
+    masks, call = Masks.of(placeholder_key(), "key"), call_of("chat", stream=False)
+    return ValueRestorer(masks, engine, "many", call, frames=False).restored([HEAVY])
 
 
 def read(engine: Engine) -> Awaitable[object]:

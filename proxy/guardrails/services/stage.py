@@ -8,7 +8,7 @@ detector of the very texts it was sent, so that all else is as for any other gua
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from proxy.errors import ProxyError
@@ -17,13 +17,13 @@ from proxy.guardrails.context import FailedDetector
 from proxy.guardrails.findings.mask import Replace
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.services.wire import TooLong, Unsure
-from proxy.guardrails.stream.feeding import Beside, Feeding
-from proxy.guardrails.stream.filter import StreamFilter
+from proxy.guardrails.stream.frame_feeding import Feeds
+from proxy.guardrails.stream.text_filters import RuleFilters
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.walk import KINDS
 from proxy.ports import Egress
 from proxy.record import Record
-from proxy.types import Chunk
+from proxy.types import AnswerPiece
 from proxy.types.guard import (
     Action,
     Finding,
@@ -173,16 +173,17 @@ class TextCollector:
 
 class ServiceStage:
     """A stream, as other guards leave it, whose services are called when all of it has come.
+    `feeding` makes what feeds it to filters.
 
     If they enforce, nothing is shown before that; else all is shown, and they are called beside the
     call.
     """
 
     __slots__ = (
-        "_beside",
         "_calls",
         "_collected",
         "_collecting",
+        "_feeding",
         "_kept",
         "_most_texts",
         "_replace",
@@ -196,28 +197,28 @@ class ServiceStage:
         rules: Sequence[GuardRule],
         calls: ServiceCalls,
         replace: Replace,
-        beside: Beside,
+        feeding: Callable[[RuleFilters], Feeds],
         most_texts: int,
     ) -> None:
         clock = calls.clock
         self._calls = calls
         self._rules = rules
         self._most_texts = most_texts
-        self._beside = beside
+        self._feeding = feeding
         self._replace = replace
         self.holds = any(rule.enforces for rule in rules)
-        self._kept: list[Chunk] = []
+        self._kept: list[AnswerPiece] = []
         self._collected: list[Reading] = []
         self._tallies = unasked(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
         collectors = (_collector(kind, rules, self._collected) for kind in kinds)
         tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
-        self._collecting = Feeding(StreamFilter.under(tallies, to_last=True), beside)
+        self._collecting = feeding(RuleFilters(tallies, to_last=True))
 
     def results(self) -> list[GuardResult]:
         return [tally.result() for tally in self._tallies]
 
-    async def feed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    async def feed(self, chunks: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
         """Take the next chunks, return those that may be shown. Raises ``GuardBlocked``."""
         await self._collecting.feed_all(chunks, self._calls.clock)
         self._kept += chunks
@@ -235,13 +236,13 @@ class ServiceStage:
         """Note that the services, none of which enforces, could not tell."""
         self._tallies = unasked(self._rules, self._calls.clock, error)
 
-    async def _ended(self) -> list[Chunk]:
+    async def _ended(self) -> Sequence[AnswerPiece]:
         self._tallies = await self._calls.tallies(self._rules, self._collected)
         for tally in self._tallies:
             tally.opaque = self._collecting.opaque
             tally.most_texts = self._most_texts
-        deltas = StreamFilter.under(self._tallies, self._replace, to_last=True)
-        return await Feeding(deltas, self._beside).feed_all(self._kept, self._calls.clock)
+        feeding = self._feeding(RuleFilters(self._tallies, self._replace, to_last=True))
+        return await feeding.feed_all(self._kept, self._calls.clock)
 
 
 def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:

@@ -7,25 +7,17 @@ holds is read again, and at the end of a text a guard may look at all of it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
 
 from proxy.guardrails.stream.filter import StreamFilter
+from proxy.guardrails.stream.frame_feeding import Beside
 from proxy.guardrails.text.gathering import in_steps
 from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import Text, Texts, answer_walk
 from proxy.guardrails.text.weight import EACH, LIGHT, SHEET, weight_of
 from proxy.turn import LoopTurn
 from proxy.types import Chunk
-
-T = TypeVar("T")
-
-
-class Beside(Protocol):
-    """Does work where it holds up nobody."""
-
-    def __call__(self, job: Callable[[], T]) -> Awaitable[T]: ...
 
 
 class Feeding:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.guardrails.stream.frame_texts import slot_of
+from proxy.guardrails.stream.frame_texts import path_of
 from proxy.guardrails.text.replace import moved, replaced
 from proxy.guardrails.text.walk import MemberName, Path
 from proxy.types import Json
-from proxy.types.events import Attach, Begin, Delta, Event, Extension, Frame, Slot
+from proxy.types.events import Attach, Begin, Delta, Event, Extension, Frame, Start
+from proxy.types.events import replaced as put
+
+VALUED = (Start, Begin, Delta, Attach, Extension)
 
 
 def with_text(frame: Frame, number: int, text: str, *, is_masked: bool) -> Frame:
@@ -18,7 +21,7 @@ def with_text(frame: Frame, number: int, text: str, *, is_masked: bool) -> Frame
     delta = _delta(frame, number)
     doc, slot, events = frame.doc, delta.slot, frame.events
     if doc is not None and slot:
-        doc = replaced(doc, {slot: text}) if is_masked else _put(doc, slot, text)
+        doc = replaced(doc, {slot: text}) if is_masked else put(doc, slot, text)
     if len(events) == 1:
         events = (Delta(delta.part, text, slot),)
     else:
@@ -68,7 +71,7 @@ def without(frame: Frame, name: str) -> Frame:
             empty: Any = (
                 "" if name == "signature" else [] if isinstance(event.value, list) else None
             )
-            doc = _put(doc, event.slot, empty)
+            doc = put(doc, event.slot, empty)
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
 
@@ -85,35 +88,35 @@ def without_deltas(frame: Frame) -> Frame | None:
 
 
 def parted(frame: Frame, number: int, text: str) -> tuple[Frame, Frame]:
-    """Return a frame with the beginning of its text, and one that is to have the rest.
-
-    The document goes with the beginning if the frame has other events than the text, and its
-    values: those come first.
-    """
-    delta = _delta(frame, number)
-    if all(isinstance(event, Delta | Attach) for event in frame.events):
-        first = Frame((Delta(delta.part, text),), frame.family, model_call=frame.model_call)
-        return first, frame
+    """Return a frame with the beginning of its text, and one that is to have the rest. The rest has
+    no document if the frame has other events than the text and its values."""
     first = with_text(frame, number, text, is_masked=True)._replace(last=False)
-    rest = Frame(
-        (Delta(delta.part, ""),), frame.family, model_call=frame.model_call, last=frame.last
-    )
+    if is_delta(frame):
+        return first, frame
+    delta = Delta(_delta(frame, number).part, "")
+    rest = Frame((delta,), frame.family, model_call=frame.model_call, last=frame.last)
     return first, rest
+
+
+def is_delta(frame: Frame) -> bool:
+    """Return True if a frame has a text and its values alone."""
+    return all(isinstance(event, Delta | Attach) for event in frame.events)
 
 
 def _reread(frame: Frame, doc: Json, *, is_renamed: bool) -> Frame:
     """Return a frame with another document, whose values its events have too."""
     events = list(frame.events)
     for number, event in enumerate(frame.events):
-        slot = event.slot if isinstance(event, Delta) else slot_of(frame, event)
-        if not slot:
+        slot = event.slot if isinstance(event, Delta) else path_of(frame, number)
+        if slot == (number,) or not isinstance(event, VALUED):
             continue
         [place] = moved(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
         value: Any = doc
         for step in place:
             value = value[step]
         changed: Any = event if isinstance(event, Delta) else _with_value(event, value)
-        events[number] = changed if isinstance(event, Extension) else changed._replace(slot=place)
+        is_placed = isinstance(event, Begin | Attach | Delta)
+        events[number] = changed._replace(slot=place) if is_placed else changed
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
 
@@ -127,8 +130,10 @@ def _delta(frame: Frame, number: int) -> Delta:
 def _value(event: Event) -> Any:
     """Return the value of an event that guards read."""
     match event:
+        case Start(id=id_, model=model):
+            return {"id": id_, "model": model}
         case Begin(call=call):
-            return call and call.name
+            return call and {"id": call.id, "name": call.name}
         case Delta(text=text):
             return text
         case Attach(value=value) | Extension(value=value):
@@ -139,7 +144,7 @@ def _value(event: Event) -> Any:
 
 def _with_event(frame: Frame, number: int, value: Any) -> Frame:
     event = frame.events[number]
-    if value is _value(event):
+    if value == _value(event):
         return frame
     if isinstance(event, Delta):
         return with_text(frame, number, value, is_masked=False)
@@ -149,18 +154,12 @@ def _with_event(frame: Frame, number: int, value: Any) -> Frame:
 
 def _with_value(event: Event, value: Any) -> Any:
     match event:
+        case Start(id=id_, model=model):
+            return event._replace(id=value.get("id", id_), model=value.get("model", model))
         case Begin(call=call) if call is not None:
-            return event._replace(call=call._replace(name=str(value)))
+            named = value if isinstance(value, dict) else {"name": value}
+            return event._replace(call=call._replace(**named))
         case Attach() | Extension():
             return event._replace(value=value)
         case _:
             return event
-
-
-def _put(doc: Json, slot: Slot, value: Any) -> Json:
-    root = node = dict(doc)
-    for step in slot[:-1]:
-        node[step] = node[step].copy()  # type: ignore[index]
-        node = node[step]  # type: ignore[index]
-    node[slot[-1]] = value  # type: ignore[index]
-    return root

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from proxy.guardrails.text.frame import is_name
 from proxy.guardrails.text.native import logprobs_text, native_walk, value_walk
 from proxy.guardrails.text.parts import parts_of
 from proxy.guardrails.text.walk import Found, MemberName, Opaque, Path, Text
 from proxy.index import index_of
 from proxy.types import Json
-from proxy.types.events import Attach, Begin, Delta, Event, Extension, Frame, Kind, Native, Part
+from proxy.types.events import Attach, Begin, Delta, Extension, Frame, Kind, Native, Part, Start
 
 KIND_OF: Final[Mapping[Kind, str]] = {
     "text": "content",
@@ -86,25 +87,30 @@ def other_texts(frame: Frame) -> Iterator[Found]:
             if not (isinstance(found, Text | Opaque) and _is_within(found.path, known)):
                 yield found
     for number, event in enumerate(frame.events):
-        if isinstance(event, Begin | Attach | Extension):
-            slot = slot_of(frame, event)
-            if not (slot and is_walked):
-                yield from _event_texts(frame, slot or (number,), event)
+        if isinstance(event, Start | Begin | Attach | Extension):
+            path = path_of(frame, number)
+            if path == (number,) or not is_walked:
+                yield from _event_texts(frame, path, event)
+        if isinstance(event, Begin) and event.call is not None and not is_walked:
+            yield from _odd_names((number,), id=event.call.id)
 
 
-def slot_of(frame: Frame, event: Event) -> Path:
-    """Return the path of the value of an event in the document. Empty if only the event has it."""
-    if frame.doc is None or not isinstance(event, Begin | Attach | Extension):
-        return ()
-    if not isinstance(event, Extension):
+def path_of(frame: Frame, number: int) -> Path:
+    """Return the path of the value of an event, which starts with `number` if the document does
+    not have the value."""
+    event, doc = frame.events[number], frame.doc or {}
+    if isinstance(event, Begin | Attach) and event.slot and frame.doc is not None:
         return event.slot
-    if frame.doc.get(event.name) is event.value:
-        return (event.name,)
-    choices = frame.doc.get("choices")
-    for number, choice in enumerate(choices if isinstance(choices, list) else ()):
-        if isinstance(choice, dict) and choice.get(event.name) is event.value:
-            return "choices", number, event.name
-    return ()
+    if isinstance(event, Start):
+        return _start_path(doc, event, number)
+    if isinstance(event, Extension):
+        if doc.get(event.name) is event.value:
+            return (event.name,)
+        choices = doc.get("choices")
+        for place, choice in enumerate(choices if isinstance(choices, list) else ()):
+            if isinstance(choice, dict) and choice.get(event.name) is event.value:
+                return "choices", place, event.name
+    return (number,)
 
 
 def place_of(frame: Frame, path: Path) -> Place | None:
@@ -121,10 +127,11 @@ def place_of(frame: Frame, path: Path) -> Place | None:
 
 def is_of_event(frame: Frame, path: Path) -> bool:
     """Return True if a text is part of the value of an event."""
-    for event in frame.events:
-        slot = slot_of(frame, event)
-        if slot and path[: len(slot)] == slot:
-            return True
+    for number, event in enumerate(frame.events):
+        if isinstance(event, Begin | Attach | Extension):
+            of = path_of(frame, number)
+            if path[: len(of)] == of:
+                return True
     return isinstance(path[0], int)
 
 
@@ -140,10 +147,30 @@ def numbered(doc: Json, path: Path) -> Place:
     return (steps[1] if isinstance(steps[1], int) else -1), within[: parts_of(within)]
 
 
-def _event_texts(frame: Frame, path: Path, event: Begin | Attach | Extension) -> Iterator[Found]:
-    if isinstance(event, Begin):
+def _start_path(doc: Json, start: Start, number: int) -> Path:
+    for path in ((), ("message",), ("response",)):
+        holder = doc.get(path[0]) if path else doc
+        if isinstance(holder, dict) and "model" in holder and holder["model"] is start.model:
+            return path
+    return (number,)
+
+
+def _odd_names(path: Path, **names: str | None) -> Iterator[Text]:
+    """Yield the identifiers that have the form of a text."""
+    for name, value in names.items():
+        if value and not is_name(value):
+            yield Text((*path, name), value, "other", role="assistant")
+
+
+def _event_texts(
+    frame: Frame, path: Path, event: Start | Begin | Attach | Extension
+) -> Iterator[Found]:
+    if isinstance(event, Start):
+        yield from _odd_names(path, id=event.id, model=event.model)
+    elif isinstance(event, Begin):
         if event.call is not None and event.call.name:
-            yield Text(path, event.call.name, "tool", role="assistant")
+            at = (*path, "name") if isinstance(path[-1], int) else path
+            yield Text(at, event.call.name, "tool", role="assistant")
     elif isinstance(event, Extension):
         yield from value_walk(path, event.value, "other" if event.choice is None else "content")
     elif event.name == "logprobs":

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from proxy.guardrails.stream.frame_edit import parted, with_changes, with_text, without
+from proxy.guardrails.stream.frame_edit import is_delta, parted, with_changes, with_text, without
 from proxy.guardrails.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guardrails.text.walk import Path
-from proxy.types.events import Attach, Delta, Frame, Part
+from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
 
 
 class HeldText:
@@ -128,7 +128,13 @@ class PartStream:
                     each.stream._drain(out)
 
     def _may_part(self, held: HeldText) -> bool:
-        return held.event >= 0 and not held.rest
+        """Return True if a text may leave in two frames. A writer of Responses puts a text without
+        a document into the event that repeats it."""
+        if held.event < 0 or held.rest:
+            return False
+        delta = held.frame.events[held.event]
+        is_written = isinstance(delta, Delta) and delta.part.kind in SHOWN | CALLS
+        return is_written and (held.frame.family != "responses" or is_delta(held.frame))
 
     def _note(self, held: HeldText) -> None:
         event = held.frame.events[held.event] if held.event >= 0 else None

@@ -25,7 +25,7 @@ from proxy.guardrails.text.gathering import answer_texts
 from proxy.guardrails.text.hosts import is_listed
 from proxy.guardrails.text.link_addresses import MAILTO, Addresses, EscapedAddresses
 from proxy.guardrails.text.replace import replaced
-from proxy.guardrails.text.walk import Text
+from proxy.guardrails.text.walk import Text, Texts
 from proxy.types import Json
 from proxy.types.guard import GuardRule
 
@@ -123,11 +123,12 @@ class Masks:
             text = "".join(text.replace("\\r", "").replace("\\n", "").split())
         return any(name.rpartition("_")[2] in text for name in self._values)
 
-    def unmasked(self, data: Json) -> Json:
-        """Put them back into a whole answer; the very same one where there are none."""
+    def unmasked(self, data: Json, read: Texts | None = None) -> Json:
+        """Put them back into a whole answer; the very same one where there are none. `read` are its
+        texts."""
         changes = {
             text.path: restored
-            for text in answer_texts(data).texts
+            for text in (answer_texts(data) if read is None else read).texts
             if self.concerns(text)
             and (restored := self.unmask(text.text, escaped=text.escaped)) != text.text
         }

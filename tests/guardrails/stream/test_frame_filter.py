@@ -129,14 +129,14 @@ def test_long_text_is_not_waited_for() -> None:
     assert second.text.kind == "content"
 
 
-def test_late_piece_of_long_delta_keeps_the_document() -> None:
+def test_both_pieces_of_a_long_delta_have_its_document() -> None:
     part, text = made.part(), "it is all well known " * 5
     frames = made.whole((part, [text]))
 
     out = fed(frames, MASK)
 
     halves = [frame for frame in out if any(isinstance(each, Delta) for each in frame.events)]
-    assert [frame.doc is None for frame in halves] == [True, False]
+    assert [frame.doc is None for frame in halves] == [False, False]
     assert made.text_of(out, part) == text
 
 

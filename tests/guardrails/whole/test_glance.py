@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.engine import ABOVE, Engine
+from proxy.guardrails.inspector import WholeAnswer
 from proxy.guardrails.kinds import code, injection, keywords, nsfw, pii, secrets, toxicity, urls
-from proxy.guardrails.run import WholeAnswer
 from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.walk import Text, Texts
 from proxy.guardrails.whole.glance import glance
@@ -29,6 +29,7 @@ from proxy.types.guard import (
 )
 from proxy.types.hold import is_cuttable
 from tests.for_each import for_each
+from tests.golden.pipeline import call_of
 from tests.guardrails.doubles import Ticks
 
 PATTERNS = [r"^rhino$", r"\Ahippo\z", r"(?-m)^emu", r"zebra(?:[^a-z]|$)", r"(?s)a.\z", r"\Qa.b\E$"]
@@ -235,7 +236,7 @@ async def test_an_answer_is_looked_at_together_once(text: str, shown: str) -> No
     noting = Noting()
     rules = StageRules.of((GuardRule("words", noting, "mask"),))
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
-    answer = WholeAnswer(engine=Engine(Ticks()), record=record, rules=rules, asked={})
+    answer = WholeAnswer(engine=Engine(Ticks()), record=record, rules=rules, call=call_of("chat"))
     message = {"role": "assistant", "content": text}
     chunk = Chunk({"choices": [{"index": 0, "message": message}]}, last=True)
 

@@ -1,0 +1,152 @@
+"""Inspection of whole documents, requests and answers, by the rules of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from proxy.guardrails.context import bound, split_enforcing
+from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.findings.mask import Replace, named
+from proxy.guardrails.services.stage import ServiceCalls
+from proxy.guardrails.text.native import native_walk
+from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.usual import usual_answer
+from proxy.guardrails.text.walk import Found, Texts, answer_walk
+from proxy.guardrails.text.weight import EACH
+from proxy.guardrails.whole.glance import glance
+from proxy.guardrails.whole_frames import texts_of, with_document
+from proxy.record import Record
+from proxy.types import AnswerPiece, Call, Json
+from proxy.types.events import Frame
+from proxy.types.guard import GuardResult, GuardRule, Stage, StageRules
+
+Walk = Callable[[Json], Iterator[Found]]
+Known = Sequence[GuardResult | None]
+"""The result of each rule at a glance; None where it has to look."""
+NOTHING_KNOWN: Known = ()
+NOTHING_SEEN = None, None, NOTHING_KNOWN
+
+
+@dataclass(slots=True)
+class WholeInspector:
+    """Where whole documents of one call are looked at, question or answers. ``routed`` is the first
+    rule that says where the call goes; ``size`` is that of the question in bytes."""
+
+    engine: Engine
+    record: Record
+    stage: Stage
+    walk: Walk
+    replacement: Replace = named
+    size: int = 0
+    routed: GuardRule | None = None
+
+    async def inspect(
+        self,
+        rules: StageRules,
+        data: Json,
+        asked: Json | None = None,
+        read: Texts | None = None,
+        known: Known = NOTHING_KNOWN,
+    ) -> Json:
+        """Return a document as its rules leave it: first those that look by themselves, then those
+        that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
+        the document's texts where they are read already, and ``known`` is what a ``glance`` at
+        them has told."""
+        own, services = bound(rules, asked or data)
+        caller = self.record.key
+        read = read or await self.engine.read(self.walk, data, self.size, caller)
+        if own:
+            looked = await self.engine.inspect(own, read, self.replacement, caller, known)
+            self.record.guarded(self.stage, looked.results)
+            if looked.blocked is not None:
+                self.record.guarded(self.stage, self.engine.unasked(services))
+            safe = await self._allowed(looked, data)
+            if safe is not data and services:
+                read = await self.engine.read(self.walk, safe, self.size, caller)
+            data = safe
+        if services:
+            enforcing, watching = split_enforcing(services)
+            inquiry = self.engine.inquiry(asked or data, self.record)
+            if watching:
+                watch = partial(self._ask, watching, read, inquiry)
+                await self.record.run_beside(watch, partial(self._fail, watching))
+            if enforcing:
+                data = await self._allowed(await self._ask(enforcing, read, inquiry), data)
+        return data
+
+    async def _ask(
+        self, services: Sequence[GuardRule], read: Texts, inquiry: ServiceCalls
+    ) -> Inspection:
+        """Ask services of texts, and record what they find."""
+        caller = self.record.key
+        inspection = await self.engine.ask(services, read, inquiry, self.replacement, caller)
+        self.record.guarded(self.stage, inspection.results)
+        return inspection
+
+    def _fail(self, services: Sequence[GuardRule], error: str) -> None:
+        self.record.guarded(self.stage, self.engine.unasked(services, error))
+
+    async def _allowed(self, inspection: Inspection, data: Json) -> Json:
+        """Return a document with the changes of an inspection. Raises ``GuardBlocked``."""
+        inspection.permit()
+        self.routed = self.routed or inspection.routed
+        changes = inspection.changes
+        if not changes:
+            return data
+        job = partial(replaced, data, changes)
+        return await self.engine.aside(EACH * len(changes), job, self.record.key)
+
+
+@dataclass(slots=True)
+class WholeAnswer:
+    """An answer of one document for each leg: each is looked at as a whole. What says why a leg
+    failed was reviewed as an error."""
+
+    engine: Engine
+    record: Record
+    rules: StageRules
+    call: Call
+    walk: Walk = answer_walk
+    _seen: tuple[Json, Texts, Known] | None = None  # a document that was not clean at a glance
+
+    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
+        """Return a chunk that is clean at a glance, as nearly all are; None for any other."""
+        is_frame = isinstance(chunk, Frame)
+        data = chunk.doc if is_frame else None if chunk.failed else chunk.data
+        if data is None:
+            return (chunk,)
+        read = None
+        if self.rules.alone:
+            read = usual_answer(data) if not is_frame else None if chunk.size else texts_of(chunk)
+        if read is None:
+            return None
+        known = glance(self.rules.every, read, self.engine.above, self.engine.clock)
+        if None in known:
+            self._seen = data, read, known
+            return None
+        self.record.guards += [("output", each) for each in known if each is not None]
+        return (chunk,)
+
+    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
+        """Return a chunk as the rules leave it; where it was looked at at once, what that told is
+        not asked again."""
+        is_frame = isinstance(chunk, Frame)
+        before = chunk.doc if is_frame else None if chunk.failed else chunk.data
+        if before is None:
+            return (chunk,)
+        seen, self._seen = self._seen, None
+        _, read, known = seen if seen and seen[0] is before else NOTHING_SEEN
+        walk = self.walk
+        if is_frame:
+            walk = partial(native_walk, family=chunk.family, cut=False)
+        inspector = WholeInspector(
+            engine=self.engine, record=self.record, stage="output", walk=walk
+        )
+        data = await inspector.inspect(self.rules, before, self.call.body, read=read, known=known)
+        if data is before:
+            return (chunk,)
+        if is_frame:
+            return (with_document(chunk, data, self.call),)
+        return (chunk.rewritten(data),)

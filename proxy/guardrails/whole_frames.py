@@ -1,0 +1,41 @@
+"""Whole answers as frames: their texts, and their events after an edit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import ReadOptions
+from proxy.dialects.switched import client_family
+from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.text.gathering import gathered
+from proxy.guardrails.text.native import native_walk
+from proxy.guardrails.text.walk import Texts
+from proxy.types import Call, Json
+from proxy.types.events import Frame
+
+
+def texts_of(frame: Frame) -> Texts:
+    """Return the texts of a whole answer."""
+    return gathered(native_walk(frame.doc or {}, frame.family, cut=False))
+
+
+def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
+    """Return the frame of a whole answer with another document, and with its events."""
+    options = ReadOptions(
+        call=replace(call, stream=False),
+        whole=True,
+        inspect=True,
+        crossing=client_family(call) != frame.family,
+        model_call=frame.model_call,
+    )
+    [read] = FAMILIES[frame.family].reader(options).read(doc, b"")
+    return frame._replace(events=read.events, doc=read.doc, raw=None)
+
+
+def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
+    """Return the frame of a whole answer with the values of its placeholders."""
+    if frame.doc is None:
+        return frame
+    doc = masks.unmasked(frame.doc, texts_of(frame))
+    return frame if doc is frame.doc else with_document(frame, doc, call)

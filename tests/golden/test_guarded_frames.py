@@ -1,0 +1,106 @@
+"""Guards of frames show the texts of recorded streams as the recordings have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from proxy.errors import GuardBlocked
+from proxy.guardrails.engine import Engine
+from proxy.guardrails.kinds.keywords import Keywords
+from proxy.guardrails.run import PolicyGuards
+from proxy.ports import Watch
+from proxy.record import Record, TraceIds
+from proxy.types import Head, Plan
+from proxy.types.events import FamilyName, Frame
+from proxy.types.guard import Guarding, GuardRule
+from tests.checked import checked
+from tests.golden.pipeline import PAIRS, Pipeline, call_of, documents_of, written
+from tests.golden.recording import read
+from tests.golden.replay import MARKER, MODEL, events_of
+from tests.golden.test_families import CHANGED
+from tests.golden.test_markers import SILENT, Marked, all_marked, escaped, marked_streams
+from tests.golden.texts import texts_of
+from tests.guardrails.doubles import Ticks
+
+WORDS = Keywords("word", ["Paris", "secret"])
+MARKERS = Keywords("word", [MARKER], whole_words=False)
+RULES = {
+    "masked": GuardRule("words", WORDS, "mask"),
+    "flagged": GuardRule("words", WORDS, "flag"),
+    "masking": GuardRule("keywords", MARKERS, "mask"),
+    "blocking": GuardRule("keywords", MARKERS, "block"),
+}
+
+
+def guarding(client: str, *rules: GuardRule, stream: bool = True) -> tuple[Watch, Record]:
+    """Return the output guards of one call of a client."""
+    call = call_of(client, stream=stream)
+    record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
+    plan = Plan("1", "k", "d", {}, (), guards=Guarding((), rules))
+    gate = PolicyGuards(Engine(Ticks())).gate(plan, call, record)
+    return gate.watch(call, Head(streamed=stream, frames=True)), record
+
+
+async def sent(
+    family: FamilyName, client: FamilyName, pieces: Sequence[bytes], *rules: GuardRule
+) -> tuple[bytes, Record]:
+    """Return what a client gets of a stream, and the record of the call."""
+    watch, record = guarding(client, *rules)
+    pipeline = Pipeline(family, client, inspect=True)
+    shown: list[Frame] = []
+    try:
+        for frame in pipeline.frames(documents_of(pieces)):
+            shown += await watch.feed(frame)
+    except GuardBlocked:
+        pass
+    return written(client, checked(shown, split=True)), record
+
+
+MASKED_ACROSS = ("chat-reasoning-in-text-chunk", "messages")
+"""A text that goes on behind another one is read as one: a word of both is masked."""
+
+
+@pytest.mark.parametrize("guard", ["masked", "flagged"])
+@pytest.mark.parametrize(("name", "client"), PAIRS)
+async def test_clients_read_what_guards_show(name: str, client: FamilyName, guard: str) -> None:
+    recording = read(name)
+    output = recording.outputs[f"{client} {guard}"]
+
+    body, record = await sent(recording.family, client, events_of(recording.upstream), RULES[guard])
+
+    if output.call["models"] != [MODEL]:  # a fallback answered otherwise
+        return
+    texts, recorded = texts_of(client, body), texts_of(client, output.body)
+    if "error" in output.call:  # what waited for its place precedes the error
+        assert all([texts[place].startswith(text) for place, text in recorded.items()])
+    elif (name, client) not in CHANGED and (name, client, guard) != (*MASKED_ACROSS, "masked"):
+        assert texts == recorded
+    if recording.family == client:  # others get no values without a place in their family
+        results = [result for _, result in record.verdicts()]
+        assert {each.guard: each.verdict for each in results} == output.call.get("guards", {})
+        findings = {each.guard: dict(each.findings) for each in results if each.findings}
+        assert findings == output.call.get("findings", {})
+
+
+@pytest.mark.parametrize("guard", ["masking", "blocking"])
+@pytest.mark.parametrize(("name", "client"), PAIRS)
+async def test_marker_in_one_place_is_inspected(name: str, client: FamilyName, guard: str) -> None:
+    each: Marked
+    for each in marked_streams()[name]:
+        body, _ = await sent(read(name).family, client, each.pieces, RULES[guard])
+        for event, path in escaped(body):
+            case = f"{each.slot} -> {client}: {event.slot(path)}"
+            assert each.is_name, case
+            assert SILENT.intersection(path), case
+
+
+@pytest.mark.parametrize(("name", "client"), PAIRS)
+async def test_markers_in_all_strings_are_masked(name: str, client: FamilyName) -> None:
+    recording = read(name)
+
+    body, _ = await sent(recording.family, client, all_marked(recording), RULES["masking"])
+
+    assert [event.slot(path) for event, path in escaped(body)] == []

@@ -1,0 +1,123 @@
+"""Whole answers as frames, guarded and with their values put back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import ReadOptions
+from proxy.errors import GuardBlocked
+from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.whole_frames import texts_of, with_document, with_values
+from proxy.types import Json
+from proxy.types.events import Begin, Delta, FamilyName, Frame
+from tests.golden.pipeline import call_of, written
+from tests.golden.test_guarded_frames import guarding
+from tests.guardrails.doubles import rule, short_digests
+
+TOOL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "f", "arguments": '{"a": "secret"}'},
+}
+CHAT: Json = {
+    "id": "c",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "a secret", "tool_calls": [TOOL]},
+            "finish_reason": "tool_calls",
+        }
+    ],
+}
+MESSAGE: Json = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [
+        {"type": "text", "text": "a sec"},
+        {"type": "text", "text": "ret"},
+        {"type": "tool_use", "id": "t", "name": "f", "input": {"a": "secret"}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 1, "output_tokens": 1},
+}
+DOCUMENTS: dict[FamilyName, Json] = {"chat": CHAT, "messages": MESSAGE}
+
+
+def whole(family: FamilyName, document: Json | None = None) -> Frame:
+    doc = document or DOCUMENTS[family]
+    options = ReadOptions(call_of(family, stream=False), whole=True, inspect=True)
+    [frame] = FAMILIES[family].reader(options).read(doc, orjson.dumps(doc))
+    return frame._replace(last=True)
+
+
+def said(frame: Frame) -> list[str]:
+    return [event.text for event in frame.events if isinstance(event, Delta) and event.text]
+
+
+async def shown(family: FamilyName, *rules: Any) -> Frame:
+    watch, _ = guarding(family, *rules, stream=False)
+    frame = whole(family)
+    at_once = watch.feed_at_once(frame)
+    [safe] = await watch.feed(frame) if at_once is None else at_once
+    assert isinstance(safe, Frame)
+    return safe
+
+
+@pytest.mark.parametrize("family", DOCUMENTS)
+async def test_whole_answer_is_masked_in_document_and_events(family: FamilyName) -> None:
+    safe = await shown(family, rule("secret", action="mask"))
+
+    assert safe.raw is None
+    assert "secret" not in str(safe.events)
+    assert "secret" not in str(safe.doc)
+    assert b"secret" not in written(family, [safe], stream=False)
+    assert [
+        event.call.name for event in safe.events if isinstance(event, Begin) and event.call
+    ] == ["f"]
+
+
+@pytest.mark.parametrize("family", DOCUMENTS)
+async def test_whole_answer_without_findings_passes(family: FamilyName) -> None:
+    safe = await shown(family, rule("nothing", action="mask"))
+
+    assert safe.doc == DOCUMENTS[family]
+    assert said(safe) == said(whole(family))
+
+
+async def test_whole_answer_is_blocked() -> None:
+    with pytest.raises(GuardBlocked):
+        await shown("messages", rule("secret", action="block"))
+
+
+@pytest.mark.parametrize("family", DOCUMENTS)
+def test_values_are_put_back(family: FamilyName) -> None:
+    masks = Masks(short_digests())
+    masks.placeholder("word", "secret")
+    name = masks.placeholder("word", "secret")
+    document = orjson.loads(orjson.dumps(DOCUMENTS[family]).replace(b"secret", name.encode()))
+
+    frame = with_values(whole(family, document), masks, call_of(family, stream=False))
+
+    assert frame.doc == DOCUMENTS[family]
+    assert said(frame) == said(whole(family))
+
+
+def test_texts_of_a_failed_answer_are_none() -> None:
+    assert texts_of(Frame(())).texts == ()
+
+
+def test_document_keeps_the_place_of_its_answer() -> None:
+    frame = whole("chat")._replace(model_call=3, size=9)
+
+    changed = with_document(frame, CHAT, call_of("chat", stream=False))
+
+    assert (changed.model_call, changed.size, changed.last) == (3, 9, True)
