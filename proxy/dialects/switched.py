@@ -13,7 +13,9 @@ from proxy.types.events import FamilyName
 
 Families = tuple[FamilyName, FamilyName]
 """The families of a client and of the upstream that answers it."""
-SWITCHED: Final[frozenset[Families]] = frozenset({("chat", "chat")})
+SWITCHED: Final[frozenset[Families]] = frozenset(
+    {("chat", "chat"), ("chat", "messages"), ("messages", "chat"), ("messages", "messages")}
+)
 """Pairs of families between which answers are frames."""
 OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {
     "chat": "chat",

@@ -34,13 +34,17 @@ from tests.doubles import block_events, message, message_events, text_events
 from tests.for_each import for_each
 from tests.golden.events import Event, Path, events, string_paths
 from tests.golden.recording import NAMES, read
+from tests.golden.replay import MODEL
 from tests.golden.texts import cut_texts, longest_text, texts_of
 
 CALL = Call(RequestHead("anthropic", "chat", "/v1/messages", "req_1"), {})
 RECORDED = [
-    name for name in NAMES if name.startswith("messages-") and name != "messages-surrogates"
+    name
+    for name in NAMES
+    if name.startswith("messages-")
+    and read(name).outputs["messages bare"].call["models"] == [MODEL]
 ]
-"""The recordings whose documents can be read: half of a surrogate pair is invalid JSON."""
+"""The recordings that no fallback answered."""
 MARKER = "zebra"
 KINDS = {
     "text": ("content",),

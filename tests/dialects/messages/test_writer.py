@@ -45,6 +45,7 @@ from tests.for_each import for_each
 from tests.golden.events import events
 from tests.golden.pipeline import Pipeline, documents_of
 from tests.golden.recording import NAMES, read
+from tests.golden.replay import MODEL
 from tests.golden.texts import texts_of
 
 COMPLETE = [
@@ -53,16 +54,9 @@ COMPLETE = [
 CHATS = [
     name
     for name in NAMES
-    if name.startswith("chat-")
-    and name
-    not in (
-        "chat-custom-tool",  # its name and its input were left out
-        "chat-function-call",  # was left out
-        "chat-late-text",  # does not cross
-        "chat-two-choices",  # were one text
-    )
+    if name.startswith("chat-") and read(name).outputs["messages bare"].call["models"] == [MODEL]
 ]
-"""The recordings of chats that are written as before."""
+"""The recordings of chats that no fallback answered."""
 FOUND: Json = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "A"}]}
 CITED: Json = {"type": "text", "text": "a", "citations": [{"x": 1}, {"x": 2}]}
 RICH = message(
