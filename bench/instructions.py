@@ -31,7 +31,7 @@ from bench.load import Job
 from bench.policies import NO_MORE
 from bench.processes import free_port, listens, serving
 from proxy.app import tracing
-from proxy.emit import log, sampling
+from proxy.emit import lines, sampling
 from proxy.ledger import writer
 from proxy.otel_settings import BatchBounds
 
@@ -53,7 +53,7 @@ def gather_longer() -> None:
     """Have as many calls told of together, and traced, as on a machine that is not slow."""
     vars(proxy.app)["EMIT_EVERY_S"] = GATHERED_S  # which it has from another room
     proxy.turn.TURN_S = GATHERED_S
-    log.BOUNDS = replace(log.BOUNDS, gather_s=GATHERED_S)
+    lines.BOUNDS = replace(lines.BOUNDS, gather_s=GATHERED_S)
     writer.BOUNDS = replace(writer.BOUNDS, gather_s=GATHERED_S)
     vars(tracing)["CALLS_PER_S"] = sampling.CALLS_PER_S / SLOWER
 

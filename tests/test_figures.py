@@ -13,7 +13,7 @@ from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
 from proxy.dialects import bounds, documents, frame_reader, pieces
 from proxy.edge import server
-from proxy.emit import chain, decisions, log, log_limits, registry, sampling, span_queue
+from proxy.emit import chain, decisions, lines, log_limits, registry, sampling, span_queue
 from proxy.guardrails import engine
 from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.services import judge, moderation, presidio, webhook
@@ -101,9 +101,9 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "At most 64 names are looked up", 64, names.MAX_LOOKUPS),
     ("logs.md", "names cut to 64 characters", 64, words.MAX_WORD),
     ("logs.md", "the first 32 models of a list", 32, words.MAX_WORDS),
-    ("logs.md", "longer than 32 KiB", 32 * KIB, log.MAX_LINE),
+    ("logs.md", "longer than 32 KiB", 32 * KIB, lines.MAX_LINE),
     ("dialects.md", "(32, at most 1000)", 1000, words.MAX_MODELS),
-    ("logs.md", "Up to 10,000 lines wait", 10_000, log.MAX_LINES),
+    ("logs.md", "Up to 10,000 lines wait", 10_000, lines.MAX_LINES),
     ("logs.md", "or 32 MiB of them", 32 * MIB, spool.MAX_BYTES),
     ("logs.md", "contain twenty at once", 20, log_limits.BURST),
     ("logs.md", "ten a minute after that", 10, log_limits.PER_MINUTE),

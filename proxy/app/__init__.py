@@ -28,10 +28,9 @@ from proxy.edge.request import Bounds, Parsing
 from proxy.egress import HttpEgress
 from proxy.emit import EMIT_EVERY_S, Emitters, Sink
 from proxy.emit.decisions import Decisions
-from proxy.emit.log import LineWriter, line_logger
+from proxy.emit.lines import SCHEMAS, LineWriter, line_logger
 from proxy.emit.log_limits import LogLevel, Quota
 from proxy.emit.metrics import Metrics
-from proxy.emit.schemas import SCHEMAS
 from proxy.frozen import frozen
 from proxy.guardrails.unguarded import GuardsOnDemand
 from proxy.limits import Admission

@@ -1,41 +1,26 @@
-"""Log lines: one per call, and events of the process. They contain no text and no keys.
-
-structlog adds time and level, renames fields, renders JSON of bounded size and redacts credentials.
-Lines go to a file descriptor through a spool, so a stalled pipe, a full disk or a closed reader
-never delays a call.
-"""
+"""The log line of a call. It contains no text and no keys."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any, ClassVar, get_args
 
-import orjson
-import structlog
-from structlog import DropEvent
-from structlog.processors import JSONRenderer
-from structlog.typing import EventDict, FilteringBoundLogger
+from structlog.typing import FilteringBoundLogger
 
 from proxy.attempts import Attempt, Outcome
 from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.emit.attributes import usd
 from proxy.emit.log_limits import LEVELS, LogLevel
-from proxy.emit.redact import redacted
-from proxy.emit.schemas import Schema, native
 from proxy.errors import UpstreamFinding
 from proxy.frozen import frozen
 from proxy.record import Record
-from proxy.spool import Spool, SpoolBounds, append
 from proxy.summary import facts_of
 from proxy.types.guard import Verdicts
 from proxy.usage import NANO, TOKEN_TYPES, Tokens
 from proxy.words import MAX_NAME, MAX_WORDS, word
 
-MAX_LINES = 10_000
-MAX_LINE = 32 * 1024
 SIZES = (
     *TOKEN_BOUNDS, "n", "best_of", "temperature", "top_p", "frequency_penalty", "presence_penalty",
     "seed",
@@ -56,7 +41,6 @@ FAILURE: Mapping[str, str] = {
 }
 """The fields of a line that say why a call ended before its end, and the members of ``Failure``."""
 NO_FAILURE = dict.fromkeys(FAILURE)
-BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
 
 def in_ms(seconds: float) -> float:
@@ -160,20 +144,6 @@ def _counts(tokens: Tokens) -> dict[str, int]:
     return counts
 
 
-def shortened(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line without as many of its longest lists as it takes to make it short enough;
-    ``cut`` names them."""
-    cut: list[str] = []
-    sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
-    excess = sum(sizes.values()) - MAX_LINE // 2
-    for name in sorted(line, key=lambda name: -sizes[name]):
-        if excess > 0 and isinstance(line[name], (list, dict)):
-            excess -= sizes[name]
-            cut.append(name)
-    empty = {name: type(line[name])() for name in cut}
-    return {**line, **empty, "cut": cut}
-
-
 def _warnings(record: Record) -> list[str]:
     """Return all that the client of a call was warned of."""
     warnings: list[str] = []
@@ -209,50 +179,6 @@ def _finding(upstream: str, finding: UpstreamFinding) -> dict[str, Any]:
 def in_share(sample_id: str, ratio: float) -> bool:
     """Return True if a call falls into a share of all, by its own number."""
     return int(sample_id[16:], 16) < ratio * 2**64
-
-
-class LineWriter:
-    """Writes lines to a file descriptor, from a thread of its own. ``put`` never waits.
-
-    ``dropped`` is told why and how many lines are lost, ``failed`` of an exception that nobody
-    foresaw.
-    """
-
-    def __init__(
-        self,
-        fd: int,
-        dropped: Callable[[str, int], None],
-        failed: Callable[[Exception], None],
-    ) -> None:
-        self._fd = fd
-        self._torn = False  # the last line was taken in part
-        self._spool = Spool(BOUNDS, self._write, dropped, failed)
-        self.put: Callable[[bytes], object] = self._spool.put
-
-    @property
-    def waiting(self) -> int:
-        """How many lines are not written yet."""
-        return self._spool.waiting
-
-    def close(self, timeout: float = 2.0) -> None:
-        """Write what is waiting, for at most ``timeout`` seconds. Blocks."""
-        self._spool.close(timeout)
-
-    def _write(self, lines: list[bytes]) -> None:
-        """Write lines. Those that a descriptor does not take are lost: a log waits for no disk. One
-        that it took in part is lost too, and ended before another begins."""
-        prefix = b"\n" if self._torn else b""
-        data = prefix + b"".join(lines)
-        written, error = append(self._fd, data)
-        if written:
-            self._torn = not data.endswith(b"\n", 0, written)
-        if error is None:
-            self._spool.done(len(lines))
-            return
-        end = written + data.startswith(b"\n", written)  # a line that lacks only its end is whole
-        whole = max(0, data.count(b"\n", 0, end) - len(prefix))
-        self._spool.done(whole)
-        self._spool.drop("write_failed", len(lines) - whole)
 
 
 @frozen
@@ -307,51 +233,3 @@ def _attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:
         "began_ms": in_ms(attempt.started - record.started),
         "duration_ms": in_ms((attempt.ended or attempt.started) - attempt.started),
     }
-
-
-def line_logger(
-    put: Callable[[bytes], object], levels: LogLevel, schema: Schema = native
-) -> FilteringBoundLogger:
-    """Return a logger that passes each line to ``put``, as bytes with a line end.
-
-    ``levels`` may change while the process runs. A field ``line`` has all fields of a line.
-    """
-
-    def drop_below_level(_: object, level: str, fields: EventDict) -> EventDict:
-        if not levels.allows(level):
-            raise DropEvent
-        return fields
-
-    def serialize(line: dict[str, Any], default: Callable[[object], str]) -> bytes:
-        options = orjson.OPT_APPEND_NEWLINE
-        data = orjson.dumps(schema(line), default, options)
-        if len(data) <= MAX_LINE:
-            return data
-        return orjson.dumps(schema(shortened(line)), default, options)
-
-    logger: FilteringBoundLogger = structlog.wrap_logger(
-        _Lines(put),
-        processors=[drop_below_level, _complete, JSONRenderer(serialize, default=str), _redact],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        context_class=dict,
-    ).bind()
-    return logger
-
-
-def _complete(_: object, level: str, fields: EventDict) -> EventDict:
-    """Add the time and the level, unless there is a whole line."""
-    line: EventDict | None = fields.get("line")
-    if line is not None:
-        return line
-    return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **fields, "level": level}
-
-
-def _redact(_: object, level: str, line: Any) -> bytes:
-    return redacted(line)
-
-
-class _Lines:
-    """Receives the lines of a logger of structlog, which calls the method of their level."""
-
-    def __init__(self, put: Callable[[bytes], object]) -> None:
-        self.debug = self.info = self.warning = self.error = put

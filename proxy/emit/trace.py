@@ -28,8 +28,8 @@ from proxy.attempts import Attempt
 from proxy.call_facts import UNKNOWN, CallFacts
 from proxy.emit import attributes, semconv
 from proxy.emit.attributes import Attributes
+from proxy.emit.lines import redact_text
 from proxy.emit.profiles import Profile, SpanOf
-from proxy.emit.redact import redact_text
 from proxy.record import Record
 from proxy.summary import facts_of
 

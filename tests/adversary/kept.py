@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.emit.decisions import decision
-from proxy.emit.log import CallLog, line_logger
+from proxy.emit.lines import line_logger
+from proxy.emit.log import CallLog
 from proxy.emit.log_limits import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces

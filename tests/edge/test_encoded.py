@@ -12,7 +12,7 @@ from aiohttp import web
 
 from proxy import edge
 from proxy.app.telemetry import LibraryLog
-from proxy.emit.log import line_logger
+from proxy.emit.lines import line_logger
 from proxy.emit.log_limits import BURST, LogLevel
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, world

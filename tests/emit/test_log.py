@@ -17,17 +17,9 @@ import pytest
 
 from proxy.app.context import new_record
 from proxy.billing import Saved
-from proxy.emit.log import (
-    MAX_LINE,
-    MAX_LINES,
-    SIZES,
-    CallLog,
-    LineWriter,
-    canonical,
-    line_logger,
-)
+from proxy.emit.lines import MAX_LINE, MAX_LINES, SCHEMAS, LineWriter, Schema, line_logger, native
+from proxy.emit.log import SIZES, CallLog, canonical
 from proxy.emit.log_limits import LogLevel
-from proxy.emit.schemas import SCHEMAS, Schema, native
 from proxy.errors import UpstreamUnavailable
 from proxy.policy.schema.rules import Cap
 from proxy.record import Record

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 
 from proxy.app.context import new_record
-from proxy.emit.log import CallLog, line_logger
+from proxy.emit.lines import line_logger
+from proxy.emit.log import CallLog
 from proxy.emit.log_limits import LogLevel
 from tests.cli.test_init import serving
 from tests.conftest import world

@@ -22,7 +22,7 @@ from proxy.record import Captured
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy_events, response, stream
 from tests.emit.collector import Collector, said
-from tests.emit.test_redact import SECRETS
+from tests.emit.test_lines import SECRETS
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
