@@ -19,7 +19,6 @@ from proxy.dialects.bounds import (
     LENGTHS,
     counts_as,
     groups,
-    is_bound,
 )
 from proxy.dialects.openai import OPENAI
 from proxy.fields.field_table import FIELDS, UNDECLARED
@@ -93,7 +92,7 @@ def _cap(
             return _thought(old, most)
         if field not in BOUNDS:
             return min(old, most)
-        return min(max(old, least), most) if is_bound(field, old) else most
+        return min(max(old, least), most) if old >= BOUNDS[field] else most
 
     body = _mapped(body, name, change)
     bound = _bound_name(endpoint, body, name) if name in BOUNDS else None

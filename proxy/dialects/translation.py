@@ -1,9 +1,8 @@
-"""What becomes of each request field on its way to an upstream of another dialect.
+"""Translates the fields of a request for an upstream of another dialect.
 
-A field is *passed* when the upstream's dialect knows it, or when neither side does; *mapped* when
-it has another name or form there; *dropped* with a warning when it only tunes the answer; and
-*refused* when the answer would not be what was asked for. The tables in ``docs/dialects.md`` are
-made by asking this module.
+A field is *passed* if the upstream's dialect has it, or if neither side has; *mapped* if it has
+another name or form there; *dropped* with a warning if it only tunes the answer; and *refused* if
+the answer would be another one. The tables in ``docs/dialects.md`` are results of this module.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Protocol
 
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect, Form, Server
-from proxy.dialects.bounds import most_answered, within
+from proxy.dialects.bounds import most_tokens, prompts_of, within
 from proxy.dialects.messages import from_chat, to_chat
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
@@ -30,7 +29,7 @@ from proxy.types.providers import Provider
 _CHATS: frozenset[Endpoint] = frozenset({"chat", "responses"})
 """Endpoints whose requests are conversations."""
 UNANSWERED: frozenset[Endpoint] = frozenset({"embeddings", "count_tokens"})
-"""Endpoints at which no model writes an answer."""
+"""Endpoints without an answer of a model."""
 
 
 def translate(
@@ -41,10 +40,10 @@ def translate(
     target: Target,
     changes: Changes = UNCHANGED,
 ) -> Translated:
-    """Put a body in OpenAI's form into that of a target, as rules have changed it.
+    """Return a body in the form of a target, as changed by rules.
 
-    ``endpoints`` are the client's and the target's. Raises ``BadField`` when the upstream
-    cannot express what was asked, or not within its own range, or when the policy refuses a field.
+    ``endpoints`` are the client's and the target's. Raises ``BadField`` for a field that the
+    upstream cannot express, that is out of its range, or that the policy refuses.
     """
     from_endpoint, to_endpoint = endpoints
     upstream = target.upstream
@@ -111,13 +110,13 @@ def _fitting(
 
 
 class IntoChat(Protocol):
-    """Makes a chat of a body of another form, and names what is left out of it."""
+    """Returns a body of another form as a chat, and the names of what it leaves out."""
 
     def __call__(self, body: Json, *, keeps_thoughts: bool) -> tuple[Json, Collection[str]]: ...
 
 
 Forms = tuple[Form | None, Form | None]
-"""Those of a call and of its upstream; None is OpenAI's."""
+"""The forms of a call and of its upstream. None is OpenAI's."""
 INTO_CHAT: Mapping[Form, IntoChat] = {
     "messages": to_chat.chat_of,
     "responses": chat_of_response,
@@ -127,14 +126,14 @@ INTO_CHAT: Mapping[Form, IntoChat] = {
 def _crossed(
     forms: Forms, endpoints: tuple[Endpoint, Endpoint], body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
-    """Return a body in the form of the other endpoint, of a chat where the two sides have no form
-    in common, and the names of what is left out on the way."""
+    """Return a body in the form of the other endpoint, or as a chat if both sides have forms of
+    their own, and the names of what is left out."""
     asked, wanted = forms
     if asked is not None and asked == wanted:
         return body, ()
     lost: Collection[str] = ()
     if asked is not None:
-        if body.get("n") not in (None, 1):  # a chat has it, and would be paid for all of them
+        if body.get("n") not in (None, 1):  # a chat upstream would charge all of them
             raise BadField("n", "must be 1, because this API returns one choice")
         body, lost = INTO_CHAT[asked](body, keeps_thoughts=traits.thoughts == "required")
     elif wanted is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
@@ -148,8 +147,7 @@ def _crossed(
 
 
 def _bounded(forms: Forms, body: Json, upstream: Upstream) -> tuple[Json, int | None]:
-    """Return a body with the bound that its upstream wants, and that bound if nobody has said
-    one."""
+    """Return a body with the bound that its upstream requires, and that bound if it was added."""
     if forms[1] != "messages" or forms[0] == "messages":
         return body, None
     bound = from_chat.assumed_bound(body, upstream.most)
@@ -159,8 +157,7 @@ def _bounded(forms: Forms, body: Json, upstream: Upstream) -> tuple[Json, int | 
 def _written(
     forms: Forms, server: Server, endpoint: Endpoint, body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
-    """Return a body in the form of an upstream, whose own one it may be already, and the names of
-    what it cannot take of that form."""
+    """Return a body in the form of an upstream, and the names of what the upstream lacks of it."""
     if endpoint == "chat" and not traits.is_plain:
         return provider_chat(body, traits)
     if forms[0] is not None and forms[0] == forms[1] and server.own_from_hub is not None:
@@ -169,12 +166,14 @@ def _written(
 
 
 def answered(asked: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:
-    """Return the most tokens that all answers to a body may have, which was asked for so."""
-    return 0 if asked in UNANSWERED else most_answered(body, obeyed, takes_zero=takes_zero)
+    """Return the most tokens that all answers to a body may have."""
+    if asked in UNANSWERED:
+        return 0
+    return most_tokens(body, obeyed, takes_zero=takes_zero) * prompts_of(body)
 
 
 def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields:
-    """Return the fields that a target knows, by the ranges it has. Raises ``BadField``."""
+    """Return the fields that a target takes, with its ranges. Raises ``BadField``."""
     ranges = (
         to_dialect.types if target.upstream.open_ranges and to_dialect.types else to_dialect.fields
     )
@@ -190,22 +189,22 @@ def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields
 
 
 def obeyed_by(upstream: Upstream, known: Fields) -> Collection[str]:
-    """Return the fields that an upstream is known to take, beside those of its dialect."""
+    """Return the names of fields that an upstream is known to obey."""
     return known.keys() | upstream.accepts if upstream.accepts else known
 
 
 def takes_zero(upstream: Upstream, to_dialect: Dialect) -> bool:
-    """True if an upstream is known to answer nothing where a bound is 0."""
+    """Return True if an upstream is known to read a bound of 0 as no answer."""
     return to_dialect is OPENAI and not upstream.open_ranges
 
 
 def blamed(name: str, names: Collection[str]) -> str:
-    """Return the name by which a client has asked for what the upstream calls ``name``."""
+    """Return the client's name for a field that the upstream calls ``name``."""
     return names_of(name, names)[0]
 
 
 def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
-    """Return all names by which a client has asked for what the upstream calls ``name``."""
+    """Return the client's names for a field that the upstream calls ``name``."""
     if name in names and name != "logprobs":
         return (name,)
     same = (alias for group in SAME_FIELD if name in group for alias in group)
@@ -213,7 +212,7 @@ def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def _merged(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
-    """Return the bound that gives way where a legacy completion has one for a chat's two."""
+    """Return the bound that is lost if a legacy completion has one name for a chat's two."""
     bounds = body.get("max_tokens"), body.get("max_completion_tokens")
     to_legacy = from_endpoint in _CHATS and to_endpoint == "completions"
     lost = to_legacy and None not in bounds

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from proxy.dialects import CHECKED_FIELDS, openai
 from proxy.dialects.base import Dialect, unchanged
-from proxy.dialects.bounds import ASSUMED_TOKENS, GROUPS, most_tokens, prompts_of
+from proxy.dialects.bounds import GROUPS, most_tokens, prompts_of
 from proxy.dialects.parameters import READ, apply_parameters
 from proxy.dialects.permitted import listed_fields
 from proxy.dialects.translation import UNANSWERED, fields_of, obeyed_by, takes_zero
@@ -168,7 +168,7 @@ def _changed_numbers(way: Way, numbers: AskedNumbers, changes: Changes) -> Chang
     for name, value in changed.items():
         if name in way.checks and value is not None and way.checks[name](value) is not None:
             return None
-    most = most_tokens(changed, way.obeyed, ASSUMED_TOKENS, takes_zero=way.takes_zero)
+    most = most_tokens(changed, way.obeyed, takes_zero=way.takes_zero)
     return ChangedFields(changed, most)
 
 

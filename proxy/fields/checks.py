@@ -114,14 +114,6 @@ def required(known: FieldType) -> FieldType:
     return replace(known, required=True)
 
 
-def open_types(fields: Fields) -> Fields:
-    """Return the fields without their ranges."""
-    return {
-        name: replace(known.open or known, required=known.required, default=known.default)
-        for name, known in fields.items()
-    }
-
-
 def _type(
     says: str, is_good: Callable[[Any], bool], *, default: Any = None, good: type | None = None
 ) -> FieldType:

@@ -50,8 +50,8 @@ _TYPE = required(string())
 
 
 def check_blocks(body: Json) -> None:
-    """Raise ``BadField`` for a block that is none, and for the result of a tool that nobody has
-    used: results answer the last turn of the assistant."""
+    """Raise ``BadField`` for a malformed block, and for a tool result without its tool call in the
+    last turn of the assistant."""
     used: set[str] = set()
     role = None
     for at, message in enumerate(body.get("messages") or ()):
@@ -68,7 +68,7 @@ def check_blocks(body: Json) -> None:
 
 
 def _checked(message: Json, place: str) -> Sequence[Json]:
-    """Return the blocks of a message, none where it is a text."""
+    """Return the blocks of a message, none if it is a text."""
     content: Any = message.get("content")
     if type(content) is str:
         return ()

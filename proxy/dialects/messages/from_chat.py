@@ -1,6 +1,6 @@
-"""A chat as a Messages request, for an upstream that speaks Messages.
+"""Converts a chat into a Messages request.
 
-Names that it leaves as they are have no counterpart: ``translation`` drops or refuses them.
+Fields without a counterpart keep their names: ``translation`` drops or refuses them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from proxy.types import Endpoint, Json
 _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
 _SYSTEM = frozenset({"system", "developer"})
 ANSWER_TOKENS = 8192
-"""The bound of an answer that nobody bounds: all models of today that speak Messages take it, and
-files that an agent writes are mostly shorter."""
+"""The bound of an answer without one. All current models of Messages take it, and most files that
+agents write are shorter."""
 EFFORTS: Mapping[str, str] = {"minimal": "low"}
 
 
 def messages_of(endpoint: Endpoint, body: Json) -> Json:
-    """Return a chat as a Messages request. Raises ``BadField`` for what that cannot say."""
+    """Return a chat as a Messages request. Raises ``BadField`` for a part without a counterpart."""
     made = dict(body)
     made.pop("stream_options", None)
     system, messages = _messages(made.pop("messages", None) or ())
@@ -37,7 +37,7 @@ def messages_of(endpoint: Endpoint, body: Json) -> Json:
     bounds = [made.pop(name, None) for name in ("max_completion_tokens", "max_tokens")]
     known = [bound for bound in bounds if bound is not None]
     made["max_tokens"] = min(known) if known else ANSWER_TOKENS
-    made.pop("metadata", None)  # a user's id is all that it may say there
+    made.pop("metadata", None)  # Messages allow a user id only
     tier = TIERS.get(str(made.pop("service_tier", None)))
     if tier is not None:
         made["service_tier"] = tier
@@ -46,16 +46,15 @@ def messages_of(endpoint: Endpoint, body: Json) -> Json:
 
 
 def assumed_bound(body: Json, most: Sequence[tuple[str, float]]) -> int | None:
-    """Return the bound of a chat that says none, as Messages want one: the most that the policy
-    says its upstream takes, else ``ANSWER_TOKENS``. It is put before rules lower it, which never
-    raise one."""
+    """Return the bound for a chat without one, None if it has one: the upstream's most according to
+    the policy, else ``ANSWER_TOKENS``. It is added before rules, which only lower it."""
     if (body.get("max_completion_tokens"), body.get("max_tokens")) != (None, None):
         return None
     return int(dict(most).get("max_tokens", ANSWER_TOKENS))
 
 
 def lost_of(body: Json) -> list[str]:
-    """Return the names of what a chat says that is left out on its way."""
+    """Return the names of a chat's fields that are left out."""
     lost = ["metadata"] if body.get("metadata") else []
     if body.get("service_tier") not in (None, *TIERS):
         lost.append("service_tier")
@@ -70,8 +69,8 @@ def lost_of(body: Json) -> list[str]:
 
 
 def tidy(body: Json) -> Json:
-    """Return a Messages request that rules have changed, with the names that it has for them, and
-    without thoughts that nobody has signed: they are another upstream's, or were masked."""
+    """Return a Messages request in which fields that rules set have their names, without unsigned
+    thoughts: these come from another upstream, or were masked."""
     made = dict(body)
     made["messages"] = [_signed(message) for message in body.get("messages") or ()]
     bound = made.pop("max_completion_tokens", None)
@@ -160,7 +159,7 @@ def _tool(at: int, tool: Any) -> Json:
 
 
 def _messages(messages: Any) -> tuple[Any, list[Json]]:
-    """Return what the system says, and the other messages."""
+    """Return the system prompt and the other messages."""
     system: list[Json] = []
     made: list[Json] = []
     for at, message in enumerate(messages):
@@ -186,7 +185,7 @@ def _messages(messages: Any) -> tuple[Any, list[Json]]:
 
 
 def _add_result(made: list[Json], result: Json) -> None:
-    """Put results of tools that follow each other into one message."""
+    """Add a tool result, to the message before it if that has only tool results."""
     last = made[-1] if made else {}
     if last.get("role") == "user" and isinstance(last["content"], list):
         kinds = {block.get("type") for block in last["content"]}
@@ -246,7 +245,7 @@ def _block(part: Any, place: str) -> Json:
 
 
 def _source(url: Any, place: str) -> Json:
-    """Return the data of a URL that holds it, or a URL as one. Raises ``BadField``."""
+    """Return the source of a data URL or of a web address. Raises ``BadField``."""
     if not isinstance(url, str):
         raise BadField(place, NOT_SUPPORTED)
     found = _DATA_URL.match(url[:256])

@@ -1,6 +1,6 @@
-"""A Messages request as a chat, for an upstream that speaks no Messages.
+"""Converts a Messages request into a chat.
 
-What would make it another question is refused; what only tunes it is left out and named.
+A part that would change the answer is refused; one that only tunes it is left out and named.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from proxy.types.reasoning import reasons
 EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
 OWN_CHOICES = {own: word for word, own in CHOICES.items()}
 OWN_TIERS = {own: word for word, own in TIERS.items()}
-LOW_BUDGET, HIGH_BUDGET = 4096, 16384  # tokens of thought, from which on an effort is a larger one
+LOW_BUDGET, HIGH_BUDGET = 4096, 16384  # tokens from which the effort is medium and high
 TAKEN = {"messages", "system", "thinking", "tool_choice", "tools"}.union(
     field for _, field, _ in PATHS["messages"]
 )
-"""Fields that have another form in a chat; all others go on under their names."""
+"""Fields with another form in a chat. All others keep their names."""
 
 
 def chat_of(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
-    """Return the request as a chat, and the names of what of its members was left out. Raises
-    ``BadField`` for what a chat cannot say."""
+    """Return a request as a chat, and the names of what it leaves out. Raises ``BadField`` for a
+    part without a counterpart."""
     crossing = _Crossing(body, keeps_thoughts=keeps_thoughts)
     return crossing.chat(), tuple(sorted(crossing.dropped))
 
 
 class _Crossing:
-    """One request on its way. ``_place`` is where the block stands that is looked at."""
+    """The conversion of one request. ``_place`` is the path of the current block."""
 
     __slots__ = ("_body", "_keeps_thoughts", "_place", "_reasons", "dropped")
 
@@ -77,7 +77,7 @@ class _Crossing:
         return EFFORTS.get(effort, effort)
 
     def _think(self, made: Json) -> None:
-        """Add the effort that follows from the tokens that a request gives to thoughts."""
+        """Add the effort that corresponds to a budget of thoughts."""
         thinking = self._body.get("thinking")
         thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
         budget = thinking.get("budget_tokens")
@@ -107,31 +107,31 @@ class _Crossing:
 
     def _tool(self, at: int, tool: Json) -> Json:
         kind = tool.get("type")
-        if kind not in (None, "custom"):  # a tool that Anthropic runs, or has trained
+        if kind not in (None, "custom"):  # a tool of Anthropic
             raise BadField(f"tools.{at}", unsupported_type(kind))
         self._note_beside(tool, {"type", *TOOL_MEMBERS.values()})
         known = {name: tool[own] for name, own in TOOL_MEMBERS.items() if tool.get(own) is not None}
         return {"type": "function", "function": {"name": None, "parameters": None, **known}}
 
     def _note_beside(self, item: Json, known: set[str]) -> None:
-        """Note what an item says beside what goes on with it."""
+        """Record the members of an item that are left out."""
         self.dropped |= {name for name in item.keys() - known if item[name] not in (None, [], {})}
 
     def _system(self, content: Any) -> Any:
-        """Return what the system says: one text as it is, more of them as parts."""
+        """Return the content of the system message: a single text as it is, several as parts."""
         if not isinstance(content, list):
             return content
         parts = [part for block in self._each(content, "system") for part in self._words(block)]
         return parts[0]["text"] if len(parts) == 1 else parts
 
     def _each(self, content: list[Any], place: str) -> Iterator[Any]:
-        """Return blocks one by one, noting where each stands."""
+        """Yield blocks and set ``_place`` to the path of each."""
         for at, block in enumerate(content):
             self._place = f"{place}.{at}"
             yield block
 
     def _words(self, block: Any) -> list[Json]:
-        """Return a block that is said in texts as parts. Raises ``BadField``."""
+        """Return a block of texts as parts. Raises ``BadField`` for other content."""
         parts = self._parts(block)
         if any(part["type"] != "text" for part in parts):
             raise self._lost()
@@ -170,7 +170,7 @@ class _Crossing:
         return message | ({"tool_calls": calls} if calls else {})
 
     def _user(self, role: str, content: Iterator[Any]) -> Iterator[Json]:
-        """Return the results of tools first, as a chat wants them, then what else there is."""
+        """Yield tool messages, then one message with the other blocks."""
         parts: list[Json] = []
         for block in content:
             if _type(block) != "tool_result":
@@ -242,7 +242,7 @@ class _Crossing:
         return [{"type": "text", "text": each} for each in titles]
 
     def _url(self, source: Any) -> str:
-        """Return where a picture or a file is, or its data, as a URL. Raises ``BadField``."""
+        """Return a source as a web address or a data URL. Raises ``BadField``."""
         source = source if isinstance(source, dict) else {}
         kind, media_type, data = (source.get(name) for name in ("type", "media_type", "data"))
         if kind == "base64" and isinstance(media_type, str) and isinstance(data, str):

@@ -1,6 +1,6 @@
-"""A chat as a Responses request, for a target that speaks nothing else.
+"""Converts a chat into a Responses request.
 
-Names that it leaves as they are have no counterpart: ``translation`` drops or refuses them.
+Fields without a counterpart keep their names: ``translation`` drops or refuses them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ROLES = frozenset({"assistant", "developer", "system", "user"})
 
 
 def responses_of(endpoint: Endpoint, body: Json) -> Json:
-    """Return a chat as a Responses request. Raises ``BadField`` for what that cannot say, or only
-    to a client who could ask for the answer later."""
+    """Return a chat as a Responses request. Raises ``BadField`` for a part without a counterpart,
+    and for ``background``, because a chat client cannot retrieve the response."""
     if body.get("background"):
         raise BadField("background", NOT_SUPPORTED)
     made = dict(body)
     made.pop("stream_options", None)
     made["input"] = _items(made.pop("messages", None) or ())
-    made["store"] = body.get("store") is True  # nobody asks for state by saying nothing
+    made["store"] = body.get("store") is True  # a chat is not stored by default
     if made.pop("logprobs", None):
         made["include"] = [LOGPROBS]
     _tools(made)
@@ -33,7 +33,7 @@ def responses_of(endpoint: Endpoint, body: Json) -> Json:
 
 
 def tidy(body: Json) -> Json:
-    """Return a Responses request that rules have changed, with the names that it has for them."""
+    """Return a Responses request in which fields that rules set have their names."""
     made = dict(body)
     bounds = [made.pop(name, None) for name in BOUNDS]
     known = [bound for bound in bounds if bound is not None]
@@ -53,7 +53,7 @@ def _form(form: Any) -> Json:
 
 
 def _tools(made: Json) -> None:
-    """Put tools, and which of them to ask, as Responses have them."""
+    """Convert the tools and the choice of a tool."""
     tools, choice = made.get("tools"), made.get("tool_choice")
     if tools:
         listed = tools if isinstance(tools, list) else [tools]
@@ -63,20 +63,20 @@ def _tools(made: Json) -> None:
 
 
 def _flat(tool: Any, place: str) -> Json:
-    """Return a tool, or the choice of one, whose members stand beside its type."""
+    """Return a tool, or the choice of one, with its members next to its type."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     inner = tool.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):
         raise BadField(place, NOT_SUPPORTED)
-    made = {**inner, "type": kind}  # a member of a tool never says of which type it is
+    made = {**inner, "type": kind}  # a member named type is no type of a tool
     if kind == "function" and place != "tool_choice":
-        made = {"parameters": None, "strict": False, **made}  # which a chat has to ask for
+        made = {"parameters": None, "strict": False, **made}  # a chat has to ask for strict
     return made
 
 
 def _items(messages: Any) -> list[Json]:
     items: list[Json] = []
-    custom: set[str] = set()  # the ids of calls whose results have another type
+    custom: set[str] = set()  # ids of calls of custom tools
     for at, message in enumerate(messages):
         role, place = message["role"], f"messages.{at}"
         if role == "tool":

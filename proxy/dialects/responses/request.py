@@ -1,4 +1,4 @@
-"""What a Responses request may say.
+"""Checks of a Responses request beyond the types of its fields.
 
 Source: the typed models of OpenAI's Python SDK, 3.52.0, for ``POST /v1/responses``.
 """
@@ -18,13 +18,13 @@ NO_CONVERSATION = "cannot be combined with conversation, as its usage cannot be 
 
 
 def is_reference(item: Json) -> bool:
-    """True if an item is nothing but the id of one that its provider keeps."""
+    """Return True if an item is the id of one that the provider stores."""
     return item.get("type") == "item_reference" or item.keys() == {"id"}
 
 
 def check_items(body: Json) -> None:
-    """Raise ``BadField`` for an item that is of no type that can be told: the members of others are
-    the upstream's to judge. Where a reference leads is found by the key of its call."""
+    """Raise ``BadField`` for an item without a type or a role. The upstream checks other members;
+    references are resolved with the key of the call."""
     items: Any = body.get("input")
     for at, item in enumerate(items if isinstance(items, list) else ()):
         kind, place = item.get("type"), f"input.{at}"
@@ -37,8 +37,7 @@ def check_items(body: Json) -> None:
 
 
 def check_background(body: Json) -> None:
-    """Raise ``BadField`` for a response that is to be made in the background, and cannot be asked
-    for."""
+    """Raise ``BadField`` for a background response that could not be retrieved."""
     if body.get("background"):
         if body.get("stream"):
             raise BadField("background", NOT_STREAMED)

@@ -1,6 +1,6 @@
-"""A Responses request as a chat, for a target that has no such endpoint.
+"""Converts a Responses request into a chat.
 
-What would make it another question is refused; what only tunes it is left out and named.
+A part that would change the answer is refused; one that only tunes it is left out and named.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ TAKEN = {
     *("tool_choice", "tools", "top_logprobs"),
     *(field for _, field, _ in PATHS["responses"]),
 }
-"""Fields that have another form in a chat; all others go on under their names."""
+"""Fields with another form in a chat. All others keep their names."""
 LOGPROBS = "message.output_text.logprobs"
 CHOICES = frozenset({"auto", "none", "required"})
 
 
 def chat_of(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
-    """Return the request as a chat, and the names of what of its members was left out. Raises
-    ``BadField`` for what a chat cannot say."""
+    """Return a request as a chat, and the names of what it leaves out. Raises ``BadField`` for a
+    part without a counterpart."""
     crossing = _ItemCrossing(body, keeps_thoughts=keeps_thoughts)
     return crossing.chat(), tuple(sorted(crossing.dropped))
 
 
 class _ItemCrossing:
-    """One request on its way."""
+    """The conversion of one request."""
 
     __slots__ = ("_body", "_keeps_thoughts", "_messages", "_thought", "dropped")
 
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body
         self._keeps_thoughts = keeps_thoughts
-        self._thought = ""  # of the assistant message that follows
+        self._thought = ""  # of the next assistant message
         self._messages: list[Json] = []
         self.dropped: set[str] = set()
 
@@ -57,7 +57,7 @@ class _ItemCrossing:
             self._item(item, f"input.{at}")
         made["messages"] = _with_results_after_calls(self._messages)
         if body.get("store") is True:
-            self.dropped.add("store")  # what a chat keeps is found by no id of a response
+            self.dropped.add("store")  # a stored chat has no response id
         elif body.get("store") is False:
             made["store"] = False
         moved, dropped = from_api(body, "responses", {"response_format": _form})
@@ -102,7 +102,6 @@ class _ItemCrossing:
         elif kind == "custom":
             names = ("name", "description", "format")
         else:
-            # A tool that the provider runs, or a group of tools.
             raise BadField(f"tools.{at}", unsupported_type(kind))
         if has_other(tool, {"type", *names}):
             self.dropped.add("tools")
@@ -134,13 +133,13 @@ class _ItemCrossing:
             self._think(self._messages[-1])
 
     def _think(self, message: Json) -> None:
-        """Add the thought before what the assistant says."""
+        """Add the pending thought to an assistant message."""
         if self._thought:
             message["reasoning_content"] = message.get("reasoning_content", "") + self._thought
             self._thought = ""
 
     def call(self, item: Json, place: str) -> None:
-        """Add a call of a tool to what the assistant says; calls that follow are one turn."""
+        """Add a tool call to the last assistant message, or to a new one."""
         called: Json = {"id": _call_id(item, place), "type": "function"}
         if item["type"] == "custom_tool_call":
             inner = {"name": item.get("name"), "input": item.get("input")}
@@ -156,7 +155,7 @@ class _ItemCrossing:
         last.setdefault("tool_calls", []).append(called)
 
     def result(self, item: Json, place: str) -> None:
-        """Add the result of a tool; what it shows beside texts follows as the user's."""
+        """Add a tool result. Its parts that are not text follow in a user message."""
         output = item.get("output")
         more: list[Json] = []
         if isinstance(output, list):
@@ -187,7 +186,7 @@ ITEMS: Mapping[str, Callable[[_ItemCrossing, Json, str], None]] = {
     "custom_tool_call_output": _ItemCrossing.result,
     "reasoning": _ItemCrossing.thought,
 }
-"""What becomes of an item, by its type; any other is refused."""
+"""Conversions of items by type. Other types are refused."""
 
 
 def _call_id(item: Json, place: str) -> str | None:
@@ -216,7 +215,7 @@ def _with_results_after_calls(messages: Sequence[Json]) -> list[Json]:
 
 
 def _form(form: Any) -> Json | None:
-    """Return the form of an answer in a chat's words. Raises ``BadField``."""
+    """Return the response format of a chat, None for text. Raises ``BadField``."""
     kind = form.get("type") if isinstance(form, dict) else None
     if kind == "text":
         return None
@@ -229,7 +228,7 @@ def _form(form: Any) -> Json | None:
 
 
 def _part(part: Any, place: str) -> Json:
-    """Return a part of an item as one of a chat's message. Raises ``BadField``."""
+    """Return a content part of an item as one of a chat. Raises ``BadField``."""
     part = next(iter(objects([part])), {})
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
