@@ -163,7 +163,8 @@ def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[
         stream=call.stream and not about.streamed,
         crossing=crosses(client, family.name),
     )
-    server, documents = DIALECTS["openai"].server, Documents(NO_BOUND)
+    server = DIALECTS["openai"].server
+    documents = Documents(NO_BOUND, vectors=family.name == "embeddings")
     if _passes(about, call):
         return _passed(family, [documents.read(line) for line in lines], lines, about)
     if options.whole:

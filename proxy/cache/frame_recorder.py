@@ -31,6 +31,7 @@ from proxy.types.events import (
 _DATA = b"data: "
 _PLAIN: Final[Mapping[FamilyName, tuple[str, Endpoint]]] = {
     "chat": ("openai", "chat"),
+    "embeddings": ("openai", "embeddings"),
     "completions": ("scale", "completions"),  # which reads log probabilities of both forms
     "messages": ("anthropic", "chat"),
     "responses": ("openai", "responses"),

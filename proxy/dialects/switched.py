@@ -14,12 +14,16 @@ from proxy.types.events import FamilyName
 Families = tuple[FamilyName, FamilyName]
 """The families of a client and of the upstream that answers it."""
 SWITCHED: Final[frozenset[Families]] = frozenset(
-    {("chat", "chat"), ("chat", "messages"), ("messages", "chat"), ("messages", "messages")}
+    {
+        *(("chat", "chat"), ("chat", "messages"), ("messages", "chat"), ("messages", "messages")),
+        ("embeddings", "embeddings"),
+    }
 )
 """Pairs of families between which answers are frames."""
 OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {
     "chat": "chat",
     "completions": "completions",
+    "embeddings": "embeddings",
     "responses": "responses",
 }
 """The families of endpoints whose answers have parts, unless a dialect has another form there."""

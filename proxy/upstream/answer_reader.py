@@ -120,12 +120,13 @@ def _frame_reader(
         rewrite = server.to_hub
     if ids is not None and not is_crossing and family.name == "responses":
         rewrite = _ids_of(asked, ids).sealed
-    documents = Documents(upstream.max_answer_values)
+    has_vectors = family.name == "embeddings"
+    documents = Documents(upstream.max_answer_values, vectors=has_vectors)
     is_ordered = client.marks_parts if is_crossing else family.marks_parts and options.inspect
     order = Sequencer() if is_ordered and call.stream else None
     if is_stream:
         return StreamFrameReader(family, options, server, documents, rewrite=rewrite, order=order)
-    limit = upstream.max_answer_bytes or ANSWER_BYTES
+    limit = upstream.max_answer_bytes or (VECTORS_BYTES if has_vectors else ANSWER_BYTES)
     return WholeFrameReader(
         family, options, server, documents, limit=limit, rewrite=rewrite, order=order
     )

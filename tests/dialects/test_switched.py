@@ -17,7 +17,7 @@ from tests.for_each import for_each
         ("openai", "responses", "responses"),
         ("anthropic", "chat", "messages"),
         ("portkey", "responses", "responses"),
-        ("openai", "embeddings", ""),
+        ("openai", "embeddings", "embeddings"),
         ("anthropic", "count_tokens", ""),
     ],
 )

@@ -26,8 +26,8 @@ Converter = Callable[[Json], Json | None]
 Converters = Callable[[WriteOptions, FamilyName], Converter | None]
 """Returns what converts the documents of a family, None if they stay as they are."""
 END: Final = sse.event(sse.DONE)
-KIN: Final[frozenset[FamilyName]] = frozenset({"chat", "completions"})
-"""The families whose documents can be converted into each other."""
+KIN: Final[frozenset[FamilyName]] = frozenset({"chat", "completions", "embeddings"})
+"""The families whose documents pass, or can be converted into each other."""
 
 
 class _ChatWriter:
