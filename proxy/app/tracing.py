@@ -53,11 +53,13 @@ def _exporter(context: Context, name: str) -> SpanExporter | None:
         options["endpoint"] = f"{endpoint.rstrip('/')}/v1/traces"
     elif endpoint is not None and name == "otlp_proto_grpc":
         options["endpoint"] = endpoint
+    reason = EXTRAS.get(name, "no package provides this exporter")
     try:
         for entry_point in entry_points(group="opentelemetry_traces_exporter", name=name):
             exporter: SpanExporter = entry_point.load()(**options)
             return exporter
-        reason = EXTRAS.get(name, "no package provides this exporter")
+    except ImportError:
+        pass
     except Exception as error:  # noqa: BLE001  # an exporter may be anybody's
         reason = f"{type(error).__name__}: {error}"
     context.log.error("traces.exporter_missing", exporter=name, reason=reason)

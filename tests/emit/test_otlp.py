@@ -224,6 +224,20 @@ async def test_a_variable_without_effect_is_named_in_a_warning(
     assert len(collector.spans) == 3
 
 
+async def test_without_the_extra_for_grpc_the_log_says_how_to_install_it(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    """Python imports the module ``sitecustomize`` at start. Here it forbids the exporter."""
+    module = "opentelemetry.exporter.otlp.proto.grpc"
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
+    variables = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "PYTHONPATH": str(tmp_path)}
+
+    output = await printed(tmp_path, upstream, HEADRACE_OTLP_ENDPOINT=collector.url, **variables)
+
+    [line] = events(output, "traces.exporter_missing")
+    assert line["reason"] == "pip install 'headrace[grpc]'"
+
+
 @pytest.mark.parametrize(
     "variables",
     [
