@@ -149,7 +149,6 @@ async def running(
         context.metrics.watch(
             "headrace_open_connections", "client", read=lambda: len(server.connections)
         )
-        await opened.enter_async_context(LoopLag(context.metrics.late))
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(running_beside(watching(watch, tokens)))
         opened.callback(setattr, readiness, "ready", False)
@@ -195,6 +194,8 @@ async def _rooms(
     gauges.secrets(context.metrics, context.settings)
     context.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
+    lag = partial(context.metrics.observe, "headrace_event_loop_lag_seconds")
+    await context.opened.enter_async_context(LoopLag(lag))
     counters = await stores.counters(context)
     pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
@@ -242,7 +243,8 @@ def _guards(
     from proxy.guardrails.run import PolicyGuards  # noqa: PLC0415
     from proxy.guardrails.stream.placeholders import placeholder_key  # noqa: PLC0415
 
-    settings, waited = context.settings, context.metrics.guard_waited
+    settings = context.settings
+    waited = partial(context.metrics.observe, "headrace_guard_wait_seconds")
     engine = Engine(
         time.thread_time,
         pool,
@@ -349,7 +351,8 @@ async def _candidate(context: Context) -> Candidate | None:
     store = PolicyStore(source, *clock, context.log, enforcement.tell, "candidate")
     watch = _watch(context, folder, known, store, None)
     await context.opened.enter_async_context(running_beside(watch.run()))
-    return Candidate(lambda: store.current, context.metrics.candidate)
+    count = partial(context.metrics.count, "headrace_candidate_decisions_total")
+    return Candidate(lambda: store.current, count)
 
 
 async def _listen(

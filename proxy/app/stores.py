@@ -50,7 +50,8 @@ def semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
     """Return the semantic cache. Its index takes at most half of the bytes of a store."""
     held = partial(context.metrics.held, "vectors")
     index = VectorIndex(context.settings.cache_bytes // 2, held)
-    return SemanticCache(index, embedder, context.metrics.compared)
+    count = partial(context.metrics.count, "headrace_cache_semantic_total")
+    return SemanticCache(index, embedder, count)
 
 
 def ids(context: Context) -> ResponseIds | None:
@@ -88,7 +89,7 @@ async def _counters(context: Context) -> CounterStore:
 
     def lost(claim: Claim) -> None:
         name, named = claim.limit.name, context.metrics.roster.owners(claim.scope)
-        context.metrics.budget_lost(name)
+        context.metrics.count("headrace_budget_lost_total", name)
         context.log.error("budget.lost", limit=name, whose=named)
 
     server = connect(context.settings.redis, TIMEOUT_S)
@@ -258,7 +259,7 @@ async def _cache_file(context: Context, path: Path) -> Sqlite:
     """Open the file of kept answers. Raise ``BadSetting`` where that cannot be."""
 
     def replaced(reason: str, kept: Path | None) -> None:
-        context.metrics.file_replaced("cache")
+        context.metrics.count("headrace_files_replaced_total", "cache")
         named = {"variable": "HEADRACE_CACHE_FILE", "file": str(path)}
         kept_as = str(kept) if kept else None
         context.log.warning("cache.file_replaced", reason=reason, kept_as=kept_as, **named)
@@ -279,7 +280,7 @@ def open_ledger(context: Context) -> Ledger | None:
         return None
     dropped = partial(context.metrics.dropped, "ledger")
     failed = partial(context.failed, "ledger")
-    replaced = partial(context.metrics.file_replaced, "ledger")
+    replaced = partial(context.metrics.count, "headrace_files_replaced_total", "ledger")
     sink = ledger.opened(
         context.settings.ledger, proxy.__version__, dropped, failed, replaced, context.log
     )

@@ -39,7 +39,7 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
         return ()
     dropped = partial(context.metrics.dropped, "decisions")
     failed = partial(context.failed, "decisions")
-    replaced = partial(context.metrics.file_replaced, "decisions")
+    replaced = partial(context.metrics.count, "headrace_files_replaced_total", "decisions")
     try:
         kept = Decisions(path, dropped, failed, replaced, context.log)
     except BadChain as error:
@@ -122,7 +122,7 @@ class Ending:
 def warn(context: Context, standing: Standing) -> None:
     """Log a limit that is nearly used up, and its owner, but nothing that a caller has written."""
     limit = standing.limit
-    context.metrics.limit_warned(limit.name)
+    context.metrics.count("headrace_limit_warnings_total", limit.name)
     used: float = standing.used
     capacity: float = limit.capacity
     if limit.kind.scale > 1:  # money is read in USD
@@ -148,7 +148,7 @@ def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseExcepti
     logged: dict[str, float] = {}
 
     def tell(writer: str, error: BaseException) -> None:
-        metrics.writer_failed(writer)
+        metrics.count("headrace_writer_failures_total", writer)
         now = time.monotonic()
         if now - logged.get(writer, -LOG_EVERY_S) >= LOG_EVERY_S:
             logged[writer] = now

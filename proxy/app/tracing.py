@@ -23,6 +23,7 @@ from proxy.emit.span_queue import SpanQueue
 from proxy.emit.trace import Traces
 from proxy.otel_settings import OtelSettings
 
+SAMPLED = "headrace_traces_sampled_total"
 EXTRAS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
 
 
@@ -41,7 +42,7 @@ def traces(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
         read=lambda: sum(queue.waiting for queue in queues),
     )
     profiles = [PROFILES[name] for name in context.settings.trace_profiles]
-    on_sample = partial(context.metrics.trace_sampled, "sampled")
+    on_sample = partial(context.metrics.count, SAMPLED, "sampled")
     return (Traces(queues, _sampler(context, otel), resource(), profiles, on_sample),)
 
 
@@ -82,7 +83,7 @@ def _sampler(context: Context, otel: OtelSettings) -> Sampler:
     quota = Quota(time.monotonic, burst=1, per_minute=1)
 
     def limited() -> None:
-        context.metrics.trace_sampled("limited")
+        context.metrics.count(SAMPLED, "limited")
         if (suppressed := quota.take()) is not None:
             context.log.warning(
                 "traces.limited",

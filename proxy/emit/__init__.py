@@ -1,7 +1,7 @@
-"""What the world learns of a call: metrics, spans and one log line, all from the one Record.
+"""Emits metrics, spans and one log line per call, all from its record.
 
-Emitting never raises, never waits and happens once, whatever way the call ended, within
-``EMIT_EVERY_S`` after it.
+Emitting never raises and never waits. It happens once for each call, however it ended, within
+``EMIT_EVERY_S`` seconds.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from proxy.offload import LARGE_BYTES
 from proxy.record import Record
 
 EMIT_EVERY_S = 0.05
-MAX_WAITING = 16  # calls: emitting them takes some three milliseconds, and blocks the loop
+MAX_WAITING = 16  # calls: emitting them blocks the loop for some 3 ms
 
 
 class Sink(Protocol):
-    """One receiver of records. ``end`` is called once, with the record complete.
+    """Receiver of records. ``end`` is called once per call, with a complete record.
 
-    ``name`` is what metrics and logs call it: one of ``SINKS`` in ``declared/axes.py``.
+    ``name`` is its label in metrics and logs: one of ``SINKS`` in ``declared/axes.py``.
     """
 
     name: ClassVar[str]
@@ -35,15 +35,15 @@ class Sink(Protocol):
 
 @runtime_checkable
 class BeginSink(Sink, Protocol):
-    """A sink that knows of the calls under way as well: ``begin`` is called as each begins."""
+    """Sink that also tracks active calls: ``begin`` is called at the start of each."""
 
     def begin(self, record: Record) -> None: ...
 
 
 @runtime_checkable
 class EndCounter(Sink, Protocol):
-    """A sink whose count of ended calls survives a kill: ``count_end`` is called as each call ends,
-    up to ``EMIT_EVERY_S`` before ``end``."""
+    """Sink whose count of ended calls survives a kill: ``count_end`` is called when a call ends,
+    up to ``EMIT_EVERY_S`` seconds before ``end``."""
 
     def count_end(self, record: Record) -> None: ...
 
@@ -53,15 +53,14 @@ Step = Callable[[], None]
 
 @dataclass(slots=True)
 class Emitters:
-    """All sinks of the process. A sink that fails is reported and hurts nobody.
+    """All sinks of the process. ``failed`` gets the error of a sink; the others continue.
 
-    Calls are told of together, sink by sink: what is still in the processor's cache serves the
-    next record for less. ``soon`` runs a step in a moment, and ``MAX_WAITING`` calls or a large one
-    do not wait for it. Nor does a call that leaves no other under way: ``next_turn`` runs a step as
-    soon as that one is over, so that the next finds nothing to wait behind. Every call without a
-    known key is counted, but ``unauthenticated`` bounds how many of them are told of beyond the
-    metrics, as anybody can send them. ``side_tasks`` own what calls run beside themselves: a record
-    with such work is emitted when that is done, and its connection is free before.
+    Records are emitted in batches, sink by sink, which uses the processor's cache better. ``soon``
+    schedules a batch. ``MAX_WAITING`` calls or a large one do not wait for it. ``next_turn`` runs a
+    step in the next iteration of the event loop: it is used when no other call is active.
+    ``unauthenticated`` bounds the calls without a known key that appear outside the metrics, as
+    anybody can send them. ``side_tasks`` owns background work of calls: the record of such a call
+    is emitted when the work is done.
     """
 
     sinks: tuple[Sink, ...]
@@ -92,7 +91,7 @@ class Emitters:
                 self.failed(sink, error)
 
     def end(self, record: Record) -> None:
-        record.side_tasks, record.pending = None, ()  # finished: a kept record must not hold them
+        record.side_tasks, record.pending = None, ()  # a stored record must not hold them
         if self.unauthenticated is not None and record.key is None and not record.bug:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0
@@ -113,7 +112,7 @@ class Emitters:
             self.soon(self.tell)
 
     def tell(self) -> None:
-        """Pass all records that have ended to the sinks."""
+        """Pass the records of all ended calls to the sinks."""
         records, self._ended = self._ended, []
         for sink in self.sinks:
             for record in records:
@@ -125,7 +124,7 @@ class Emitters:
 
 @dataclass(slots=True)
 class Observation:
-    """The time in which one call is observed."""
+    """Context manager around one call: begins and emits its record."""
 
     emitters: Emitters
     record: Record

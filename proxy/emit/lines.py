@@ -52,7 +52,7 @@ def native(line: Line) -> Line:
 
 
 def ecs(line: Line) -> Line:
-    """Return a line under Elastic's names; durations are in nanoseconds there."""
+    """Return a line with Elastic's field names. Durations are in nanoseconds there."""
     renamed: Line = {
         "@timestamp": line["time"],
         "log.level": line["level"],
@@ -71,7 +71,7 @@ def ecs(line: Line) -> Line:
 
 
 def otel(line: Line) -> Line:
-    """Return a line under the names of OpenTelemetry's log data model."""
+    """Return a line in the form of OpenTelemetry's log data model."""
     moment = datetime.fromisoformat(line["time"])
     renamed: Line = {
         "Timestamp": f"{round(moment.timestamp() * 1000) * NS_A_MS}",
@@ -125,8 +125,7 @@ def redact_text(text: str) -> str:
 
 
 def shortened(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line without as many of its longest lists as it takes to make it short enough;
-    ``cut`` names them."""
+    """Empty the longest lists of a line until it fits into ``MAX_LINE``. ``cut`` names them."""
     cut: list[str] = []
     sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
     excess = sum(sizes.values()) - MAX_LINE // 2
@@ -187,10 +186,9 @@ class _Lines:
 
 
 class LineWriter:
-    """Writes lines to a file descriptor, from a thread of its own. ``put`` never waits.
+    """Writes lines to a file descriptor, in its own thread. ``put`` never waits.
 
-    ``dropped`` is told why and how many lines are lost, ``failed`` of an exception that nobody
-    foresaw.
+    ``dropped`` gets the reason and the number of lost lines, ``failed`` an unexpected exception.
     """
 
     def __init__(
@@ -200,22 +198,22 @@ class LineWriter:
         failed: Callable[[Exception], None],
     ) -> None:
         self._fd = fd
-        self._torn = False  # the last line was taken in part
+        self._torn = False  # the last line was written in part
         self._spool = Spool(BOUNDS, self._write, dropped, failed)
         self.put: Callable[[bytes], object] = self._spool.put
 
     @property
     def waiting(self) -> int:
-        """How many lines are not written yet."""
+        """Lines that are not written yet."""
         return self._spool.waiting
 
     def close(self, timeout: float = 2.0) -> None:
-        """Write what is waiting, for at most ``timeout`` seconds. Blocks."""
+        """Write the waiting lines, for at most ``timeout`` seconds. Blocks."""
         self._spool.close(timeout)
 
     def _write(self, lines: list[bytes]) -> None:
-        """Write lines. Those that a descriptor does not take are lost: a log waits for no disk. One
-        that it took in part is lost too, and ended before another begins."""
+        """Write lines. A line that the descriptor does not take is lost, as is one that it takes in
+        part, which is then ended before the next line."""
         prefix = b"\n" if self._torn else b""
         data = prefix + b"".join(lines)
         written, error = append(self._fd, data)

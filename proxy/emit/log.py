@@ -25,7 +25,7 @@ SIZES = (
     *TOKEN_BOUNDS, "n", "best_of", "temperature", "top_p", "frequency_penalty", "presence_penalty",
     "seed",
 )  # fmt: skip
-"""The parameters of a request that are numbers and that a rule may set or cap."""
+"""Numeric parameters of a request that a rule may set or cap."""
 NUMBERS = frozenset({int, float})
 LEVEL_OF: Mapping[str, str] = {
     **dict.fromkeys(get_args(Outcome), "info"),
@@ -39,17 +39,17 @@ FAILURE: Mapping[str, str] = {
     "upstream_error_type": "upstream_type",
     "upstream_error_code": "upstream_code",
 }
-"""The fields of a line that say why a call ended before its end, and the members of ``Failure``."""
+"""Fields of a failed call's line, and the attributes of ``Failure``."""
 NO_FAILURE = dict.fromkeys(FAILURE)
 
 
 def in_ms(seconds: float) -> float:
-    """Return a duration in milliseconds, to the microsecond."""
+    """Return milliseconds, rounded to microseconds."""
     return round(seconds * 1000, 3)
 
 
 def canonical(record: Record) -> dict[str, Any]:
-    """Return the one line of a call as data. Unknown is null, never zero."""
+    """Return the line of a call as data. Unknown values are null, never zero."""
     facts, call = record.facts or facts_of(record), record.call
     head, plan = record.head, record.plan
     warned = (call and call.warnings) or (head and head.warnings) or (plan and plan.warnings)
@@ -127,7 +127,7 @@ def _failed(failure: Failure) -> dict[str, Any]:
 
 
 def _of_failure(failure: Failure) -> dict[str, Any]:
-    """Return what only lines of calls say that failed before they were known to anybody."""
+    """Return the fields of calls to an unknown path or without a valid key."""
     if failure.wanted is not None:
         return {"wanted_path": failure.wanted}
     if failure.lapse is not None:
@@ -136,7 +136,7 @@ def _of_failure(failure: Failure) -> dict[str, Any]:
 
 
 def _counts(tokens: Tokens) -> dict[str, int]:
-    """Return the disjoint counts that are not zero."""
+    """Return the counts that are not zero. They do not overlap."""
     every = zip(TOKEN_TYPES, tokens.counts(), strict=True)
     counts = {name: count for name, count in every if count}
     if tokens.cache_write_1h or tokens.web_searches:
@@ -145,7 +145,7 @@ def _counts(tokens: Tokens) -> dict[str, int]:
 
 
 def _warnings(record: Record) -> list[str]:
-    """Return all that the client of a call was warned of."""
+    """Return all warnings that the client got."""
     warnings: list[str] = []
     for warned in (record.call, record.head, record.plan):
         if warned is not None:
@@ -154,7 +154,7 @@ def _warnings(record: Record) -> list[str]:
 
 
 def _verdicts(verdicts: Verdicts) -> list[dict[str, Any]]:
-    """Return what guards said: counts by kind, never a text."""
+    """Return the results of guards: counts by kind, never a text."""
     return [
         {
             "guard": result.guard,
@@ -171,7 +171,7 @@ def _verdicts(verdicts: Verdicts) -> list[dict[str, Any]]:
 
 
 def _finding(upstream: str, finding: UpstreamFinding) -> dict[str, Any]:
-    """Return what a guard of an upstream found: its name and its verdict."""
+    """Return the verdict of an upstream's own guard."""
     guard = {"upstream": upstream, "guard": finding.detector}
     return {**guard, "stage": finding.stage, "verdict": "flagged" if finding.found else "passed"}
 

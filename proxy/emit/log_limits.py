@@ -1,4 +1,4 @@
-"""How much is logged, which can be changed for a while in a process that runs."""
+"""Limits of the log: a level that can be changed temporarily, and quotas of lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_S = 24 * 3600.0
 
 
 class LogLevel:
-    """The level in force: the usual one, or for a time another. ``now`` gives monotonic seconds."""
+    """The active level: the usual one, or a temporary one. ``now`` returns monotonic seconds."""
 
     def __init__(self, usual: str, now: Callable[[], float]) -> None:
         self._usual = usual
@@ -32,19 +32,19 @@ class LogLevel:
 
     @property
     def number(self) -> int:
-        """What a line's level, of ``LEVELS``, must be at least."""
+        """Number of the active level, of ``LEVELS``."""
         return LEVELS[self.name if self._until else self._usual]
 
     @property
     def left_s(self) -> float:
-        """For how long that holds; 0 for the usual one."""
+        """Seconds until the usual level returns; 0 if it is active."""
         return max(0.0, self._until - self._now())
 
     def allows(self, level: str) -> bool:
         return LEVELS[level] >= self.number
 
     def put(self, level: str, seconds: float) -> None:
-        """Have another level for so many seconds. Raises ``ValueError``."""
+        """Set a level for so many seconds. Raises ``ValueError``."""
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
         if not 0 < seconds <= MAX_S:
@@ -58,7 +58,8 @@ PER_MINUTE = 10
 
 
 class Quota:
-    """Allows ``burst`` at once and ``per_minute`` after that. ``now`` gives monotonic seconds."""
+    """Token bucket of ``burst`` tokens that refills with ``per_minute`` tokens. ``now`` returns
+    monotonic seconds."""
 
     def __init__(
         self, now: Callable[[], float], burst: float = BURST, per_minute: float = PER_MINUTE
@@ -71,7 +72,7 @@ class Quota:
         self._missed = 0
 
     def take(self) -> int | None:
-        """Return None when the quota is used up, else how many were turned down since the last."""
+        """Take a token. Return the number of refusals since the last token, None if empty."""
         now = self._now()
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now

@@ -1,4 +1,4 @@
-"""The sink that counts what is declared."""
+"""The sink that counts calls, and metrics of the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CIRCUITS: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class Metrics:
-    """The sink that counts. One thread counts; another may scrape."""
+    """Counts calls. One thread counts; another may scrape."""
 
     name: ClassVar[str] = "metrics"
 
@@ -37,13 +37,13 @@ class Metrics:
         self._exposition: Exposition | None = None
 
     def secrets(self, fingerprints: Mapping[str, str]) -> None:
-        """Show the fingerprint of the secret of each use."""
+        """Show a fingerprint of each secret, by its use."""
         self._series.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
     def admit(self, roster: Roster) -> Callable[[], None]:
-        """Let the names of policies be labels. Call the result once the policies are in force.
+        """Admit the names of policies as labels. Call the result when the policies are active.
 
-        Takes long for large policies, so call it off the event loop; the result takes little.
+        Blocks for long with large policies, so call it off the event loop; the result is fast.
         """
         enforce_names = self._series.admit(roster, "policies")
         tags: dict[tuple[str, ...], float] = {
@@ -68,50 +68,38 @@ class Metrics:
         return enforce
 
     def admit_candidate(self, roster: Roster) -> Callable[[], None]:
-        """Let the names of rules of a candidate be labels. Call the result once it is in force."""
+        """Admit the rule names of a candidate as labels. Call the result when it is active."""
         return self._series.admit(roster, "candidate", begin=False)
 
     def watch(self, name: str, *labels: str, read: Callable[[], float]) -> None:
-        """Show a number that somebody else keeps."""
+        """Show a number that ``read`` returns at each scrape, called by another thread."""
         self._series.watch(name, *labels, read=read)
 
+    def count(self, name: str, *labels: str) -> None:
+        """Add 1 to a counter."""
+        self._child(name, *labels).inc()
+
+    def observe(self, name: str, value: float) -> None:
+        """Add a value to a histogram without labels."""
+        self._child(name).observe(value)
+
     def dropped(self, signal: str, reason: str, count: int = 1) -> None:
-        """Count what could not be emitted."""
+        """Count log lines, spans or rows that are lost."""
         self._child("headrace_telemetry_dropped_total", signal, reason).inc(count)
 
-    def trace_sampled(self, decision: str) -> None:
-        """Count a call that is traced, or that is not because of the rate limit."""
-        self._child("headrace_traces_sampled_total", decision).inc()
-
-    def writer_failed(self, writer: str) -> None:
-        """Count an exception in the thread of a writer."""
-        self._child("headrace_writer_failures_total", writer).inc()
-
-    def file_replaced(self, writer: str) -> None:
-        """Count a file that was gone or damaged, and begun anew."""
-        self._child("headrace_files_replaced_total", writer).inc()
-
     def reloaded(self, result: str) -> None:
-        """Count a reading of the policies."""
+        """Count a reload of the policies."""
         self._child("headrace_policy_reloads_total", result).inc()
         self._child("headrace_policy_last_reload_success").set(result != "rejected")
         now = datetime.now(UTC).timestamp()
         self._child("headrace_policy_last_reload_timestamp_seconds").set(now)
 
-    def limit_warned(self, limit: str) -> None:
-        """Count a call that took a limit past its mark."""
-        self._child("headrace_limit_warnings_total", limit).inc()
-
-    def budget_lost(self, limit: str) -> None:
-        """Count a budget that the shared store has lost in the middle of its window."""
-        self._child("headrace_budget_lost_total", limit).inc()
-
     def counters_degraded(self, degraded: bool) -> None:
-        """Show whether limits are counted without the store that others share."""
+        """Show whether limits are counted without the shared store."""
         self._child("headrace_limit_store_degraded").set(degraded)
 
     def stand(self, standings: Iterable[Standing], now: float) -> None:
-        """Show where limits stand, and no others; a budget that nobody has asked yet is not known.
+        """Replace the gauges of limits by these states. A counter without a call has none.
 
         ``now`` is in seconds since the epoch.
         """
@@ -129,44 +117,28 @@ class Metrics:
             self._series.replace(name, values)
 
     def drifted(self, drifts: Mapping[str, int]) -> None:
-        """Show by how many nano-USD counters of budgets and the ledger differ, and no others."""
+        """Replace the gauges of the difference between budgets and the ledger, in nano-USD."""
         usd: dict[tuple[str, ...], float] = {}
         usd.update({(limit,): nano / NANO for limit, nano in drifts.items()})
         self._series.replace("headrace_ledger_drift_usd", usd)
 
-    def candidate(self, kind: str, rule: str) -> None:
-        """Count a way in which the candidate differs, or that it does not."""
-        self._child("headrace_candidate_decisions_total", kind, rule).inc()
-
     def circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:
-        """Show what became of the circuit of a target's endpoint."""
+        """Show the circuit state of a target's endpoint."""
         names = (target.upstream.name, target.model, endpoint)
         self._child("headrace_circuit_state", *names).set(CIRCUITS[state])
 
     def held(self, store: str, entries: int, size: int) -> None:
-        """Show what a cache store holds."""
+        """Show the entries and bytes of a cache store."""
         self._child("headrace_cache_entries", store).set(entries)
         self._child("headrace_cache_bytes", store).set(size)
 
     def evicted(self, why: str, count: int) -> None:
-        """Count kept answers that were let go."""
+        """Count evicted responses."""
         self._child("headrace_cache_evictions_total", why).inc(count)
 
     def failed(self, store: str) -> None:
-        """Count a cache store that could not be used."""
+        """Count a failure of a cache store."""
         self._child("headrace_cache_store_failures_total", store).inc()
-
-    def late(self, seconds: float) -> None:
-        """Note how late the event loop was."""
-        self._child("headrace_event_loop_lag_seconds").observe(seconds)
-
-    def guard_waited(self, seconds: float) -> None:
-        """Observe a wait for a turn of the threads of guards."""
-        self._child("headrace_guard_wait_seconds").observe(seconds)
-
-    def compared(self, result: str) -> None:
-        """Count a lookup in the semantic cache."""
-        self._child("headrace_cache_semantic_total", result).inc()
 
     def begin(self, record: Record) -> None:
         self._inflight.value += 1
@@ -176,13 +148,13 @@ class Metrics:
         self._counting.count(record.facts or facts_of(record))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Drop the series of names that are long out of force. Return the exposition in the best
-        form that is accepted, and its media type."""
+        """Return the exposition in the best accepted format, and its media type. Series of names
+        that are inactive for long are dropped first."""
         self._series.retire()
         return self.prepare().render(accept)
 
     def prepare(self) -> Exposition:
-        """Return what a scrape is shown, made when it is first asked for."""
+        """Return the exposition, created at the first call."""
         if self._exposition is None:
             from proxy.emit.exposition import Exposition  # noqa: PLC0415  # 30 modules, for scrapes
 

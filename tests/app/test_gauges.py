@@ -43,7 +43,7 @@ def test_enforcing_is_independent_of_the_folder_size(kind: str, tmp_path: Path) 
 
     assert more_steps == steps
     assert ("ids.unsealed" in dict(log.said)) is (kind == "policies")
-    metrics.candidate("limits", "p59/a")
+    metrics.count("headrace_candidate_decisions_total", "limits", "p59/a")
     assert b'rule="p59/a"' in metrics.render()[0]
 
 
