@@ -43,7 +43,7 @@ from proxy.guardrails.stream.frame_feeding import (
 from proxy.guardrails.stream.frame_filter import FrameFilter
 from proxy.guardrails.stream.text_filters import RuleFilters
 from proxy.guardrails.text.gathering import Gathering, in_steps
-from proxy.guardrails.text.usual import USUAL
+from proxy.guardrails.text.usual import USUAL, not_usual
 from proxy.guardrails.text.walk import Found, Path, Text, Texts
 from proxy.guardrails.text.weight import EACH, MOST_TEXTS, weight_of
 from proxy.guardrails.whole.glance import glance
@@ -180,7 +180,7 @@ class Engine:
         """Return the texts of a document of ``size`` bytes: a large one is walked by a thread, in
         the turns of a caller, as one text may be megabytes that are decoded; any other in steps."""
         if self.pool is None or size <= LARGE_BYTES:
-            usual = USUAL[walk](data)
+            usual = USUAL.get(walk, not_usual)(data)
             return usual or await in_steps(walk(data), self.most_texts)
         gathering, aside = Gathering(walk(data), self.most_texts), self.beside(caller)
         unfinished = True

@@ -10,7 +10,7 @@ from proxy.guardrails.context import bound, split_enforcing
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.services.stage import ServiceCalls
-from proxy.guardrails.text.native import native_walk
+from proxy.guardrails.text.native import NATIVE, native_walk
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import Found, Texts, answer_walk
@@ -139,7 +139,7 @@ class WholeAnswer:
         seen, self._seen = self._seen, None
         _, read, known = seen if seen and seen[0] is before else NOTHING_SEEN
         walk = self.walk
-        if is_frame:
+        if is_frame and chunk.family in NATIVE:
             walk = partial(native_walk, family=chunk.family, cut=False)
         inspector = WholeInspector(
             engine=self.engine, record=self.record, stage="output", walk=walk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.dialects.families import FAMILIES
+from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.switched import client_family
 from proxy.guardrails.stream.placeholders import Masks
@@ -26,7 +26,7 @@ def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
         call=replace(call, stream=False),
         whole=True,
         inspect=True,
-        crossing=client_family(call) != frame.family,
+        crossing=crosses(client_family(call), frame.family),
         model_call=frame.model_call,
     )
     [read] = FAMILIES[frame.family].reader(options).read(doc, b"")

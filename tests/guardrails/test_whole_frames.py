@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import orjson
@@ -10,13 +11,15 @@ import pytest
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.errors import GuardBlocked
+from proxy.guardrails.engine import Engine
 from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.text.native import native_walk
 from proxy.guardrails.whole_frames import texts_of, with_document, with_values
 from proxy.types import Json
 from proxy.types.events import Begin, Delta, FamilyName, Frame
 from tests.golden.pipeline import call_of, written
 from tests.golden.test_guarded_frames import guarding
-from tests.guardrails.doubles import rule, short_digests
+from tests.guardrails.doubles import Ticks, rule, short_digests
 
 TOOL = {
     "id": "call_1",
@@ -121,3 +124,13 @@ def test_document_keeps_the_place_of_its_answer() -> None:
     changed = with_document(frame, CHAT, call_of("chat", stream=False))
 
     assert (changed.model_call, changed.size, changed.last) == (3, 9, True)
+
+
+@pytest.mark.parametrize("family", DOCUMENTS)
+async def test_a_document_of_any_family_is_read_by_steps(family: FamilyName) -> None:
+    frame = whole(family)
+    walk = partial(native_walk, family=family, cut=False)
+
+    texts = await Engine(Ticks()).read(walk, DOCUMENTS[family], 0)
+
+    assert texts == texts_of(frame)

@@ -7,7 +7,7 @@ all strings are texts, except the identifiers of an event or an item.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from proxy.guardrails.text.frame import is_name
 from proxy.guardrails.text.logprobs import beside
@@ -22,9 +22,13 @@ _CONTAINERS = frozenset(
 _IDENTIFIERS = frozenset({"call_id", "id", "item_id", "model", "object", "service_tier"})
 
 
+NATIVE: Final[frozenset[FamilyName]] = frozenset({"messages", "responses"})
+"""The families whose documents have texts at places of their own."""
+
+
 def native_walk(document: Json, family: FamilyName, *, cut: bool) -> Iterator[Found]:
     """Walk over a document of an answer. `cut`: it is an event of a stream."""
-    if family in ("messages", "responses"):
+    if family in NATIVE:
         root = Node(path=(), value=document, kind="content", role="assistant")
         return walk(_members(root, document), _members, answer=True, cut=False)
     return answer_walk(document, cut=cut)
