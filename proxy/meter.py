@@ -17,7 +17,17 @@ from proxy.estimate import (
     whole_tokens,
 )
 from proxy.index import index_of
-from proxy.types.events import Begin, Delta, Event, Finish, Frame, Kind, Start, UsageReport
+from proxy.types.events import (
+    Begin,
+    Delta,
+    Event,
+    FamilyName,
+    Finish,
+    Frame,
+    Kind,
+    Start,
+    UsageReport,
+)
 from proxy.usage import MAX_TOKENS, Json, Source, Tokens, Usage, read_usage
 from proxy.words import MAX_ID, Word, word, word_of
 
@@ -26,6 +36,8 @@ TEXTS = frozenset({"content", "text", "refusal", "function_call", "tool_calls"})
 SPOKEN = frozenset({"content", "text", "reasoning_content", "refusal", "function_call"})
 
 THOUGHTS: frozenset[Kind] = frozenset({"reasoning", "summary"})
+CHATS: frozenset[FamilyName] = frozenset({"", "chat", "completions"})
+"""The families whose own finish reasons are recorded."""
 UNCOUNTED_TEXT: frozenset[Kind] = frozenset({"audio"})
 """Kinds of text that no estimate counts: the audio itself was the output."""
 
@@ -228,7 +240,7 @@ class Meter:
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
             for event in events:
-                self._note(event)
+                self._note(event, frame.family)
         if self.answer_id is None and doc is not None:  # some name it in a later chunk
             self.answer_id = word_of(doc.get("id"), MAX_ID)
             self.answer_model = word_of(doc.get("model"), MAX_ID)
@@ -240,7 +252,7 @@ class Meter:
                 if type(event) is UsageReport:
                     self._report(event.tokens)
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: Event, family: FamilyName) -> None:
         """Note the identity of an answer, or how one of its choices finished."""
         if type(event) is Start:
             self.answer_id = word_of(event.id, MAX_ID)
@@ -248,7 +260,8 @@ class Meter:
         elif type(event) is Finish:
             known = self.finish_reasons
             if event.choice in known or len(known) < MAX_FINISHES:
-                known[event.choice] = word(event.native or event.reason)
+                is_own = event.reason == "other" or family in CHATS
+                known[event.choice] = word((is_own and event.native) or event.reason)
 
     def _add(self, events: Iterable[Event], size: int, now: float) -> None:
         """Count events with output of ``size`` quarters of a token."""

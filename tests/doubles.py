@@ -14,7 +14,7 @@ from proxy.errors import ProxyError
 from proxy.limits import Admission
 from proxy.limits.stores.memory import MemoryStore
 from proxy.record import Record
-from proxy.types import Call, Chunk, Head, Plan
+from proxy.types import AnswerPiece, Call, Head, Plan
 from proxy.upstream.wire.dialing import trusted
 from proxy.usage import Price, in_force, listed
 
@@ -263,13 +263,13 @@ class Unguarded:
     def watch(self) -> Any:
         return self
 
-    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
         return None
 
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
         return (chunk,)
 
-    def cut(self) -> Sequence[Chunk]:
+    def cut(self) -> Sequence[AnswerPiece]:
         return ()
 
 

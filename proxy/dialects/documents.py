@@ -125,6 +125,15 @@ class Documents:
             raise UpstreamInvalid("The upstream sent JSON that is not an object.")
         return whole
 
+    def read_halves(self, raw: bytes) -> Json | None:
+        """Return an object that ``read`` has found invalid, if unpaired surrogates were the reason.
+        None for any other document, and for more than ``LARGE_BYTES``."""
+        try:
+            whole = _decoder.decode(raw.decode()) if len(raw) <= LARGE_BYTES else None
+        except (RecursionError, ValueError):
+            return None
+        return whole if type(whole) is dict else None
+
     def _read(self, raw: bytes) -> Any:
         beyond = not self.vectors and self._is_beyond(raw)
         if len(raw) <= LARGE_BYTES:

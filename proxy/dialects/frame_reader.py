@@ -11,6 +11,7 @@ from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.pieces import dump
 from proxy.dialects.statuses import error_of, meaning_of_error, parse_error
+from proxy.dialects.surrogates import SurrogateJoiner
 from proxy.errors import UpstreamInvalid
 from proxy.meter import frame_quarters
 from proxy.offload import LARGE_BYTES
@@ -51,8 +52,8 @@ class StreamFrameReader:
     before they are read, `order` puts frames in sequence."""
 
     __slots__ = (
-        *("_documents", "_failure", "_is_over", "_order", "_reader", "_rewrite", "_server"),
-        *("close", "feed"),
+        *("_documents", "_failure", "_is_checked", "_is_over", "_joiner", "_order", "_reader"),
+        *("_rewrite", "_server", "close", "feed"),
     )
     holds: ClassVar[bool] = False
 
@@ -74,28 +75,56 @@ class StreamFrameReader:
         self._documents = documents
         self._rewrite = rewrite
         self._order = order
+        self._joiner: SurrogateJoiner | None = None
+        self._is_checked = self._failure is not None or rewrite is not None
         self._is_over = False
 
     def read(self, document: Document) -> Sequence[Frame]:
         if self._is_over or document == sse.DONE:
             return () if self._is_over else self._end(done=True)
         raw = document if type(document) is bytes else bytes(document)
-        doc = self._documents.read(raw)
-        if "error" in doc or self._failure is not None:
-            check_error(doc, self._server, self._failure)
-        if self._rewrite is not None:
-            doc, raw = _rewritten(self._rewrite, doc, raw)
-        if b"\n" in raw:  # an event of several data lines
-            raw = dump(doc, len(raw))
+        try:
+            doc = self._documents.read(raw)
+        except UpstreamInvalid:
+            if (halves := self._read_halves(raw)) is None:
+                raise
+            doc = halves
+        if "error" in doc or self._is_checked or b"\n" in raw:
+            doc, raw = self._checked(doc, raw)
         frames = self._reader.read(doc, raw)
-        if self._order is not None:
-            frames = [each for frame in frames for each in self._order.feed(frame)]
+        if self._order is not None or self._joiner is not None:
+            frames = self._placed(frames)
         if len(raw) > LARGE_BYTES:
             frames = _sized(frames, len(raw))
         if frames and (events := frames[-1].events) and type(events[-1]) is Stop:
             self._is_over = True
             return _with_last(frames)
         return frames
+
+    def _checked(self, doc: Json, raw: bytes) -> tuple[Json, bytes]:
+        """Return a document as it is to be read, in one line. Raise the error that it reports."""
+        if "error" in doc or self._failure is not None:
+            check_error(doc, self._server, self._failure)
+        doc, raw = _rewritten(self._rewrite, doc, raw)
+        if b"\n" in raw and self._joiner is None:  # an event of several data lines
+            raw = dump(doc, len(raw))
+        return doc, raw
+
+    def _placed(self, frames: Iterable[Frame]) -> Sequence[Frame]:
+        """Return the frames that follow now, with whole surrogate pairs."""
+        if self._joiner is not None:
+            frames = [*map(self._joiner.feed, frames)]
+        if self._order is None:
+            return [*frames]
+        return [each for frame in frames for each in self._order.feed(frame)]
+
+    def _read_halves(self, raw: bytes) -> Json | None:
+        """Return a document with halves of surrogate pairs, which are joined from now on. None for
+        any other invalid document."""
+        doc = self._documents.read_halves(raw)
+        if doc is not None and self._joiner is None:
+            self._joiner = SurrogateJoiner()
+        return doc
 
     def end(self) -> Sequence[Frame]:
         return () if self._is_over else self._end(done=False)

@@ -13,11 +13,10 @@ from proxy.types.events import FamilyName
 
 Families = tuple[FamilyName, FamilyName]
 """The families of a client and of the upstream that answers it."""
+_PARTED: Final[tuple[FamilyName, ...]] = ("chat", "completions", "messages")
 SWITCHED: Final[frozenset[Families]] = frozenset(
-    {
-        *(("chat", "chat"), ("chat", "messages"), ("messages", "chat"), ("messages", "messages")),
-        ("embeddings", "embeddings"),
-    }
+    {(client, upstream) for client in _PARTED for upstream in _PARTED}
+    | {("embeddings", "embeddings")}
 )
 """Pairs of families between which answers are frames."""
 OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {

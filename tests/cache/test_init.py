@@ -12,7 +12,8 @@ import pytest
 
 from proxy.errors import ProxyError, Refused
 from proxy.ports import Watch
-from proxy.types import Chunk
+from proxy.types import AnswerPiece
+from proxy.types.events import Delta
 from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
 from tests.conftest import KEY
 from tests.doubles import (
@@ -210,14 +211,21 @@ class Masking(Unguarded):
     def watch(self) -> Watch:
         return self
 
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
         self.seen += 1
-        text = json.dumps(chunk.data)
+        text = json.dumps(chunk.doc)
         if "Paris" not in text:
             return (chunk,)
         if self.blocks is not None:
             raise self.blocks
-        return (replace(chunk, data=json.loads(text.replace("Paris", "[city]")), raw=None),)
+        doc = json.loads(text.replace("Paris", "[city]"))
+        events = [
+            Delta(each.part, each.text.replace("Paris", "[city]"), each.slot)
+            if type(each) is Delta
+            else each
+            for each in chunk.events
+        ]
+        return (chunk._replace(events=tuple(events), doc=doc, raw=None),)
 
 
 async def test_what_is_kept_is_what_was_shown_and_is_not_inspected_again(

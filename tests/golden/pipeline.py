@@ -15,6 +15,7 @@ from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.frame_reader import MAX_EVENT_BYTES, check_error
 from proxy.dialects.sequencer import Sequencer
+from proxy.dialects.surrogates import SurrogateJoiner
 from proxy.errors import ProxyError
 from proxy.types import Call, Endpoint, RequestHead
 from proxy.types.events import FamilyName, Frame
@@ -69,6 +70,7 @@ class Pipeline:
         call = call_of(self.client)
         options = ReadOptions(call, inspect=self.inspect, crossing=crossing)
         self.failure = family.failure
+        self.joiner = SurrogateJoiner()
         self.server = DIALECTS[CLIENTS[self.upstream][0]].server
         self.reader = family.reader(options)
         self.read = OrderChecker(split=options.split)
@@ -93,10 +95,10 @@ class Pipeline:
     def _frames(self, document: bytes) -> Sequence[Frame]:
         if document == sse.DONE:
             return self.reader.end(done=True)
-        doc = Documents().read(document)
+        doc = Documents().read_halves(document) or Documents().read(document)
         if "error" in doc or self.failure is not None:
             check_error(doc, self.server, self.failure)
-        return self.reader.read(doc, document)
+        return [*map(self.joiner.feed, self.reader.read(doc, document))]
 
     def _take(self, frames: Sequence[Frame]) -> None:
         for frame in self.read.each(frames):

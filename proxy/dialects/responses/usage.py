@@ -57,7 +57,7 @@ _SEARCH = "web_search_call"
 
 
 def ending(response: Json, *, has_calls: bool = False) -> list[Event]:
-    """Return usage and finish of a response. `has_calls`: a stream had calls of tools before."""
+    """Return finish and usage of a response. `has_calls`: a stream had calls of tools before."""
     events: list[Event] = []
     usage = chat_usage(response)
     if usage is not None:
@@ -72,7 +72,7 @@ def ending(response: Json, *, has_calls: bool = False) -> list[Event]:
         reason = "stop"
     if reason == "stop" and has_calls:
         reason = "tool_calls"
-    return [*events, Finish(0, reason, native)]
+    return [Finish(0, reason, native), *events]
 
 
 def response_usage(tokens: Tokens | None) -> Json | None:

@@ -31,7 +31,7 @@ def test_a_whole_answer_is_one_frame() -> None:
     [frame] = read([WHOLE], whole=True)
 
     found = [type(event) for event in frame.events]
-    assert (found[0], found[-3:]) == (Start, [UsageReport, Finish, Stop])
+    assert (found[0], found[-3:]) == (Start, [Finish, UsageReport, Stop])
     assert found.count(Begin) == found.count(End) == 8
     assert [*texts([frame]).values()] == SAID
     for event in frame.events:

@@ -1,0 +1,65 @@
+"""Joins surrogate pairs that an upstream has split over two deltas.
+
+A server that cuts its text by UTF-16 units writes each half of a character as an escape of its own
+event. Neither half is valid JSON for a strict parser, and no client could use it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+from proxy.errors import UpstreamInvalid
+from proxy.types.events import Delta, End, Finish, Frame, Part, Stop, replaced
+
+_ANY = re.compile("[\ud800-\udfff]")
+_HIGH = re.compile("[\ud800-\udbff]\\Z")
+_ENDS = (End, Finish, Stop)
+
+
+class SurrogateJoiner:
+    """Moves the first half of a pair to the next delta of its part. Keeps one half per part."""
+
+    __slots__ = ("_halves",)
+
+    def __init__(self) -> None:
+        self._halves: dict[Part, str] = {}
+
+    def feed(self, frame: Frame) -> Frame:
+        """Return a frame whose texts have whole pairs.
+
+        Raises `UpstreamInvalid` for a half that stays alone, and for one in another string.
+        """
+        events, doc = list(frame.events), frame.doc
+        for at, event in enumerate(events):
+            if self._halves and isinstance(event, _ENDS):
+                raise _invalid()
+            if type(event) is not Delta:
+                continue
+            text = self._joined(event)
+            if text != event.text:
+                events[at] = Delta(event.part, text, event.slot)
+                doc = replaced(doc, event.slot, text) if doc is not None and event.slot else doc
+        try:
+            orjson.dumps(doc)
+        except TypeError:
+            raise _invalid() from None
+        if doc is frame.doc and b"\n" not in (frame.raw or b""):
+            return frame
+        return frame._replace(events=tuple(events), doc=doc, raw=None)
+
+    def _joined(self, event: Delta) -> str:
+        text = self._halves.pop(event.part, "") + event.text
+        if _ANY.search(text) is None:
+            return text
+        if _HIGH.search(text) is not None:
+            self._halves[event.part], text = text[-1], text[:-1]
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            raise _invalid() from None
+
+
+def _invalid() -> UpstreamInvalid:
+    return UpstreamInvalid("The upstream sent invalid JSON.")
