@@ -168,7 +168,8 @@ def _index(item: Any) -> Any:
 def _finished(choice: Json, *, chat: bool) -> Json:
     if not chat:
         return choice
-    delta = choice.get("delta") or {}
+    delta = choice.get("delta")
+    delta = delta if isinstance(delta, dict) else {}
     message: Json = {"role": "assistant", "content": None, **delta}
     calls = message.get("tool_calls")
     if isinstance(calls, list):

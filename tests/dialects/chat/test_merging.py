@@ -207,3 +207,11 @@ def test_lists_of_parts_and_texts_make_one_content(pieces: list[Any], content: A
     whole = merged([{"object": "chat.completion.chunk", **each} for each in deltas])
 
     assert whole["choices"][0]["message"]["content"] == content
+
+
+def test_a_delta_that_is_no_object_says_nothing() -> None:
+    chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": True}]}
+
+    assert merged([chunk])["choices"] == [
+        {"index": 0, "message": {"role": "assistant", "content": None}}
+    ]
