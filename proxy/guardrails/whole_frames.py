@@ -21,7 +21,9 @@ def texts_of(frame: Frame) -> Texts:
 
 
 def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
-    """Return the frame of a whole answer with another document, and with its events."""
+    """Return the frame of a whole answer with another document, and with its events. A text that
+    has changed has no signature."""
+    doc = _unsigned(frame.doc or {}, doc) if frame.family == "messages" else doc
     options = ReadOptions(
         call=replace(call, stream=False),
         whole=True,
@@ -39,3 +41,14 @@ def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
         return frame
     doc = masks.unmasked(frame.doc, texts_of(frame))
     return frame if doc is frame.doc else with_document(frame, doc, call)
+
+
+def _unsigned(before: Json, after: Json) -> Json:
+    pairs = zip(before["content"], after["content"], strict=True)
+    content = [
+        {**new, "signature": ""}
+        if new != old and isinstance(new, dict) and "signature" in new
+        else new
+        for old, new in pairs
+    ]
+    return {**after, "content": content}

@@ -76,7 +76,7 @@ class FrameFilter:
         self._joinable = Joinable(filters)
         self._streams: dict[Part | Place, PartStream] = {}
         self._idle: dict[tuple[int, Kind], PartStream] = {}  # of parts that have ended
-        self._latest: PartStream | None = None
+        self._latest: Part | Place | None = None
         self._concerned: dict[str, bool] = {}
         self._edited: set[Part] = set()
         self._opening: list[Frame] | None = None  # frames behind a held `Start`
@@ -102,7 +102,7 @@ class FrameFilter:
         stream = self._streams.get(delta.part)
         if stream is None or EACH + stream.weight(delta.text) > LIGHT:
             return None
-        self._latest = stream
+        self._latest = delta.part
         stream.append(HeldText(frame, 0, delta.slot, len(delta.text)))
         return self._shown(stream.feed(delta.text))
 
@@ -144,7 +144,7 @@ class FrameFilter:
             return
         waiting = self._stream_before(frame)
         if waiting is None:
-            released.append(unsigned(frame, self._edited))
+            released += unsigned(frame, self._edited)
         else:
             waiting.append(HeldText(frame, -1, (), 0))
         yield self._shown(released)
@@ -215,7 +215,7 @@ class FrameFilter:
             held.rest = [other for other in texts if other is not held]
             stream.append(held)
         for each, stream in zip(going, streams, strict=True):
-            self._latest = stream
+            self._latest = each.place
             for piece in cut(each.text.text):
                 yield self._shown(stream.feed(piece))
             if each.place not in self._streams:
@@ -240,11 +240,15 @@ class FrameFilter:
         return stream
 
     def _stream_before(self, frame: Frame) -> PartStream | None:
-        """Return the stream with waiting frames that a frame without a text of its own follows."""
-        stream = self._latest if frame.doc is not None and not frame.events else None
+        """Return the stream with waiting frames that a frame without a text of its own follows: of
+        its part, or of a child of its part."""
+        latest = self._latest
+        is_untyped = frame.doc is not None and not frame.events
+        stream = self._streams.get(latest) if latest is not None and is_untyped else None
         for event in frame.events:
             if isinstance(event, Attach | Native) and event.part is not None:
-                stream = self._streams.get(event.part)
+                is_parent = isinstance(latest, Part) and latest.parent is event.part
+                stream = self._streams.get(latest if latest and is_parent else event.part)
         return stream if stream is not None and stream.is_waiting else None
 
     def _streams_of(self, choice: int) -> list[PartStream]:

@@ -114,7 +114,7 @@ class PartStream:
             held = queue[0]
             if not held.rest:
                 queue.popleft()
-                out.append(self._frame(held))
+                out += self._shown(held)
                 continue
             texts = (held, *held.rest)
             if not all(_is_first(each) for each in texts):
@@ -141,21 +141,22 @@ class PartStream:
         if isinstance(event, Delta):
             self._edited.add(event.part)
 
-    def _frame(self, held: HeldText) -> Frame:
+    def _shown(self, held: HeldText) -> list[Frame]:
         if held.is_masked or held.is_split:
             text = "".join(held.clear)
             if held.event < 0:
-                return with_changes(held.frame, {held.path: text})
-            return with_text(held.frame, held.event, text, is_masked=held.is_masked)
-        return held.frame if held.event >= 0 else unsigned(held.frame, self._edited)
+                return [with_changes(held.frame, {held.path: text})]
+            return [with_text(held.frame, held.event, text, is_masked=held.is_masked)]
+        return [held.frame] if held.event >= 0 else unsigned(held.frame, self._edited)
 
 
-def unsigned(frame: Frame, edited: set[Part]) -> Frame:
-    """Return a frame without the signature of a part whose text has changed."""
+def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
+    """Return a frame without the signature of a part whose text has changed, if anything else is in
+    it."""
     for event in frame.events if edited else ():
         if isinstance(event, Attach) and event.name == "signature" and event.part in edited:
-            return without(frame, "signature")
-    return frame
+            return [] if len(frame.events) == 1 else [without(frame, "signature")]
+    return [frame]
 
 
 def _is_first(held: HeldText) -> bool:

@@ -187,7 +187,7 @@ def test_frames_of_a_part_wait_behind_its_text() -> None:
     assert released == [1, 1, 0, 0, 3, 1, 1]
 
 
-def test_signature_of_masked_part_is_empty() -> None:
+def test_signature_of_masked_part_is_dropped() -> None:
     parts = [made.part("reasoning", number, closing="marked") for number in range(2)]
     blocks = [
         made.block(part, [text], made.signed(part, "c2ln"))
@@ -202,7 +202,7 @@ def test_signature_of_masked_part_is_empty() -> None:
         for each in frame.events
         if isinstance(each, Attach)
     ]
-    assert signatures == [("c2ln", "c2ln"), ("", "")]
+    assert signatures == [("c2ln", "c2ln")]
 
 
 def token(part: Part, text: str, other: str) -> Frame:
