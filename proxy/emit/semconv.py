@@ -1,7 +1,7 @@
-"""Names of span attributes: OpenTelemetry's conventions for GenAI and HTTP, and our own.
+"""Names of span attributes: OpenTelemetry's conventions for GenAI and HTTP, and Headrace's own.
 
-The GenAI conventions are in development and their Python constants marked deprecated, so the names
-are kept here, in one place, and nowhere else.
+The GenAI conventions are in development and their Python constants are deprecated, so this is the
+only module with these names.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ LIMIT = "headrace.limit.name"
 SKIP_EVENT = "headrace.upstream.skipped"
 SKIP_REASON = "headrace.upstream.skipped.reason"
 
-# What readers of traces know that do not read the conventions: see profiles.
+# Attributes of backends that do not read the conventions: see profiles.
 OPENINFERENCE_KIND = "openinference.span.kind"
 LLM_MODEL = "llm.model_name"
 LLM_PROVIDER = "llm.provider"
@@ -106,5 +106,10 @@ LANGFUSE_TAGS = "langfuse.trace.tags"
 LANGFUSE_METADATA = "langfuse.trace.metadata."
 
 OPERATIONS = {"completions": "text_completion", "chat": "chat", "embeddings": "embeddings"}
-OWN_OPERATIONS = ("conversations", "count_tokens", "passthrough", "stored")  # words of our own
+OWN_OPERATIONS = (
+    "conversations",
+    "count_tokens",
+    "passthrough",
+    "stored",
+)  # not in the conventions
 OPERATIONS |= {name: name for name in OWN_OPERATIONS}
