@@ -11,8 +11,8 @@ MODELS = frozenset(
     | {"merged_adapters", "model_id", "model_list", "model_name", "models", "plugins", "preset"}
     | {"provider", "region_name", "route", "safety_model", "specific_deployment", "user_config"}
 )
-"""What chooses a model, or who has it: LiteLLM, OpenRouter, SGLang, LoRAX, llama.cpp, Portkey,
-Groq, Together."""
+"""Fields that choose a model or its provider, at LiteLLM, OpenRouter, SGLang, LoRAX, llama.cpp,
+Portkey, Groq and Together."""
 
 ADDRESSES = frozenset(
     {"api_base", "api_type", "api_version", "aws_bedrock_runtime_endpoint", "aws_region_name"}
@@ -23,7 +23,7 @@ ADDRESSES = frozenset(
     | {"mcp_servers", "posthog_host", "success_callback", "vertex_ai_location", "vertex_ai_project"}
     | {"vertex_location", "vertex_project", "webhook_url"}
 )
-"""What chooses where a request, its texts or its answer go, or the head of a request."""
+"""Fields that choose where a request, its texts or its answer are sent, or the headers of it."""
 
 KEYS = frozenset(
     {"access_token", "api_key", "api_token", "arize_api_key", "aws_access_key_id"}
@@ -34,7 +34,7 @@ KEYS = frozenset(
     | {"langsmith_api_key", "litellm_credential_name", "organization", "posthog_api_key"}
     | {"vertex_ai_credentials", "vertex_credentials"}
 )
-"""What chooses whose key is used, at the model's server or at one that gets its logs."""
+"""Fields that choose the key for the model's server or for a server of logs."""
 
 UNREAD = frozenset(
     {"cached_content", "chat_template", "config_id", "config_ids", "conversation"}
@@ -43,7 +43,7 @@ UNREAD = frozenset(
     | {"mock_timeout", "mock_tool_calls", "previous_response_id", "prompt_embeds", "prompt_id"}
     | {"session_params", "thread"}
 )
-"""What brings a text that no guard has read, runs what the client says, or turns a guard off."""
+"""Fields that add a text that no guard reads, run code of the client, or turn a guard off."""
 
 ACCOUNT_IDS = frozenset(
     {"audio.id", "comparison_response_id", "container.id", "container_id", "file_id", "file_ids"}
@@ -64,5 +64,5 @@ request is replaced by the target's."""
 NOT_THE_CLIENTS = (
     MODELS | ADDRESSES | KEYS | UNREAD | ACCOUNT_IDS | WITHIN | {"auto_max_new_tokens"}
 )
-"""Request fields that are the policy's to choose, at any depth. The last has text-generation-webui
-answer as long as there is room, whatever the bound."""
+"""Fields that only the policy may set, at any depth. The last one lets text-generation-webui ignore
+the bound of an answer."""

@@ -80,7 +80,7 @@ class RequestField:
             below it, a ``budget`` of thoughts, a number of ``choices``, a ``group`` of options
             that some servers read as if they were at the top, or such a group for ``thoughts``.
         least: The smallest number that bounds an answer, or the smallest number of choices.
-        only_openai: True if it is sent to OpenAI itself alone.
+        only_openai: True if it is sent to OpenAI itself alone: Codex names local paths in it.
         is_ambiguous: True if APIs use the name for different things.
     """
 

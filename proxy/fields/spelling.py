@@ -1,4 +1,4 @@
-"""When two names of a request's field are one: servers differ in what they hold apart."""
+"""Spellings of field names that some servers take for the same name."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ _FORMS_OF_ASCII = re.compile(
     r"\ufe30-\ufe6f\uff00-\uffef\U00010780-\U000107ba\U0001d400-\U0001d7ff\U0001f100-\U0001f1ff"
     r"\U0001fbf0-\U0001fbf9]*"
 )
-"""The blocks of all letters, digits and marks that are forms of those of ASCII. None of their
-characters is a combining one, or many in another form: to fold them takes no time."""
+"""The Unicode blocks with forms of ASCII letters, digits and marks. Folding takes constant time for
+each of their characters."""
 MARKS = str.maketrans("", "", "_-")
 MIN_MISSPELLED = 6
-"""Characters of the shortest name that a similar one may be a typing error of: ``top_k`` is none of
-``top_p``."""
+"""Shortest name in characters for which misspellings are found: ``top_k`` is none of ``top_p``."""
 
 
 def folded(name: str) -> str:
-    """Return the name that servers may take a name for that compare without regard to the size and
-    the form of letters: Go's JSON reads a long s as an s, and the sign of the Kelvin as a k.
+    """Return a name in lower case and plain letters, as servers that ignore case read it: Go's JSON
+    reads a long s as an s, and the Kelvin sign as a k.
 
-    A longer name than ``MAX_NAME`` is returned as it is: to fold it may take minutes, and what
-    is folded to a name in ASCII is no longer than that. So is one with a character that is no form
-    of one of ASCII, as no server takes it for a name that is known."""
+    Returns a name of more than ``MAX_NAME`` characters unchanged, because folding it may take
+    minutes, and one with a character that is no form of an ASCII one.
+    """
     if len(name) > MAX_NAME:
         return name
     if name.isascii():
@@ -39,8 +38,8 @@ def folded(name: str) -> str:
 
 
 def squeezed(name: str) -> str:
-    """Return what a name has in common with the same in camel case or with hyphens, which servers
-    of other languages take for it: ``maxTokens`` and ``max-tokens`` are ``max_tokens``."""
+    """Return a folded name without underscores and hyphens, which is the same for ``maxTokens``,
+    ``max-tokens`` and ``max_tokens``."""
     return folded(name).translate(MARKS)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from proxy.errors import BadField
+from proxy.fields.field_table import ROWS
 from proxy.fields.renaming import PATHS, from_api, has_other, to_api
 
 VALUES = {"user": "u", "reasoning_effort": "low", "stop": ["a"], "verbosity": "low"}
 
 
 def test_every_path_leads_there_and_back() -> None:
+    assert all(PATHS.keys() >= row.elsewhere.keys() for row in ROWS)
     for api, paths in PATHS.items():
         body = {name: VALUES.get(name, {"a": 1}) for name, *_ in paths}
 
