@@ -16,7 +16,7 @@ from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import Found, Texts, answer_walk
 from proxy.guardrails.text.weight import EACH
 from proxy.guardrails.whole.glance import glance
-from proxy.guardrails.whole_frames import texts_of, with_document
+from proxy.guardrails.whole_frames import with_document
 from proxy.record import Record
 from proxy.types import AnswerPiece, Call, Json
 from proxy.types.events import Frame
@@ -117,9 +117,8 @@ class WholeAnswer:
         data = chunk.doc if is_frame else None if chunk.failed else chunk.data
         if data is None:
             return (chunk,)
-        read = None
-        if self.rules.alone:
-            read = usual_answer(data) if not is_frame else None if chunk.size else texts_of(chunk)
+        is_native = is_frame and chunk.family in NATIVE
+        read = usual_answer(data) if self.rules.alone and not is_native else None
         if read is None:
             return None
         known = glance(self.rules.every, read, self.engine.above, self.engine.clock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from weakref import ReferenceType, ref
 
 from proxy.guardrails.stream.frame_edit import is_delta, parted, with_changes, with_text, without
 from proxy.guardrails.stream.text_filter import ReleasedPiece, TextFilter
@@ -32,13 +33,13 @@ class HeldText:
         self.size = 0
         self.is_masked = self.is_split = False
         self.rest: Sequence[HeldText] = ()
-        self.stream: PartStream | None = None
+        self.stream: ReferenceType[PartStream] | None = None  # weak, as the stream has this text
 
 
 class PartStream:
     """One text, and the frames that wait for it. `edited` are the parts whose text has changed."""
 
-    __slots__ = ("_edited", "_filter", "_queue", "ends")
+    __slots__ = ("__weakref__", "_edited", "_filter", "_queue", "ends")
 
     def __init__(self, text_filter: TextFilter, edited: set[Part], *, ends: bool) -> None:
         self._filter = text_filter
@@ -58,7 +59,7 @@ class PartStream:
 
     def append(self, held: HeldText) -> None:
         """Let a text wait, whose characters are fed next."""
-        held.stream = self
+        held.stream = ref(self)
         self._queue.append(held)
 
     def feed(self, text: str) -> list[Frame]:
@@ -119,13 +120,14 @@ class PartStream:
             texts = (held, *held.rest)
             if not all(_is_first(each) for each in texts):
                 return
-            for each in texts:
-                if each.stream is not None:
-                    each.stream._queue.popleft()
+            streams = [_stream_of(each) for each in texts]
+            for stream in streams:
+                if stream is not None:
+                    stream._queue.popleft()
             out.append(_with_texts(held.frame, texts))
-            for each in held.rest:
-                if each.stream is not None and each.stream is not self:
-                    each.stream._drain(out)
+            for stream in streams[1:]:
+                if stream is not None and stream is not self:
+                    stream._drain(out)
 
     def _may_part(self, held: HeldText) -> bool:
         """Return True if a text may leave in two frames. A writer of Responses puts a text without
@@ -161,8 +163,12 @@ def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
 
 def _is_first(held: HeldText) -> bool:
     """Return True if a text is clear and at the head of its queue."""
-    stream = held.stream
+    stream = _stream_of(held)
     return not held.unclear and (stream is None or stream._queue[0] is held)
+
+
+def _stream_of(held: HeldText) -> PartStream | None:
+    return None if held.stream is None else held.stream()
 
 
 def _with_texts(frame: Frame, texts: Iterable[HeldText]) -> Frame:
