@@ -94,9 +94,10 @@ def stream(
     done: bool = True,
     cut_after: int | None = None,
     gate: asyncio.Event | None = None,
+    gate_after: int = 1,
 ) -> Script:
     """Stream events; ``cut_after`` resets the connection after so many, ``gate`` makes it wait
-    after the first until the test allows more."""
+    after the first ``gate_after`` until the test allows more."""
     sent = list(events)
 
     async def script(asked: Asked, wire: Wire) -> None:
@@ -106,7 +107,7 @@ def stream(
                 wire.cut()
                 return
             await wire.send(piece(event(each)))
-            if number == 0 and gate is not None:
+            if number + 1 == gate_after and gate is not None:
                 await gate.wait()
         await wire.send(piece(event(b"[DONE]")) if done else b"", b"0\r\n\r\n")
 

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from proxy.dialects.responses.reading import UNFINISHED, member, own_usage
 from proxy.dialects.responses.sealing import ResponseIds
+from proxy.dialects.responses.tables import UNFINISHED, member
+from proxy.dialects.responses.usage import chat_usage
 from proxy.dialects.responses.writing import choice_of
 from proxy.errors import UpstreamUnavailable
 from proxy.frozen import frozen
 from proxy.ports import Settlements
-from proxy.types import Chunk, Json, Pin
+from proxy.types import AnswerPiece, Json, Pin
+from proxy.types.events import Frame
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.words import MAX_ID, word_of
 
@@ -38,36 +40,47 @@ class BackgroundBilling:
     settlements: Settlements
     ids: ResponseIds
 
-    async def settle(self, asked: OpenAttempt, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    async def settle(
+        self, asked: OpenAttempt, chunks: Sequence[AnswerPiece]
+    ) -> Sequence[AnswerPiece]:
         """Note whether an attempt is billed for the response that it shows. Return its chunks, with
         the usage of a kept response where everybody looks for it."""
         *before, last = chunks
+        if type(last) is Frame:
+            response = member(last.doc)
+            await self._settle(asked, response, chat_usage(response))
+            return chunks
         data = last.data or {}
         choice = choice_of(data)
-        response = member(choice.get("rest"))
-        if response.get("background") is not True:
-            return chunks
-        pin = self._pin(asked, data)
-        if pin is None:  # nobody can ask for it
-            return chunks
-        attempt = asked.attempt
-        attempt.response_id = word_of(pin.sealed, MAX_ID)
-        usage = data.get("usage") or own_usage(
-            {**response, "output": member(choice.get("message")).get("content")}
-        )
-        attempt.is_billed, attempt.bill = False, None
-        if not has_bill({**response, "usage": usage}):
-            return chunks
-        await self._bill(asked, pin.id, usage)
-        if attempt.is_billed and response.get("status") == "failed":
-            attempt.error = UpstreamUnavailable.code  # paid in vain, though it is shown as it is
-        if usage is None or "usage" in data:
+        items = member(choice.get("message")).get("content")
+        response = {**member(choice.get("rest")), "id": data.get("id"), "output": items}
+        usage = data.get("usage") or chat_usage(response)
+        is_settled = await self._settle(asked, response, usage)
+        if not is_settled or usage is None or "usage" in data:
             return chunks
         return [*before, replace(last, data={**data, "usage": usage})]
 
-    def _pin(self, asked: OpenAttempt, data: Json) -> Pin | None:
+    async def _settle(self, asked: OpenAttempt, response: Json, usage: Json | None) -> bool:
+        """Note whether an attempt is billed for a response. Return True if the response has a
+        bill."""
+        if response.get("background") is not True:
+            return False
+        pin = self._pin(asked, response.get("id"))
+        if pin is None:  # nobody can ask for it
+            return False
+        attempt = asked.attempt
+        attempt.response_id = word_of(pin.sealed, MAX_ID)
+        attempt.is_billed, attempt.bill = False, None
+        if not has_bill({**response, "usage": usage}):
+            return False
+        await self._bill(asked, pin.id, usage)
+        if attempt.is_billed and response.get("status") == "failed":
+            attempt.error = UpstreamUnavailable.code  # paid in vain, though it is shown as it is
+        return True
+
+    def _pin(self, asked: OpenAttempt, given: object) -> Pin | None:
         """Return what the id of a response leads to, None for one that was not sealed."""
-        call, given = asked.call, data.get("id")
+        call = asked.call
         if call.head.endpoint == "stored":
             return call.pin
         return self.ids.open(given, asked.record.key or "") if isinstance(given, str) else None

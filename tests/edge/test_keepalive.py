@@ -59,6 +59,8 @@ KEEPALIVES = {
     "responses": b'event: keepalive\ndata: {"type":"keepalive","sequence_number":',
 }
 """Keepalives after the first event."""
+UP_TO_TEXT = {"chat": 2, "messages": 4, "responses": 5}
+"""How many events come up to the first text."""
 FIRST_KEEPALIVES = {**KEEPALIVES, "responses": COMMENT}
 """Keepalives before it. OpenAI's SDKs require it to be ``response.created``."""
 
@@ -126,7 +128,8 @@ async def test_silent_stream_sends_keepalives(
 ) -> None:
     gate = asyncio.Event()
     done = family == "chat"
-    script = stream(EVENTS[family], done=done, gate=None if moment == "before" else gate)
+    pause = None if moment == "before" else gate
+    script = stream(EVENTS[family], done=done, gate=pause, gate_after=UP_TO_TEXT[family])
     upstream.answer_with(after(gate, script) if moment == "before" else script)
 
     async with (

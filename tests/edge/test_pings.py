@@ -18,6 +18,7 @@ from tests.edge.test_keepalive import (
     KEEPALIVES,
     REQUESTS,
     SILENCE_S,
+    UP_TO_TEXT,
     Stream,
     asking,
     keeping_alive,
@@ -74,7 +75,8 @@ async def test_client_gets_keepalives_while_the_upstream_pings(
     family: str, target: str, guard: str, begins: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     api, gate = UPSTREAM_APIS[target], asyncio.Event()
-    first = FIRST_EVENTS[api] if begins == "first events" else 0
+    begun = UP_TO_TEXT if guard == "none" else FIRST_EVENTS
+    first = begun[api] if begins == "first events" else 0
     shows_first = first and guard == "none"
     keepalive = (KEEPALIVES if shows_first else FIRST_KEEPALIVES)[family]
     upstream.answer_with(pinging(api, gate, first=first, every_s=SILENCE_S / 8))

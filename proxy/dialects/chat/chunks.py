@@ -133,7 +133,8 @@ class ChunkMaker:
 
 
 def usage_of(tokens: Tokens, native: Json) -> Json:
-    """Return tokens as the usage of a chat, with the groups of counts of Messages in `native`."""
+    """Return tokens as the usage of a chat, with the groups of counts of Messages and Responses in
+    `native`."""
     prompt, completion = tokens.prompt_total, tokens.completion_total
     usage: Json = {
         "prompt_tokens": prompt,
@@ -149,5 +150,17 @@ def usage_of(tokens: Tokens, native: Json) -> Json:
         usage["prompt_tokens_details"] = details
     if tokens.reasoning:
         usage["completion_tokens_details"] = {"reasoning_tokens": tokens.reasoning}
+    if tokens.web_searches:
+        usage["server_tool_use"] = {"web_search_requests": tokens.web_searches}
     groups = {name: native[name] for name in BESIDE if type(native.get(name)) is dict}
+    for name, own in _DETAILS.items():
+        if type(native.get(own)) is dict:
+            groups[name] = native[own]
     return usage | groups
+
+
+_DETAILS: Final = {
+    "prompt_tokens_details": "input_tokens_details",
+    "completion_tokens_details": "output_tokens_details",
+}
+"""The groups of counts of Responses, by the name of a chat."""

@@ -44,5 +44,7 @@ def messages_usage(tokens: Tokens | None, native: Json) -> Json:
     if tokens.cached_input or tokens.cache_write:
         result["cache_read_input_tokens"] = tokens.cached_input
         result["cache_creation_input_tokens"] = tokens.cache_write
+    if tokens.web_searches:
+        result["server_tool_use"] = {"web_search_requests": tokens.web_searches}
     result |= {name: native[name] for name in BESIDE if name in native}
     return result | {"output_tokens": tokens.completion_total}

@@ -129,6 +129,7 @@ class ResponsesWriter:
         error = orjson.loads(document).get("error", {})
         members = {name: error.get(name) for name in ("code", "message", "param")}
         head = self._head or self._composer.head or {}
+        head = {name: each for name, each in head.items() if name not in ("output", "usage")}
         failed: Json = {"object": "response", **head, "status": "failed"}
         failed["error"] = {name: members[name] for name in ("code", "message")}
         out = self._out.event("error", {**members, "error": error})

@@ -25,6 +25,7 @@ from tests.dialects.responses.frames import (
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
 from tests.golden import recording
+from tests.golden.replay import MODEL
 from tests.golden.texts import cut_texts, longest_text
 
 CALLED: Json = {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_1"}
@@ -41,13 +42,14 @@ STREAM = response_events(
 @for_each("name", READABLE)
 def test_a_recorded_stream_passes_as_it_came(name: str) -> None:
     known = recording.read(name)
-    if known.sealed:
-        return  # the ids are rewritten before
+    output = known.outputs["responses bare"]
+    if known.sealed or output.call["models"] != [MODEL]:
+        return  # the ids are rewritten before, or a fallback answers
 
     got = written(of_recording(known))
 
-    assert known.outputs["responses bare"].body.startswith(got)
-    assert got or known.outputs["responses bare"].body.startswith(b"event: error")
+    assert got
+    assert output.body.startswith(got)
 
 
 @for_each("options", SPLIT)
@@ -77,7 +79,7 @@ def test_the_events_of_a_stream() -> None:
     assert begun[2].slot == ("item", "name")
     assert usage.tokens is not None
     assert (usage.tokens.input, usage.tokens.output) == (5, 3)
-    assert finish == (0, "tool_calls", "completed")
+    assert finish == (0, "tool_calls", None)
     assert read(STREAM, inspect=True)[-1].last
 
 
@@ -95,9 +97,9 @@ def test_a_guard_reads_neither_repeated_texts_nor_the_request() -> None:
 @for_each(
     ("status", "details", "finish"),
     [
-        ("completed", None, (0, "stop", "completed")),
-        ("incomplete", {"reason": "max_output_tokens"}, (0, "length", "max_output_tokens")),
-        ("incomplete", {"reason": "content_filter"}, (0, "content_filter", "content_filter")),
+        ("completed", None, (0, "stop", None)),
+        ("incomplete", {"reason": "max_output_tokens"}, (0, "length", None)),
+        ("incomplete", {"reason": "content_filter"}, (0, "content_filter", None)),
         ("incomplete", None, (0, "stop", None)),
     ],
 )
