@@ -19,6 +19,10 @@ SWITCHED: Final[frozenset[Families]] = frozenset(
     | {("embeddings", "embeddings")}
 )
 """Pairs of families between which answers are frames."""
+UNGUARDED: Final[frozenset[Families]] = frozenset(
+    pair for pair in SWITCHED if "messages" not in pair
+)
+"""Those whose guards read chunks."""
 OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {
     "chat": "chat",
     "completions": "completions",
@@ -52,12 +56,12 @@ def uses_frames(families: Families, call: Call, plan: Plan | None) -> bool:
     if families not in SWITCHED or plan is None:
         return families in SWITCHED
     guards = plan.guards
-    if guards.input or guards.output or guards.capture:  # they read chunks
-        return False
+    is_guarded = bool(guards.input or guards.output or guards.capture)
+    switched = SWITCHED - UNGUARDED if is_guarded else SWITCHED
     if len(plan.model_calls) == 1:
-        return True
+        return families in switched
     targets = [target for model_call in plan.model_calls for target in model_call.targets]
-    return all([families_of(call, target) in SWITCHED for target in targets])
+    return all([families_of(call, target) in switched for target in targets])
 
 
 def expects_frames(call: Call, plan: Plan | None) -> bool:

@@ -42,9 +42,10 @@ RECORDED = [
     name
     for name in NAMES
     if name.startswith("messages-")
+    and name != "messages-surrogates"
     and read(name).outputs["messages bare"].call["models"] == [MODEL]
 ]
-"""The recordings that no fallback answered."""
+"""The recordings that no fallback answered. Halves of a character are joined before."""
 MARKER = "zebra"
 KINDS = {
     "text": ("content",),
