@@ -8,8 +8,10 @@ from typing import Any
 import orjson
 
 from proxy.dialects import sse
+from proxy.dialects.documents import Documents
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions, WriteOptions
+from proxy.dialects.surrogates import SurrogateJoiner
 from proxy.errors import UpstreamInvalid
 from proxy.types import Call, RequestHead
 from proxy.types.events import FamilyName, Frame
@@ -50,6 +52,7 @@ def read_documents(
     crossing = options.get("crossing")
     call = options.pop("call", None) or (for_messages() if crossing else call_for(family))
     reader = FAMILIES[family].reader(ReadOptions(call, **options))
+    joiner = SurrogateJoiner()
     frames: list[Frame] = []
     error = ""
     for each in docs:
@@ -61,7 +64,7 @@ def read_documents(
         if doc is None or "error" in doc:
             error = "reported"
             break
-        frames += reader.read(doc, raw)
+        frames += map(joiner.feed, reader.read(doc, raw))
     else:
         try:
             frames += reader.end()
@@ -76,11 +79,11 @@ def read_documents(
 
 def _parsed(raw: bytes) -> Json | None:
     """Return a document, None for one that no frame reader accepts."""
+    halves = Documents().read_halves(raw)
     try:
-        doc: Json = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+        return halves or Documents().read(raw)
+    except UpstreamInvalid:
         return None
-    return doc
 
 
 def written(
