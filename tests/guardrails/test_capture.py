@@ -32,6 +32,7 @@ from tests.doubles import (
 )
 from tests.emit.collector import Collector, said
 from tests.for_each import for_each
+from tests.guardrails.stream import frames as made
 from tests.test_pipeline import BEARER
 
 EMAIL, TOKEN = "jane@example.com", "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
@@ -240,3 +241,21 @@ def test_choices_and_their_calls_are_texts_of_their_own() -> None:
 
     answered = [each.text for each in kept.shown().answered]
     assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]
+
+
+def test_parts_of_frames_are_captured_by_kind_and_call() -> None:
+    kept = capturing()
+    texts = [made.part(number=number) for number in range(2)]
+    call = made.part("arguments", 2, closing="json")
+    frames = [
+        *made.spoken(texts[0], ["a", "b"]),
+        made.call(call, "find"),
+        made.said(call, '{"city": '),
+        made.said(texts[1], "c"),
+        made.said(call, '"Oslo"}'),
+    ]
+    for frame in frames:
+        kept.feed(frame)
+
+    answered = [each.text for each in kept.shown().answered]
+    assert answered == ["abc", "find", '{"city": "Oslo"}']

@@ -9,9 +9,12 @@ from typing import Any, get_args
 
 import pytest
 
-from proxy.guardrails.signed_thoughts import MAX_THOUGHTS, ShownThoughts, Thought
+from proxy.app.context import new_record
+from proxy.attempts import Attempt
+from proxy.guardrails.signed_thoughts import MAX_THOUGHTS, ShownThoughts, Thought, ThoughtReader
 from proxy.policy.schema.guards import Kind
 from proxy.types import ModelCall, Plan, Target, Upstream
+from proxy.types.events import Begin
 from tests.dialects.test_anthropic import ASKED, CALLED, HEADERS
 from tests.dialects.test_responses import BEARER
 from tests.doubles import (
@@ -26,6 +29,7 @@ from tests.doubles import (
     text_item,
 )
 from tests.for_each import for_each
+from tests.guardrails.stream import frames as made
 from tests.guardrails.test_run import EMAIL, guarded
 
 THINKING = {"type": "thinking", "thinking": f"Ask {EMAIL}.", "signature": "c2lnbmVk"}
@@ -196,3 +200,23 @@ def test_oldest_thoughts_are_forgotten() -> None:
     body = {"messages": [{"role": "assistant", "content": blocks}]}
 
     assert shown.known_blocks(body, plan_of("one"), "a") == {("messages", 0, "content", 1)}
+
+
+def test_thoughts_of_frames_are_noted() -> None:
+    shown, record = ShownThoughts(), new_record()
+    record.key = "a"
+    [call] = plan_of("one").model_calls
+    record.serving[0] = Attempt(call.targets[0], 0, "b" * 16, started=0.0)
+    reader = ThoughtReader(shown, record)
+    part = made.part("reasoning", closing="marked")
+    halves = [THINKING["thinking"][:5], THINKING["thinking"][5:]]
+    signed = made.signed(part, THINKING["signature"])
+    sealed = made.part("opaque", 1, closing="marked")
+    begun = made.event("content_block_start", {"content_block": REDACTED}, Begin(sealed))
+
+    for frame in made.message(made.block(part, halves, signed), [begun]):
+        reader.feed_frame(frame)
+
+    body = {"messages": [{"role": "assistant", "content": [THINKING, REDACTED, CHANGED]}]}
+    known = shown.known_blocks(body, plan_of("one"), "a")
+    assert known == {("messages", 0, "content", 0), ("messages", 0, "content", 1)}
