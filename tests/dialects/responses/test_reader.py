@@ -79,7 +79,7 @@ def test_the_events_of_a_stream() -> None:
     assert begun[2].slot == ("item", "name")
     assert usage.tokens is not None
     assert (usage.tokens.input, usage.tokens.output) == (5, 3)
-    assert finish == (0, "tool_calls", None)
+    assert finish == (0, "tool_calls", "completed")
     assert read(STREAM, inspect=True)[-1].last
 
 
@@ -97,9 +97,9 @@ def test_a_guard_reads_neither_repeated_texts_nor_the_request() -> None:
 @for_each(
     ("status", "details", "finish"),
     [
-        ("completed", None, (0, "stop", None)),
-        ("incomplete", {"reason": "max_output_tokens"}, (0, "length", None)),
-        ("incomplete", {"reason": "content_filter"}, (0, "content_filter", None)),
+        ("completed", None, (0, "stop", "completed")),
+        ("incomplete", {"reason": "max_output_tokens"}, (0, "length", "max_output_tokens")),
+        ("incomplete", {"reason": "content_filter"}, (0, "content_filter", "content_filter")),
         ("incomplete", None, (0, "stop", None)),
     ],
 )
