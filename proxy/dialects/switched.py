@@ -13,14 +13,14 @@ from proxy.types.events import FamilyName
 
 Families = tuple[FamilyName, FamilyName]
 """The families of a client and of the upstream that answers it."""
-_PARTED: Final[tuple[FamilyName, ...]] = ("chat", "completions", "messages")
+_PARTED: Final[tuple[FamilyName, ...]] = ("chat", "completions", "messages", "responses")
 SWITCHED: Final[frozenset[Families]] = frozenset(
     {(client, upstream) for client in _PARTED for upstream in _PARTED}
     | {("embeddings", "embeddings")}
 )
 """Pairs of families between which answers are frames."""
 UNGUARDED: Final[frozenset[Families]] = frozenset(
-    pair for pair in SWITCHED if "messages" not in pair
+    pair for pair in SWITCHED if "messages" not in pair or "responses" in pair
 )
 """Those whose guards read chunks."""
 OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from proxy.dialects.logprobs import chat_form
 from proxy.dialects.pieces import dump
 from proxy.dialects.responses.tables import BY_KIND, ECHOED, SEQUENCE, TextType, objects
 from proxy.dialects.responses.usage import response_usage, status_of
@@ -287,7 +288,7 @@ def _logprobs(delta: Delta, events: tuple[Event, ...]) -> list[Json]:
     """Return the log-probabilities of a delta, which are beside it in its frame."""
     for event in events:
         if isinstance(event, Attach) and event.part is delta.part and event.name == "logprobs":
-            value = event.value
+            value = chat_form(event.value)  # which legacy completions have otherwise
             return objects(value.get("content") if isinstance(value, dict) else value)
     return []
 
