@@ -122,7 +122,7 @@ def _frame_reader(
         rewrite = _ids_of(asked, ids).sealed
     has_vectors = family.name == "embeddings"
     documents = Documents(upstream.max_answer_values, vectors=has_vectors)
-    is_ordered = client.marks_parts if is_crossing else family.marks_parts and options.inspect
+    is_ordered = (is_crossing and client.marks_parts) or (options.inspect and family.marks_parts)
     order = Sequencer() if is_ordered and call.stream else None
     if is_stream:
         return StreamFrameReader(family, options, server, documents, rewrite=rewrite, order=order)

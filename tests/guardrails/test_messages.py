@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from tests.dialects.test_anthropic import ASKED, CALLED, HEADERS, accumulated, events_of
+from tests.dialects.test_responses import BEARER
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -335,6 +336,63 @@ async def test_no_block_of_a_stream_hides_anything(
     joined = "".join(each.get("partial_json", each.get("words", "")) for each in deltas)
     assert EMAIL not in raw.decode()
     assert EMAIL not in joined
+
+
+TEXT: Json = {"type": "text", "text": ""}
+
+
+def delta_of(index: int, kind: str, **member: str) -> Json:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **member}}
+
+
+@pytest.mark.parametrize(
+    ("block", "member", "other"),
+    [
+        (TEXT, "text", "thinking"),
+        ({"type": "thinking", "thinking": "", "signature": ""}, "text", "thinking"),
+        ({"type": "thinking", "thinking": "", "signature": ""}, "thinking", "text"),
+        ({"type": LATER}, "text", "thinking"),
+    ],
+)
+async def test_deltas_of_another_kind_in_a_block_hide_nothing(
+    block: Json, member: str, other: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    texts = [(member, EMAIL[:4]), (other, "x "), (member, f"{EMAIL[4:]}.")]
+    deltas = [{"type": f"{name}_delta", name: text} for name, text in texts]
+    upstream.answer_with(stream(message_events(block_events(0, block, *deltas)), done=False))
+
+    async with guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client):
+        _, raw = await ask(client, stream=True)
+
+    said = [data.get("delta", {}) for _, data in events_of(raw)]
+    assert EMAIL not in "".join(each.get(member, "") for each in said)
+    assert MASKED in "".join(each.get(member, "") for each in said)
+
+
+async def test_blocks_that_take_turns_hide_nothing_from_a_chat_client(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    starts = [{"type": "content_block_start", "index": at, "content_block": TEXT} for at in (0, 1)]
+    said = [
+        delta_of(0, "text_delta", text=EMAIL[:4]),
+        delta_of(1, "text_delta", text=f"{EMAIL[4:]}."),
+    ]
+    ends = [{"type": "content_block_stop", "index": at} for at in (0, 1)]
+    upstream.answer_with(stream(message_events([*starts, *said, *ends]), done=False))
+    headers = {**BEARER, "x-headrace-deployment": "via-anthropic"}
+    asked = {"messages": [{"role": "user", "content": "Hi"}], "model": "m", "stream": True}
+
+    async with (
+        guarded(tmp_path, upstream, f"output: [{PII}]") as (_, client),
+        client.post("/v1/chat/completions", headers=headers, json=asked) as response,
+    ):
+        raw = await response.read()
+
+    chunks = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    shown = "".join(choice["delta"].get("content") or "" for choice in choices)
+    assert EMAIL not in shown
+    assert MASKED in shown
 
 
 PAYS: Json = {**CALLED, "input": {"card": 4111111111111111, "of": [4111111111111111, 7, 0.5, True]}}

@@ -57,8 +57,8 @@ class MessageReader:
     """
 
     __slots__ = (
-        *("_blocks", "_delta_type", "_ended", "_finished", "_index", "_member", "_options"),
-        *("_part", "_slot", "_started", "_usage"),
+        *("_blocks", "_delta_type", "_ended", "_finished", "_index", "_member", "_members"),
+        *("_options", "_part", "_slot", "_started", "_usage"),
     )
 
     def __init__(self, options: ReadOptions) -> None:
@@ -66,6 +66,7 @@ class MessageReader:
         self._started = self._finished = False
         self._blocks: dict[int | None, Part] = {}  # that are open, by index
         self._ended: set[int | None] = set()  # of a split stream
+        self._members: dict[Part, str] = {}  # with the text of an open block, if it is inspected
         self._usage: Json = {}  # counts are cumulative
         self._part: Part | None = None  # of the last ordinary delta, with its shape
         self._index: int | None = None
@@ -297,13 +298,21 @@ class MessageReader:
             if attached in delta and not self._options.crossing:
                 events += (Attach(part, attached, delta[attached], slot=("delta", attached)),)
             return self._documented(events, doc, raw, ordinary if attached in delta else None)
-        if text.__class__ is not str:
+        if text.__class__ is not str or self._is_misplaced(member, part):
             return self._documented(events, doc, raw)
         slot = "delta", member
         if ordinary is not None:
             self._part, self._index, self._slot = part, index, slot
             self._delta_type, self._member = kind, member
         return self._documented((*events, Delta(part, text, slot)), doc, raw, ordinary)
+
+    def _is_misplaced(self, member: str, part: Part) -> bool:
+        """Return True if a client joins a delta to others than those of its block: an inspected
+        block has one text, in one member."""
+        options = self._options
+        if not options.inspect or options.crossing:
+            return False
+        return self._members.setdefault(part, tables.OF_KINDS.get(part.kind, member)) != member
 
     def _open_late(self, index: int | None, part: Part) -> tuple[Event, ...]:
         """Open a block whose start the upstream has not sent."""
@@ -315,6 +324,8 @@ class MessageReader:
     def _block_stop(self, doc: Json, raw: bytes) -> list[Frame]:
         index = block_number(doc)
         part = self._blocks.pop(index, None)
+        if part is not None:
+            self._members.pop(part, None)
         self._part = None
         if self._options.split and not self._options.whole:
             self._ended.add(index)

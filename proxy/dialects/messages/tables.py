@@ -36,6 +36,14 @@ DELTAS: Mapping[str, tuple[str, Kind]] = {
 }
 """The member that has the text of a delta, and the kind of a block that has not begun."""
 
+OF_KINDS: Mapping[Kind, str] = {
+    "text": "text",
+    "reasoning": "thinking",
+    "arguments": "partial_json",
+    "server_arguments": "partial_json",
+}
+"""The member that has the text of the deltas of a block, by the kind of its part."""
+
 FINISHES: Mapping[str, FinishReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
