@@ -20,7 +20,7 @@ SWITCHED: Final[frozenset[Families]] = frozenset(
 )
 """Pairs of families between which answers are frames."""
 UNGUARDED: Final[frozenset[Families]] = frozenset(
-    pair for pair in SWITCHED if "messages" not in pair or "responses" in pair
+    pair for pair in SWITCHED if "responses" in pair or "embeddings" in pair
 )
 """Those whose guards read chunks."""
 OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {

@@ -141,6 +141,8 @@ class FrameFilter:
                 self._opening = []
             yield self._shown(released)
             yield from self._taken(frame, going)
+            ended = [event.choice for event in frame.events if isinstance(event, Finish)]
+            yield self._shown([each for choice in ended for each in self._finished(choice)])
             return
         waiting = self._stream_before(frame)
         if waiting is None:
@@ -262,9 +264,8 @@ class FrameFilter:
         if isinstance(event, End):
             return self._ended(frame, event.part)
         if isinstance(event, Finish):
-            streams = [stream for stream in self._streams_of(event.choice) if stream.ends]
             self._joinable.ended.add(event.choice)
-            return self._flushed(streams)
+            return self._finished(event.choice)
         return self.flush() if isinstance(event, Stop | Fault) else []
 
     def _ended(self, frame: Frame, part: Part) -> list[Frame]:
@@ -281,6 +282,9 @@ class FrameFilter:
             self._idle[part.choice, part.kind] = ended
         self._edited.discard(part)
         return released
+
+    def _finished(self, choice: int) -> list[Frame]:
+        return self._flushed(stream for stream in self._streams_of(choice) if stream.ends)
 
     def _flushed(self, streams: Iterable[PartStream]) -> list[Frame]:
         return [frame for stream in streams for frame in stream.flush()]
