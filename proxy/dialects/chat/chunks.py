@@ -153,14 +153,22 @@ def usage_of(tokens: Tokens, native: Json) -> Json:
     if tokens.web_searches:
         usage["server_tool_use"] = {"web_search_requests": tokens.web_searches}
     groups = {name: native[name] for name in BESIDE if type(native.get(name)) is dict}
-    for name, own in _DETAILS.items():
-        if type(native.get(own)) is dict:
-            groups[name] = native[own]
+    for name, (own, counts) in _DETAILS.items():
+        group = native.get(own)
+        if type(group) is dict:
+            groups[name] = {key: group[key] for key in counts if type(group.get(key)) is int}
     return usage | groups
 
 
 _DETAILS: Final = {
-    "prompt_tokens_details": "input_tokens_details",
-    "completion_tokens_details": "output_tokens_details",
+    "prompt_tokens_details": (
+        "input_tokens_details",
+        ("cached_tokens", "cache_write_tokens", "audio_tokens", "image_tokens", "text_tokens"),
+    ),
+    "completion_tokens_details": (
+        "output_tokens_details",
+        ("reasoning_tokens", "audio_tokens", "image_tokens", "text_tokens"),
+    ),
 }
-"""The groups of counts of Responses, by the name of a chat."""
+"""The groups of counts of Responses and their members, by the name of a chat. Guards do not read
+other members, so these do not cross."""
