@@ -300,6 +300,43 @@ def test_text_beside_the_choices_passes_once() -> None:
     assert shown == ["a sec", "a sec", "", ""]
 
 
+@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"x": text}, lambda text: [text]])
+def test_deltas_of_an_unknown_type_are_inspected_across_frames(wrap: Any) -> None:
+    deltas = [
+        made.event(
+            "content_block_delta",
+            {"index": 0, "delta": {"type": "new_delta", "words": wrap(text)}},
+            Native(),
+        )
+        for text in ("a s", "ecr", "et.")
+    ]
+
+    out = fed(made.message(deltas), MASK)
+
+    shown = [frame.doc["delta"]["words"] for frame in out[1:-2] if frame.doc]
+    assert shown == [wrap("a [WORD]"), wrap(""), wrap(".")]
+
+
+def test_values_beside_an_unknown_delta_pass_once() -> None:
+    deltas = [
+        made.event("content_block_delta", {"index": 0, "note": note, "delta": {}}, Native())
+        for note in ("a sec", "a sec", "ret")
+    ]
+
+    shown = [frame.doc["note"] for frame in fed(made.message(deltas), MASK)[1:-2] if frame.doc]
+
+    assert shown == ["a sec", "a sec", ""]
+
+
+def test_frame_that_finishes_a_choice_leaves_with_its_texts() -> None:
+    """OpenRouter has a reason of its own beside that of the choice, and the usage after both."""
+    choice = {"index": 0, "delta": {}, "finish_reason": "stop", "native_finish_reason": "stop"}
+    finish = made.chat({**made.HEAD, "choices": [choice]}, Finish(0, "stop", "stop"), Native())
+    usage = made.chat({**made.HEAD, "choices": [], "usage": {"total_tokens": 8}})
+
+    assert fed([made.START, finish, usage, made.STOPPED], MASK)[1:3] == [finish, usage]
+
+
 def test_names_of_members_are_masked() -> None:
     part = made.part()
     delta = {"content": "a word", "secret": {"x": "a sec"}}
