@@ -83,7 +83,7 @@ NEEDLESS = (
 LATER = ("proxy.guardrails.services.judge",)
 """What is imported when a guard asks somebody else."""
 TABLE = "proxy.guardrails.kinds.table"
-MODULES, CALLS = 296, 14_500
+MODULES, CALLS = 325, 14_500
 PARSED = 14
 
 

@@ -78,6 +78,8 @@ async def test_clients_read_what_guards_show(name: str, client: FamilyName, guar
         assert all([texts[place].startswith(text) for place, text in recorded.items()])
     elif (name, client) not in CHANGED and (name, client, guard) != (*MASKED_ACROSS, "masked"):
         assert texts == recorded
+    if name.endswith("surrogates"):  # guards of chunks got no whole document
+        return
     if recording.family == client:  # others get no values without a place in their family
         results = [result for _, result in record.verdicts()]
         assert {each.guard: each.verdict for each in results} == output.call.get("guards", {})

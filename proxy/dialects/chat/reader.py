@@ -85,7 +85,7 @@ class ChatReader:
         if not done and not finished:
             early = "The upstream ended the stream before the response was complete."
             raise UpstreamInvalid(early).caused("closed")
-        frames = [self._frame(tuple(self._released()))] if self._held else []
+        frames = [*map(self._frame, self._taken_held())]
         missing = sorted(self._choices.begun - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]
         return [*frames, self._frame((*events, STOP))]
@@ -208,10 +208,6 @@ class ChatReader:
     def _taken_held(self) -> list[tuple[Event, ...]]:
         held, self._held = self._held, {}
         return [(Delta(part, text),) for part, text in held.items()]
-
-    def _released(self) -> Iterator[Event]:
-        for events in self._taken_held():
-            yield from events
 
     def _parted(
         self, doc: Json, before: list[Event], choices: list[Choice], after: list[Event]
