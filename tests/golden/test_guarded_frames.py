@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import orjson
 import pytest
 
 from proxy.errors import GuardBlocked
@@ -106,3 +108,33 @@ async def test_markers_in_all_strings_are_masked(name: str, client: FamilyName) 
     body, _ = await sent(recording.family, client, all_marked(recording), RULES["masking"])
 
     assert [event.slot(path) for event, path in escaped(body)] == []
+
+
+def chunk_of(delta: object, **more: object) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    chunk = {"id": "a", "object": "chat.completion.chunk", "choices": [choice], **more}
+    return b"data: " + orjson.dumps(chunk) + b"\n\n"
+
+
+END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize("guard", ["masked", "masking"])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [chunk_of({"function_call": {"name": "Pa"}}), chunk_of({"function_call": {"name": "ris"}})],
+        [chunk_of({"function_call": {"name": "zeb"}}), chunk_of({"function_call": {"name": "ra"}})],
+        [chunk_of({"content": "a"}), chunk_of({}, choices=["Paris zebra"])],
+        [chunk_of({"content": "a"}), chunk_of({}, choices=[["Paris zebra"]])],
+    ],
+)
+async def test_words_beside_the_texts_of_a_chat_are_inspected(
+    pieces: list[bytes], guard: str
+) -> None:
+    body, _ = await sent("chat", "chat", [*pieces, END], RULES[guard])
+
+    names = b"".join(re.findall(rb'"name":"(.*?)"', body)).decode()
+    word = "Paris" if guard == "masked" else "zebra"
+    assert word not in names
+    assert word not in body.decode()

@@ -103,9 +103,7 @@ class ChatReader:
         before = self._start(doc)
         choices = self._choices_of(doc)
         after = self._beside(doc)
-        if self._inspect and (
-            any(choice.is_native for choice in choices) or not is_silent(doc, SILENT_MEMBERS)
-        ):
+        if self._inspect and self._has_other_members(doc, choices):
             after.append(Native())
         if self._crossing:
             frames = self._separate(doc, raw, before, choices, after)
@@ -116,6 +114,12 @@ class ChatReader:
             frames = [self._frame(events, doc, raw)]
         self._note_shape(doc, choices, after)
         return frames
+
+    def _has_other_members(self, doc: Json, choices: list[Choice]) -> bool:
+        """Return True if a document has values that no event of its choices represents."""
+        if any(choice.is_native for choice in choices) or not is_silent(doc, SILENT_MEMBERS):
+            return True
+        return any(type(each) is not dict for each in doc.get("choices") or ())
 
     def _choices_of(self, doc: Json) -> list[Choice]:
         listed = doc.get("choices")

@@ -100,7 +100,11 @@ class Joinable:
 def _place(frame: Frame, path: Path) -> tuple[object, ...] | None:
     """Return the place of a complete text that later documents may have, too."""
     doc = frame.doc
-    if doc is None or isinstance(path[-1], MemberName) or is_of_event(frame, path):
+    if doc is None or isinstance(path[-1], MemberName):
+        return None
+    if frame.family in CHAT and path[-2:] == ("function_call", "name"):
+        return numbered(doc, path)  # clients join the names of all chunks
+    if is_of_event(frame, path):
         return None
     if frame.family in CHAT:
         return numbered(doc, path) if path[0] == "choices" and len(path) > 2 else path
