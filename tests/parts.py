@@ -53,7 +53,6 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("tests/demo/", "process"),
     ("tests/edge/test_trailers.py", "sockets"),
     ("tests/emit/test_log_page.py::test_the_fields_and_levels", "heavy"),
-    ("tests/emit/test_outbox.py", "heavy"),
     ("tests/emit/test_registry.py::test_a_hundred_thousand", "heavy"),
     ("tests/guardrails/test_coverage.py", "heavy"),
     ("tests/guardrails/test_engine.py::test_a_body_of_many_small_texts", "heavy"),

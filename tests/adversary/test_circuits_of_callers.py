@@ -91,7 +91,7 @@ async def test_a_probe_that_streams_keeps_nobody_waiting(
     ):
         upstream.answer_with(answer({}, 500))
         assert await ask(client, ONE) == 502
-        upstream.answer_with(stream(chat_events("a", "b"), gate=gate))
+        upstream.answer_with(stream(chat_events("a", "b"), gate=gate, gate_after=2))
         async with asyncio.timeout(10):
             while True:
                 probe = await client.post(

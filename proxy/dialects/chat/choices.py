@@ -20,6 +20,7 @@ from proxy.dialects.chat.tables import (
     is_silent,
 )
 from proxy.dialects.content_parts import joined_message
+from proxy.dialects.documents import MOST_VALUES
 from proxy.dialects.signed_calls import signature_of
 from proxy.errors import AnswerTooLarge
 from proxy.index import index_of
@@ -82,8 +83,8 @@ class ChoiceReader:
     """
 
     __slots__ = (
-        *("_counts", "_crossing", "_inspect", "_numbers", "_parts", "_split", "_whole", "finished"),
-        "form",
+        *("_counts", "_crossing", "_inspect", "_max_parts", "_numbers", "_parts", "_split"),
+        *("_whole", "finished", "form"),
     )
 
     def __init__(
@@ -94,6 +95,7 @@ class ChoiceReader:
         self._crossing = crossing
         self._whole = whole
         self._split = inspect or crossing
+        self._max_parts = MOST_VALUES if whole else MAX_PARTS  # a document bounds its own
         self._parts: dict[tuple[int, object], Part] = {}
         self._counts: dict[int, int] = {}  # of parts, by choice
         self._numbers: dict[int, CallNumbers] = {}
@@ -211,7 +213,7 @@ class ChoiceReader:
         """Return a part of a call with the index of its call. None if there are too many."""
         numbers = self._numbers.get(number)
         if numbers is None:
-            if len(self._numbers) >= MAX_PARTS and not self._split:
+            if len(self._numbers) >= self._max_parts and not self._split:
                 return None
             numbers = self._numbers[number] = CallNumbers(MAX_PARTS)
         try:
@@ -295,7 +297,7 @@ class ChoiceReader:
         part = self._parts.get((number, key))
         if part is not None:
             return part, ()
-        if len(self._parts) >= MAX_PARTS:
+        if len(self._parts) >= self._max_parts:
             if self._split:
                 raise AnswerTooLarge("The upstream sent too many parts.")
             return None, ()
@@ -307,7 +309,7 @@ class ChoiceReader:
 
     def _finish(self, value: Json, number: int) -> Finish | None:
         reason = value.get("finish_reason")
-        if not reason or len(self.finished) >= MAX_PARTS:  # some servers send an empty one
+        if not reason or len(self.finished) >= self._max_parts:  # some servers send an empty one
             return None
         self.finished.add(number)
         native = str(reason)

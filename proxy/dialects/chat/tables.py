@@ -9,7 +9,7 @@ from proxy.frozen import frozen
 from proxy.types import Json
 from proxy.types.events import FamilyName, FinishReason, Kind
 
-MAX_PARTS: Final = 4096
+MAX_PARTS: Final = 16_384
 """Parts of one answer. A split stream with more is an error; the others of any other stream are
 not typed."""
 IDENTITY: Final[tuple[str, ...]] = ("id", "object", "created", "model", "system_fingerprint")

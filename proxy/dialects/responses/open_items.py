@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, NamedTuple
+from weakref import proxy
 
 from proxy.dialects.responses.tables import ITEM_ID, ITEM_KINDS, OUTPUT, TextType, string
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
@@ -63,7 +64,7 @@ class OpenItem:
         self.part = part
         self.texts: dict[tuple[str, int], OpenText] = {}
         self.others: dict[object, Part] = {}
-        self._items = items
+        self._items: OpenItems = proxy(items)  # which refer to this: a cycle would stay after a cut
 
     def text(self, text_type: TextType, number: int) -> OpenText:
         """Return a text, which begins or goes on if it is not open."""
@@ -95,7 +96,9 @@ class OpenItems:
     runs are left out.
     """
 
-    __slots__ = ("_crosses", "_is_strict", "_items", "_part_count", "has_calls", "out")
+    __slots__ = (
+        *("__weakref__", "_crosses", "_is_strict", "_items", "_part_count", "has_calls", "out"),
+    )
 
     def __init__(self, out: list[Event], *, is_strict: bool, crosses: bool) -> None:
         self.out = out
