@@ -147,6 +147,10 @@ class ChatStreamWriter(_ChatWriter):
         )
 
 
+SMALL_BYTES = 256
+"""About the size of a frame that does not say it."""
+
+
 class ChatWholeWriter(_ChatWriter):
     """Writes one document when the last model call has answered."""
 
@@ -163,7 +167,7 @@ class ChatWholeWriter(_ChatWriter):
         return self._size + frame.size if frame.last else 0
 
     def feed(self, frame: Frame) -> bytes:
-        self._size += frame.size
+        self._size += frame.size or len(frame.raw or b"") or SMALL_BYTES
         self._add(frame)
         if not frame.last:
             return b""
