@@ -153,7 +153,10 @@ async def test_a_collector_that_is_late_is_left_after_the_timeout(
     protocol: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """The server takes the connection and never answers."""
-    silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    connections: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(
+        lambda reader, writer: connections.append(writer), "127.0.0.1", 0
+    )
     async with silent:
         variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}",
@@ -164,6 +167,9 @@ async def test_a_collector_that_is_late_is_left_after_the_timeout(
 
         dropped = 'headrace_telemetry_dropped_total{reason="export_failed",signal="traces"} 3.0'
         assert dropped in await counted(tmp_path, upstream, dropped, **variables)
+    for connection in connections:
+        connection.close()
+        await connection.wait_closed()
 
 
 async def counted(folder: Path, upstream: ScriptedUpstream, line: str, **environ: str) -> list[str]:
