@@ -12,7 +12,7 @@ from typing import Any, Literal
 import orjson
 
 from proxy.dialects import DIALECTS, read_call
-from proxy.dialects.base import Dialect, Form
+from proxy.dialects.base import Dialect
 from proxy.dialects.responses.sealing import (
     CONVERSATIONS,
     ResponseIds,
@@ -24,6 +24,7 @@ from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField, NotFound
 from proxy.fields.checks import FieldType
 from proxy.types import Endpoint, RequestHead, Target, Upstream
+from proxy.types.events import FamilyName
 from proxy.types.way import TargetEndpoint
 
 Fate = Literal["passed", "mapped", "dropped", "refused", "anyway", "here"]
@@ -131,7 +132,7 @@ OF_RESPONSES: dict[str, Any] = {
     "truncation": "auto",
 }
 """The same for a client of Responses."""
-OWN: dict[Form | None, dict[str, Any]] = {
+OWN: dict[FamilyName | None, dict[str, Any]] = {
     None: {},
     "messages": OF_MESSAGES,
     "responses": OF_RESPONSES,
@@ -167,7 +168,7 @@ class Sample:
     @property
     def without(self) -> dict[str, Any]:
         """The request without the field."""
-        form = self.dialect.forms.get(self.endpoint)
+        form = self.dialect.families.get(self.endpoint)
         body = MESSAGES if form == "messages" else BODIES[self.endpoint]
         beside = {} if self.endpoint == "responses" else BESIDE.get(self.name, {})
         return {**body, **beside}
@@ -180,7 +181,7 @@ class Sample:
 def samples(dialect: Dialect, endpoint: Endpoint) -> Iterator[Sample]:
     """Return a sample of each field; a flag where a count is none."""
     for name, field in sorted(dialect.fields[endpoint].items()):
-        own = OWN[dialect.forms.get(endpoint)].get(name)
+        own = OWN[dialect.families.get(endpoint)].get(name)
         for value in EACH.get(name) or (_value(name, field) if own is None else own,):
             flag = name == "logprobs" and field.check(value) is not None
             yield Sample(dialect, endpoint, name, True if flag else value)

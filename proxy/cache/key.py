@@ -66,7 +66,7 @@ def _frame(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) 
     is written once for all calls that share it."""
     head = call.head
     form: str = head.endpoint
-    if call.stream and head.endpoint in DIALECTS[head.dialect].forms:
+    if call.stream and head.endpoint in DIALECTS[head.dialect].families:
         form += ", streamed"  # events of other forms than OpenAI's have what makes no whole answer
     field = head.dialect, form  # a field means what its dialect says
     is_plans = rule is plan.cache and scope == plan.key and not rule.by_user and not namespace

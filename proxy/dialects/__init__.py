@@ -337,7 +337,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     if client.named is not None:
         asked, deployment = client.named(asked)
     models = tuple(asked) if type(asked) is list else (asked,)
-    body, signatures = without_signatures(DIALECTS[head.dialect].forms.get(endpoint), body)
+    body, signatures = without_signatures(DIALECTS[head.dialect].families.get(endpoint), body)
     hub_body = client.to_hub(endpoint, body)
     _check_names("model", *models)
     if (head.user or head.deployment or deployment) is not None or "user" in hub_body:

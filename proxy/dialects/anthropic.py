@@ -19,7 +19,7 @@ from proxy.dialects.base import (
     TableCells,
 )
 from proxy.dialects.bounds import typed
-from proxy.dialects.messages import from_chat, reading, writing
+from proxy.dialects.messages import reading, writing
 from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.messages.models import check_page
 from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
@@ -122,7 +122,7 @@ ANTHROPIC = Dialect(
     provider="anthropic",
     fields={"chat": MESSAGES, "count_tokens": COUNT_TOKENS},
     types={"chat": OPEN, "count_tokens": COUNT_TOKENS},
-    forms={"chat": "messages", "count_tokens": "messages"},
+    families={"chat": "messages", "count_tokens": "messages"},
     client=Client(
         routes={
             (method, prefix + path): endpoint
@@ -146,8 +146,6 @@ ANTHROPIC = Dialect(
         prefix="/v1",
         paths=PATHS,
         authorize=lambda key: ("x-api-key", key),
-        from_hub=from_chat.messages_of,
-        own_from_hub=from_chat.tidy,
         to_hub=reading.chat_answer,
         own_to_hub=reading.own_answer,
         answers="content",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
 from proxy.fields.checks import Fields
 from proxy.frozen import frozen
 from proxy.types import AnswerPiece, Call, Endpoint, Json, RequestHead, Secret
+from proxy.types.events import FamilyName
 from proxy.types.guard import Verdicts
 
 Headers = Mapping[str, str]  # names in lower case
@@ -162,12 +163,11 @@ class Server:
     of OpenAI's, ``events`` makes what reads one of their events as chunks in chat's form, for a
     client of the same form or of another, and ``numbers`` what gives events the numbers that they
     lack, None for one that lacks none, ``order`` what puts those in sequence that take turns.
-    ``own_to_hub`` is ``to_hub`` for one of the same form,
-    ``own_from_hub`` is ``from_hub`` for its request. It gets the headers of its own clients whose
-    names begin with ``passed_prefix``, and ``usual_headers`` where they have none. ``ends`` are the
-    types of the events that such a stream ends with. ``failure`` returns the error object of a
-    document that has failed in other words. ``endpoints`` are the servers of endpoints that are
-    asked and answer otherwise.
+    ``own_to_hub`` is ``to_hub`` for one of the same form. It gets the headers of its own clients
+    whose names begin with ``passed_prefix``, and ``usual_headers`` where they have none. ``ends``
+    are the types of the events that such a stream ends with. ``failure`` returns the error object
+    of a document that has failed in other words. ``endpoints`` are the servers of endpoints that
+    are asked and answer otherwise.
     """
 
     prefix: str
@@ -188,16 +188,11 @@ class Server:
     numbers: Callable[[], Callable[[Json], Json | None]] | None = None
     order: Callable[[], EventOrder] | None = None
     own_to_hub: Callable[[Json], Json] | None = None
-    own_from_hub: Callable[[Json], Json] | None = None
     passed_prefix: str | None = None
     usual_headers: Mapping[str, str] = field(default_factory=dict)
     ends: frozenset[str] = frozenset()
     failure: Callable[[Json], Json | None] | None = None
     endpoints: Mapping[Endpoint, Server] = field(default_factory=dict)
-
-
-Form = Literal["messages", "responses"]
-"""The forms that a call may have, beside OpenAI's own."""
 
 
 @frozen
@@ -224,8 +219,8 @@ class Dialect:
     ``types`` are the same without their ranges, where its servers differ in those: then a client's
     values are held to them on arrival, and to the ranges of the upstream that they go to.
 
-    ``forms`` are those of calls at endpoints that are in none of OpenAI's forms: such a call keeps
-    its own, and crosses only on its way to an upstream that speaks no such form.
+    ``families`` are the API families of the endpoints whose requests are neither chats nor legacy
+    completions.
     """
 
     name: str
@@ -235,4 +230,4 @@ class Dialect:
     types: Mapping[Endpoint, Fields] = field(default_factory=dict)
     provider: str | None = None
     cells: TableCells = TableCells()
-    forms: Mapping[Endpoint, Form] = field(default_factory=dict)
+    families: Mapping[Endpoint, FamilyName] = field(default_factory=dict)

@@ -6,7 +6,7 @@ Responses. What a vendor changes of it stays with the vendor (`proxy.dialects.ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from proxy.frozen import frozen
@@ -91,6 +91,38 @@ class FamilyWriter(Protocol):
         ...
 
 
+class RequestToChat(Protocol):
+    """Returns a request as a chat, and the names of the fields that it leaves out.
+
+    Raises `BadField` for a part without a counterpart. `keeps_thoughts`: the upstream requires the
+    reasoning of earlier turns.
+    """
+
+    def __call__(self, body: Json, *, keeps_thoughts: bool) -> tuple[Json, Collection[str]]: ...
+
+
+def _nothing(body: Json) -> Collection[str]:
+    return ()
+
+
+@frozen
+class RequestForm:
+    """How requests of a family differ from a chat.
+
+    `to_chat` and `from_chat` convert a request; `from_chat` raises `BadField` for a part without a
+    counterpart. `lost` names the fields of a chat that `from_chat` leaves out. `tidy` returns a
+    request of the family whose parameters rules have set, with the names of the family.
+    `bound` is the limit of output tokens that a request gets if it has none and the family requires
+    one.
+    """
+
+    to_chat: RequestToChat
+    from_chat: Callable[[Json], Json]
+    tidy: Callable[[Json], Json]
+    lost: Callable[[Json], Collection[str]] = _nothing
+    bound: int | None = None
+
+
 @frozen
 class Family:
     """One API family.
@@ -98,7 +130,8 @@ class Family:
     `marks_parts`: events of the wire begin and end each part, so parts that take turns must be put
     in sequence. `reader` and `writer` make those of one answer. `failure` returns the error object
     of a document that reports an error elsewhere than in `error`. `answers` is the member that each
-    whole answer has, a list. `done`: a stream ends with `data: [DONE]`.
+    whole answer has, a list. `done`: a stream ends with `data: [DONE]`. `request` is None where
+    requests are chats or legacy completions.
     """
 
     name: FamilyName
@@ -108,3 +141,4 @@ class Family:
     answers: str
     done: bool = False
     failure: Callable[[Json], Json | None] | None = None
+    request: RequestForm | None = None

@@ -17,8 +17,9 @@ from proxy.index import index_of
 from proxy.types import Call, Endpoint, Json
 
 if TYPE_CHECKING:
-    from proxy.dialects.base import Client, Dialect, Form
+    from proxy.dialects.base import Client, Dialect
     from proxy.dialects.chat_order import ChatOrder
+    from proxy.types.events import FamilyName
 
 Turn = Callable[[Json], Json | None]
 """Returns a document in another form, which may be changed in place; None for one that says nothing
@@ -239,7 +240,7 @@ def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) 
     wanted, given = IN_CHAT.get(asked, asked), IN_CHAT.get(endpoint, endpoint)
     same = wanted == given and wanted != "completions"
     turn = None if same else _turning(call, wanted, given, client.client)
-    form, spoken = client.forms.get(asked), upstream.forms.get(endpoint)
+    form, spoken = client.families.get(asked), upstream.families.get(endpoint)
     if spoken == UNDATED and form != spoken:
         turn = _dated(call) if turn is None else _then(_dated(call), turn)
     if form is not None and form != spoken:
@@ -247,7 +248,7 @@ def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) 
     return FinishWords(words, turn).feed if words and client is not upstream else turn
 
 
-def chat_order(call: Call, form: Form, *, waits: bool) -> ChatOrder | None:
+def chat_order(call: Call, form: FamilyName, *, waits: bool) -> ChatOrder | None:
     """Return what puts a stream in sequence for a client of another form than its upstream's, which
     reads one block or item after the other; None for a call without a stream. It ``waits`` where
     what comes may take turns: in the chunks of a chat, but not in a whole answer."""

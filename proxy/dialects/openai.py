@@ -14,19 +14,19 @@ from proxy.dialects.base import (
     Dialect,
     ErrorResponse,
     EventOrder,
-    Form,
     Headers,
     Server,
     TableCells,
 )
 from proxy.dialects.bounds import typed
-from proxy.dialects.responses import events, failures, from_chat, reading, request, writing
+from proxy.dialects.responses import events, failures, reading, request, writing
 from proxy.dialects.responses.words import ENDS
 from proxy.errors import BadField, GuardBlocked, ProxyError
 from proxy.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import START_OF_DOCUMENT, fields_of
 from proxy.types import Call, Endpoint, Json, Secret
+from proxy.types.events import FamilyName
 
 FIELDS: dict[Endpoint, Fields] = {
     endpoint: fields_of(endpoint) for endpoint in ("completions", "chat", "responses", "embeddings")
@@ -220,8 +220,6 @@ def responding(server: Server) -> Server:
     """Return a server that has the endpoint of Responses."""
     there = replace(
         server,
-        from_hub=from_chat.responses_of,
-        own_from_hub=from_chat.tidy,
         to_hub=reading.chat_answer,
         own_to_hub=reading.own_answer,
         answers="output",
@@ -235,11 +233,11 @@ def responding(server: Server) -> Server:
     return replace(server, endpoints={"responses": there})
 
 
-FORMS: dict[Endpoint, Form] = {"responses": "responses"}
+RESPONSES: dict[Endpoint, FamilyName] = {"responses": "responses"}
 
 OPENAI = Dialect(
     name="openai",
-    forms=FORMS,
+    families=RESPONSES,
     provider="openai",
     fields=FIELDS,
     types={endpoint: typed(fields) for endpoint, fields in FIELDS.items()},

@@ -228,7 +228,7 @@ def authorize(key: str) -> tuple[str, str]:
 PORTKEY = Dialect(
     name="portkey",
     fields=openai.OPENAI.fields,
-    forms=openai.FORMS,
+    families=openai.RESPONSES,
     client=openai.with_endpoints(
         Client(
             routes=openai.OPENAI.client.routes,

@@ -36,7 +36,7 @@ def family_name(dialect: Dialect, endpoint: Endpoint) -> FamilyName:
     """Return the family of the answers at an endpoint, "" if they have no parts."""
     if endpoint not in OF_ENDPOINTS:
         return ""
-    return dialect.forms.get(endpoint, OF_ENDPOINTS[endpoint])
+    return dialect.families.get(endpoint, OF_ENDPOINTS[endpoint])
 
 
 def client_family(call: Call) -> FamilyName:

@@ -7,23 +7,23 @@ the answer would be another one. The tables in ``docs/dialects.md`` are results 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Collection
 
 from proxy.dialects import hub
-from proxy.dialects.base import Dialect, Form, Server
+from proxy.dialects.base import Dialect, Server
 from proxy.dialects.bounds import most_tokens, prompts_of, within
-from proxy.dialects.messages import from_chat, to_chat
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import RequestForm
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
 from proxy.dialects.provider_chat import provider_chat
-from proxy.dialects.responses.to_chat import chat_of as chat_of_response
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, no_endpoint
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import FIELDS, SAME_FIELD, UNDECLARED
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream
+from proxy.types.events import FamilyName
 from proxy.types.providers import Provider
 
 _CHATS: frozenset[Endpoint] = frozenset({"chat", "responses"})
@@ -53,16 +53,16 @@ def translate(
     allowed["model"] = target.model
     zero = takes_zero(upstream, to_dialect)
     known_here = from_dialect.fields.get(from_endpoint, {})
-    forms = from_dialect.forms.get(from_endpoint), to_dialect.forms.get(to_endpoint)
-    if forms[0] != forms[1]:
+    families = from_dialect.families.get(from_endpoint), to_dialect.families.get(to_endpoint)
+    if families[0] != families[1]:
         known_here = {**OPENAI.fields["chat"], **known_here}
-    body, lost = _crossed(forms, endpoints, allowed, upstream.traits)
-    body, bound = _bounded(forms, body, upstream)
+    body, lost = _crossed(families, endpoints, allowed, upstream.traits)
+    body, bound = _bounded(families, body, upstream)
     body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
     server = to_dialect.server.endpoints.get(to_endpoint, to_dialect.server)
-    body, unfit = _written(forms, server, to_endpoint, body, upstream.traits)
+    body, unfit = _written(families, server, to_endpoint, body, upstream.traits)
     dropped += [*lost, *unfit, *_merged(from_endpoint, to_endpoint, allowed)]
-    if forms[0] != forms[1]:
+    if families[0] != families[1]:
         known_there = {
             name: known
             for name, known in known_there.items()
@@ -109,60 +109,59 @@ def _fitting(
     return kept, dropped
 
 
-class IntoChat(Protocol):
-    """Returns a body of another form as a chat, and the names of what it leaves out."""
-
-    def __call__(self, body: Json, *, keeps_thoughts: bool) -> tuple[Json, Collection[str]]: ...
-
-
-Forms = tuple[Form | None, Form | None]
-"""The forms of a call and of its upstream. None is OpenAI's."""
-INTO_CHAT: Mapping[Form, IntoChat] = {
-    "messages": to_chat.chat_of,
-    "responses": chat_of_response,
-}
+Families = tuple[FamilyName | None, FamilyName | None]
+"""The families of a request and of its upstream, None for chats and legacy completions."""
 
 
 def _crossed(
-    forms: Forms, endpoints: tuple[Endpoint, Endpoint], body: Json, traits: Provider
+    families: Families, endpoints: tuple[Endpoint, Endpoint], body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
-    """Return a body in the form of the other endpoint, or as a chat if both sides have forms of
-    their own, and the names of what is left out."""
-    asked, wanted = forms
+    """Return a body in the form of the other endpoint, or as a chat if the families differ, and the
+    names of the fields that are left out."""
+    asked, wanted = families
     if asked is not None and asked == wanted:
         return body, ()
     lost: Collection[str] = ()
-    if asked is not None:
+    if (own := _form(asked)) is not None:
         if body.get("n") not in (None, 1):  # a chat upstream would charge all of them
             raise BadField("n", "must be 1, because this API returns one choice")
-        body, lost = INTO_CHAT[asked](body, keeps_thoughts=traits.thoughts == "required")
+        body, lost = own.to_chat(body, keeps_thoughts=traits.thoughts == "required")
     elif wanted is not None or (endpoints[0] in _CHATS and endpoints[1] not in _CHATS):
         from proxy.dialects.content_parts import without_thoughts  # noqa: PLC0415  # few calls cross
 
         body, lost = without_thoughts(body)
     body = _turned(*endpoints, body)
-    if wanted == "messages":
-        lost = (*lost, *from_chat.lost_of(body))
+    if (theirs := _form(wanted)) is not None:
+        lost = (*lost, *theirs.lost(body))
     return body, lost
 
 
-def _bounded(forms: Forms, body: Json, upstream: Upstream) -> tuple[Json, int | None]:
-    """Return a body with the bound that its upstream requires, and that bound if it was added."""
-    if forms[1] != "messages" or forms[0] == "messages":
+def _form(family: FamilyName | None) -> RequestForm | None:
+    return None if family is None else FAMILIES[family].request
+
+
+def _bounded(families: Families, body: Json, upstream: Upstream) -> tuple[Json, int | None]:
+    """Return a chat with the limit of output tokens that its upstream requires, and that limit if
+    it was added. The limit is added before rules, which only lower it."""
+    form = _form(families[1])
+    if form is None or form.bound is None or families[0] == families[1]:
         return body, None
-    bound = from_chat.assumed_bound(body, upstream.most)
-    return (body, None) if bound is None else ({**body, "max_tokens": bound}, bound)
+    if (body.get("max_completion_tokens"), body.get("max_tokens")) != (None, None):
+        return body, None
+    bound = int(dict(upstream.most).get("max_tokens", form.bound))
+    return {**body, "max_tokens": bound}, bound
 
 
 def _written(
-    forms: Forms, server: Server, endpoint: Endpoint, body: Json, traits: Provider
+    families: Families, server: Server, endpoint: Endpoint, body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
     """Return a body in the form of an upstream, and the names of what the upstream lacks of it."""
     if endpoint == "chat" and not traits.is_plain:
         return provider_chat(body, traits)
-    if forms[0] is not None and forms[0] == forms[1] and server.own_from_hub is not None:
-        return server.own_from_hub(body), ()
-    return server.from_hub(endpoint, body), ()
+    form = _form(families[1])
+    if form is None:
+        return server.from_hub(endpoint, body), ()
+    return form.tidy(body) if families[0] == families[1] else form.from_chat(body), ()
 
 
 def answered(asked: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:

@@ -46,10 +46,9 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
         raise BadField("model", no_endpoint(endpoint))
     there = fields_of(target, to_dialect, endpoint)
     checks = {name: field.check for name, field in there.items()}
-    one_form = from_dialect.forms.get(asked) == to_dialect.forms.get(endpoint)
+    families = from_dialect.families.get(asked), to_dialect.families.get(endpoint)
     server = to_dialect.server.endpoints.get(endpoint, to_dialect.server)
-    as_it_is = server.from_hub is unchanged
-    same = asked == endpoint and one_form and as_it_is
+    same = asked == endpoint and families == (None, None) and server.from_hub is unchanged
     same = same and (endpoint != "chat" or upstream.traits.is_plain)
     here = CHECKED_FIELDS[from_dialect.name][asked]
     kept = from_dialect.client.to_hub in (unchanged, openai.to_hub)  # as it was checked

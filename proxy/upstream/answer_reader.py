@@ -56,8 +56,8 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     server = spoken.server.endpoints.get(endpoint, spoken.server)
     asks = DIALECTS[call.head.dialect]
     turn = turning(call, endpoint, asks, spoken)
-    form = asks.forms.get(call.head.endpoint)
-    given = spoken.forms.get(endpoint)
+    form = asks.families.get(call.head.endpoint)
+    given = spoken.families.get(endpoint)
     own = form is not None and form == given
     waits = given is None and media_type == EVENTS
     sequence = None if form is None or own else chat_order(call, form, waits=waits)

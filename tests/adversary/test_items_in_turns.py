@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import Form
 from proxy.dialects.documents import Documents
 from proxy.dialects.hub import chat_order, turning
 from proxy.dialects.messages.writing import MessageEvents
@@ -25,6 +24,7 @@ from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.placeholders import Masks, placeholder_key
 from proxy.types import Call, Chunk, Endpoint, RequestHead
+from proxy.types.events import FamilyName
 from proxy.types.guard import Action
 from tests.dialects.test_responses import streamed
 from tests.doubles import Json, response, response_events
@@ -47,7 +47,7 @@ CLIENTS: Mapping[str, tuple[str, Endpoint]] = {
     "chat": ("openai", "chat"),
     "messages": ("anthropic", "chat"),
 }
-FORMS: Mapping[str, Form] = {"messages": "messages"}
+FORMS: Mapping[str, FamilyName] = {"messages": "messages"}
 """Clients of another form than an upstream of Responses has, who read one thing after another."""
 
 

@@ -98,7 +98,7 @@ def to_chat(body: Json) -> None:
 
 
 def to_messages(body: Json) -> None:
-    messages_of("chat", body)
+    messages_of(body)
 
 
 @pytest.mark.parametrize(

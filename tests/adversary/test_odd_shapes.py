@@ -243,7 +243,7 @@ def chunks_of_whole(form: str, upstream: str, document: Json, *, streamed: bool)
     call, (dialect, endpoint) = call_of(form), UPSTREAMS[upstream]
     call = replace(call, stream=streamed)
     client, spoken = DIALECTS[call.head.dialect], DIALECTS[dialect]
-    wanted, given_ = client.forms.get(call.head.endpoint), spoken.forms.get(endpoint)
+    wanted, given_ = client.families.get(call.head.endpoint), spoken.families.get(endpoint)
     own = wanted is not None and wanted == given_
     reader = WholeReader(
         0,

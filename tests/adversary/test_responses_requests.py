@@ -67,7 +67,7 @@ def passes(body: Json) -> None:
 
 def comes_from_a_chat(body: Json) -> None:
     check_body(CHECKED_FIELDS["openai"]["chat"], body)
-    responses_of("responses", body)
+    responses_of(body)
 
 
 @pytest.mark.parametrize(

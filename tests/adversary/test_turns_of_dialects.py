@@ -97,7 +97,7 @@ def chunks_of(form: str, upstream: str, documents: Sequence[Json]) -> list[Chunk
     """Return an answer as guards in force get it for a client."""
     call, (dialect, endpoint) = call_of(form), UPSTREAMS[upstream]
     client, spoken = DIALECTS[call.head.dialect], DIALECTS[dialect]
-    wanted, given = client.forms.get(call.head.endpoint), spoken.forms.get(endpoint)
+    wanted, given = client.families.get(call.head.endpoint), spoken.families.get(endpoint)
     own = wanted is not None and wanted == given
     reader = StreamReader(
         0,

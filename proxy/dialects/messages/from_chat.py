@@ -6,7 +6,7 @@ Fields without a counterpart keep their names: ``translation`` drops or refuses 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.fields.renaming import Conversions, to_api
-from proxy.types import Endpoint, Json
+from proxy.types import Json
 
 _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
 _SYSTEM = frozenset({"system", "developer"})
@@ -26,7 +26,7 @@ agents write are shorter."""
 EFFORTS: Mapping[str, str] = {"minimal": "low"}
 
 
-def messages_of(endpoint: Endpoint, body: Json) -> Json:
+def messages_of(body: Json) -> Json:
     """Return a chat as a Messages request. Raises ``BadField`` for a part without a counterpart."""
     made = dict(body)
     made.pop("stream_options", None)
@@ -43,14 +43,6 @@ def messages_of(endpoint: Endpoint, body: Json) -> Json:
         made["service_tier"] = tier
     _tools(made)
     return _renamed(made)
-
-
-def assumed_bound(body: Json, most: Sequence[tuple[str, float]]) -> int | None:
-    """Return the bound for a chat without one, None if it has one: the upstream's most according to
-    the policy, else ``ANSWER_TOKENS``. It is added before rules, which only lower it."""
-    if (body.get("max_completion_tokens"), body.get("max_tokens")) != (None, None):
-        return None
-    return int(dict(most).get("max_tokens", ANSWER_TOKENS))
 
 
 def lost_of(body: Json) -> list[str]:

@@ -11,13 +11,13 @@ from proxy.dialects.responses.to_chat import LOGPROBS
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED
 from proxy.fields.renaming import to_api
-from proxy.types import Endpoint, Json
+from proxy.types import Json
 
 BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 ROLES = frozenset({"assistant", "developer", "system", "user"})
 
 
-def responses_of(endpoint: Endpoint, body: Json) -> Json:
+def responses_of(body: Json) -> Json:
     """Return a chat as a Responses request. Raises ``BadField`` for a part without a counterpart,
     and for ``background``, because a chat client cannot retrieve the response."""
     if body.get("background"):

@@ -16,7 +16,7 @@ HELLO = {"role": "user", "content": "Hello"}
 
 
 def crossed(*messages: Any, **more: Any) -> dict[str, Any]:
-    return messages_of("chat", {"model": "m", "messages": [*messages], **more})
+    return messages_of({"model": "m", "messages": [*messages], **more})
 
 
 def test_what_the_system_says_stands_by_itself() -> None:
@@ -153,7 +153,7 @@ def wrong(*messages: Any) -> dict[str, Any]:
 )
 def test_what_messages_cannot_say_is_refused_by_its_place(field: str, more: dict[str, Any]) -> None:
     with pytest.raises(BadField) as refused:
-        messages_of("chat", {"model": "m", "messages": [HELLO], **more})
+        messages_of({"model": "m", "messages": [HELLO], **more})
 
     assert refused.value.param == field
 

@@ -14,7 +14,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "
 
 
 def crossed(*messages: Any, **more: Any) -> dict[str, Any]:
-    return responses_of("responses", {"model": "m", "messages": [*messages], **more})
+    return responses_of({"model": "m", "messages": [*messages], **more})
 
 
 def test_messages_become_items() -> None:
