@@ -25,8 +25,7 @@ from proxy.guardrails.kinds.relevant import Relevant
 from proxy.guardrails.kinds.topic import Topic
 from proxy.guardrails.kinds.toxicity import Toxicity
 from proxy.guardrails.matching import word_overlap
-from proxy.guardrails.matching.injection_languages import all_languages
-from proxy.guardrails.matching.injection_rules import RULES
+from proxy.guardrails.matching.injection_rules import english, other_languages
 from proxy.types.guard import Detector
 from tools import confidence, hidden, injection_data, made_quality, seam_quality
 from tools.injection_data import Example, Source
@@ -344,8 +343,8 @@ def truth_row(name: str, bound: float, bad: Sequence[float], good: Sequence[floa
 
 def fingerprint() -> str:
     """Give what the figures of packaged texts hang on: another one, and they are of another day."""
-    rules = [(rule.kind, rule.score, rule.pattern) for rule in RULES]
-    rules += [(r.kind, r.score, r.pattern) for each in all_languages() for r in each.rules]
+    rules = [(r.kind.removeprefix("rule:"), r.score, r.pattern) for r in english().rules]
+    rules += [(r.kind, r.score, r.pattern) for each in other_languages() for r in each.rules]
     return hashlib.sha256(repr(rules).encode()).hexdigest()[:16]
 
 

@@ -17,9 +17,8 @@ from proxy.emit.metrics import Metrics
 from proxy.guardrails.kinds.injection import LONGEST
 from proxy.guardrails.kinds.pii import Pii
 from proxy.guardrails.kinds.secrets import Secrets
-from proxy.guardrails.matching.injection_languages import LanguageBook
-from proxy.guardrails.matching.injection_rules import RULES
-from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
+from proxy.guardrails.matching.injection_rules import LanguageBook, english
+from proxy.guardrails.matching.phrase_rules import PhraseRules
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.settings import Address, Settings
@@ -40,9 +39,7 @@ MADE: dict[str, Callable[[], Secrets | Pii | LanguageBook | PhraseRules]] = {
     "secrets": Secrets,
     "pii": Pii,
     "languages": lambda: LanguageBook(LONGEST),
-    "english": lambda: PhraseRules(
-        [PhraseRule(each.kind, each.score, each.pattern) for each in RULES], LONGEST
-    ),
+    "english": lambda: PhraseRules(english().rules, LONGEST),
 }
 
 

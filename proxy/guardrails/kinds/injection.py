@@ -14,19 +14,18 @@ from proxy.config.scalars import Section, Share
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
 from proxy.guardrails.matching.hold import Holds
-from proxy.guardrails.matching.injection_languages import LanguageBook
 from proxy.guardrails.matching.injection_negation import AFTER, BEFORE
-from proxy.guardrails.matching.injection_rules import CONTEXT, NAMES, RULES
+from proxy.guardrails.matching.injection_rules import LanguageBook, english
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable
-from proxy.guardrails.matching.re2set import Staged
+from proxy.guardrails.matching.phrase_rules import PhraseRules, encodable
+from proxy.guardrails.matching.re2set import Prefilter
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, MayFind
 from proxy.types.hold import Hold
 
 LONGEST = 240  # characters of a finding
 APPLICATION = frozenset({"system", "developer"})  # whose messages the application wrote itself
-KINDS = tuple(f"rule:{name}" for name in NAMES)
+KINDS = tuple(dict.fromkeys(rule.kind for rule in english().rules))
 
 
 @frozen
@@ -46,10 +45,10 @@ class Injection:
 
     @property
     def may_find(self) -> MayFind:
-        english, others = _english(), _languages()
-        return Staged(
-            (*(each.sieve for each in english.sets), others.openings.sieve),
-            lambda lines: english.may_find(lines) or others.may_find(lines),
+        rules, others = _english(), _languages()
+        return Prefilter(
+            (*(each.sieve for each in rules.sets), others.openings.sieve),
+            confirm=lambda lines: rules.may_find(lines) or others.may_find(lines),
         )
 
     @property
@@ -67,11 +66,11 @@ class Injection:
 
     def find(self, text: str) -> Sequence[Finding]:
         text = encodable(text)
-        found = chain(_english().find(text), _languages().find(text))
+        is_harmless = english().context.is_harmless
         return apart(
-            each
-            for each in found
-            if each.score >= self.threshold and not CONTEXT.is_harmless(text, each.start, each.end)
+            finding
+            for finding in chain(_english().find(text), _languages().find(text))
+            if finding.score >= self.threshold and not is_harmless(text, finding.start, finding.end)
         )
 
 
@@ -83,8 +82,7 @@ def _languages() -> LanguageBook:
 @lru_cache(maxsize=1)
 def _english() -> PhraseRules:
     """Compile the rules once: they are the same for every guard."""
-    rules = [PhraseRule(f"rule:{rule.kind}", rule.score, rule.pattern) for rule in RULES]
-    return PhraseRules(rules, LONGEST, after=AFTER)
+    return PhraseRules(english().rules, LONGEST, after=AFTER)
 
 
 class InjectionConfig(Section):

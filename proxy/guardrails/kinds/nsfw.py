@@ -15,8 +15,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import SHARE, GuardKind
 from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
-from proxy.guardrails.matching.phrases import phrase
+from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, phrase
 from proxy.guardrails.matching.re2set import prefilter
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding, MayFind

@@ -14,7 +14,7 @@ from typing import Any
 
 import re2
 
-from proxy.guardrails.matching.phrases import BETWEEN, phrase
+from proxy.guardrails.matching.phrase_rules import BETWEEN, phrase
 
 BEFORE, AFTER = 160, 80  # characters around an instruction that are read
 
@@ -33,10 +33,10 @@ class InstructionContext:
         parts: Lists,
         spell: Callable[[str], str] = lambda pattern: pattern,
     ) -> None:
-        """``parts`` are patterns by the names that ``context`` uses for them in brackets."""
-        lists = {
-            name: f"(?:{'|'.join(each)})" for name, each in {**context["lists"], **parts}.items()
-        }
+        """``parts`` are patterns of lists that ``context`` names in brackets and does not have."""
+        own = context["lists"]
+        every = {**own, **{name: each for name, each in parts.items() if name not in own}}
+        lists = {name: f"(?:{'|'.join(each)})" for name, each in every.items()}
         options = re2.Options()
         options.case_sensitive, options.dot_nl = False, True
 

@@ -1,34 +1,184 @@
-"""The rules for prompt injections in English, read from `data/injection/en.json`.
+"""Prompt injection rules in 15 languages, read from `data/injection`.
 
-A rule is there because its words have hardly another use: instructions alone are none, as manuals
-are full of them. `docs/guard-quality.md` counts what the rules find. Rules for what may be harmless
-have a score below the default threshold. A phrase or list may be split into several strings, and
-``<drop>`` in a phrase stands for the list of that name.
+`en.json` has rules of its own. The files of all other languages have lists of words by their part
+in an attack, which the rules in `common.json` combine: every language knows the same attacks. The
+README beside them describes the format.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import orjson
 
+from proxy.frozen import frozen
 from proxy.guardrails.matching.injection_negation import InstructionContext
-from proxy.guardrails.matching.injection_words import FOLDER
-from proxy.guardrails.matching.phrase_rules import PhraseRule
-from proxy.guardrails.matching.phrases import phrase
+from proxy.guardrails.matching.phrase_rules import (
+    PhraseRule,
+    PhraseRules,
+    encodable,
+    fill,
+    live,
+    phrase,
+    unfolded,
+)
+from proxy.guardrails.matching.re2set import PatternSet
+from proxy.types.guard import Finding
+from proxy.types.hold import Hold
+
+FOLDER = Path(__file__).parent / "data" / "injection"
+LANGUAGES = ("de", "fr", "es", "pt", "it", "nl", "pl", "ru", "tr", "zh", "ja", "ko", "ar", "hi")
+_ASCII_FORMS = {"ß": "ss", "ł": "l", "ı": "i"}  # noqa: RUF001  # Turkish
+_ACCENTED = re.compile(r"\[[^\]]*\]?|[^\x00-\x7f]")  # or a character class, which may have some
+_MISSING = re.compile(r"(?<!\?P)<[a-z]\w+>")
+_GAP = re.compile(r" <\d+>")
 
 
-def _read(found: Any) -> tuple[PhraseRule, ...]:
-    lists = {name: "".join(parts) for name, parts in found["lists"].items()}
+@frozen
+class LanguageRules:
+    """Rules of one language. A text without a match of ``opening`` has no match of a rule."""
+
+    name: str
+    rules: tuple[PhraseRule, ...]
+    context: InstructionContext
+    opening: str
+
+
+@cache
+def english() -> LanguageRules:
+    return _language("en", _read("en"))
+
+
+@cache
+def other_languages() -> tuple[LanguageRules, ...]:
+    """Return the rules of all languages except English."""
+    common = _read("common")
+    texts = {name: _read(name) for name in LANGUAGES}
     return tuple(
-        PhraseRule(
-            rule["kind"], rule["score"], phrase("|".join(map("".join, rule["phrases"])), lists)
-        )
-        for rule in found["rules"]
+        _language(name, {**common, **text, "lists": {**common["lists"], **text["lists"]}})
+        for name, text in texts.items()
     )
 
 
-_FILE = orjson.loads((FOLDER / "en.json").read_bytes())
-RULES = _read(_FILE)
-CONTEXT = InstructionContext(_FILE["context"], {})
-NAMES = tuple(dict.fromkeys(rule.kind for rule in RULES))
+def _read(name: str) -> Any:
+    return orjson.loads((FOLDER / f"{name}.json").read_bytes())
+
+
+def _language(name: str, data: Any) -> LanguageRules:
+    lists = {key: _alternatives(value) for key, value in data["lists"].items()}
+    patterns = [phrase(_alternatives(rule["phrases"]), lists) for rule in data["rules"]]
+    rules = tuple(
+        PhraseRule(f"rule:{rule['kind']}", rule["score"], _with_ascii_forms(pattern))
+        for rule, pattern in zip(data["rules"], patterns, strict=True)
+        if not _MISSING.search(pattern)  # otherwise the language has no words for the rule
+    )
+    operands = {key: [lists[each] for each in keys if each in lists] for key, keys in _OPERANDS}
+    if "laws" in lists:  # within one clause
+        laws = fill(lists["laws"], lists).replace("[^", "[^,，、：:")  # noqa: RUF001
+        operands["object"].insert(1, laws)
+    opening = [each for key in data.get("opening", ()) for each in data["lists"].get(key, ())]
+    return LanguageRules(
+        name=name,
+        rules=rules,
+        context=InstructionContext(data["context"], operands, _with_ascii_forms),
+        opening=_with_ascii_forms(phrase("|".join(dict.fromkeys(map(_piece, opening))))),
+    )
+
+
+_OPERANDS = (
+    ("verb", ("drop", "reveal", "disable")),
+    ("verb_last", ("drop_last", "reveal_last", "disable_last")),
+    ("object", ("prompt", "safety")),
+)
+"""Lists that an instruction of a context may contain, by their name there."""
+
+
+def _alternatives(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else "|".join(value)
+
+
+def _piece(alternative: str) -> str:
+    """Return the longest piece between gaps: every match contains it, and it compiles faster."""
+    pieces = _GAP.split(alternative)
+    if any(piece.count("(") != piece.count(")") for piece in pieces):
+        return alternative
+    return max(pieces, key=len)
+
+
+def _with_ascii_forms(pattern: str) -> str:
+    """Let a letter with an accent also match the letters that are typed for it."""
+    return _ACCENTED.sub(_both_forms, pattern)
+
+
+def _both_forms(match: re.Match[str]) -> str:
+    text = match[0]
+    if text[0] == "[":
+        return text if text.isascii() else "".join(each + _ascii_form(each) for each in text)
+    form = _ascii_form(text)
+    return f"(?:{text}|{form})" if form else text
+
+
+@cache
+def _ascii_form(letter: str) -> str:
+    """Return the ASCII letters for a letter with an accent; empty for any other letter."""
+    base = unicodedata.normalize("NFD", letter)[0]
+    form = _ASCII_FORMS.get(letter, base if base.isascii() and base.isalpha() else letter)
+    return "" if form == letter else form
+
+
+class LanguageBook:
+    """Rules of all languages except English.
+
+    One pass finds the languages that a text may contain. A language is compiled when a text first
+    contains it, or by ``prepare``. A match longer than ``longest`` characters is no finding; the
+    ``after`` characters that follow a match decide about it.
+    """
+
+    def __init__(self, longest: int, *, after: int = 0) -> None:
+        self._after = after
+        self._languages = [_Compiled(each, longest) for each in other_languages()]
+        self.openings = PatternSet(f"(?i){unfolded(each.opening)}" for each in other_languages())
+
+    def may_find(self, lines: bytes) -> bool:
+        """Return False only if none of these lines has a finding."""
+        return any(
+            self._languages[index].rules.may_find(lines) for index in self.openings.hits(lines)
+        )
+
+    @cached_property
+    def hold(self) -> Hold:
+        """Partial matches of the rules of all languages."""
+        return live([rule for each in other_languages() for rule in each.rules], self._after)
+
+    def prepare(self) -> None:
+        """Compile the pattern sets of all languages."""
+        for language in self._languages:
+            language.rules  # noqa: B018  # compiled at the first use
+
+    def load_rest(self) -> Iterator[None]:
+        """Compile the single rules of all languages."""
+        for language in self._languages:
+            yield from language.rules.load_rest()
+
+    def find(self, text: str) -> Iterator[Finding]:
+        text = encodable(text)
+        for index in self.openings.hits(text.encode()):
+            language = self._languages[index]
+            for finding in language.rules.find(text):
+                if not language.is_harmless(text, finding.start, finding.end):
+                    yield finding
+
+
+class _Compiled:
+    def __init__(self, language: LanguageRules, longest: int) -> None:
+        self._language, self._longest = language, longest
+        self.is_harmless = language.context.is_harmless
+
+    @cached_property
+    def rules(self) -> PhraseRules:
+        return PhraseRules(self._language.rules, self._longest)

@@ -211,32 +211,22 @@ def prefilter(
 
 @frozen
 class Prefilter:
-    """Pattern sets that are asked one after the other. ``seen`` maps code points beyond ASCII to
-    the text that the sets read in their place."""
+    """Pattern sets that are searched one after the other.
+
+    ``seen`` maps code points beyond ASCII to the text that the sets read in their place.
+    ``confirm`` is a costlier test of the lines in which a set has a match.
+    """
 
     sieves: tuple[Sieve[Any], ...]
     seen: Mapping[int, str] | None = None
+    confirm: MayFind | None = None
 
     def __call__(self, lines: bytes) -> bool:
         if self.seen is not None and not lines.isascii():
             lines = lines.decode().translate(self.seen).encode()
-        for match, nothing in self.sieves:  # noqa: SIM110  # a generator costs more
-            if match(lines) != nothing:
-                return True
-        return False
-
-
-@frozen
-class Staged:
-    """Pattern sets that decide whether the costlier test ``then`` is needed."""
-
-    sieves: tuple[Sieve[Any], ...]
-    then: MayFind
-
-    def __call__(self, lines: bytes) -> bool:
         for match, nothing in self.sieves:
             if match(lines) != nothing:
-                return self.then(lines)
+                return self.confirm is None or self.confirm(lines)
         return False
 
 

@@ -17,7 +17,6 @@ from proxy.frozen import frozen
 from proxy.guardrails.matching.re2set import compiled
 from proxy.guardrails.matching.scripts import UNSPACED_LETTER, WITHOUT_SPACES
 from proxy.guardrails.matching.tokens import TOKENS
-from proxy.guardrails.matching.worked_out import digest, worked_out
 
 SPACES = " \n"  # behind which a stream is looked at
 ANY_CASE = "(?i)"
@@ -93,12 +92,7 @@ def beginnings(pattern: str, *, unspaced: bool = False) -> str | None:
 
 @lru_cache(maxsize=2048)
 def _beginnings(pattern: str) -> tuple[str | None, str | None]:
-    kept = worked_out()["beginnings"].get(digest(pattern))
-    return work_out_beginnings(pattern) if kept is None else kept
-
-
-def work_out_beginnings(pattern: str) -> tuple[str | None, str | None]:
-    """Return both of ``beginnings``: those that end with white space, and those ``unspaced``."""
+    """Return the beginnings that end with white space, and those that end ``unspaced``."""
     lead = ANY_CASE if pattern.startswith(ANY_CASE) else ""  # said once, not at each letter
     read = parsed(pattern.removeprefix(lead), frozenset("i" if lead else ""))
     both = (_stopped(read, LEAST, ends, more=False) for ends in (_spacious_end, _unspaced_end))

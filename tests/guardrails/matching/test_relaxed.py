@@ -8,7 +8,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.matching.injection_rules import RULES
+from proxy.guardrails.matching.injection_rules import english
 from proxy.guardrails.matching.re2set import PatternSet
 from proxy.guardrails.matching.relaxed import relaxed
 from tests.for_each import for_each
@@ -67,9 +67,9 @@ def test_what_is_counted_far_has_no_end_and_letters_beyond_ascii_are_any(
 def test_within_ascii_a_set_tells_of_our_own_rules_what_they_say_themselves() -> None:
     chance, options = random.Random(7), re2.Options()
     options.case_sensitive = options.log_errors = False
-    words = [word for rule in RULES for word in re2.findall("[a-z]{3,}", rule.pattern)]
-    singles = [re2.compile(rule.pattern, options) for rule in RULES]
-    many = PatternSet(f"(?i){rule.pattern}" for rule in RULES)
+    words = [word for rule in english().rules for word in re2.findall("[a-z]{3,}", rule.pattern)]
+    singles = [re2.compile(rule.pattern, options) for rule in english().rules]
+    many = PatternSet(f"(?i){rule.pattern}" for rule in english().rules)
     for _ in range(200):
         text = " ".join(chance.choices(words, k=40))
         found = {at for at, single in enumerate(singles) if single.search(text)}

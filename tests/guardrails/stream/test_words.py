@@ -20,10 +20,8 @@ from proxy.guardrails.guard_kind import NO_CONTEXT
 from proxy.guardrails.kinds import nsfw, toxicity
 from proxy.guardrails.kinds.pii import ENTITIES
 from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.matching import injection_rules
-from proxy.guardrails.matching.injection_languages import all_languages
-from proxy.guardrails.matching.phrase_rules import PhraseRule
-from proxy.guardrails.matching.phrases import BETWEEN
+from proxy.guardrails.matching.injection_rules import english, other_languages
+from proxy.guardrails.matching.phrase_rules import BETWEEN, PhraseRule
 from proxy.guardrails.stream.window import Window
 from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.guardrails.text.normalize import variants
@@ -109,7 +107,7 @@ def phrases(rules: Sequence[PhraseRule]) -> list[str]:
     return [*texts, *(text[: len(text) // 2] for text in texts)]
 
 
-ATTACKS = phrases([*injection_rules.RULES, *(r for each in all_languages() for r in each.rules)])
+ATTACKS = phrases([r for each in (english(), *other_languages()) for r in each.rules])
 RUDE = phrases([*toxicity.RULES, *nsfw.RULES])
 PASSAGES = [*PROMPT.split(" "), PROMPT[:60], PROMPT[90:150], PROMPT[155:190], PROMPT[170:]]
 UNSPACED = [
