@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from proxy.cache.recorder import AnswerRecorder
 from proxy.dialects import sse
@@ -14,7 +12,7 @@ from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import is_flagged
 from proxy.dialects.switched import client_family
 from proxy.dialects.writing import nobody
-from proxy.types import CacheRule, Call, Endpoint, Head
+from proxy.types import CacheRule, Call, Head
 from proxy.types.events import (
     CALLS,
     Begin,
@@ -29,14 +27,6 @@ from proxy.types.events import (
 )
 
 _DATA = b"data: "
-_PLAIN: Final[Mapping[FamilyName, tuple[str, Endpoint]]] = {
-    "chat": ("openai", "chat"),
-    "embeddings": ("openai", "embeddings"),
-    "completions": ("scale", "completions"),  # which reads log probabilities of both forms
-    "messages": ("anthropic", "chat"),
-    "responses": ("openai", "responses"),
-}
-"""The dialect and the endpoint of a client that reads all of a family."""
 
 
 class FrameRecorder:
@@ -148,8 +138,4 @@ def recorder_of(head: Head, call: Call, rule: CacheRule, expected: int) -> Recor
 
 
 def _native_writer(call: Call, family: FamilyName, *, whole: bool) -> FamilyWriter:
-    """Return a writer of all that an answer has, for a client of no special vendor."""
-    dialect, endpoint = _PLAIN[family]
-    head = replace(call.head, dialect=dialect, endpoint=endpoint)
-    plain = replace(call, head=head, wants_usage=True)
-    return FAMILIES[family].writer(WriteOptions(plain, whole, nobody))
+    return FAMILIES[family].writer(WriteOptions(call, whole, nobody, complete=True))

@@ -64,11 +64,12 @@ class FamilyReader(Protocol):
 @frozen
 class WriteOptions:
     """How an answer is written. `whole`: as one document. `verdicts` returns those of the guards
-    so far."""
+    so far. `complete`: with all that the answer has, and nothing that only one vendor adds."""
 
     call: Call
     whole: bool
     verdicts: Callable[[], Verdicts]
+    complete: bool = False
 
 
 class FamilyWriter(Protocol):

@@ -27,7 +27,8 @@ Json = dict[str, Any]
 Slot = tuple[str | int, ...]
 """The path of a text in the document of its frame. Only the family of the frame interprets it.
 An empty slot: a later frame repeats the text, and the writer fills it in there."""
-FamilyName = Literal["", "chat", "completions", "embeddings", "messages", "responses"]
+FamilyName = str
+"""The name of an API family in `proxy.dialects.families`, "" for answers of none."""
 Kind = Literal[
     "text",
     "reasoning",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from proxy.types.events import FamilyName
 
@@ -66,7 +66,7 @@ def read(name: str) -> Recording:
     upstream = sections.pop(UPSTREAM)
     return Recording(
         name=name,
-        family=cast(FamilyName, values[UPSTREAM]),
+        family=values[UPSTREAM],
         about=values[ABOUT],
         upstream=upstream,
         ends=values.get("ends", "cleanly"),

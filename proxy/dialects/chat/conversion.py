@@ -29,6 +29,6 @@ def to_completions(options: WriteOptions, family: FamilyName) -> Converter | Non
 
         return convert
     call = options.call
-    client = DIALECTS[call.head.dialect].client
+    takes_any = options.complete or DIALECTS[call.head.dialect].client.reads_any_logprobs
     has_logprobs = call.body.get("logprobs") is not None
-    return LegacyLogprobs().feed if has_logprobs and not client.reads_any_logprobs else None
+    return LegacyLogprobs().feed if has_logprobs and not takes_any else None

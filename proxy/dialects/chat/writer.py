@@ -34,8 +34,8 @@ class _ChatWriter:
     """What streams and whole answers have in common: documents from frames, and verdicts."""
 
     def __init__(self, options: WriteOptions, family: FamilyName, converters: Converters) -> None:
-        call = options.call
-        self.client: Client = DIALECTS[call.head.dialect].client
+        dialect = "openai" if options.complete else options.call.head.dialect
+        self.client: Client = DIALECTS[dialect].client
         self.family = family
         self._options = options
         self._converters = converters
@@ -86,7 +86,7 @@ class ChatStreamWriter(_ChatWriter):
         super().__init__(options, family, converters)
         client = self.client
         self._add_verdicts = client.add_verdicts if client.streams_verdicts else None
-        self._wants_usage = options.call.wants_usage
+        self._wants_usage = options.complete or options.call.wants_usage
         self._passes_raw = self._add_verdicts is None and converters(options, family) is None
         self._findings: Json = {}  # of guards of the upstream
 
