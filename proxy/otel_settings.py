@@ -1,4 +1,4 @@
-"""Settings of traces from the environment variables of the OpenTelemetry SDK.
+"""Settings of traces and metrics from the environment variables of the OpenTelemetry SDK.
 
 An exporter of the SDK reads its own variables. An invalid value never stops the process, as the
 SDK's specification demands: a warning names the variable.
@@ -6,7 +6,7 @@ SDK's specification demands: a warning names the variable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from proxy.frozen import frozen
@@ -20,21 +20,27 @@ ENDPOINTS = (
     "OTEL_EXPORTER_OTLP_ENDPOINT",
 )
 RATIO_SAMPLERS = ("traceidratio", "parentbased_traceidratio")
-READ_HERE = (
-    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
-    "OTEL_BSP_MAX_QUEUE_SIZE",
-    "OTEL_BSP_SCHEDULE_DELAY",
-    "OTEL_SDK_DISABLED",
-    "OTEL_TRACES_EXPORTER",
-    "OTEL_TRACES_SAMPLER",
-    "OTEL_TRACES_SAMPLER_ARG",
-)
-READ_BY_SDK = (
+METRIC_INTERVALS = ("OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRIC_EXPORT_TIMEOUT")
+VARIABLES = {
+    "TRACES": (
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+        "OTEL_BSP_MAX_QUEUE_SIZE",
+        "OTEL_BSP_SCHEDULE_DELAY",
+        "OTEL_TRACES_SAMPLER",
+        "OTEL_TRACES_SAMPLER_ARG",
+    ),
+    "METRICS": METRIC_INTERVALS,
+    "LOGS": (),
+}
+"""Variables of each signal beside those of its exporters."""
+COMMON_VARIABLES = (
     "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS",
+    "OTEL_METRICS_EXPORTER",
     "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_SDK_DISABLED",
     "OTEL_SERVICE_NAME",
+    "OTEL_TRACES_EXPORTER",
 )
-OTHER_SIGNALS = ("OTEL_EXPORTER_OTLP_LOGS_", "OTEL_EXPORTER_OTLP_METRICS_")
 
 
 @frozen
@@ -49,11 +55,11 @@ class BatchBounds:
 
 @frozen
 class OtelSettings:
-    """How spans are sampled and exported.
+    """How spans are sampled and exported, and metrics exported.
 
-    ``exporters`` and ``sampler`` are entry points of the SDK. Without exporters there are no spans;
-    without a sampler the default one is used. ``warnings`` name the variables that have an invalid
-    value or no effect.
+    Exporters and ``sampler`` are entry points of the SDK. Without exporters there are no spans or
+    no metrics; without a sampler the default one is used. ``warnings`` name the variables that have
+    an invalid value or no effect.
     """
 
     exporters: tuple[str, ...] = ()
@@ -61,30 +67,50 @@ class OtelSettings:
     sampler_arg: str | None = None
     bounds: BatchBounds = BatchBounds()  # it is frozen
     warnings: tuple[str, ...] = ()
+    metric_exporters: tuple[str, ...] = ()
+    metric_interval_ms: int = 60_000
+    metric_timeout_ms: int = 30_000
+
+    @property
+    def is_used(self) -> bool:
+        """True if spans or metrics are exported."""
+        return bool(self.exporters or self.metric_exporters)
 
 
 def otel_settings(environ: Mapping[str, str]) -> OtelSettings:
     """Read the variables ``OTEL_*``."""
     given = {name: value.strip() for name, value in environ.items() if value.strip()}
     warnings: list[str] = []
-    exporters = _exporters(given, warnings)
-    if not exporters:
+    has_collector = any(name in given for name in ENDPOINTS)
+    exporters = _exporters(given, "TRACES", "otlp" if has_collector else "none", warnings)
+    metric_exporters = _exporters(given, "METRICS", "none", warnings)
+    signals = [
+        signal for signal, names in (("TRACES", exporters), ("METRICS", metric_exporters)) if names
+    ]
+    if not signals:
         return OtelSettings(warnings=tuple(warnings))
     sampler, sampler_arg = given.get("OTEL_TRACES_SAMPLER"), given.get("OTEL_TRACES_SAMPLER_ARG")
     if sampler is not None and sampler.lower() in RATIO_SAMPLERS and not _is_number(sampler_arg, 1):
         warnings.append(f"OTEL_TRACES_SAMPLER_ARG must be from 0 to 1 for {sampler}; 1.0 is used")
         sampler_arg = "1.0"
     bounds = _bounds(given, warnings)
-    for signal in ("", "TRACES_"):
-        compression = f"OTEL_EXPORTER_OTLP_{signal}COMPRESSION"
-        if given.get(compression, "none").lower() not in COMPRESSIONS:
-            warnings.append(f"{compression} must be {', '.join(COMPRESSIONS)}")
-        timeout = f"OTEL_EXPORTER_OTLP_{signal}TIMEOUT"
-        if not _is_number(given.get(timeout, "1")):
-            warnings.append(f"{timeout} must be a number of seconds")
-    warnings += [f"{name} has no effect" for name in sorted(given) if _is_ignored(name, given)]
+    interval_ms, timeout_ms = (
+        _positive(given, name, default, warnings)
+        for name, default in zip(METRIC_INTERVALS, (60_000, 30_000), strict=True)
+    )
+    for prefix in ("OTEL_EXPORTER_OTLP_", *(f"OTEL_EXPORTER_OTLP_{name}_" for name in signals)):
+        if given.get(f"{prefix}COMPRESSION", "none").lower() not in COMPRESSIONS:
+            warnings.append(f"{prefix}COMPRESSION must be {', '.join(COMPRESSIONS)}")
+        if not _is_number(given.get(f"{prefix}TIMEOUT", "1")):
+            warnings.append(f"{prefix}TIMEOUT must be a number of seconds")
+    warnings += [
+        f"{name} has no effect" for name in sorted(given) if _is_ignored(name, given[name], signals)
+    ]
     return OtelSettings(
         exporters=exporters,
+        metric_exporters=metric_exporters,
+        metric_interval_ms=interval_ms,
+        metric_timeout_ms=timeout_ms,
         sampler=sampler,
         sampler_arg=sampler_arg,
         bounds=bounds,
@@ -104,21 +130,23 @@ def _bounds(given: Mapping[str, str], warnings: list[str]) -> BatchBounds:
     return BatchBounds(max_spans, max_batch, delay_ms)
 
 
-def _exporters(given: Mapping[str, str], warnings: list[str]) -> tuple[str, ...]:
-    """Return the names of the exporters' entry points, without repetitions."""
-    default = "otlp" if any(name in given for name in ENDPOINTS) else "none"
-    text = given.get("OTEL_TRACES_EXPORTER", default)
+def _exporters(
+    given: Mapping[str, str], signal: str, default: str, warnings: list[str]
+) -> tuple[str, ...]:
+    """Return the names of a signal's exporters as entry points, without repetitions."""
+    text = given.get(f"OTEL_{signal}_EXPORTER", default)
     if given.get("OTEL_SDK_DISABLED", "").lower() == "true" or text.lower() == "none":
         return ()
     names = [name.strip() for name in text.split(",") if name.strip()]
     if "otlp" in names:
-        variable = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+        variable = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"
         if variable not in given:
             variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
         protocol = given.get(variable, "http/protobuf")
         if protocol not in PROTOCOLS:
             known = " or ".join(PROTOCOLS)
-            warnings.append(f"{variable} must be {known}, not {protocol!r}; http/protobuf is used")
+            warning = f"{variable} must be {known}, not {protocol!r}; http/protobuf is used"
+            warnings += [warning] if warning not in warnings else []
         otlp = PROTOCOLS.get(protocol, "otlp_proto_http")
         names = [otlp if name == "otlp" else name for name in names]
     return tuple(dict.fromkeys(names))
@@ -139,11 +167,13 @@ def _is_number(text: str | None, high: float = inf) -> bool:
         return False
 
 
-def _is_ignored(name: str, given: Mapping[str, str]) -> bool:
+def _is_ignored(name: str, value: str, signals: Sequence[str]) -> bool:
     """Return True for a variable of the SDK that neither Headrace nor an exporter reads."""
-    if not name.startswith("OTEL_") or name in READ_HERE or name in READ_BY_SDK:
+    if not name.startswith("OTEL_") or name in COMMON_VARIABLES:
         return False
-    if name.endswith("_EXPORTER"):  # of metrics or logs, which are off
-        return given[name].lower() != "none"
-    is_exporters = name.startswith(("OTEL_EXPORTER_", "OTEL_PYTHON_EXPORTER_"))
-    return name.startswith(OTHER_SIGNALS) or not is_exporters
+    if name == "OTEL_LOGS_EXPORTER":
+        return value.lower() != "none"
+    for signal, names in VARIABLES.items():
+        if name in names or name.startswith(f"OTEL_EXPORTER_OTLP_{signal}_"):
+            return signal not in signals
+    return not name.startswith(("OTEL_EXPORTER_", "OTEL_PYTHON_EXPORTER_"))

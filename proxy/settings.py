@@ -235,7 +235,7 @@ def from_environment(
         listen=listen,
         admin=admin,
         environ=environ,
-        otlp_endpoint=environ.get("HEADRACE_OTLP_ENDPOINT") or None if otel.exporters else None,
+        otlp_endpoint=(otel.is_used and environ.get("HEADRACE_OTLP_ENDPOINT")) or None,
         otel=otel,
         trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
         trace_profiles=_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),

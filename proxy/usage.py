@@ -12,7 +12,6 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from math import lcm
-from operator import add
 from typing import Any, Literal
 
 from proxy.frozen import frozen, memo
@@ -31,7 +30,8 @@ class Tokens:
 
     ``input`` are text tokens that no cache served; ``output`` leaves reasoning and audio out.
     Beside them: of ``cache_write`` those that are kept for an hour, and how often the provider
-    searched the web. Both change what is paid, and no sum of tokens.
+    searched the web. Both change what is paid, and no sum of tokens. ``image_input`` and
+    ``image_output`` are parts of the prompt and the completion, and change neither.
     """
 
     input: int = 0
@@ -43,6 +43,8 @@ class Tokens:
     audio_output: int = 0
     cache_write_1h: int = 0
     web_searches: int = 0
+    image_input: int = 0
+    image_output: int = 0
 
     @property
     def prompt_total(self) -> int:
@@ -57,9 +59,9 @@ class Tokens:
         return self.prompt_total + self.completion_total
 
     def counts(self) -> tuple[int, ...]:
-        """Return them in the order of ``TOKEN_TYPES``."""
-        asked = self.input, self.cached_input, self.cache_write
-        return (*asked, self.output, self.reasoning, self.audio_input, self.audio_output)
+        """Return the counts in the order of ``TOKEN_TYPES``."""
+        prompt = self.input, self.cached_input, self.cache_write
+        return (*prompt, self.output, self.reasoning, self.audio_input, self.audio_output)
 
     def beside(self) -> dict[str, int]:
         """Return what is counted beside tokens, but for what is zero."""
@@ -80,19 +82,15 @@ class Tokens:
         )
 
     def __add__(self, other: Tokens) -> Tokens:
-        both = map(add, self.counts(), other.counts())
-        return Tokens(
-            **dict(zip(TOKEN_TYPES, both, strict=True)),
-            cache_write_1h=self.cache_write_1h + other.cache_write_1h,
-            web_searches=self.web_searches + other.web_searches,
-        )
+        return Tokens(**{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})
 
 
+_COUNTS = tuple(each.name for each in fields(Tokens))
 BESIDE = ("cache_write_1h", "web_searches")
 """What is counted beside the types of tokens."""
-TOKEN_TYPES: tuple[str, ...] = tuple(
-    each.name for each in fields(Tokens) if each.name not in BESIDE
-)
+IMAGES = ("image_input", "image_output")
+"""Tokens of images, which are priced and counted as input and output."""
+TOKEN_TYPES = tuple(name for name in _COUNTS if name not in BESIDE + IMAGES)
 PAID = (*TOKEN_TYPES, *BESIDE)
 """All that is paid for."""
 
@@ -139,6 +137,12 @@ def _split(
             counts[rest] -= part
 
 
+def _note_images(counts: dict[str, int], name: str, details: Any, total: int) -> None:
+    """Note the tokens of images among the ``total`` of a side."""
+    if type(details) is dict and details.get("image_tokens"):
+        counts[name] = min(_count(details["image_tokens"]) or 0, total)
+
+
 def read_usage(usage: Any) -> Tokens | None:
     """Read an OpenAI-shaped ``usage``; None when it cannot be trusted. Zero is a value.
 
@@ -162,8 +166,10 @@ def read_usage(usage: Any) -> Tokens | None:
         _add_beyond(counts, usage, details)
     if details is not None:
         _split(counts, "input", details, PROMPT_PARTS)
+        _note_images(counts, "image_input", usage.get("prompt_tokens_details"), prompt)
     if "completion_tokens_details" in usage:
         _split(counts, "output", usage["completion_tokens_details"], COMPLETION_PARTS)
+        _note_images(counts, "image_output", usage["completion_tokens_details"], completion)
     if "cache_creation" in usage or "server_tool_use" in usage:
         counts |= _beside(usage, counts.get("cache_write", 0))
     return Tokens(**counts)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+from opentelemetry import environment_variables as api_variables
+from opentelemetry.sdk import environment_variables as sdk_variables
+
 from proxy.otel_settings import BatchBounds, OtelSettings, otel_settings
 from tests.for_each import for_each
 
+TOP = Path(__file__).parents[1]
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}
 HTTP, GRPC = "otlp_proto_http", "otlp_proto_grpc"
 
@@ -96,7 +104,7 @@ def test_a_batch_is_no_larger_than_the_queue() -> None:
         ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "br"),
         ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "soon"),
         ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://c"),
-        ("OTEL_METRICS_EXPORTER", "otlp"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "1000"),
         ("OTEL_LOGS_EXPORTER", "console"),
         ("OTEL_PROPAGATORS", "b3"),
         ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "10"),
@@ -137,3 +145,64 @@ def test_a_ratio_that_is_invalid_is_replaced(argument: str, used: str) -> None:
 )
 def test_variables_that_apply_or_say_none_are_in_no_warning(name: str, value: str) -> None:
     assert otel_settings({**ENDPOINT, name: value}).warnings == ()
+
+
+METRICS = {"OTEL_METRICS_EXPORTER": "otlp"}
+VALID = {
+    "OTEL_SDK_DISABLED": "false",
+    "OTEL_TRACES_EXPORTER": "otlp",
+    "OTEL_METRICS_EXPORTER": "otlp",
+    **{
+        f"OTEL_EXPORTER_OTLP_{signal}{name}": value
+        for signal in ("", "TRACES_", "METRICS_")
+        for name, value in (("PROTOCOL", "grpc"), ("COMPRESSION", "gzip"))
+    },
+}
+
+
+def test_metrics_are_off_unless_an_exporter_is_named() -> None:
+    assert otel_settings(ENDPOINT).metric_exporters == ()
+    assert otel_settings(ENDPOINT | METRICS).metric_exporters == (HTTP,)
+    assert otel_settings(METRICS) == OtelSettings(metric_exporters=(HTTP,))
+    assert otel_settings({**METRICS, "OTEL_SDK_DISABLED": "true"}) == OtelSettings()
+
+
+def test_metrics_have_their_own_protocol() -> None:
+    environ = {**ENDPOINT, **METRICS, "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc"}
+
+    settings = otel_settings(environ)
+
+    assert (settings.exporters, settings.metric_exporters) == ((HTTP,), (GRPC,))
+
+
+def test_intervals_of_metrics_are_read() -> None:
+    environ = {"OTEL_METRIC_EXPORT_INTERVAL": "500", "OTEL_METRIC_EXPORT_TIMEOUT": "0"}
+
+    settings = otel_settings(METRICS | environ)
+
+    assert (settings.metric_interval_ms, settings.metric_timeout_ms) == (500, 30_000)
+    [warning] = settings.warnings
+    assert "OTEL_METRIC_EXPORT_TIMEOUT" in warning
+
+
+def test_the_page_lists_each_variable_as_it_is_used() -> None:
+    """Prefixes on the page end with ``*``. The last row has the variables without effect."""
+    rows = [
+        re.findall(r"`(OTEL_[A-Z_]+\*?)`", line.split("|")[1])
+        for line in (TOP / "docs" / "traces.md").read_text().splitlines()
+        if line.startswith("| `OTEL_")
+    ]
+    names = {
+        name
+        for module in (api_variables, sdk_variables)
+        for name in vars(module)
+        if name.startswith("OTEL_")
+    }
+    assert len(names) > 60
+    for name in sorted(names):
+        value = VALID.get(name, "1")
+        warnings = otel_settings(ENDPOINT | METRICS | {name: value}).warnings
+        patterns = [(len(each), row) for row in rows for each in row if fnmatch(name, each)]
+        assert patterns, name
+        is_unused = max(patterns, key=lambda each: each[0])[1] is rows[-1]
+        assert warnings == ((f"{name} has no effect",) if is_unused else ()), name

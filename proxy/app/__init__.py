@@ -123,7 +123,7 @@ async def running(
         all_sinks: tuple[Sink, ...] = (
             context.metrics,
             telemetry.call_log(context),
-            *telemetry.traces(context),
+            *telemetry.opentelemetry(context),
             *decisions,
             past := CallHistory(store.find, candidate.current if candidate else None),
             *([candidate] if candidate else []),

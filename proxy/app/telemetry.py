@@ -50,19 +50,19 @@ def decisions(context: Context) -> tuple[Decisions, ...]:
     return (kept,)
 
 
-def traces(context: Context) -> tuple[Sink, ...]:
-    """Return the sink of spans if they are exported. Only then is the SDK imported."""
+def opentelemetry(context: Context) -> tuple[Sink, ...]:
+    """Return the sinks of spans and OTLP metrics that are exported. Only then import the SDK."""
     settings = context.settings
     otel = settings.otel
     for warning in otel.warnings:
         context.log.warning("otel.variable", problem=warning)
-    if settings.otlp_endpoint is not None and not otel.exporters:
+    if settings.otlp_endpoint is not None and not otel.is_used:
         otel = replace(otel, exporters=("otlp_proto_http",))
-    if not otel.exporters:
+    if not otel.is_used:
         return ()
     from proxy.app import tracing  # noqa: PLC0415  # 250 modules of the SDK
 
-    return tracing.traces(context, otel)
+    return (*tracing.traces(context, otel), *tracing.metrics(context, otel))
 
 
 def token_failed(context: Context, ref: str, reason: str) -> None:

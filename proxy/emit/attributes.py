@@ -87,7 +87,7 @@ def model_attributes(record: Record, facts: CallFacts, last: Attempt) -> Attribu
         semconv.RESPONSE_FINISH_REASONS: tuple(facts.finish_reasons) or None,
         semconv.RESPONSE_ID: meter.answer_id,
         semconv.RESPONSE_MODEL: meter.answer_model,
-        semconv.RESPONSE_FIRST_CHUNK: facts.ttft_s if facts.is_stream else None,
+        semconv.RESPONSE_FIRST_CHUNK: first_chunk_s(record, facts),
         semconv.ERROR_TYPE: facts.failure.code if facts.failure is not None else None,
         **address(upstream.base_url),
         **_request_parameters(record, last),
@@ -102,8 +102,17 @@ def model_attributes(record: Record, facts: CallFacts, last: Attempt) -> Attribu
             semconv.REASONING_TOKENS: tokens.reasoning or None,
             semconv.AUDIO_INPUT_TOKENS: tokens.audio_input or None,
             semconv.AUDIO_OUTPUT_TOKENS: tokens.audio_output or None,
+            semconv.IMAGE_INPUT_TOKENS: tokens.image_input or None,
+            semconv.IMAGE_OUTPUT_TOKENS: tokens.image_output or None,
         }
     return attributes
+
+
+def first_chunk_s(record: Record, facts: CallFacts) -> float | None:
+    """Return the seconds from the first request to an upstream to the first chunk of a stream."""
+    if facts.ttft_s is None or not facts.is_stream:
+        return None
+    return facts.ttft_s - (record.attempts[0].started - record.started)
 
 
 def captured_texts(record: Record) -> Attributes:

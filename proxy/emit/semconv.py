@@ -34,6 +34,9 @@ CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens"  # the older name of
 REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
 AUDIO_INPUT_TOKENS = "gen_ai.usage.audio.input_tokens"
 AUDIO_OUTPUT_TOKENS = "gen_ai.usage.audio.output_tokens"
+IMAGE_INPUT_TOKENS = "gen_ai.usage.image.input_tokens"
+IMAGE_OUTPUT_TOKENS = "gen_ai.usage.image.output_tokens"
+MODALITY = "gen_ai.token.modality"
 INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 

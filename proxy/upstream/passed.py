@@ -31,6 +31,8 @@ from proxy.usage import Json, Tokens, read_usage
 CACHES = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """What Anthropic counts beside the input, as read from a cache and as written into it."""
 BESIDE = ("cache_creation", "server_tool_use")
+MODALITIES = {"audio_tokens": "AUDIO", "image_tokens": "IMAGE"}
+"""Gemini's names of modalities, by the members of a chat's token details."""
 
 
 def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
@@ -132,22 +134,24 @@ def _of_gemini(metadata: Any) -> Json | None:
         "completion_tokens": _sum((metadata.get("candidatesTokenCount") or 0, thought)),
         "prompt_tokens_details": {
             "cached_tokens": metadata.get("cachedContentTokenCount"),
-            "audio_tokens": _heard(metadata.get("promptTokensDetails")),
+            **_modalities(metadata.get("promptTokensDetails")),
         },
         "completion_tokens_details": {
             "reasoning_tokens": thought,
-            "audio_tokens": _heard(metadata.get("candidatesTokensDetails")),
+            **_modalities(metadata.get("candidatesTokensDetails")),
         },
     }
 
 
-def _heard(details: Any) -> int | None:
-    """Return the tokens of audio in a list of them by modality."""
-    for each in details if type(details) is list else ():
-        if type(each) is dict and each.get("modality") == "AUDIO":
-            count: Any = each.get("tokenCount")
-            return count if type(count) is int else None
-    return None
+def _modalities(details: Any) -> dict[str, Any]:
+    """Return the tokens of audio and images in a list of tokens by modality."""
+    return {
+        name: each.get("tokenCount")
+        for each in (details if type(details) is list else ())
+        if type(each) is dict
+        for name, modality in MODALITIES.items()
+        if each.get("modality") == modality
+    }
 
 
 def _sum(counts: Iterable[Any]) -> int | None:

@@ -1,15 +1,19 @@
-"""A collector of spans over OTLP and HTTP, as the handler of a real server."""
+"""A collector of spans and metrics over OTLP and HTTP, as the handler of a real server."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
 class Collector:
-    """Keeps every span that was exported to it, and the requests that brought them."""
+    """Keeps the spans and the last metrics that were exported to it, and their requests."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -19,13 +23,18 @@ class Collector:
         self.resources: list[dict[str, Any]] = []
         self.spans: list[Any] = []
         self.batches: list[int] = []
+        self.metrics: dict[str, Any] = {}
+        self.has_metrics = asyncio.Event()
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
-        """Receive spans over HTTP."""
+        """Receive spans or metrics over HTTP."""
         self.paths.append(request.path)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.bodies.append(await request.read())
-        self.keep(ExportTraceServiceRequest.FromString(self.bodies[-1]))
+        if request.path.endswith("/metrics"):
+            self.keep_metrics(ExportMetricsServiceRequest.FromString(self.bodies[-1]))
+        else:
+            self.keep(ExportTraceServiceRequest.FromString(self.bodies[-1]))
         return web.Response(body=b"")
 
     def keep(self, message: ExportTraceServiceRequest) -> None:
@@ -38,6 +47,13 @@ class Collector:
         self.resources += [said(each.resource) for each in message.resource_spans]
         self.spans += spans
         self.batches.append(len(spans))
+
+    def keep_metrics(self, message: ExportMetricsServiceRequest) -> None:
+        for resource in message.resource_metrics:
+            self.resources.append(said(resource.resource))
+            for scope in resource.scope_metrics:
+                self.metrics |= {metric.name: metric for metric in scope.metrics}
+                self.has_metrics.set()
 
     def named(self, start: str) -> Any:
         [span] = [each for each in self.spans if each.name.startswith(start)]

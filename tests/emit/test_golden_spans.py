@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.otel_settings import OtelSettings
 from tests.conftest import running_proxy, world
 from tests.doubles import (
     Json,
@@ -63,8 +64,8 @@ CALLS: dict[str, Kind] = {
                         "prompt_tokens": 9,
                         "completion_tokens": 7,
                         "total_tokens": 16,
-                        "prompt_tokens_details": {"audio_tokens": 4},
-                        "completion_tokens_details": {"audio_tokens": 2},
+                        "prompt_tokens_details": {"audio_tokens": 4, "image_tokens": 3},
+                        "completion_tokens_details": {"audio_tokens": 2, "image_tokens": 1},
                     }
                 )
             ),
@@ -140,7 +141,12 @@ async def spans_of(
     body = {"model": "search-answers", "messages": QUESTION, **kind.body}
     if "prompt" in body or "input" in body:
         del body["messages"]
-    settings = {"otlp_endpoint": collector.url, "trace_profiles": kind.profiles}
+    otlp = ("otlp_proto_http",)
+    settings = {
+        "otlp_endpoint": collector.url,
+        "otel": OtelSettings(exporters=otlp, metric_exporters=otlp),
+        "trace_profiles": kind.profiles,
+    }
     async with (
         running_proxy(folder / "p", policies(upstream.url, kind), **settings) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,

@@ -10,6 +10,7 @@ from proxy.background import SideTasks
 from proxy.emit import MAX_WAITING, Emitters
 from proxy.emit.decisions import Decisions
 from proxy.emit.declared.axes import SINKS
+from proxy.emit.genai_metrics import GenAiMetrics
 from proxy.emit.log import CallLog
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
@@ -160,7 +161,7 @@ async def test_a_call_that_leaves_no_other_under_way_is_told_of_in_the_next_turn
 
 
 def test_a_sink_has_the_name_that_metrics_know_it_by() -> None:
-    sinks = (Metrics, CallLog, Traces, Ledger, CallHistory, Candidate, Decisions)
+    sinks = (Metrics, CallLog, Traces, GenAiMetrics, Ledger, CallHistory, Candidate, Decisions)
 
     assert tuple(sink.name for sink in sinks) == SINKS
 

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.test_init import ROUTE, serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream
-from tests.emit.collector import Collector
+from tests.emit.collector import Collector, said
 from tests.emit.grpc_collector import grpc_collector
 from tests.test_pipeline import BEARER
 
@@ -188,6 +188,59 @@ async def counted(folder: Path, upstream: ScriptedUpstream, line: str, **environ
     return metrics
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("signal", ["", "METRICS_"])
+async def test_metrics_arrive_as_the_variables_of_the_exporter_say(
+    signal: str, protocol: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    prefix = f"OTEL_EXPORTER_OTLP_{signal}"
+    async with collecting(protocol, collector) as to:
+        path = "/own/metrics" if signal and protocol != "grpc" else ""
+        variables = {
+            "OTEL_TRACES_EXPORTER": "none",
+            "OTEL_METRICS_EXPORTER": "otlp",
+            "OTEL_METRIC_EXPORT_INTERVAL": "60000",
+            "OTEL_METRIC_EXPORT_TIMEOUT": "5000",
+            f"{prefix}ENDPOINT": to.url + path,
+            f"{prefix}PROTOCOL": protocol,
+            f"{prefix}HEADERS": "authorization=Bearer%20collector",
+            f"{prefix}COMPRESSION": "gzip",
+            f"{prefix}TIMEOUT": "5",
+            "OTEL_SERVICE_NAME": "gateway",
+        }
+
+        output = await printed(tmp_path, upstream, **variables)
+
+        [duration] = to.metrics["gen_ai.client.inference.duration"].histogram.data_points
+        assert to.headers[0]["authorization"] == "Bearer collector"
+        assert to.resources[0]["service.name"] == "gateway"
+    assert said(duration)["gen_ai.request.model"] == "gpt-4o-mini"
+    assert duration.count == 1
+    assert duration.explicit_bounds[:3] == [0.01, 0.02, 0.04]
+    assert events(output, "otel.variable") == []
+    assert to.spans == []
+    if protocol != "grpc":
+        assert to.paths == [path or "/v1/metrics"]
+
+
+async def test_metrics_are_exported_at_their_interval(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    variables = {
+        "HEADRACE_OTLP_ENDPOINT": collector.url,
+        "OTEL_METRICS_EXPORTER": "otlp",
+        "OTEL_METRIC_EXPORT_INTERVAL": "10",
+    }
+    async with (
+        serving(tmp_path / "p", world(upstream.url), **variables) as (_, url),
+        aiohttp.ClientSession(headers=BEARER) as client,
+        client.post(url + ROUTE.path, json=ROUTE.body(streamed=False)),
+        asyncio.timeout(20),
+    ):
+        await collector.has_metrics.wait()
+    assert "/v1/metrics" in collector.paths
+
+
 async def test_spans_can_be_printed_and_sent(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
@@ -209,7 +262,7 @@ async def test_spans_can_be_printed_and_sent(
         ({"OTEL_TRACES_SAMPLER_ARG": "x", "OTEL_TRACES_SAMPLER": "traceidratio"}, ["_ARG"]),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, ["OTEL_EXPORTER_OTLP_PROTOCOL"]),
         ({"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, ["OTEL_BSP_MAX_QUEUE_SIZE"]),
-        ({"OTEL_METRICS_EXPORTER": "otlp"}, ["OTEL_METRICS_EXPORTER has no effect"]),
+        ({"OTEL_LOGS_EXPORTER": "otlp"}, ["OTEL_LOGS_EXPORTER has no effect"]),
     ],
     ids=str,
 )
@@ -240,7 +293,7 @@ async def test_without_the_extra_for_grpc_the_log_says_how_to_install_it(
 
     output = await printed(tmp_path, upstream, HEADRACE_OTLP_ENDPOINT=collector.url, **variables)
 
-    [line] = events(output, "traces.exporter_missing")
+    [line] = events(output, "otel.exporter_missing")
     assert line["reason"] == "pip install 'headrace[grpc]'"
 
 
@@ -259,6 +312,6 @@ async def test_an_exporter_that_cannot_be_created_is_logged(
         tmp_path, upstream, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **variables
     )
 
-    [line] = events(output, "traces.exporter_missing")
+    [line] = events(output, "otel.exporter_missing")
     assert line["level"] == "error"
     assert collector.bodies == []

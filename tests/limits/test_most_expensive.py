@@ -15,7 +15,7 @@ from proxy.limits.claims import claims_of
 from proxy.limits.most_expensive import most_cost
 from proxy.policy.review.sample_call import suppose
 from proxy.types import ModelCall, ScopedLimit, Target
-from proxy.usage import PAID, TOKEN_TYPES, Price, Tier, Tokens
+from proxy.usage import IMAGES, PAID, TOKEN_TYPES, Price, Tier, Tokens
 from tests.for_each import for_each
 from tests.limits.test_claims import AT, MONEY, UP, plan
 
@@ -91,7 +91,7 @@ def mixes(types: frozenset[str]) -> list[Tokens]:
 
 
 def test_the_sides_hold_every_type_of_tokens() -> None:
-    assert [field.name for field in fields(Tokens)] == list(PAID)
+    assert [field.name for field in fields(Tokens)] == [*PAID, *IMAGES]
     assert {*OWN, "input", "output"} == set(TOKEN_TYPES)
 
 

@@ -349,7 +349,21 @@ COHERE = {
     [
         ({"usage": {"total_tokens": 7}}, Tokens(input=7)),
         ({"usage": {"prompt_tokens": 5, "completion_tokens": 3}}, Tokens(input=5, output=3)),
-        ({"usage": PICTURE}, Tokens(input=42, cached_input=8, output=4160)),
+        ({"usage": PICTURE}, Tokens(input=42, cached_input=8, output=4160, image_input=40)),
+        (
+            {
+                "usageMetadata": {
+                    "promptTokenCount": 9,
+                    "promptTokensDetails": [
+                        {"modality": "IMAGE", "tokenCount": 5},
+                        {"modality": ["AUDIO"]},
+                    ],
+                    "candidatesTokenCount": 2,
+                    "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": 3}],
+                }
+            },
+            Tokens(input=9, output=2, image_input=5, image_output=2),
+        ),
         ({"usage": SPEECH}, Tokens(input=4, audio_input=10, output=45)),
         ({"meta": {"billed_units": {"input_tokens": 9, "output_tokens": 2}}}, Tokens(9, output=2)),
         ({"meta": {"billed_units": {"search_units": 1}}}, None),

@@ -35,7 +35,9 @@ STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 CONNECTION_ERRORS = (UpstreamInvalid.code, UpstreamStale.code, UpstreamUnavailable.code)
 DIALECTS = (*dialects.DIALECTS, UNKNOWN)
 ENDPOINTS = (*get_args(Endpoint), UNKNOWN)
-SINKS = ("metrics", "calllog", "traces", "ledger", "past", "candidate", "decisions")
+SINKS = (
+    "metrics", "calllog", "traces", "genai_metrics", "ledger", "past", "candidate", "decisions"
+)  # fmt: skip
 
 
 def provider(target: Target) -> str:
