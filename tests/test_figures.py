@@ -26,7 +26,7 @@ from proxy.limits.stores import redis as limits_in_redis
 from proxy.otel_settings import BatchBounds
 from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
-from proxy.policy.review import recent
+from proxy.policy.review import call_history
 from proxy.policy.schema import patterns
 from proxy.policy.schema.cache import CacheConfig, SemanticConfig
 from proxy.prices import checking
@@ -151,7 +151,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "by_user: false,", False, CACHE.by_user),
     ("policies.md", "tool_calls: false}", False, CACHE.tool_calls),
     ("policies.md", "max_temperature: 1.0", 1.0, SEMANTIC.max_temperature),
-    ("policies.md", "The last 1000 calls are kept", 1000, recent.MAX_CALLS),
+    ("policies.md", "The last 1000 calls are kept", 1000, call_history.MAX_CALLS),
     ("policies.md", "and the last 8 revisions", 8, store.REVISIONS_KEPT),
     ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
     ("policies.md", "A value is 1 to 64 visible characters", 64, patterns.MAX_VALUE),
@@ -160,7 +160,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "Readings are at least a second apart", 1, store.SECONDS_BETWEEN),
     ("policies.md", "counters may take 0.1 s", 0.1, limits_in_redis.TIMEOUT_S),
     ("policies.md", "one for the cache 0.25 s", 0.25, cache_in_redis.TIMEOUT_S),
-    ("runbooks/availability.md", "keeps the last 1000 calls", 1000, recent.MAX_CALLS),
+    ("runbooks/availability.md", "keeps the last 1000 calls", 1000, call_history.MAX_CALLS),
     ("runbooks/circuit-open.md", "times in a row (5)", 5, BREAKER.failures),
     ("runbooks/guard-fails.md", "guards search in two threads", 2, GUARD_THREADS),
     ("runbooks/telemetry-lost.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),

@@ -40,8 +40,8 @@ from proxy.policy.decide.service_calls import GuardPolicies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.label_catalog import roster
+from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.candidate import Candidate
-from proxy.policy.review.recent import CallHistory
 from proxy.policy.store import PolicyFolder, PolicyStore
 from proxy.policy.watch import FolderWatch, Look, look, look_at_secrets, watching
 from proxy.record import Record

@@ -19,7 +19,7 @@ from proxy.policy.files.load import no_such, read
 from proxy.policy.files.source import PolicyError
 from proxy.policy.label_catalog import roster
 from proxy.policy.review import check_report, diff, editor, new_key
-from proxy.policy.review.explain import explain_of_key
+from proxy.policy.review.explain import preview
 from proxy.policy.review.sample_call import CHAT, example, path_of, suppose
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
@@ -106,7 +106,7 @@ def explain_command(
             click.echo(
                 f"note: explaining a call to {path_of(body)}; use --path for another path", err=True
             )
-        explanation = explain_of_key(snapshot, key, call)
+        explanation = preview(snapshot, key, call)
     except (PolicyError, ProxyError) as error:
         raise click.ClickException(str(error)) from None
     data = orjson.dumps(explanation.data(), option=orjson.OPT_INDENT_2).decode()
@@ -164,7 +164,7 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
     if calls is not None:
         replayed = diff.replay(before, after, calls)
         click.echo("\n".join(replayed.lines()))
-        if not replayed.calls + replayed.unknown + replayed.unasked:
+        if not replayed.calls + replayed.unknown + replayed.undecided:
             raise click.ClickException(
                 f"{calls.name} contains no calls; it must be a call log in JSON lines"
             )

@@ -20,7 +20,7 @@ from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guardrails.kinds.json_schema import JsonSchema
 from proxy.guardrails.services import wire
 from proxy.offload import LARGE_BYTES
-from proxy.policy.review.diff import _read
+from proxy.policy.review.diff import read_call
 from tests.dialects.test_counting import JSON
 from tests.for_each import for_each
 
@@ -44,7 +44,7 @@ def check_schema(raw: bytes) -> None:
 
 def check_recorded(raw: bytes) -> None:
     call = b'{"event": "call", "models": ["m"], "time": "2026-06-01T00:00:00Z", '
-    if _read(call + b'"request_id": "r", "key": "k", ' + raw[1:]) is None:
+    if read_call(call + b'"request_id": "r", "key": "k", ' + raw[1:]) is None:
         raise ValueError("unknown")
 
 

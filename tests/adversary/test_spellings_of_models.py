@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.dialects import Received, parse_head, read_call
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.policy.review.compare import decided, divergences
+from proxy.policy.review.compare import compare, decide_call
 from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan
@@ -388,8 +388,8 @@ def test_what_compares_and_explains_sees_the_rule_under_every_name(way: str) -> 
     said = WAYS[way]
     call = call_of(said)
     snapshots = [snapshot_of(written(said, *rules)) for rules in ((IDLE,), (LARGE_ADDS,))]
-    was, now = (decided(each, key_in(each), call) for each in snapshots)
-    found = {each.kind for each in divergences(call, was, now) if each.rule == "shared/adds"}
+    was, now = (decide_call(each, key_in(each), call) for each in snapshots)
+    found = {each.kind for each in compare(call, was, now) if each.rule == "shared/adds"}
     told = explain(snapshots[1], key_in(snapshots[1]), call)
     parts = [part for reason in told.reasons for part in reason.parts]
     applied = [part for part in parts if part.decided == "shared/adds applies"][-1]
@@ -415,9 +415,9 @@ def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
         assert left.why == "by rule shared/away"
 
         before = snapshot_of(written(said, IDLE))
-        plans = (decided(each, key_in(each), call) for each in (before, snapshot))
-        [divergence] = divergences(call, *plans)
-        assert (divergence.kind, divergence.rule) == ("targets", "shared/away")
+        plans = (decide_call(each, key_in(each), call) for each in (before, snapshot))
+        [difference] = compare(call, *plans)
+        assert (difference.kind, difference.rule) == ("targets", "shared/away")
 
 
 @for_each("model", ["large", "acme/large", "answers", "LARGE"])

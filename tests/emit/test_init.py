@@ -17,8 +17,8 @@ from proxy.emit.trace import Traces
 from proxy.errors import BadRequest
 from proxy.ledger import Ledger
 from proxy.offload import LARGE_BYTES
+from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.candidate import Candidate
-from proxy.policy.review.recent import CallHistory
 from proxy.record import Record
 from proxy.types import Call
 from tests.for_each import for_each

@@ -331,13 +331,13 @@ def test_recorded_calls_of_a_key_that_is_revoked_or_ends_are_decided_otherwise(
     before, revoking, ending = (read_folder(folder, None) for folder in folders)
 
     found = replay(before, revoking, lines)
-    assert (found.calls, found.otherwise, dict(found.ways)) == (2, 2, {("key", ""): 2})
-    assert "key widget -> revoked" in found.examples["key", ""][0]
+    assert (found.calls, found.changed, list(found.tally.by_change)) == (2, 2, [("key", "")])
+    assert "key widget -> revoked" in "".join(found.lines())
     found = replay(before, ending, lines)
-    assert (found.calls, found.otherwise, dict(found.ways)) == (2, 1, {("key", ""): 1})
-    assert "key widget -> expired at" in found.examples["key", ""][0]
+    assert (found.calls, found.changed, list(found.tally.by_change)) == (2, 1, [("key", "")])
+    assert "key widget -> expired at" in "".join(found.lines())
     found = replay(ending, before, lines)
-    assert (found.calls, found.otherwise, dict(found.ways)) == (2, 1, {("key", ""): 1})
-    assert "expired at 2026-07-01 00:00 UTC -> key widget" in found.examples["key", ""][0]
+    assert (found.calls, found.changed, list(found.tally.by_change)) == (2, 1, [("key", "")])
+    assert "expired at 2026-07-01 00:00 UTC -> key widget" in "".join(found.lines())
     found = replay(revoking, revoking, lines)
     assert (found.calls, found.unknown) == (0, 2)

@@ -1,97 +1,86 @@
-"""A second folder of policies, decided beside the one in force for every call, and obeyed by none.
+"""Decides every call under a candidate snapshot too, and counts the differences.
 
-What it would decide otherwise is counted by kind and rule, with the last calls of each as examples.
-The candidate decides after a call has ended, so that it takes nothing from its time.
+The candidate has no effect on calls: it decides after they end.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import ClassVar
 
 from proxy.errors import Unauthorized
 from proxy.policy.decide import InForce
-from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
-from proxy.policy.review.explanation import CallExplanation, Reason
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.compare import (
+    ChangeTally,
+    Difference,
+    compare,
+    decide_call,
+    key_difference,
+)
+from proxy.policy.review.explain import CallExplanation, Reason
 from proxy.record import Record
-from proxy.types import RequestHead
-from proxy.words import counted, word
+from proxy.words import counted
 
-MAX_WAYS = 200
-EXAMPLES = 5
-MAX_EXAMPLE = 500
-Tell = Callable[[str, str], None]
+MAX_CHANGES = 200
+MAX_EXAMPLES = 5
 
 
 class Candidate:
-    """The sink that decides once more. ``current`` gives the candidate's snapshot; ``tell`` hears
-    of each call, by the kind and rule of each divergence, or of ``same`` and nothing."""
+    """Sink that compares each call with the snapshot that ``current`` returns.
+
+    ``count`` gets the kind and the rule of each change of a call, or ``same`` and an empty rule.
+    """
 
     name: ClassVar[str] = "candidate"
 
-    def __init__(self, current: Callable[[], Snapshot], tell: Tell) -> None:
+    def __init__(self, current: Callable[[], Snapshot], count: Callable[[str, str], None]) -> None:
         self.current = current
-        self._tell = tell
-        self._seen: OrderedDict[Way, list[Reason]] = OrderedDict()
-        self._counts: dict[Way, int] = {}
+        self._count = count
+        self._tally = ChangeTally(MAX_EXAMPLES, max_changes=MAX_CHANGES, keep_newest=True)
 
     def end(self, record: Record) -> None:
-        found = self._divergences(record)
-        if found is None or record.head is None:
+        differences = self._compare(record)
+        if differences is None or record.head is None:
             return
-        if not found:
-            self._tell("same", "")
-        for way, change in by_way(found).items():
-            self._tell(*way)
-            self._note(record.head.request_id, way, change)
+        for kind, rule in self._tally.add(record.head.request_id, differences):
+            self._count(kind, rule)
+        if not differences:
+            self._count("same", "")
 
-    def _divergences(self, record: Record) -> list[Divergence] | None:
-        """Decide the call once more; None for one that no policy decided."""
-        head, call = record.head, record.call
-        if head is None or head.internal_key is not None:  # no virtual key has it
+    def _compare(self, record: Record) -> list[Difference] | None:
+        """Return the differences for a call, or None if no policy decided it."""
+        head, call, snapshot = record.head, record.call, self.current()
+        if head is None or head.internal_key is not None:  # the candidate has no internal keys
             return None
-        key = _known(self.current(), head)
+        try:
+            key = InForce(snapshot).identify(head).known
+        except Unauthorized:
+            key = None
         if call is None:
-            stranger = isinstance(record.error, Unauthorized) and key is not None
-            return [other_key(key.name, "unknown", None)] if stranger and key else None
-        was = record.decided or record.plan or record.error
-        if was is None:
+            if key is None or not isinstance(record.error, Unauthorized):
+                return None
+            return [key_difference(key.name, "unknown", None)]
+        decision = record.decided or record.plan or record.error
+        if decision is None:
             return None
         if key is None:
-            name = str(record.key)
-            lapse = self.current().lapse_of(name, head.at, record.credential)
-            return [other_key(name, None, lapse or "unknown")]
-        return divergences(call, was, decided(self.current(), key, call))
-
-    def _note(self, request_id: str, way: Way, change: str) -> None:
-        self._counts[way] = self._counts.get(way, 0) + 1
-        examples = self._seen.setdefault(way, [])
-        self._seen.move_to_end(way)
-        short = word(change, MAX_EXAMPLE)  # with tags that a caller wrote
-        examples.append(Reason("call", request_id, short))
-        del examples[:-EXAMPLES]
-        if len(self._seen) > MAX_WAYS:
-            gone, _ = self._seen.popitem(last=False)
-            del self._counts[gone]
+            lapse = snapshot.lapse_of(str(record.key), head.at, record.credential)
+            return [key_difference(str(record.key), None, lapse or "unknown")]
+        return compare(call, decision, decide_call(snapshot, key, call))
 
     def explain(self) -> CallExplanation:
-        """Return the ways in which the candidate differs, each with its last examples."""
+        """Return the changes that calls met, the latest first, each with its last calls."""
         reasons = [
             Reason(
                 kind,
-                f"differs for {counted(self._counts[kind, rule], 'call')}",
+                f"differs for {counted(count.calls, 'call')}",
                 f"changed by rule {rule}" if rule else None,
-                parts=tuple(reversed(examples)),
+                parts=tuple(
+                    Reason("call", request_id, text)
+                    for request_id, text in reversed(count.examples)
+                ),
             )
-            for (kind, rule), examples in reversed(self._seen.items())
+            for (kind, rule), count in reversed(self._tally.by_change.items())
         ]
         return CallExplanation(self.current().revision, tuple(reasons))
-
-
-def _known(snapshot: Snapshot, head: RequestHead) -> VirtualKey | None:
-    try:
-        return InForce(snapshot).identify(head).known
-    except Unauthorized:
-        return None

@@ -1,9 +1,10 @@
-"""Two revisions side by side: what one would send or do otherwise than the other, by kind and by
-the rule that makes the difference."""
+"""Decides calls under two policy snapshots and lists the differences, by kind and by rule."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from proxy.dialects.bounds import BOUNDS
@@ -12,213 +13,216 @@ from proxy.errors import ProxyError
 from proxy.frozen import frozen
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.policy.review.explain import bound_text
+from proxy.policy.review.explain import limit_text
 from proxy.types import Call, ModelCall, Plan, Target
 from proxy.types.target import titles
+from proxy.words import word
 
 Kind = Literal[
     "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
     "guards",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Outcome = Plan | ProxyError
-Origins = Mapping[str, str]
-Way = tuple[str, str]
-"""A kind and a rule."""
+Decision = Plan | ProxyError
+RulesByEffect = Mapping[str, str]
+MAX_EXAMPLE_CHARS = 500
 
 
 @frozen
-class Divergence:
-    """One way in which two decisions differ. ``rule`` is the one behind it, as ``policy/rule``, or
-    nothing where no rule is."""
+class Difference:
+    """A difference between two decisions. ``rule`` is its cause, as ``policy/rule``, or empty."""
 
     kind: Kind
-    was: str
-    now: str
+    before: str
+    after: str
     rule: str = ""
 
+    @property
+    def text(self) -> str:
+        return f"{self.before} -> {self.after}"
 
-def decided(snapshot: Snapshot, key: VirtualKey, call: Call) -> Outcome:
-    """Return the plan, or the refusal, as a value."""
+
+def decide_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> Decision:
+    """Return the plan of a call, or the error that rejects it."""
     try:
         return decide(snapshot, key, call)
     except ProxyError as error:
         return error
 
 
-def other_key(name: str, was: str | None, now: str | None) -> Divergence:
-    """Return that one side refuses a key that the other lets in; each says why it refuses it."""
-    return Divergence("key", was or f"key {name}", now or f"key {name}")
+def key_difference(name: str, before: str | None, after: str | None) -> Difference:
+    """Return the difference for a key that one snapshot rejects, for the given reason."""
+    return Difference("key", before or f"key {name}", after or f"key {name}")
 
 
-def divergences(call: Call, was: Outcome, now: Outcome) -> list[Divergence]:
-    """Return in what two outcomes of one call differ; nothing where they do the same with it."""
-    if isinstance(was, ProxyError) or isinstance(now, ProxyError):
-        before, after = _refused(was), _refused(now)
-        if before == after:
-            return []
-        rule = _refuser(was, now)
-        return [Divergence(kind="refusal", was=before, now=after, rule=rule)]
-    return list(_of_plans(call, was, now))
+def compare_snapshots(
+    old: Snapshot,
+    new: Snapshot,
+    call: Call,
+    key: VirtualKey,
+    *,
+    credential: str | None = None,
+    is_admitted: bool = False,
+) -> list[Difference]:
+    """Decide a call under two snapshots. ``old`` accepts the key of a call that ``is_admitted``."""
+    received_at = call.head.at
+    before = None if is_admitted else old.lapse_of(key.name, received_at)
+    after = new.lapse_of(key.name, received_at, credential)
+    if before is not None or after is not None:
+        return [key_difference(key.name, before, after)]
+    return compare(call, decide_call(old, key, call), decide_call(new, new.keys[key.name], call))
 
 
-def by_way(found: Iterable[Divergence]) -> dict[Way, str]:
-    """Return what changes in each way, so that a call counts once in it, however many models it
-    asks."""
-    ways: dict[Way, dict[str, None]] = {}
-    for each in found:
-        ways.setdefault((each.kind, each.rule), {})[f"{each.was} -> {each.now}"] = None
-    return {way: "; ".join(changes) for way, changes in ways.items()}
+def compare(call: Call, before: Decision, after: Decision) -> list[Difference]:
+    """Return the differences between two decisions on a call."""
+    if isinstance(before, Plan) and isinstance(after, Plan):
+        return list(_compare_plans(call, before, after))
+    old, new = _status(before), _status(after)
+    rule = _refusing_rule(before, after)
+    return [] if old == new else [Difference(kind="refusal", before=old, after=new, rule=rule)]
 
 
-def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
-    if _refused(was) != _refused(now):
-        yield Divergence(
-            kind="refusal", was=_refused(was), now=_refused(now), rule=_refuser(was, now)
-        )
-    if was.deployment != now.deployment:
-        yield Divergence("deployment", str(was.deployment), str(now.deployment))
-    if was.tags != now.tags:
-        yield Divergence("tags", _tags(was), _tags(now))
-    for before, after in zip(was.model_calls, now.model_calls, strict=True):
-        yield from _of_legs(call, before, after)
-    if _routing(was) != _routing(now):
-        yield Divergence("routing", _routing(was), _routing(now))
-    yield from _parts("limits", "limit", (_limits(was), was.by), (_limits(now), now.by))
-    if _cache(was) != _cache(now):
-        yield Divergence(
-            kind="cache", was=_cache(was), now=_cache(now), rule=_behind(was.by, now.by, "cache")
-        )
-    yield from _parts("guards", "guard", (_guards(was), was.by), (_guards(now), now.by))
+@dataclass(slots=True)
+class ChangeCount:
+    """Number of calls with a change, and examples: the request id and the change of a call."""
+
+    calls: int = 0
+    examples: list[tuple[str, str]] = field(default_factory=list)
 
 
-def _of_legs(call: Call, was: ModelCall, now: ModelCall) -> Iterator[Divergence]:
-    """Yield where one model of a call would go otherwise, or with other parameters."""
-    if titles(was.targets) != titles(now.targets):
-        away = sorted(each for each in {*was.by, *now.by} if each.startswith("left out "))
-        rule = _behind(was.by, now.by, "targets", "model", "fallback", *away)
-        yield Divergence(
-            kind="targets", was=titles(was.targets), now=titles(now.targets), rule=rule
-        )
-    found = [each for one, other in _pairs(was, now) for each in _sent(call, was, one, now, other)]
+class ChangeTally:
+    """Counts calls by the kind and the rule of their differences.
+
+    Keeps the first ``max_examples`` calls of each change, or with ``keep_newest`` the last ones.
+    Drops the oldest change if there are more than ``max_changes``.
+    """
+
+    def __init__(
+        self, max_examples: int, *, max_changes: int = 100_000, keep_newest: bool = False
+    ) -> None:
+        self.by_change: OrderedDict[tuple[Kind, str], ChangeCount] = OrderedDict()
+        self._max_examples = max_examples
+        self._max_changes = max_changes
+        self._keep_newest = keep_newest
+
+    def add(self, request_id: str, differences: Iterable[Difference]) -> list[tuple[Kind, str]]:
+        """Count a call and return its changes, each once."""
+        texts: dict[tuple[Kind, str], dict[str, None]] = {}
+        for difference in differences:
+            texts.setdefault((difference.kind, difference.rule), {})[difference.text] = None
+        for change, unique_texts in texts.items():
+            count = self.by_change.setdefault(change, ChangeCount())
+            count.calls += 1
+            if self._keep_newest:
+                self.by_change.move_to_end(change)
+            if self._keep_newest or len(count.examples) < self._max_examples:
+                text = word("; ".join(unique_texts), MAX_EXAMPLE_CHARS)
+                count.examples.append((request_id, text))
+                del count.examples[: -self._max_examples]
+            if len(self.by_change) > self._max_changes:
+                self.by_change.popitem(last=False)
+        return list(texts)
+
+
+def _compare_plans(call: Call, before: Plan, after: Plan) -> Iterator[Difference]:
+    old_texts, new_texts = dict(_plan_texts(before)), dict(_plan_texts(after))
+    model_calls = zip(before.model_calls, after.model_calls, strict=True)
+    differences = [each for pair in model_calls for each in _compare_model_calls(call, *pair)]
+    for kind, name in sorted({*old_texts, *new_texts}):
+        old, new = (texts.get((kind, name), "none") for texts in (old_texts, new_texts))
+        if old == new:
+            continue
+        if kind == "refusal":
+            rule = _refusing_rule(before, after)
+        else:
+            effect = f"{kind.removesuffix('s')} {name}" if name else kind
+            rule = _cause(before.by, after.by, effect, f"no {effect}")
+        differences.append(Difference(kind=kind, before=old, after=new, rule=rule))
+    yield from sorted(differences, key=lambda each: KINDS.index(each.kind))
+
+
+def _plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
+    """Yield the parts of a plan that do not depend on a model: kind and name, and a text."""
+    yield ("refusal", ""), _status(plan)
+    yield ("deployment", ""), str(plan.deployment)
+    yield ("tags", ""), ", ".join(f"{tag}={value}" for tag, value in plan.tags.items()) or "none"
+    retries = f"{plan.retry.times} retries" if plan.retry else "no retries"
+    hedge = f"hedge after {plan.hedge_after:g} s" if plan.hedge_after else "no hedge"
+    yield ("routing", ""), f"{retries}, {hedge}"
+    for scoped in plan.bounds:
+        yield ("limits", scoped.limit.name), limit_text(scoped)
+    cache = "off"
+    if plan.cache is not None:
+        cache = f"{plan.cache.ttl:g} s in {plan.cache.store}"
+        cache += f", {plan.cache.semantic}" if plan.cache.semantic is not None else ""
+    yield ("cache", ""), cache
+    for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
+        for rule in rules:
+            action = f"{'shadow ' if rule.shadow else ''}{rule.action}"
+            yield ("guards", rule.name), f"{stage} {rule.name} {action} {rule.digest[:6]}"
+    for cap in plan.guards.ceilings:
+        yield ("guards", cap.name), f"input {cap.name} {cap.digest[:6]}"
+
+
+def _compare_model_calls(call: Call, before: ModelCall, after: ModelCall) -> Iterator[Difference]:
+    """Yield the differences in the targets of a model, and in their parameters."""
+    if titles(before.targets) != titles(after.targets):
+        left_out = sorted(each for each in {*before.by, *after.by} if each.startswith("left out "))
+        rule = _cause(before.by, after.by, "targets", "model", "fallback", *left_out)
+        old, new = titles(before.targets), titles(after.targets)
+        yield Difference(kind="targets", before=old, after=new, rule=rule)
+    pairs = [(before.targets[0], after.targets[0])]
+    if before.others or after.others:  # rules change later targets in another way than the first
+        by_title = {target.title: target for target in before.targets}
+        pairs += [(by_title[each.title], each) for each in after.targets if each.title in by_title]
+    found = (each for pair in pairs for each in _compare_parameters(call, before, after, *pair))
     yield from dict.fromkeys(found)
 
 
-def _pairs(was: ModelCall, now: ModelCall) -> Iterator[tuple[Target, Target]]:
-    """Yield the targets whose requests are compared: the first ones, and those of later ones that
-    both have, where rules change them otherwise than the first."""
-    yield was.targets[0], now.targets[0]
-    if was.others or now.others:
-        before = {target.title: target for target in was.targets}
-        yield from ((before[each.title], each) for each in now.targets if each.title in before)
-
-
-def _sent(
-    call: Call, was: ModelCall, one: Target, now: ModelCall, other: Target
-) -> Iterator[Divergence]:
-    """Yield where two targets would get other parameters, in OpenAI's form."""
-    before, after = (
-        parameters(call, target, model_call.changes_for(target))
-        for model_call, target in ((was, one), (now, other))
-    )
-    for name in sorted({*before, *after}):
-        if before.get(name) != after.get(name):
-            rule = _behind(was.by, now.by, *_changers(name))
-            yield Divergence(
+def _compare_parameters(
+    call: Call, before: ModelCall, after: ModelCall, old_target: Target, new_target: Target
+) -> Iterator[Difference]:
+    """Yield the parameters, in OpenAI's form, that two targets would get with other values."""
+    old = parameters(call, old_target, before.changes_for(old_target))
+    new = parameters(call, new_target, after.changes_for(new_target))
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            names = BOUNDS if name in BOUNDS else (name,)
+            effects = [f"{effect} {alias}" for effect in ("cap", "set") for alias in names]
+            yield Difference(
                 kind="parameters",
-                was=_parameter(name, before, was),
-                now=_parameter(name, after, now),
-                rule=rule,
+                before=_parameter(name, old, before),
+                after=_parameter(name, new, after),
+                rule=_cause(before.by, after.by, *effects),
             )
-
-
-def _changers(name: str) -> tuple[str, ...]:
-    """Return the effects of rules that may change a parameter, under any of its names."""
-    names = BOUNDS if name in BOUNDS else (name,)
-    return tuple(f"{does} {each}" for does in ("cap", "set") for each in names)
-
-
-def _parts(
-    kind: Kind,
-    effect: str,
-    was: tuple[dict[str, str], Origins],
-    now: tuple[dict[str, str], Origins],
-) -> Iterator[Divergence]:
-    """Yield the named parts of two plans that are not the same in both."""
-    before, after = was[0], now[0]
-    for name in sorted({*before, *after}):
-        if before.get(name) != after.get(name):
-            rule = _behind(was[1], now[1], f"{effect} {name}", f"no {effect} {name}")
-            yield Divergence(
-                kind=kind, was=before.get(name, "none"), now=after.get(name, "none"), rule=rule
-            )
-
-
-def _behind(was: Origins, now: Origins, *effects: str) -> str:
-    """Return the rule that makes a difference: one that is behind an effect in one of the two
-    alone, else the one behind it now."""
-    for effect in effects:
-        if now.get(effect) != was.get(effect):
-            return now.get(effect) or was[effect]
-    return next((now[effect] for effect in effects if effect in now), "")
-
-
-def _refused(outcome: Outcome) -> str:
-    if isinstance(outcome, ProxyError):
-        return f"{outcome.status} {outcome.code}"
-    return f"{outcome.refusal.status} by rule" if outcome.refusal else "allowed"
-
-
-def _refuser(was: Outcome, now: Outcome) -> str:
-    """Return the rule that refuses now, else the one that did."""
-    for outcome in (now, was):
-        if isinstance(outcome, Plan) and outcome.refusal is not None:
-            return outcome.refusal.rule
-    return ""
-
-
-def _tags(plan: Plan) -> str:
-    return ", ".join(f"{tag}={value}" for tag, value in plan.tags.items()) or "none"
 
 
 def _parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str:
-    """Return a parameter in words. A text is shown only where a rule has set it: one of a client
-    is nobody else's business."""
+    """Return a parameter with its value. The text of a client is never shown."""
     value = body.get(name)
     if value is None:
         return f"no {name}"
-    sets = (changes.set for changes in (model_call.changes, *model_call.others.values()))
-    ours = isinstance(value, (bool, int, float)) or any(name in each for each in sets)
-    return f"{name} {value}" if ours else f"{name} as requested"
+    changes = (model_call.changes, *model_call.others.values())
+    is_set_by_rule = any(name in each.set for each in changes)
+    is_shown = is_set_by_rule or isinstance(value, (bool, int, float))
+    return f"{name} {value}" if is_shown else f"{name} as requested"
 
 
-def _limits(plan: Plan) -> dict[str, str]:
-    return {bound.limit.name: bound_text(bound) for bound in plan.bounds}
+def _cause(before: RulesByEffect, after: RulesByEffect, *effects: str) -> str:
+    """Return the rule behind the first effect that changed, otherwise the rule in ``after``."""
+    for effect in effects:
+        if after.get(effect) != before.get(effect):
+            return after.get(effect) or before[effect]
+    return next((after[effect] for effect in effects if effect in after), "")
 
 
-def _cache(plan: Plan) -> str:
-    rule = plan.cache
-    if rule is None:
-        return "off"
-    text = f"{rule.ttl:g} s in {rule.store}"
-    if rule.semantic is None:
-        return text
-    return f"{text}, {rule.semantic}"
+def _status(decision: Decision) -> str:
+    if isinstance(decision, ProxyError):
+        return f"{decision.status} {decision.code}"
+    return f"{decision.refusal.status} by rule" if decision.refusal else "allowed"
 
 
-def _guards(plan: Plan) -> dict[str, str]:
-    stages = (("input", plan.guards.input), ("output", plan.guards.output))
-    texts = {
-        f"{rule.name}": f"{stage} {rule.name} {'shadow ' if rule.shadow else ''}{rule.action} "
-        f"{rule.digest[:6]}"
-        for stage, rules in stages
-        for rule in rules
-    }
-    texts |= {each.name: f"input {each.name} {each.digest[:6]}" for each in plan.guards.ceilings}
-    return texts
-
-
-def _routing(plan: Plan) -> str:
-    retries = f"{plan.retry.times} retries" if plan.retry else "no retries"
-    hedge = f"hedge after {plan.hedge_after:g} s" if plan.hedge_after else "no hedge"
-    return f"{retries}, {hedge}"
+def _refusing_rule(before: Decision, after: Decision) -> str:
+    """Return the rule that refuses the call in ``after``, otherwise in ``before``."""
+    refusals = (each.refusal for each in (after, before) if isinstance(each, Plan))
+    return next((refusal.rule for refusal in refusals if refusal is not None), "")

@@ -1,8 +1,7 @@
-"""Differences between two folders of policies, in words and for recorded calls."""
+"""Lists the changes between two policy folders, and their effect on recorded calls."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import MAXYEAR, UTC, datetime
@@ -13,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from proxy.dialects.counting import read_distinct
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
+from proxy.policy.review.compare import ChangeTally, compare_snapshots, decide_call
 from proxy.policy.schema import PoliciesConfig
 from proxy.types import Call, Endpoint, RequestHead
 from proxy.words import counted
@@ -26,25 +25,26 @@ SECTIONS = {
     "tags": "tag",
     "prices": "prices of",
 }
-EXAMPLES = 3
+MAX_EXAMPLES = 3
 ENDPOINTS = ("chat", "completions", "responses", "embeddings")
-MAX_SHOWN = 80
+MAX_CHARS = 80
 
 
 def changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
-    """Yield the changes in words: a line for each part, then its details."""
+    """Yield a line for each changed part, followed by its details."""
     before, after = _plain(old), _plain(new)
-    touched = {
+    names = {section: sorted({*before[section], *after[section]}) for section in SECTIONS}
+    changed = {
         (section, name)
         for section in SECTIONS
-        for name in {*before[section], *after[section]}
+        for name in names[section]
         if before[section].get(name) != after[section].get(name)
     }
     for section, kind in SECTIONS.items():
-        for name in sorted({*before[section], *after[section]}):
+        for name in names[section]:
             details = list(_details(section, before[section], after[section], name))
             if section == "deployments" and name in before[section] and name in after[section]:
-                details += _through(after, after[section][name], touched)
+                details += _indirect_changes(after, after[section][name], changed)
             if details:
                 yield f"{kind} {name}"
                 yield from (f"    {detail}" for detail in details)
@@ -53,8 +53,8 @@ def changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
 
 
 def _plain(policies: PoliciesConfig) -> dict[str, Any]:
-    dumped = policies.model_dump(by_alias=True, exclude_defaults=True, warnings=False)
-    return {name: dumped.get(name, {}) for name in PoliciesConfig.model_fields}
+    data = policies.model_dump(by_alias=True, exclude_defaults=True, warnings=False)
+    return {name: data.get(name, {}) for name in PoliciesConfig.model_fields}
 
 
 def _details(
@@ -62,7 +62,7 @@ def _details(
 ) -> Iterator[str]:
     if name not in before:
         yield "added"
-        if section == "prices":  # a reviewer must see the prices of a new model
+        if section == "prices":  # reviewers must see the prices of a new model
             yield from _walk("", {}, after[name])
     elif name not in after:
         yield "removed"
@@ -70,77 +70,64 @@ def _details(
         yield from _walk("", before[name], after[name])
 
 
-def _through(
-    after: Mapping[str, Any], deployment: Mapping[str, Any], touched: set[tuple[str, str]]
+def _indirect_changes(
+    after: Mapping[str, Any], deployment: Mapping[str, Any], changed: set[tuple[str, str]]
 ) -> Iterator[str]:
-    """Yield the other changes for a deployment: of its policies, and of the upstreams that it or
-    a rule of its policies uses."""
-    policies = _followed(after["policies"], deployment.get("policy") or "default")
-    for number, name in enumerate(policies):
-        if ("policies", name) in touched:
-            by = f" (policy {policies[0]} extends it)" if number else ""
-            yield f"policy {name} changed{by}"
-    parts = [deployment, *(after["policies"].get(name, {}) for name in policies)]
+    """Yield the changed policies and upstreams that a deployment uses."""
+    names = [deployment.get("policy") or "default"]
+    for policy in names:  # grows by the policies that a policy extends
+        bases = after["policies"].get(policy, {}).get("extends") or ()
+        names += [base for base in bases if base not in names]
+    for policy in names:
+        if ("policies", policy) in changed:
+            by = f" (policy {names[0]} extends it)" if policy != names[0] else ""
+            yield f"policy {policy} changed{by}"
+    parts = [deployment, *(after["policies"].get(policy, {}) for policy in names)]
     for upstream in sorted(set(_upstreams(parts))):
-        if ("upstreams", upstream) in touched:
+        if ("upstreams", upstream) in changed:
             yield f"upstream {upstream} changed"
 
 
-def _followed(policies: Mapping[str, Any], name: str) -> list[str]:
-    """Return a policy's name and those of all that it extends, each once, in their order."""
-    names = [name]
-    for each in names:  # which grows as it is read
-        extended = policies.get(each, {}).get("extends") or ()
-        above = [extended] if isinstance(extended, str) else extended
-        names += [other for other in above if other not in names]
-    return names
-
-
 def _upstreams(part: Any) -> Iterator[str]:
-    """Yield the upstreams that targets anywhere below a part name."""
+    """Yield the upstreams that a part names at any depth."""
     if isinstance(part, dict):
-        named = part.get("upstream")
-        if isinstance(named, str):
-            yield named
-        for inner in part.values():
-            yield from _upstreams(inner)
-    elif isinstance(part, list):
-        for inner in part:
+        name = part.get("upstream")
+        if isinstance(name, str):
+            yield name
+    if isinstance(part, (dict, list)):
+        for inner in part.values() if isinstance(part, dict) else part:
             yield from _upstreams(inner)
 
 
 def _walk(path: str, before: Any, after: Any) -> Iterator[str]:
-    """Yield every difference below a path. Rules, guards and targets are matched by name, and
-    by their order."""
+    """Yield every difference below a path. Items of lists are matched by name and by order."""
     if before == after:
         return
-    was, now = _named(before), _named(after)
-    if was is None or now is None:
+    old, new = _by_name(before), _by_name(after)
+    if old is None or new is None:
         yield f"{path}: {_shown(after)} (was {_shown(before)})"
         return
-    for name in dict.fromkeys([*was, *now]):
+    for name in dict.fromkeys([*old, *new]):
         inside = f"{path}.{name}" if path else str(name)
-        if name not in was:
-            yield f"{inside}: {_shown(now[name])} (added)"
-        elif name not in now:
-            yield f"{inside}: {_shown(was[name])} (removed)"
+        if name not in old:
+            yield f"{inside}: {_shown(new[name])} (added)"
+        elif name not in new:
+            yield f"{inside}: {_shown(old[name])} (removed)"
         else:
-            yield from _walk(inside, was[name], now[name])
-    stayed = [[name for name in order if name in was and name in now] for order in (was, now)]
-    if isinstance(before, list) and stayed[0] != stayed[1]:
-        yield f"{path}: new order {', '.join(map(str, now))}"
+            yield from _walk(inside, old[name], new[name])
+    order = [[name for name in names if name in old and name in new] for names in (old, new)]
+    if isinstance(before, list) and order[0] != order[1]:
+        yield f"{path}: new order {', '.join(map(str, new))}"
 
 
-def _named(value: Any) -> dict[str, Any] | None:
-    """Return the parts of a value by their names; None for a value without named parts."""
+def _by_name(value: Any) -> dict[str, Any] | None:
+    """Return the parts of a value by their names, or None if a part has no unique name."""
     if isinstance(value, dict):
         return value
-    if not isinstance(value, list):
-        return None
-    names = [_name(each) for each in value]
+    names = [_name(item) for item in value] if isinstance(value, list) else [None]
     if None in names or len(set(names)) < len(names):
         return None
-    return {str(name): each for name, each in zip(names, value, strict=True)}
+    return {str(name): item for name, item in zip(names, value, strict=True)}
 
 
 def _name(part: Any) -> str | None:
@@ -155,106 +142,81 @@ def _name(part: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """Return a value in a line: a long text is cut, numbers such as prices never are."""
+    """Return a value on one line. Long text is cut, numbers are not."""
     if isinstance(value, str):
-        return value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}…"
+        return value if len(value) <= MAX_CHARS else f"{value[:MAX_CHARS]}…"
     return orjson.dumps(value, default=str).decode()
 
 
 @dataclass(slots=True)
-class Replayed:
-    """What recorded calls would meet. ``ways`` counts divergences by kind and rule; ``unsized`` the
-    calls whose line does not tell their parameters, ``unasked`` those that were refused before
-    their model was read, or are of none of ``ENDPOINTS``."""
+class Replay:
+    """Result of a replay. ``unsized`` counts calls whose line has no parameters, ``undecided``
+    calls without a model or of another endpoint, ``unknown`` calls whose key is not in OLD."""
 
     calls: int = 0
-    otherwise: int = 0
+    changed: int = 0
     unread: int = 0
-    unasked: int = 0
+    undecided: int = 0
     unsized: int = 0
     unknown: int = 0
-    ways: Counter[Way] = field(default_factory=Counter)
-    examples: dict[Way, list[str]] = field(default_factory=dict)
+    tally: ChangeTally = field(default_factory=lambda: ChangeTally(MAX_EXAMPLES))
 
     def lines(self) -> Iterator[str]:
-        yield f"{self.otherwise} of {counted(self.calls, 'call')} would have another result"
-        for (kind, rule), count in self.ways.most_common():
+        yield f"{self.changed} of {counted(self.calls, 'call')} would have another result"
+        changes = self.tally.by_change.items()
+        for (kind, rule), count in sorted(changes, key=lambda change: -change[1].calls):
             by = f" by {rule}" if rule else ""
-            calls, some = counted(count, "call"), "; ".join(self.examples[kind, rule])
-            yield f"    {kind}{by}: {calls}, for example {some}"
+            examples = "; ".join(f"{request_id} ({text})" for request_id, text in count.examples)
+            yield f"    {kind}{by}: {counted(count.calls, 'call')}, for example {examples}"
         if self.unsized:
             lines = counted(self.unsized, "line has", "lines have")
             yield f"{lines} no parameters, so changes by set and cap are not compared"
         if self.unread:
             yield counted(self.unread, "line is not a call", "lines are not calls")
-        if self.unasked:
-            calls = counted(self.unasked, "call was", "calls were")
-            why = "no model was read, or the endpoint is not one of"
-            yield f"{calls} skipped: {why} {', '.join(ENDPOINTS)}"
+        if self.undecided:
+            calls = counted(self.undecided, "call was", "calls were")
+            reason = "no model was read, or the endpoint is not one of"
+            yield f"{calls} skipped: {reason} {', '.join(ENDPOINTS)}"
         if self.unknown:
             calls = counted(self.unknown, "call was", "calls were")
             yield f"{calls} skipped: OLD does not accept the key"
 
 
-def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
-    """Decide recorded calls under both snapshots.
-
-    A line of the call log has the ``parameters`` of its request. ``body`` and ``headers`` are used
-    if a line has them.
-    """
-    found = Replayed()
+def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay:
+    """Decide the calls of a call log under two snapshots."""
+    result = Replay()
     for line in lines:
-        record = _read(line)
-        if record is None:
-            found.unread += bool(line.strip())
+        recorded = read_call(line)
+        if recorded is None:
+            result.unread += bool(line.strip())
             continue
-        if not record.models or record.endpoint not in ENDPOINTS:
-            found.unasked += 1
+        if not recorded.models or recorded.endpoint not in ENDPOINTS:
+            result.undecided += 1
             continue
-        key = old.key_named(record.key)
-        if key is None:
-            found.unknown += 1
+        key = old.key_named(recorded.key)
+        lapses = [each.lapse_of(str(recorded.key), recorded.time) for each in (old, new)]
+        if key is None or None not in lapses:
+            result.unknown += 1
             continue
-        call = record.call(old, key)
-        at = call.head.at
-        if old.lapse_of(key.name, at) is not None and new.lapse_of(key.name, at) is not None:
-            found.unknown += 1
-            continue
-        found.calls += 1
-        sized = record.body is not None or record.parameters is not None
-        found.unsized += not sized
-        _compare(old, new, key, call, found, sized=sized)
-    return found
-
-
-def _compare(
-    old: Snapshot, new: Snapshot, key: VirtualKey, call: Call, found: Replayed, *, sized: bool
-) -> None:
-    different = _divergences(old, new, key, call)
-    ways = by_way(each for each in different if sized or each.kind != "parameters")
-    found.otherwise += bool(ways)
-    for way, change in ways.items():
-        found.ways[way] += 1
-        examples = found.examples.setdefault(way, [])
-        if len(examples) < EXAMPLES:
-            examples.append(f"{call.head.request_id} ({change})")
-
-
-def _divergences(old: Snapshot, new: Snapshot, key: VirtualKey, call: Call) -> list[Divergence]:
-    lapses = [snapshot.lapse_of(key.name, call.head.at) for snapshot in (old, new)]
-    if any(lapses):
-        return [other_key(key.name, *lapses)]
-    return divergences(call, decided(old, key, call), decided(new, new.keys[key.name], call))
+        result.calls += 1
+        call = recorded.call(old, key)
+        differences = compare_snapshots(old, new, call, key)
+        if recorded.body is None and recorded.parameters is None:
+            result.unsized += 1
+            differences = [each for each in differences if each.kind != "parameters"]
+        result.changed += bool(result.tally.add(call.head.request_id, differences))
+    return result
 
 
 def _in_utc(time: datetime) -> datetime:
-    if not 1 < time.year < MAXYEAR:  # else it may not exist in another zone
+    if not 1 < time.year < MAXYEAR:  # another time zone may have no such time
         raise ValueError("out of range")
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 class RecordedCall(BaseModel):
-    """The fields of a line of the call log that a decision depends on."""
+    """The fields of a line of the call log that decide a call. Some logs have no ``headers`` and
+    no ``body``."""
 
     model_config = ConfigDict(strict=True)
 
@@ -274,9 +236,10 @@ class RecordedCall(BaseModel):
     body: dict[str, Any] | None = None
 
     def call(self, old: Snapshot, key: VirtualKey) -> Call:
-        """Return the call as it was made.
+        """Return the call as the client sent it.
 
-        The client named the deployment and those tags that the old policies do not set.
+        The client named the deployment if ``old`` would select another one, and the tags that the
+        key and the deployment do not set.
         """
         head = RequestHead(
             dialect=str(self.dialect),
@@ -287,24 +250,21 @@ class RecordedCall(BaseModel):
             headers={name.lower(): value for name, value in (self.headers or {}).items()},
             at=self.time,
         )
-        call = Call(
-            head,
-            self.body or self.parameters or {},
-            models=tuple(self.models or ()),
-            stream=self.stream is True,
-        )
-        plan = decided(old, key, call)
-        if self.deployment and getattr(plan, "deployment", None) != self.deployment:
+        models, body = tuple(self.models or ()), self.body or self.parameters or {}
+        call = Call(head, body, models=models, stream=self.stream is True)
+        decision = decide_call(old, key, call)
+        if self.deployment and getattr(decision, "deployment", None) != self.deployment:
             head = replace(head, deployment=self.deployment)
         reach = key.deployments.get(self.deployment or "")
         if reach is not None:
-            given = (self.tags or {}).items()
-            brought = tuple((name, value) for name, value in given if reach.tags.get(name) != value)
-            head = replace(head, tags=brought)
+            tags = (self.tags or {}).items()
+            client_tags = (tag for tag in tags if reach.tags.get(tag[0]) != tag[1])
+            head = replace(head, tags=tuple(client_tags))
         return replace(call, head=head)
 
 
-def _read(line: bytes) -> RecordedCall | None:
+def read_call(line: bytes) -> RecordedCall | None:
+    """Return the call of a line, or None for any other line."""
     try:
         read_distinct(line)
         return RecordedCall.model_validate_json(line)

@@ -1,63 +1,100 @@
-"""Why a call is decided as it is: the plan of ``decide``, with each decision's reason and place.
+"""Explains how a call is decided: each decision of its plan, with the reason and the file and line.
 
-Nothing here decides: what holds, what wins and what is tried is read off the plan that the same
-code gives the call. Header values are not shown.
+Reads the plan that ``decide`` returns and decides nothing itself. Header values are not shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from proxy.dialects.upstream_request import rule_changes
 from proxy.errors import BadField, ProxyError, Unauthorized
+from proxy.frozen import frozen
 from proxy.limits.claims import claims_of, predicted
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.types import Call, Json, Plan, ScopedLimit
-from proxy.types.guard import Guarding, GuardRule
+from proxy.types.guard import Guarding
 from proxy.types.limit import Claim
 from proxy.types.target import titles
-from proxy.usage import Price, in_force, usd_text
+from proxy.usage import in_force, usd_text
 from proxy.words import MAX_LISTED, counted
 
-if TYPE_CHECKING:
-    from proxy.types.passthrough import PassedPath
-
-NOT_EVALUATED = "guards are listed, not evaluated"
 EMPTY_TEXTS: Mapping[str, Json] = {
     "chat": {"messages": [{"role": "user", "content": ""}]},
     "completions": {"prompt": ""},
     "embeddings": {"input": ""},
     "responses": {"input": ""},
 }
-OPAQUE = "guards cannot inspect them; `opaque: allow` accepts them"
+
+
+@frozen
+class Reason:
+    """A decision: its subject, its result, the reason, and the ``file:line`` that declares it."""
+
+    about: str
+    decided: str
+    why: str | None = None
+    at: str | None = None
+    parts: tuple[Reason, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        data = {"about": self.about, "decided": self.decided, "why": self.why, "at": self.at}
+        parts = {"parts": [part.data() for part in self.parts]} if self.parts else {}
+        return {name: value for name, value in data.items() if value is not None} | parts
+
+    def line(self, heading: str = "") -> str:
+        """Return one line of text, without the subject below a heading such as ``rules``."""
+        about = "" if f"{self.about}s" == heading else f"{self.about}: "
+        why = f" ({self.why})" if self.why else ""
+        at = f"  [{self.at}]" if self.at else ""
+        return f"{about}{self.decided}{why}{at}"
+
+
+@frozen
+class CallExplanation:
+    """All decisions on a call, in the order in which they are made."""
+
+    revision: str
+    reasons: tuple[Reason, ...]
+
+    def data(self) -> dict[str, Any]:
+        decisions = [reason.data() for reason in self.reasons]
+        return {"revision": self.revision, "decisions": decisions}
+
+    def text(self) -> str:
+        return "\n".join([f"policy revision {self.revision}", *_tree(self.reasons, "")])
+
+
+def _tree(reasons: Sequence[Reason], indent: str, heading: str = "") -> Iterator[str]:
+    for number, reason in enumerate(reasons, start=1):
+        is_last = number == len(reasons)
+        yield f"{indent}{'└─' if is_last else '├─'} {reason.line(heading)}"
+        yield from _tree(reason.parts, f"{indent}{'  ' if is_last else '│ '} ", reason.about)
 
 
 def explain(
     snapshot: Snapshot, key: VirtualKey, call: Call, *, is_over: bool = True
 ) -> CallExplanation:
-    """Explain a call of a key, whatever becomes of it. One that is over was looked at by guards."""
+    """Explain a call of a key. The guards have inspected a call that ``is_over``."""
     return CallExplanation(snapshot.revision, tuple(_reasons(snapshot, key, call, is_over)))
 
 
-def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
-    """Explain a call that is yet to come: a key that is not in force then is refused, as calls of
-    the past were not, whatever became of their key since."""
+def preview(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
+    """Explain a call that was not made yet. A revoked or expired key is rejected."""
     lapse = snapshot.lapse_of(key.name, call.head.at)
     if lapse is None:
         return explain(snapshot, key, call, is_over=False)
-    error = Unauthorized()
     text = lapse if lapse.startswith("expired") else f"is {lapse}"
-    rejected = _rejected(error, f"key {key.name} {text}")
-    return CallExplanation(snapshot.revision, (_identity(snapshot, key), rejected))
+    rejected = _rejected(Unauthorized(), f"key {key.name} {text}")
+    return CallExplanation(snapshot.revision, (_key(snapshot, key), rejected))
 
 
 def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> Iterator[Reason]:
-    yield _identity(snapshot, key)
+    yield _key(snapshot, key)
     try:
         plan = decide(snapshot, key, call)
     except ProxyError as error:
@@ -68,18 +105,22 @@ def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call, is_over: bool) -> 
         yield Reason(about="deployment", decided=str(plan.deployment), why=origin.why, at=origin.at)
         yield _tags(plan)
         if plan.passed is not None and call.head.passed is not None:
-            method = call.head.method
-            text = f"{method} {plan.passed.route}"
-            yield Reason("passthrough", text, _retry_text(plan.passed, method))
+            method, why = call.head.method, "retried after a failure"
+            if not plan.passed.may_repeat(method):
+                why = "retried only if the upstream did not receive the request"
+            yield Reason("passthrough", f"{method} {plan.passed.route}", why)
         for index in range(len(plan.model_calls[:MAX_LISTED])):
             yield from _model_call(plan, index, call)
-        if left := plan.model_calls[MAX_LISTED:]:
-            yield Reason("models", f"{len(left)} more, not shown")
-        yield from (_guarded(plan, call), _limits(plan, call), _cached(plan), *_captured(plan))
-    yield _outcome(plan, call, is_over)
+        if more := plan.model_calls[MAX_LISTED:]:
+            yield Reason("models", f"{len(more)} more, not shown")
+        yield from (_guards(plan, call), _limits(plan, call), _cache(plan))
+        if (capture := plan.guards.capture) is not None:
+            text = f"{capture.share:.0%} of traces include the text of prompt and response"
+            yield Reason("capture", text, f"up to {capture.max_chars} characters each, redacted")
+    yield _result(plan, call, is_over)
 
 
-def _identity(snapshot: Snapshot, key: VirtualKey) -> Reason:
+def _key(snapshot: Snapshot, key: VirtualKey) -> Reason:
     return Reason("key", key.name, at=snapshot.at("keys", key.name))
 
 
@@ -92,31 +133,27 @@ def _tags(plan: DecidedPlan) -> Reason:
     for tag, value in plan.tags.items():
         why, at = plan.origin_of_tag(tag)
         parts.append(Reason(about="tag", decided=f"{tag}={value}", why=why, at=at))
-    parts += [
-        Reason("tag", f"{tag[:64]!a} dropped", _why_dropped(plan, tag))
-        for tag in plan.basis.dropped
-    ]
+    for tag in plan.basis.dropped:
+        rule = plan.basis.snapshot.tags.get(tag)
+        if rule is None:
+            why = "the policies do not declare this tag"
+        elif not rule.caller:
+            why = "clients may not set this tag; to allow it, add `caller: true` to the tag"
+        else:
+            why = "clients may not set this value, or the key or deployment sets another one"
+        parts.append(Reason("tag", f"{tag[:64]!a} dropped", why))
     return Reason("tags", str(len(plan.tags)), parts=tuple(parts))
 
 
-def _why_dropped(plan: DecidedPlan, tag: str) -> str:
-    rule = plan.basis.snapshot.tags.get(tag)
-    if rule is None:
-        return "the policies do not declare this tag"
-    if not rule.caller:
-        return "clients may not set this tag; to allow it, add `caller: true` to the tag"
-    return "clients may not set this value, or the key or deployment sets another one"
-
-
 def _limits(plan: DecidedPlan, call: Call) -> Reason:
-    claims = _known_claims(plan, call)
+    claims = _computable_claims(plan, call)
     parts = []
-    for bound in plan.bounds:
-        limit = bound.limit
-        amounts = [each.amount for each in claims if each.limit is limit]
+    for scoped in plan.bounds:
+        limit = scoped.limit
+        amounts = [claim.amount for claim in claims if claim.limit is limit]
         at = plan.place_of_limit(limit.name)
         why = f"this call reserves {limit.kind.figure(sum(amounts))}" if amounts else None
-        parts.append(Reason(about="limit", decided=bound_text(bound), why=why, at=at))
+        parts.append(Reason(about="limit", decided=limit_text(scoped), why=why, at=at))
     return Reason("limits", str(len(parts)), parts=tuple(parts))
 
 
@@ -128,8 +165,19 @@ def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
     verb = "applies" if applied == 1 else "apply"
     yield Reason("rules", f"{text}{applied} of {len(rules)} {verb}", parts=rules)
     yield from _parameters(plan, index, call, text)
-    targets = tuple(_targets(plan, index, call))
-    yield Reason("targets", f"{text}{len(model_call.targets)}", parts=targets)
+    targets = []
+    for target, (why, at) in plan.origins_of_targets(index):
+        price = in_force(target.prices, call.head.at.date())
+        if price is None:
+            cost = "price unknown"
+        else:
+            prices = {"input": price.input, "output": price.output}
+            known = ", ".join(f"{kind} {usd}" for kind, usd in prices.items() if usd is not None)
+            cost = f"USD per million tokens: {known}"
+        targets.append(Reason(about="target", decided=target.title, why=f"{why}; {cost}", at=at))
+    for target, why in plan.left_out(index):
+        targets.append(Reason("target", f"{target.title} excluded", why))
+    yield Reason("targets", f"{text}{len(model_call.targets)}", parts=tuple(targets))
 
 
 def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Reason:
@@ -146,9 +194,9 @@ def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Reason:
 
 
 def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterator[Reason]:
-    """Yield the parameters of the request to the first target that the rules change."""
+    """Yield the parameters of the request to the first target that rules change."""
     target = plan.model_calls[index].targets[0]
-    if not _has_texts(call):  # a past call, whose texts are not kept
+    if not _has_texts(call):
         call = replace(call, body={**call.body, **EMPTY_TEXTS.get(call.head.endpoint, {})})
     try:
         changes = rule_changes(call, target, plan.model_calls[index].changes_for(target))
@@ -167,41 +215,30 @@ def _parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterato
         yield Reason("parameters", f"{text}{len(parts)} changed", parts=tuple(parts))
 
 
-def _targets(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
-    for target, (why, at) in plan.origins_of_targets(index):
-        price = _priced(in_force(target.prices, call.head.at.date()))
-        yield Reason(about="target", decided=target.title, why=f"{why}; {price}", at=at)
-    for target, reason in plan.left_out(index):
-        yield Reason("target", f"{target.title} excluded", reason)
-
-
-def _retry_text(path: PassedPath, method: str) -> str:
-    if path.may_repeat(method):
-        return "retried after a failure"
-    return "retried only if the upstream did not receive the request"
-
-
-def _excluded_roles(rule: GuardRule) -> str | None:
-    excluded = sorted(rule.roles_left_out)
-    return f"except {', '.join(excluded)}" if excluded else None
-
-
-def _guarded(plan: Plan, call: Call) -> Reason:
+def _guards(plan: Plan, call: Call) -> Reason:
+    guards = plan.guards
     parts = []
-    for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
+    for stage, rules in (("input", guards.input), ("output", guards.output)):
         for rule in rules:
             to = f" to {titles(rule.to)}" if rule.to else ""
-            does = f"{rule.action}{to}{', shadow mode' if rule.shadow else ''}"
-            where = sorted(rule.roles or ()) + sorted(rule.fields or ())
-            narrowed = f"only {', '.join(where)}" if where else _excluded_roles(rule)
-            parts.append(Reason("guard", f"{stage} {rule.name}: {does}", narrowed))
-    for each in plan.guards.ceilings:
-        shadow = ", shadow mode" if each.shadow else ""
-        text = f"input {each.name}: {each.action} above {usd_text(each.most)} USD{shadow}"
-        parts.append(Reason("guard", text, _foreseen(plan, call)))
-    if rejects_opaque(plan.guards):
-        parts.append(Reason("guard", "images, audio and files: rejected", OPAQUE))
-    guards = plan.guards
+            action = f"{rule.action}{to}{', shadow mode' if rule.shadow else ''}"
+            included = sorted(rule.roles or ()) + sorted(rule.fields or ())
+            scope = f"only {', '.join(included)}" if included else None
+            if not included and rule.roles_left_out:
+                scope = f"except {', '.join(sorted(rule.roles_left_out))}"
+            parts.append(Reason("guard", f"{stage} {rule.name}: {action}", scope))
+    for cap in guards.ceilings:
+        shadow = ", shadow mode" if cap.shadow else ""
+        text = f"input {cap.name}: {cap.action} above {usd_text(cap.most)} USD{shadow}"
+        why = None
+        if _has_texts(call):
+            cost = predicted(plan, call)
+            why = "the maximum cost of this call is unknown"
+            why = why if cost is None else f"this call may cost up to {usd_text(cost)} USD"
+        parts.append(Reason("guard", text, why))
+    if rejects_opaque(guards):
+        why = "guards cannot inspect them; `opaque: allow` accepts them"
+        parts.append(Reason("guard", "images, audio and files: rejected", why))
     count = len(guards.input) + len(guards.output) + len(guards.ceilings)
     return Reason("guards", str(count), parts=tuple(parts))
 
@@ -212,83 +249,55 @@ def rejects_opaque(guards: Guarding) -> bool:
 
 
 def _has_texts(call: Call) -> bool:
-    """A call of the past has none, so what it claims cannot be told any more."""
+    """Return True if the texts of a call are known. The texts of past calls are not stored."""
     return any(name in call.body for name in ("messages", "prompt", "input"))
 
 
-def _known_claims(plan: Plan, call: Call) -> Sequence[Claim]:
-    """Return what a call claims, as far as its texts are not needed to tell it."""
+def _computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
+    """Return the claims of a call, or those that do not depend on its texts if it has none."""
     if _has_texts(call):
         return claims_of(plan, call)
     if plan.passed is None or plan.passed.most_cost is None:
         return ()
-    return [each for each in claims_of(plan, call) if each.limit.is_budget]
+    return [claim for claim in claims_of(plan, call) if claim.limit.is_budget]
 
 
-def _foreseen(plan: Plan, call: Call) -> str | None:
-    if not _has_texts(call):
-        return None
-    cost = predicted(plan, call)
-    if cost is None:
-        return "the maximum cost of this call is unknown"
-    return f"this call may cost up to {usd_text(cost)} USD"
-
-
-def _cached(plan: Plan) -> Reason:
+def _cache(plan: Plan) -> Reason:
     rule = plan.cache
     if rule is None:
         return Reason("cache", "off")
-    text = f"responses are cached for {rule.ttl:g} s in {rule.store}"
     if len(plan.model_calls) > 1:
         return Reason("cache", "skipped", "calls with several models are not cached")
-    if rule.semantic is not None:
-        text += f"; {rule.semantic}"
+    text = f"responses are cached for {rule.ttl:g} s in {rule.store}"
+    text += f"; {rule.semantic}" if rule.semantic is not None else ""
     return Reason("cache", text, f"namespace {rule.namespace}" if rule.namespace else None)
 
 
-def _captured(plan: Plan) -> list[Reason]:
-    capture = plan.guards.capture
-    if capture is None:
-        return []
-    share = f"{capture.share:.0%} of traces include the text of prompt and response"
-    return [Reason("capture", share, f"up to {capture.max_chars} characters each, redacted")]
-
-
-def bound_text(bound: ScopedLimit) -> str:
-    """Return the name of a limit, what it allows, and whose it is."""
-    limit = bound.limit
-    per = f", per {' and '.join(bound.per)}" if bound.per else ", across all keys"
+def limit_text(scoped: ScopedLimit) -> str:
+    """Return the name of a limit, its amount and its scope."""
+    limit = scoped.limit
+    per = f", per {' and '.join(scoped.per)}" if scoped.per else ", across all keys"
     shadow = ", shadow mode" if limit.shadow else ""
     return f"{limit.name}: {limit.kind.allowance(limit)}{per}{shadow}"
 
 
-def _priced(price: Price | None) -> str:
-    if price is None:
-        return "price unknown"
-    known = {"input": price.input, "output": price.output}
-    text = ", ".join(f"{kind} {usd}" for kind, usd in known.items() if usd is not None)
-    return f"USD per million tokens: {text}"
-
-
-def _outcome(plan: Plan, call: Call, is_over: bool) -> Reason:
-    """Return where the call goes, or that a limit would refuse it if nothing else was used."""
+def _result(plan: Plan, call: Call, is_over: bool) -> Reason:
+    """Return the route of a call, or its rejection by a rule or by a limit that it exceeds."""
     if plan.listing is not None:
         names = counted(len(plan.listing), "name")
         return Reason("result", "list the models of the key", names)
     if plan.refusal is not None:
         text = f"rejected with {plan.refusal.status} by rule {plan.refusal.rule}"
         return Reason("result", text, plan.refusal.message)
-    claims = _known_claims(plan, call)
-    over = [each.limit for each in claims if each.amount > each.limit.capacity]
-    refusing = next((limit.name for limit in over if not limit.shadow), None)
-    if refusing is not None:
-        why = "this call exceeds the whole limit"
-        if plan.cache is not None:
-            why += "; a cached response is still served"
-        return Reason("result", f"rejected with 429 by limit {refusing}", why)
-    first = " and ".join(leg.targets[0].title for leg in plan.model_calls[:MAX_LISTED])
-    if left := plan.model_calls[MAX_LISTED:]:
-        first += f" and {len(left)} more"
-    acts = not is_over and any(rule.enforces for rule in plan.guards.input)
-    notes = [*call.warnings, *plan.warnings, *([NOT_EVALUATED] if acts else [])]
+    for claim in _computable_claims(plan, call):
+        if claim.amount > claim.limit.capacity and not claim.limit.shadow:
+            cached = "; a cached response is still served" if plan.cache is not None else ""
+            why = f"this call exceeds the whole limit{cached}"
+            return Reason("result", f"rejected with 429 by limit {claim.limit.name}", why)
+    first = " and ".join(each.targets[0].title for each in plan.model_calls[:MAX_LISTED])
+    if more := plan.model_calls[MAX_LISTED:]:
+        first += f" and {len(more)} more"
+    notes = [*call.warnings, *plan.warnings]
+    if not is_over and any(rule.enforces for rule in plan.guards.input):
+        notes.append("guards are listed, not evaluated")
     return Reason("result", f"route to {first}", "; ".join(notes) or None)

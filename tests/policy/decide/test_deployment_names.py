@@ -16,7 +16,7 @@ import pytest
 
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.compare import decided, divergences
+from proxy.policy.review.compare import compare, decide_call
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
@@ -171,7 +171,7 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
     for name, ask in ASKS.items():
         key, call = snapshot.keys["widget"], call_of(snapshot, ask)
         was = decide(snapshot, key, call)
-        assert divergences(call, was, decided(snapshot, key, call)) == [], name  # as a candidate
+        assert compare(call, was, decide_call(snapshot, key, call)) == [], name  # as a candidate
 
         told = explain(snapshot, key, call)
         targets = [reason.parts for reason in told.reasons if reason.about == "targets"]

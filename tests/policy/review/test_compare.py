@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.compare import Divergence, decided, divergences
+from proxy.policy.review.compare import Difference, compare, decide_call
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
@@ -38,13 +38,13 @@ def read(folder: Path, text: str) -> Snapshot:
     return read_folder(folder, None)
 
 
-def compared(folder: Path, old: str, new: str, **body: Any) -> list[Divergence]:
+def compared(folder: Path, old: str, new: str, **body: Any) -> list[Difference]:
     before, after = read(folder / "a", POLICIES), read(folder / "b", POLICIES.replace(old, new))
     call = suppose({**example("chat"), **body}, {}, datetime(2026, 1, 1, tzinfo=UTC))
     keys = [snapshot.key_named("widget") for snapshot in (before, after)]
     assert keys[0] is not None
     assert keys[1] is not None
-    return divergences(call, decided(before, keys[0], call), decided(after, keys[1], call))
+    return compare(call, decide_call(before, keys[0], call), decide_call(after, keys[1], call))
 
 
 def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
@@ -52,78 +52,78 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
 
 
 @for_each(
-    ("old", "new", "body", "divergence"),
+    ("old", "new", "body", "difference"),
     [
         (
             "  - {name: short",
             "  - {name: no, refuse: Not today.}\n      - {name: short",
             {},
-            Divergence("refusal", "allowed", "403 by rule", "public/no"),
+            Difference("refusal", "allowed", "403 by rule", "public/no"),
         ),
         (
             "name: spare, when: {stream: true}, targets: [{upstream: one, model: spare}]",
             "name: no, when: {stream: true}, refuse: Not today.",
             {"stream": True},
-            Divergence("refusal", "allowed", "403 by rule", "public/no"),
+            Difference("refusal", "allowed", "403 by rule", "public/no"),
         ),
         (
             "deployments: [chat]",
             "deployments: [spare]",
             {},
-            Divergence("refusal", "allowed", "404 model_not_found"),
+            Difference("refusal", "allowed", "404 model_not_found"),
         ),
-        ("team: support", "team: search", {}, Divergence("tags", "team=support", "team=search")),
-        ("model: m}", "model: n}", {}, Divergence("targets", "one/m", "one/n")),
+        ("team: support", "team: search", {}, Difference("tags", "team=support", "team=search")),
+        ("model: m}", "model: n}", {}, Difference("targets", "one/m", "one/n")),
         (
             "stream: true",
             "stream: false",
             {},
-            Divergence("targets", "one/m", "one/spare", "public/spare"),
+            Difference("targets", "one/m", "one/spare", "public/spare"),
         ),
         (
             "max_tokens: 9",
             "max_tokens: 8",
             {},
-            Divergence("parameters", "max_tokens 9", "max_tokens 8", "public/short"),
+            Difference("parameters", "max_tokens 9", "max_tokens 8", "public/short"),
         ),
         (
             "policy: public",
             "retry: {times: 2}",
             {},
-            Divergence("routing", "no retries, no hedge", "2 retries, no hedge"),
+            Difference("routing", "no retries, no hedge", "2 retries, no hedge"),
         ),
         (
             "max_tokens: 9",
             "max_tokens: 8",
             {"max_tokens": 20},
-            Divergence("parameters", "max_tokens 9", "max_tokens 8", "public/short"),
+            Difference("parameters", "max_tokens 9", "max_tokens 8", "public/short"),
         ),
         (
             "  - {name: short, cap: {max_tokens: 9}}",
             "  - {name: calm, set: {temperature: 0}}\n      - {name: short, cap: {max_tokens: 9}}",
             {"temperature": 1},
-            Divergence("parameters", "temperature 1", "temperature 0.0", "public/calm"),
+            Difference("parameters", "temperature 1", "temperature 0.0", "public/calm"),
         ),
         (
             "    match: all\n",
             "    match: all\n    limits: [{name: each, requests: 5 per minute}]\n",
             {},
-            Divergence("limits", "none", "each: 5 requests per minute, across all keys"),
+            Difference("limits", "none", "each: 5 requests per minute, across all keys"),
         ),
         (
             "{name: short,",
             "{name: short, limits: [{name: each, requests: 5 per minute}],",
             {},
-            Divergence(
+            Difference(
                 "limits", "none", "each: 5 requests per minute, across all keys", "public/short"
             ),
         ),
     ],
 )
 def test_a_change_is_told_by_its_kind_and_its_rule(
-    old: str, new: str, body: dict[str, Any], divergence: Divergence, tmp_path: Path
+    old: str, new: str, body: dict[str, Any], difference: Difference, tmp_path: Path
 ) -> None:
-    assert divergence in compared(tmp_path, old, new, **body)
+    assert difference in compared(tmp_path, old, new, **body)
 
 
 @for_each(
@@ -145,12 +145,12 @@ def test_a_limit_is_told_with_its_unit_its_window_and_whose_it_is(
         read(tmp_path / "b", was.replace("usd: 5 per month, per: key", now)),
     ]
     call = suppose(example("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
-    plans = [decided(each, each.keys["widget"], call) for each in snapshots]
+    plans = [decide_call(each, each.keys["widget"], call) for each in snapshots]
 
-    [found] = divergences(call, *plans)
+    [found] = compare(call, *plans)
 
-    assert (found.kind, found.was) == ("limits", "money: 5 USD per month, per key")
-    assert found.now == f"money: {told}"
+    assert (found.kind, found.before) == ("limits", "money: 5 USD per month, per key")
+    assert found.after == f"money: {told}"
 
 
 @pytest.mark.parametrize("asked", [{"max_tokens": 1}, {"max_tokens": 8}])
@@ -178,4 +178,4 @@ def test_a_clients_own_text_is_in_no_comparison(tmp_path: Path) -> None:
 
     [found] = compared(tmp_path, "{name: short,", rule, reasoning_effort="a secret")
 
-    assert (found.was, found.now) == ("reasoning_effort as requested", "reasoning_effort high")
+    assert (found.before, found.after) == ("reasoning_effort as requested", "reasoning_effort high")

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.emit.log import canonical
 from proxy.policy.files.load import load
-from proxy.policy.review.diff import changes, replay
+from proxy.policy.review.diff import Replay, changes, replay
 from proxy.policy.store import read_folder
 from tests.conftest import Proxy, world
 from tests.for_each import for_each
@@ -34,6 +34,10 @@ deployments:
   chat: {policy: public, targets: [{upstream: one, model: m}, {upstream: one, model: n}]}
   spare: {targets: [{upstream: one, model: s}]}
 """.replace("AAAA", "0" * 64)
+
+
+def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
+    return {change: count.calls for change, count in result.tally.by_change.items()}
 
 
 @for_each(
@@ -144,9 +148,12 @@ policies:
     same = replay(old, old, lines)
     found = replay(old, new, [*lines, b"", b"{", b'{"event": "listening"}'])
 
-    assert (same.calls, same.otherwise) == (3, 0)
-    assert (found.calls, found.otherwise, found.unread) == (3, 2, 2)
-    assert dict(found.ways) == {("refusal", "default/help"): 1, ("parameters", "default/short"): 1}
+    assert (same.calls, same.changed) == (3, 0)
+    assert (found.calls, found.changed, found.unread) == (3, 2, 2)
+    assert calls_by_change(found) == {
+        ("refusal", "default/help"): 1,
+        ("parameters", "default/short"): 1,
+    }
     assert "2 of 3 calls would have another result" in list(found.lines())
 
 
@@ -166,8 +173,8 @@ def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Pat
 
     found = replay(old, new, lines)
 
-    assert (found.calls, found.otherwise, found.unknown) == (1, 1, 1)
-    assert dict(found.ways) == {("key", ""): 1}
+    assert (found.calls, found.changed, found.unknown) == (1, 1, 1)
+    assert calls_by_change(found) == {("key", ""): 1}
 
 
 def differences(folder: Path, old: str, new: str) -> list[str]:
@@ -257,8 +264,8 @@ def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Pa
 
     found = replay(old, new, lines)
 
-    assert (found.calls, found.otherwise, found.unsized) == (4, 1, 1)
-    assert dict(found.ways) == {("parameters", "public/short"): 1}
+    assert (found.calls, found.changed, found.unsized) == (4, 1, 1)
+    assert calls_by_change(found) == {("parameters", "public/short"): 1}
     assert "1 line has no parameters" in "\n".join(found.lines())
 
 

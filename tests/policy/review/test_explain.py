@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.explain import explain
-from proxy.policy.review.explanation import CallExplanation, Reason
+from proxy.policy.review.explain import CallExplanation, Reason, explain
 from proxy.policy.review.sample_call import example, path_of, suppose
 from proxy.policy.store import read_folder
 from tests.for_each import for_each

@@ -13,7 +13,7 @@ import pytest
 from proxy.errors import Unauthorized
 from proxy.limits.kinds import KINDS
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.recent import MAX_CALLS, CallHistory, facts_of
+from proxy.policy.review.call_history import MAX_CALLS, CallHistory, without_texts
 from proxy.policy.store import read_folder
 from proxy.record import Record, TraceIds
 from proxy.types import Call, RequestHead, Secret
@@ -93,7 +93,7 @@ def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Sna
 
 
 def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snapshot) -> None:
-    kept = facts_of(CALL, frozenset({"x-region", "x-not-there"})).call()
+    kept = without_texts(CALL, frozenset({"x-region", "x-not-there"}))
     key = snapshot.key_named("support-widget")
 
     assert key is not None
@@ -124,7 +124,7 @@ def test_what_is_kept_keeps_no_target_of_its_revision(snapshot: Snapshot) -> Non
 
 def test_no_long_parameter_is_kept() -> None:
     said = {"user": "u" * 257, "reasoning_effort": ["x"], "seed": 7, "n": None}
-    kept = facts_of(replace(CALL, body={**CALL.body, **said}), frozenset()).call()
+    kept = without_texts(replace(CALL, body={**CALL.body, **said}), frozenset())
 
     assert kept.body == {"seed": 7}
 
@@ -142,7 +142,7 @@ def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
         warnings=(long,),
     )
 
-    assert facts_of(call, frozenset()) == facts_of(CALL, frozenset())
+    assert without_texts(call, frozenset()) == without_texts(CALL, frozenset())
 
 
 def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapshot) -> None:
@@ -270,11 +270,10 @@ def test_each_limit_is_told_as_what_became_of_the_call(
 
 
 @pytest.mark.parametrize("call", [None, CALL])
-def test_all_that_is_kept_of_a_call_is_set(snapshot: Snapshot, call: Call | None) -> None:
+def test_all_fields_of_a_past_call_are_set(snapshot: Snapshot, call: Call | None) -> None:
     history = CallHistory(lambda _: snapshot)
     history.end(recorded(snapshot, call))
 
-    (kept,) = [*history._calls.values(), *history._strangers.values()]
-    for value in (kept, kept.asked) if kept.asked is not None else (kept,):
-        assert [each.name for each in fields(value) if not hasattr(value, each.name)] == []
-    assert (kept.asked is None) == (call is None)
+    (past,) = [*history._calls.values(), *history._unauthorized.values()]
+    assert [each.name for each in fields(past) if not hasattr(past, each.name)] == []
+    assert (past.call is None) == (call is None)

@@ -1,0 +1,295 @@
+"""Keeps the last calls without their texts, and explains them on request.
+
+The history stores the facts that decided a call. ``explain`` decides the call again under the
+revision that was active then, so the explanation always matches the decision. All text of a client
+that is stored of one call is bounded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+from proxy import summary
+from proxy.dialects.bounds import NUMBERS
+from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.compare import compare_snapshots
+from proxy.policy.review.explain import CallExplanation, Reason, explain
+from proxy.policy.schema.rules import Cap, Set
+from proxy.record import Record
+from proxy.types import Call, RequestHead
+from proxy.types.guard import Verdicts
+from proxy.types.limit import Claim, Limit
+from proxy.types.outcome import Outcome
+from proxy.usage import usd_text
+from proxy.words import MAX_NAME, MAX_WORDS, few
+
+CallId = tuple[str, str | None]
+"""A request id, and the name of the key that used it."""
+MAX_CALLS = 1000
+MAX_UNAUTHORIZED = 20
+MAX_BYTES = 16 * 1024
+"""Maximum size of the text of a client that is stored of one call."""
+MAX_UNMEASURED = 8  # so many texts of MAX_NAME characters are smaller than MAX_BYTES
+PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
+
+
+class PastAttempt(NamedTuple):
+    """An attempt. A target is stored by its name, because it would keep old credentials alive."""
+
+    target: str
+    why: str
+    status: int | None
+    error: str | None
+    cause: str | None
+    system_text: str | None
+    seconds: float
+    lost: bool
+
+
+@dataclass(slots=True, init=False)
+class PastCall:
+    """A call that has ended. ``call`` is None if it failed before its body was read, and if it is
+    ``too_large``. ``limits`` are limits and the amounts that the call reserved."""
+
+    revision: str | None
+    key: str | None
+    credential: str | None
+    call: Call | None
+    too_large: bool
+    outcome: str
+    status: int | None
+    error: str | None
+    cost: int | None
+    attempts: Sequence[PastAttempt]
+    skips: Sequence[tuple[str, str]]
+    limits: Sequence[tuple[Limit, int]]
+    readings: Sequence[int]
+    guards: Sequence[tuple[str, str | None]]
+
+
+class CallHistory:
+    """Sink that stores the last calls.
+
+    ``find`` returns the snapshot of a recent revision, ``candidate`` the candidate snapshot.
+    """
+
+    name: ClassVar[str] = "past"
+
+    def __init__(
+        self,
+        find: Callable[[str], Snapshot | None],
+        candidate: Callable[[], Snapshot] | None = None,
+    ) -> None:
+        self._find = find
+        self._candidate = candidate
+        self._calls: OrderedDict[CallId, PastCall] = OrderedDict()
+        self._unauthorized: OrderedDict[CallId, PastCall] = OrderedDict()
+
+    def end(self, record: Record) -> None:
+        if record.head is None or not record.reported:
+            return
+        snapshot = self._find(record.revision or "")
+        headers = snapshot.headers if snapshot is not None else frozenset[str]()
+        calls, max_calls = self._calls, MAX_CALLS
+        if record.key is None:  # these calls must not push out those of a key
+            calls, max_calls = self._unauthorized, MAX_UNAUTHORIZED
+        call_id = record.head.request_id, record.key
+        if call_id in calls:  # clients may reuse a request id
+            del calls[call_id]
+        calls[call_id] = _past_call(record, headers)
+        if len(calls) > max_calls:
+            calls.popitem(last=False)
+
+    def callers(self, request_id: str) -> list[str]:
+        """Return the names of the keys that used a request id, the last one first."""
+        return [key for known, key in reversed(self._calls) if known == request_id and key]
+
+    def explain(self, request_id: str, caller: str | None = None) -> CallExplanation | None:
+        """Explain the last call with a request id, of the key ``caller`` or of the last caller.
+
+        Return None if the call is unknown or no longer stored.
+        """
+        callers = self.callers(request_id)
+        key = caller if caller is not None or not callers else callers[0]
+        past = (self._unauthorized if key is None else self._calls).get((request_id, key))
+        if past is None:
+            return None
+        reasons = (*self._decisions(past), _outcome(past))
+        return CallExplanation(past.revision or "none", reasons)
+
+    def _decisions(self, past: PastCall) -> Iterator[Reason]:
+        """Yield the decisions on a call, and the differences under the candidate."""
+        snapshot = self._find(past.revision or "")
+        if snapshot is None:
+            yield Reason("result", "unknown", "the policy revision is no longer in memory")
+            return
+        if past.too_large:
+            yield Reason("result", "unknown", "the request is too large to be kept")
+            return
+        key, call = snapshot.key_named(past.key), past.call
+        if key is None or call is None:
+            yield Reason("key", key.name if key else "unknown")
+            return
+        yield from explain(snapshot, key, call).reasons
+        if call.pin is not None:
+            why = "this target stores the state that the call uses"
+            yield Reason("pinned to", call.pin.target, why)
+        if self._candidate is None:
+            return
+        candidate = self._candidate()
+        differences = compare_snapshots(
+            snapshot, candidate, call, key, credential=past.credential, is_admitted=True
+        )
+        parts = tuple(
+            Reason(each.kind, each.text, f"by {each.rule}" if each.rule else None)
+            for each in few(differences)
+        )
+        text = "different decision" if parts else "same decision"
+        yield Reason("candidate", text, f"revision {candidate.revision}", parts=parts)
+
+
+def _past_call(record: Record, headers: frozenset[str]) -> PastCall:
+    facts, attempts = record.facts or summary.facts_of(record), record.attempts
+    call = None if record.call is None else without_texts(record.call, headers)
+    claims = record.admission.claims[:MAX_WORDS] if record.admission is not None else ()
+    past = PastCall()
+    past.revision = record.revision
+    past.key = record.key
+    past.credential = record.credential
+    past.too_large = call is not None and _is_too_large(call)
+    past.call = None if past.too_large else call
+    past.outcome = facts.outcome
+    past.status = record.status
+    past.error = _error_text(record.error) if record.error is not None else None
+    past.cost = facts.cost if attempts else None
+    past.attempts = [
+        PastAttempt(
+            target=attempt.target.title,
+            why=attempt.why,
+            status=attempt.status,
+            error=attempt.error,
+            cause=attempt.cause,
+            system_text=attempt.system_text,
+            seconds=(attempt.ended or attempt.started) - attempt.started,
+            lost=attempt.lost,
+        )
+        for attempt in attempts[:MAX_WORDS]
+    ]
+    past.skips = [(skip.target.title, skip.reason) for skip in record.skips[:MAX_WORDS]]
+    past.limits = [(claim.limit, claim.amount) for claim in claims]
+    past.readings = record.admission.readings if record.admission is not None else ()
+    past.guards = few(_guard_texts(facts.each_verdict)) if facts.each_verdict else ()
+    return past
+
+
+def without_texts(call: Call, headers: frozenset[str]) -> Call:
+    """Return a call that is decided like the original, without prompt and credentials.
+
+    It contains the short parameters that rules may change, and the given ``headers``. Every field
+    is copied by name, so that a new field of a call is not stored by accident.
+    """
+    head, body, pin = call.head, call.body, call.pin
+    passed, parameters = None, {}
+    if head.endpoint == "passthrough":
+        from proxy.types.passthrough import sample_request  # noqa: PLC0415  # few calls are such
+
+        passed = sample_request(head.route)
+    for name in body:
+        if name in PARAMETERS:
+            value = body[name]
+            is_text = isinstance(value, str) and len(value) <= MAX_NAME
+            if is_text or type(value) in (int, float, bool):
+                parameters[name] = value
+    is_drawn = pin is not None and pin.deployment in head.alternatives
+    return Call(
+        head=RequestHead(
+            dialect=head.dialect,
+            endpoint=head.endpoint,
+            route=head.route,
+            request_id=head.request_id,
+            nonce=head.nonce,
+            deployment=pin.deployment if pin is not None and is_drawn else head.deployment,
+            tags=head.tags,
+            user=head.user,
+            refresh=head.refresh,
+            headers={name: head.headers[name] for name in headers if name in head.headers},
+            at=head.at,
+            method=head.method,
+            passed=passed,
+        ),
+        body=parameters,
+        models=call.models,
+        deployment=call.deployment,
+        stream=call.stream,
+        pin=None if pin is None else replace(pin, id=""),
+        background=call.background,
+    )
+
+
+def _is_too_large(call: Call) -> bool:
+    """Return True if the stored text of a client exceeds ``MAX_BYTES``."""
+    head = call.head
+    if not (head.tags or head.headers) and len(call.models) + len(call.body) <= MAX_UNMEASURED:
+        return False
+    texts = [*call.models, call.deployment, head.deployment, head.user, *call.body.values()]
+    for group in (head.headers.values(), *head.tags):
+        texts += group
+    return sum(map(sys.getsizeof, texts)) > MAX_BYTES
+
+
+def _error_text(error: ProxyError) -> str:
+    """Return the message of an error. An upstream's message is left out: it may quote a prompt."""
+    if error.upstream_message is None and not isinstance(error, UpstreamRefused | UpstreamDenied):
+        return error.message
+    status = error.upstream_status
+    return error.code if status is None else f"{error.code}, upstream status {status}"
+
+
+def _guard_texts(verdicts: Verdicts) -> Iterator[tuple[str, str | None]]:
+    """Yield the verdict of each guard that did not pass, and the counts of its findings."""
+    for stage, result in verdicts:
+        if result.verdict != "passed":
+            counts = ", ".join(f"{kind}: {count}" for kind, count in few(result.findings.items()))
+            shadow = " (shadow mode)" if result.shadow else ""
+            text = f"{stage} {result.guard} {result.verdict}{shadow}"
+            yield text, result.error or counts or None
+
+
+def _outcome(past: PastCall) -> Reason:
+    guards = (Reason("guard", text, why) for text, why in past.guards)
+    skips = (Reason("attempt", f"{target} skipped", why) for target, why in past.skips)
+    parts = (*_limits(past), *guards, *map(_attempt, past.attempts), *skips)
+    cost = None if past.cost is None else f"{usd_text(past.cost)} USD"
+    why = ", ".join(text for text in (past.error, cost) if text) or None
+    return Reason("outcome", f"{past.outcome}, status {past.status}", why, parts=parts)
+
+
+def _limits(past: PastCall) -> Iterator[Reason]:
+    """Yield each limit with the reserved amount and the state of its counter at that time."""
+    claims = [Claim(limit, "", amount) for limit, amount in past.limits]
+    decision = Outcome(True, claims, past.readings)
+    states = list(zip(claims, decision.decisions(), decision.used(), strict=True))
+    is_rejected = any(refuses and not limit.shadow for _, (limit, refuses), _ in states)
+    for claim, (limit, refuses), used in states:
+        text = "not exceeded" if is_rejected else "admitted"
+        if refuses:
+            text = "would reject (shadow mode)" if limit.shadow else "rejected the call"
+        figure = limit.kind.figure
+        why = f"this call reserved {figure(claim.amount)}; "
+        why += f"{figure(used)} of {figure(limit.capacity)} used"
+        yield Reason("limit", f"{limit.name} {text}", why)
+
+
+def _attempt(attempt: PastAttempt) -> Reason:
+    status = f"returned status {attempt.status}"
+    ended = f"failed with {attempt.error}" if attempt.error else status
+    cause = f" ({attempt.cause})" if attempt.cause else ""
+    lost = ", another attempt was faster" if attempt.lost else ""
+    why = f"{attempt.why}, {attempt.seconds * 1000:.0f} ms"
+    why += f", {attempt.system_text}" if attempt.system_text else ""
+    return Reason("attempt", f"{attempt.target} {ended}{cause}{lost}", why)
