@@ -1,20 +1,29 @@
-"""What an upstream of paper sends: whole answers, streams and errors, in OpenAI's form, or as
-Messages or Responses to whom asks for those."""
+"""Bodies of simulated upstream responses: whole answers, streams, documents and errors."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
-from proxy.dialects import sse
-from proxy.dialects.anthropic import PATHS
-from proxy.dialects.messages import writing
+from proxy.dialects import anthropic, openai
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import WriteOptions
 from proxy.dialects.responses import conversations
-from proxy.dialects.responses import writing as responses
-from proxy.dialects.responses.events import ResponseEvents
+from proxy.dialects.writing import nobody
 from proxy.policytest.cases import ScriptedAnswer
-from proxy.types import Chunk, Json
+from proxy.types import Call, Endpoint, Json, RequestHead
+from proxy.types.events import (
+    STOP,
+    Begin,
+    Delta,
+    End,
+    FamilyName,
+    Finish,
+    Frame,
+    Part,
+    Start,
+    UsageReport,
+)
+from proxy.usage import read_usage
 
 CONVERSATION = {"id": "conv_policytest", "object": "conversation", "created_at": 0}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -33,26 +42,17 @@ def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
         return [b'{"choices": [']
     if (short := _without_text(says, url, question)) is not None:
         return [orjson.dumps(short)]
-    if url.endswith(PATHS["chat"]):
-        return _messages(says, question)
-    head: Json = {"id": "policytest", "created": 0, "model": question.get("model")}
-    responds = url.endswith("/responses")
-    chat = responds or url.endswith("/chat/completions")
-    if responds and question.get("stream"):
-        return _response_events(says, head)
+    written = _written(says, url, question)
     if question.get("stream"):
-        return _events(says, head, chat=chat)
-    choice = _choice("".join(says.pieces), "stop", "message" if chat else None)
-    kind = "chat.completion" if chat else "text_completion"
-    document: Json = {**head, "object": kind, "choices": [choice], "usage": _usage(says)}
-    body = orjson.dumps(responses.whole(None, {0: document}) if responds else document)
+        return [each for each in written if each]
+    body = b"".join(written)
     return [body] if says.fault != "cut" else [body[: len(body) // 2]]
 
 
 def _without_text(says: ScriptedAnswer, url: str, question: Json) -> Json | None:
     """Return an answer in which nobody says a text; None where somebody does."""
-    if url.endswith(PATHS["count_tokens"]):
-        return {"input_tokens": _own_usage(says)["input_tokens"]}
+    if url.endswith(anthropic.PATHS["count_tokens"]):
+        return {"input_tokens": _usage(says)["prompt_tokens"]}
     if url.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.0]}]
         head = {"model": question.get("model"), "object": "list"}
@@ -66,60 +66,36 @@ def _usage(says: ScriptedAnswer) -> dict[str, int]:
     return says.usage if says.usage is not None else USAGE
 
 
-def _own_usage(says: ScriptedAnswer) -> Json:
-    return writing.own_usage(_usage(says))
+def _written(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
+    """Return an answer with a text in the API of a path, frame by frame."""
+    dialect, endpoint, family = _api_of(url)
+    head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="policytest")
+    call = Call(head, question, wants_usage=True)
+    streams = bool(question.get("stream"))
+    writer = FAMILIES[family].writer(WriteOptions(call, whole=not streams, verdicts=nobody))
+    frames = _frames(says, question)
+    if says.fault == "cut" and streams:
+        frames = [frame for frame in frames if any(type(each) is Delta for each in frame.events)]
+    return [writer.feed(frame) for frame in frames]
 
 
-def _messages(says: ScriptedAnswer, question: Json) -> list[bytes]:
-    """Return an answer of Messages, piece by piece."""
-    head: Json = {"id": "policytest", "type": "message", "role": "assistant"}
-    head |= {"model": question.get("model"), "stop_sequence": None}
-    if not question.get("stream"):
-        blocks = [{"type": "text", "text": "".join(says.pieces)}]
-        head |= {"content": blocks, "stop_reason": "end_turn", "usage": _own_usage(says)}
-        body = orjson.dumps(head)
-        return [body] if says.fault != "cut" else [body[: len(body) // 2]]
-    begun = head | {"content": [], "stop_reason": None, "usage": _own_usage(says)}
-    events: list[Json] = [{"type": "message_start", "message": begun}]
-    block = {"type": "text", "text": ""}
-    events.append({"type": "content_block_start", "index": 0, "content_block": block})
-    for text in says.pieces:
-        delta = {"type": "text_delta", "text": text}
-        events.append({"type": "content_block_delta", "index": 0, "delta": delta})
-    if says.fault != "cut":
-        ended = {"stop_reason": "end_turn", "stop_sequence": None}
-        events.append({"type": "content_block_stop", "index": 0})
-        events.append({"type": "message_delta", "delta": ended, "usage": _own_usage(says)})
-        events.append({"type": "message_stop"})
-    return [sse.event(orjson.dumps(event)) for event in events]
+def _api_of(url: str) -> tuple[str, Endpoint, FamilyName]:
+    """Return the dialect, the endpoint and the family of a path."""
+    if url.endswith(anthropic.PATHS["chat"]):
+        return "anthropic", "chat", "messages"
+    if url.endswith(openai.PATHS["responses"]):
+        return "openai", "responses", "responses"
+    if url.endswith(openai.PATHS["chat"]):
+        return "openai", "chat", "chat"
+    return "openai", "completions", "completions"
 
 
-def _response_events(says: ScriptedAnswer, head: Json) -> list[bytes]:
-    """Return the events of a response, each text with those around it."""
-    writer = ResponseEvents()
-    sent = [writer.feed(Chunk(event)) for event in _documents(says, head, chat=True)]
-    return sent if says.fault == "cut" else [*sent, writer.feed(Chunk(None, last=True))]
-
-
-def _choice(text: str, finish: str | None, place: str | None) -> Json:
-    content: Any = (
-        {"text": text} if place is None else {place: {"role": "assistant", "content": text}}
-    )
-    return {"index": 0, "finish_reason": finish, "logprobs": None, **content}
-
-
-def _events(says: ScriptedAnswer, head: Json, *, chat: bool) -> list[bytes]:
-    sent = [sse.event(orjson.dumps(event)) for event in _documents(says, head, chat=chat)]
-    return sent if says.fault == "cut" else [*sent, sse.event(sse.DONE)]
-
-
-def _documents(says: ScriptedAnswer, head: Json, *, chat: bool) -> list[Json]:
-    """Return the chunks of a stream; those before it is cut."""
-    head = {**head, "object": "chat.completion.chunk" if chat else "text_completion"}
-    place = "delta" if chat else None
-    events = [{**head, "choices": [_choice(text, None, place)]} for text in says.pieces]
-    if says.fault == "cut":
-        return events
-    end = {**head, "choices": [_choice("", "stop", place)]}
-    usage = {**head, "choices": [], "usage": _usage(says)}
-    return [*events, end, usage]
+def _frames(says: ScriptedAnswer, question: Json) -> list[Frame]:
+    """Return the frames of an answer, one for each piece of its text and one for its end."""
+    part = Part("text", 0)
+    native = _usage(says)
+    usage = UsageReport(read_usage(native), dict(native))
+    opening = (Start("policytest", question.get("model"), 0), usage, Begin(part))
+    frames = [Frame((Delta(part, text),)) for text in says.pieces or [""]]
+    frames[0] = Frame((*opening, *frames[0].events))
+    return [*frames, Frame((End(part), Finish(0, "stop"), usage, STOP), last=True)]
