@@ -175,15 +175,14 @@ class Meter:
     of the first text of a stream that is no thought, before which ``thought_quarters`` came.
 
     ``usage`` in streams is cumulative, so the last valid one counts and none are added up. One that
-    more text follows is not the last word. Of an answer in a form that is not known here ``find``
-    returns the usage, if it says any: what it says besides is not estimated, and ``unsaid`` is what
-    is known where it says none.
+    more text follows is not the last word. Without ``estimates`` only reported usage counts, and
+    its source is ``unreported`` if there is none.
     """
 
     __slots__ = (
-        "_find",
         "answer_id",
         "answer_model",
+        "estimates",
         "finish_reasons",
         "first_token_at",
         "invalid_usage",
@@ -193,14 +192,12 @@ class Meter:
         "reported_quarters",
         "text_at",
         "thought_quarters",
-        "unsaid",
+        "unreported",
     )
 
-    def __init__(
-        self, find: Callable[[Json], Tokens | None] | None = None, unsaid: Source = "none"
-    ) -> None:
-        self._find = find
-        self.unsaid = unsaid
+    def __init__(self, *, estimates: bool = True, unreported: Source = "none") -> None:
+        self.estimates = estimates
+        self.unreported = unreported
         self.answer_id: Word | None = None
         self.answer_model: Word | None = None
         self.first_token_at: float | None = None
@@ -220,9 +217,6 @@ class Meter:
         if self.answer_id is None:
             self.answer_id = word_of(data.get("id"), MAX_ID)
             self.answer_model = word_of(data.get("model"), MAX_ID)
-        if self._find is not None:
-            self.reported = self._find(data) or self.reported
-            return
         if "choices" in data and type(data["choices"]) is list:
             size = self._choices(data["choices"], quarters)
             if size:
@@ -233,7 +227,7 @@ class Meter:
                 first = self.first_token_at
                 self.first_token_at = now if first is None else first
         if "usage" in data and data["usage"] is not None:
-            self._report(read_usage(data["usage"]))
+            self.report(read_usage(data["usage"]))
 
     def feed_frame(self, frame: Frame, now: float) -> None:
         """Take one frame of an answer."""
@@ -250,7 +244,7 @@ class Meter:
         if len(events) > 1 or (events and type(events[0]) is UsageReport):
             for event in events:
                 if type(event) is UsageReport:
-                    self._report(event.tokens)
+                    self.report(event.tokens)
 
     def _note(self, event: Event, family: FamilyName) -> None:
         """Note the identity of an answer, or how one of its choices finished."""
@@ -282,7 +276,8 @@ class Meter:
         else:
             self.thought_quarters += size
 
-    def _report(self, tokens: Tokens | None) -> None:
+    def report(self, tokens: Tokens | None) -> None:
+        """Take reported usage, None for an invalid value."""
         if tokens is None:
             self.invalid_usage += 1
         else:
@@ -325,8 +320,8 @@ class Meter:
         Of one that is not estimated nothing is known that was not reported, read to its end or not.
         """
         reported = self.reported
-        if self._find is not None and (finished or reported is None):
-            return Usage(reported or Tokens(), self.unsaid if reported is None else "provider")
+        if not self.estimates and (finished or reported is None):
+            return Usage(reported or Tokens(), self.unreported if reported is None else "provider")
         if finished and reported is not None and self.reported_quarters >= self.output_quarters:
             return Usage(reported, "provider")
         completion = whole_tokens(self.output_quarters)

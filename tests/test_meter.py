@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.dialects.document import Content, document_frame
 from proxy.estimate import TOKENS_PER_SECOND, HiddenOutput, value_quarters
 from proxy.meter import MAX_FINISHES, Meter, answer_quarters
 from proxy.types.events import (
@@ -22,7 +23,6 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
-from proxy.upstream.passed import passed_tokens
 from proxy.usage import MAX_TOKENS, Tokens
 from proxy.words import MAX_ID, MAX_WORD
 from tests.for_each import for_each
@@ -292,18 +292,17 @@ def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
 
 
 @for_each("finished", [True, False])
-@for_each("unsaid", ["unknown", "none"])
-def test_of_an_answer_that_is_not_estimated_only_what_is_reported_is_known(
-    unsaid: Any, finished: bool
-) -> None:
-    meter = Meter(passed_tokens, unsaid)
+@for_each("unreported", ["unknown", "none"])
+def test_a_meter_without_estimates_counts_reported_usage(unreported: Any, finished: bool) -> None:
+    meter = Meter(estimates=False, unreported=unreported)
 
-    meter.feed({"text": "Paris."}, 1.0)
+    meter.feed_frame(document_frame({"text": "Paris."}), 1.0)
     silent = meter.settle(lambda: 400, finished=finished)
-    meter.feed({"usage": {"total_tokens": 7}}, 2.0)
+    usage = UsageReport(Tokens(7), {"total_tokens": 7})
+    meter.feed_frame(document_frame({}, content=Content(usage)), 2.0)
     reported = meter.settle(nothing, finished=finished)
 
-    assert (silent.source, silent.tokens) == (unsaid, Tokens())
+    assert (silent.source, silent.tokens) == (unreported, Tokens())
     assert reported.source == ("provider" if finished else "partial_estimate")
     assert reported.tokens == Tokens(7)
 

@@ -7,14 +7,15 @@ from typing import Final
 
 from proxy.dialects.chat.family import CHAT, COMPLETIONS
 from proxy.dialects.chat.writer import KIN
-from proxy.dialects.embeddings import EMBEDDINGS
+from proxy.dialects.document import DOCUMENT, EMBEDDINGS
 from proxy.dialects.family import Family
 from proxy.dialects.messages.family import MESSAGES
-from proxy.dialects.responses.family import RESPONSES
+from proxy.dialects.responses.family import RESPONSES, STORED
 from proxy.types.events import FamilyName
 
 FAMILIES: Final[Mapping[FamilyName, Family]] = {
-    family.name: family for family in (CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES)
+    family.name: family
+    for family in (CHAT, COMPLETIONS, MESSAGES, RESPONSES, EMBEDDINGS, STORED, DOCUMENT)
 }
 
 

@@ -131,15 +131,15 @@ class Family:
     `marks_parts`: events of the wire begin and end each part, so parts that take turns must be put
     in sequence. `reader` and `writer` make those of one answer. `failure` returns the error object
     of a document that reports an error elsewhere than in `error`. `answers` is the member that each
-    whole answer has, a list. `done`: a stream ends with `data: [DONE]`. `request` is None where
-    requests are chats or legacy completions.
+    whole answer has, a list; "" if there is none. `done`: a stream ends with `data: [DONE]`.
+    `request` is None where requests are chats or legacy completions.
     """
 
     name: FamilyName
     reader: Callable[[ReadOptions], FamilyReader]
     writer: Callable[[WriteOptions], FamilyWriter]
     marks_parts: bool
-    answers: str
+    answers: str = ""
     done: bool = False
     failure: Callable[[Json], Json | None] | None = None
     request: RequestForm | None = None

@@ -179,7 +179,7 @@ class WholeFrameReader:
         family = self._family
         if "error" in doc or family.failure is not None:
             check_error(doc, self._server, family.failure)
-        if type(doc.get(family.answers)) is not list:
+        if family.answers and type(doc.get(family.answers)) is not list:
             raise UpstreamInvalid(f"The upstream's response lacks the field {family.answers}.")
         doc, raw = _rewritten(self._rewrite, doc, raw)
         frames = self._reader.read(doc, raw)
@@ -200,7 +200,13 @@ def _rewritten(rewrite: Rewrite | None, doc: Json, raw: bytes) -> tuple[Json, by
 
 def _sized(frames: Sequence[Frame], size: int) -> Sequence[Frame]:
     """Return the frames of a large document with their estimates, which take long."""
-    return [frame._replace(size=size, quarters=frame_quarters(frame)) for frame in frames]
+    return [
+        frame._replace(
+            size=size,
+            quarters=frame_quarters(frame) if frame.quarters is None else frame.quarters,
+        )
+        for frame in frames
+    ]
 
 
 def _with_last(frames: Sequence[Frame]) -> Sequence[Frame]:

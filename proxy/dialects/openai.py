@@ -5,7 +5,7 @@ Sources: OpenAI's API reference for legacy completions, chat completions and emb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.dialects import other_gateways, request_headers
@@ -25,7 +25,7 @@ from proxy.errors import BadField, GuardBlocked, ProxyError
 from proxy.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import START_OF_DOCUMENT, fields_of
-from proxy.types import Call, Endpoint, Json, Secret
+from proxy.types import Endpoint, Json, Secret
 from proxy.types.events import FamilyName
 
 FIELDS: dict[Endpoint, Fields] = {
@@ -186,22 +186,7 @@ def with_endpoints(client: Client) -> Client:
         reads_error_events=True,
     )
     models = replace(client, whole=other_gateways.model_info)
-    kept = replace(client, whole=_whole_stored)
-    talks = replace(client, whole=_whole_conversation)
-    endpoints: dict[Endpoint, Client] = {"stored": kept, "conversations": talks}
-    return replace(client, endpoints={"responses": there, "models": models, **endpoints})
-
-
-def _whole_stored(call: Call, parts: Mapping[int, Json]) -> Json:
-    from proxy.dialects.responses.stored import whole_stored  # noqa: PLC0415  # few ask for it
-
-    return whole_stored(call, parts)
-
-
-def _whole_conversation(call: Call, parts: Mapping[int, Json]) -> Json:
-    from proxy.dialects.responses.conversations import whole_conversation  # noqa: PLC0415  # as above
-
-    return whole_conversation(call, parts)
+    return replace(client, endpoints={"responses": there, "models": models})
 
 
 def _event_numbers() -> Callable[[Json], Json | None]:

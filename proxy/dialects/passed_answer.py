@@ -3,20 +3,25 @@ it comes, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import orjson
 
 from proxy.dialects import sse
+from proxy.dialects.document import Content, document_frame
 from proxy.dialects.documents import Document, Documents, GatheredDocument
 from proxy.dialects.frame_reader import MAX_EVENT_BYTES
 from proxy.dialects.pieces import dump
 from proxy.errors import AnswerTooLarge
 from proxy.offload import LARGE_BYTES
-from proxy.types import Chunk, Json, PassedHead
+from proxy.types import Json, PassedHead
+from proxy.types.events import Event, Frame, Native, UsageReport
+from proxy.usage import Tokens
 
-PIECE = 64 * 1024  # bytes of one chunk
+FindUsage = Callable[[Json], Tokens | None]
+"""Returns the tokens that a document reports, None if it reports none."""
+PIECE = 64 * 1024  # bytes of one frame
 NO_OBJECT = ""
 """The name under which stands what is JSON and no object, so that guards read it all the same."""
 EVENTS = "text/event-stream"
@@ -61,13 +66,14 @@ def shown_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 class PassedBytes:
-    """Bytes that nobody reads. Of a stream of events it is noted what they say of usage."""
+    """Bytes that no guard reads. In a stream of events `find_usage` finds the reported usage."""
 
-    __slots__ = ("_events", "_leg")
+    __slots__ = ("_events", "_find_usage", "_model_call")
     holds: ClassVar[bool] = False
 
-    def __init__(self, leg: int, media_type: str) -> None:
-        self._leg = leg
+    def __init__(self, model_call: int, media_type: str, find_usage: FindUsage) -> None:
+        self._model_call = model_call
+        self._find_usage = find_usage
         is_stream = media_type.partition(";")[0].strip().lower() == EVENTS
         self._events = sse.EventReader(MAX_EVENT_BYTES) if is_stream else None
 
@@ -79,15 +85,20 @@ class PassedBytes:
     def close(self) -> Sequence[Document]:
         return ()
 
-    def read(self, document: Document) -> list[Chunk]:
+    def read(self, document: Document) -> Sequence[Frame]:
         piece = bytes(document)
-        return [Chunk(self._usage_in(piece), piece, self._leg)]
+        events: list[Event] = [Native()]
+        usage = self._usage_in(piece)
+        tokens = self._find_usage(usage) if usage else None
+        if tokens is not None:
+            events.append(UsageReport(tokens, usage))
+        return (Frame(tuple(events), raw=piece, model_call=self._model_call),)
 
-    def end(self) -> list[Chunk]:
-        return [Chunk(None, leg=self._leg, last=True)]
+    def end(self) -> Sequence[Frame]:
+        return (Frame((), model_call=self._model_call, last=True),)
 
     def _usage_in(self, piece: bytes) -> Json:
-        """Return what the events that a piece completes say of usage, the last word of it."""
+        """Return the last usage in the events that a piece completes."""
         if self._events is None:
             return {}
         try:
@@ -120,29 +131,34 @@ def _usage(event: bytes) -> Json:
 
 
 class PassedDocument:
-    """One document of JSON. ``limit`` bounds its bytes."""
+    """One document of JSON, with at most `limit` bytes. `find_usage` finds the reported usage."""
 
-    __slots__ = ("_documents", "_leg", "_taken", "close", "feed")
+    __slots__ = ("_documents", "_find_usage", "_model_call", "_taken", "close", "feed")
     holds: ClassVar[bool] = True
 
-    def __init__(self, leg: int, documents: Documents, limit: int) -> None:
-        self._leg = leg
+    def __init__(
+        self, model_call: int, documents: Documents, limit: int, find_usage: FindUsage
+    ) -> None:
+        self._model_call = model_call
         self._documents = documents
+        self._find_usage = find_usage
         body = GatheredDocument(limit)
         self.feed, self.close, self._taken = body.feed, body.close, body.taken
 
-    def read(self, document: Document) -> list[Chunk]:
+    def read(self, document: Document) -> Sequence[Frame]:
         whole = self._taken(document)
         begin = whole[:LARGE_BYTES].lstrip()[:1]
         if not begin:
-            return [Chunk(None, leg=self._leg, last=True)]
+            return (Frame((), model_call=self._model_call, last=True),)
         read = whole if begin == b"{" else b'{"%b":%b}' % (NO_OBJECT.encode(), whole)
-        size = len(whole) if len(whole) > LARGE_BYTES else 0
-        data = self._documents.read(read)
-        return [Chunk(data, whole, self._leg, last=True, size=size, quarters=0 if size else None)]
+        doc = self._documents.read(read)
+        tokens = self._find_usage(doc)
+        content = Content() if tokens is None else Content(UsageReport(tokens, doc))
+        frame = document_frame(doc, whole, content, model_call=self._model_call)
+        return (frame._replace(size=len(whole) if len(whole) > LARGE_BYTES else 0),)
 
-    def end(self) -> list[Chunk]:
-        return []
+    def end(self) -> Sequence[Frame]:
+        return ()
 
 
 class PassedWriter:
@@ -153,18 +169,18 @@ class PassedWriter:
     def __init__(self, head: PassedHead) -> None:
         self.media_type = head.media_type
 
-    def weight(self, chunk: Chunk) -> int:
-        return chunk.size if chunk.raw is None else 0
+    def weight(self, frame: Frame) -> int:
+        return frame.size if frame.raw is None else 0
 
-    def feed(self, chunk: Chunk) -> bytes:
-        if chunk.raw is not None:
-            return chunk.raw
-        if chunk.data is None:
+    def feed(self, frame: Frame) -> bytes:
+        if frame.raw is not None:
+            return frame.raw
+        if frame.doc is None:
             return b""
-        value: Any = chunk.data
+        value: Any = frame.doc
         if list(value) == [NO_OBJECT]:
             value = value[NO_OBJECT]
-        return dump(value, chunk.size)
+        return dump(value, frame.size)
 
     def fail(self, document: bytes) -> bytes:
         return b""

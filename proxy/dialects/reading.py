@@ -220,32 +220,6 @@ class StreamReader:
         return [Chunk(None, leg=self._leg, last=True)]
 
 
-COUNT = "input_tokens"
-
-
-class CountReader:
-    """One short document: how many tokens a request has. It passes as it came."""
-
-    __slots__ = ("_documents", "_leg", "_taken", "close", "feed")
-    holds: ClassVar[bool] = True
-
-    def __init__(self, leg: int, documents: Documents) -> None:
-        self._leg = leg
-        self._documents = documents
-        body = GatheredDocument(MAX_EVENT_BYTES)
-        self.feed, self.close, self._taken = body.feed, body.close, body.taken
-
-    def read(self, document: Document) -> list[Chunk]:
-        whole = self._taken(document)
-        data = self._documents.read(whole)
-        if type(data.get(COUNT)) is not int:
-            raise UpstreamInvalid(f"The upstream's response lacks the field {COUNT}.")
-        return [Chunk(data, Untouched(whole), self._leg, last=True)]
-
-    def end(self) -> list[Chunk]:
-        return []
-
-
 class WholeReader:
     """One document, which must be an answer: choices, or vectors for embeddings.
 

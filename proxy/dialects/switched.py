@@ -13,10 +13,11 @@ from proxy.types.events import FamilyName
 
 Families = tuple[FamilyName, FamilyName]
 """The families of a client and of the upstream that answers it."""
+_UNPARTED: Final[tuple[FamilyName, ...]] = ("embeddings", "stored", "document")
 _PARTED: Final[tuple[FamilyName, ...]] = ("chat", "completions", "messages", "responses")
 SWITCHED: Final[frozenset[Families]] = frozenset(
     {(client, upstream) for client in _PARTED for upstream in _PARTED}
-    | {("embeddings", "embeddings")}
+    | {(name, name) for name in _UNPARTED}
 )
 """Pairs of families between which answers are frames."""
 UNGUARDED: Final[frozenset[Families]] = frozenset(
@@ -28,15 +29,19 @@ OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {
     "completions": "completions",
     "embeddings": "embeddings",
     "responses": "responses",
+    "stored": "stored",
+    "conversations": "stored",
+    "models": "document",
+    "count_tokens": "document",
+    "passthrough": "document",
 }
-"""The families of endpoints whose answers have parts, unless a dialect has another form there."""
+"""The families of answers, unless a dialect has another form for those with parts."""
 
 
 def family_name(dialect: Dialect, endpoint: Endpoint) -> FamilyName:
-    """Return the family of the answers at an endpoint, "" if they have no parts."""
-    if endpoint not in OF_ENDPOINTS:
-        return ""
-    return dialect.families.get(endpoint, OF_ENDPOINTS[endpoint])
+    """Return the family of the answers at an endpoint."""
+    family = OF_ENDPOINTS[endpoint]
+    return family if family in _UNPARTED else dialect.families.get(endpoint, family)
 
 
 def client_family(call: Call) -> FamilyName:

@@ -28,7 +28,7 @@ Slot = tuple[str | int, ...]
 """The path of a text in the document of its frame. Only the family of the frame interprets it.
 An empty slot: a later frame repeats the text, and the writer fills it in there."""
 FamilyName = str
-"""The name of an API family in `proxy.dialects.families`, "" for answers of none."""
+"""The name of an API family in `proxy.dialects.families`, "" for a frame without a document."""
 Kind = Literal[
     "text",
     "reasoning",
@@ -191,7 +191,8 @@ class Frame(NamedTuple):
 
     `events` are empty for a keep-alive. `doc` is the parsed document in the API of `family`; a
     frame that a stage made has none. `raw` are the bytes of `doc` as received: they are sent
-    unchanged to a client of the same family, and any edit or move of the frame removes them.
+    unchanged to a client of the same family, and any edit or move of the frame removes them. Bytes
+    without a document are those of a passthrough response that is not JSON.
     `model_call` is the index of the model call in the plan. `size` is the number of bytes that the
     frame was made of where that is large (above `proxy.offload.LARGE_BYTES`), otherwise 0; such a
     frame has the estimate of its output in `quarters` of a token. `last`: no other frame follows,

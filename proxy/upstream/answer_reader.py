@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from proxy.dialects import DIALECTS, reading
+from proxy.dialects import DIALECTS
 from proxy.dialects.documents import Documents
 from proxy.dialects.families import FAMILIES, crosses
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frame_reader import Rewrite, StreamFrameReader, WholeFrameReader
 from proxy.dialects.hub import chat_order, turning
-from proxy.dialects.reading import AnswerReader, Seal, StreamReader, WholeReader
+from proxy.dialects.reading import AnswerReader, StreamReader, WholeReader
 from proxy.dialects.sequencer import Sequencer
 from proxy.dialects.switched import Families, client_family, family_name, uses_frames
 from proxy.errors import UpstreamInvalid
-from proxy.types import ABOUT_STATE
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
 from proxy.words import MAX_WORD, few
@@ -47,8 +46,6 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
     if media_type not in (JSON, EVENTS):
         media_type = media_type.partition(";")[0].strip().lower()
     upstream = asked.target.upstream
-    if endpoint in ABOUT_STATE:
-        return _stored_reader(asked, media_type, ids)
     spoken = DIALECTS[upstream.dialect]
     families = client_family(call), family_name(spoken, endpoint)
     if uses_frames(families, call, asked.record.plan):
@@ -77,8 +74,6 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
         )
     if media_type != JSON:
         raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")
-    if endpoint == "count_tokens":
-        return reading.CountReader(leg, documents)
     limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
     return WholeReader(
         leg,
@@ -116,10 +111,10 @@ def _frame_reader(
         finishes=tuple(words.items()),
     )
     rewrite: Rewrite | None = None
-    if not family.marks_parts:  # some vendors have a form of their own
+    if family.answers and not family.marks_parts:  # some vendors have a form of their own
         rewrite = server.to_hub
-    if ids is not None and not is_crossing and family.name == "responses":
-        rewrite = _ids_of(asked, ids).sealed
+    if ids is not None and not is_crossing and family.name in ("responses", "stored"):
+        rewrite = _sealing(asked, ids)
     has_vectors = family.name == "embeddings"
     documents = Documents(upstream.max_answer_values, vectors=has_vectors)
     is_ordered = (is_crossing and client.marks_parts) or (options.inspect and family.marks_parts)
@@ -147,27 +142,14 @@ def _reads_texts(asked: OpenAttempt) -> bool:
     return guards is not None and (guards.of_output.in_force or guards.of_input.restores)
 
 
-def _stored_reader(asked: OpenAttempt, media_type: str, ids: ResponseIds | None) -> AnswerReader:
-    """Return what reads a document about what its provider keeps."""
-    from proxy.dialects.responses import conversations, stored  # noqa: PLC0415  # few are such
+def _sealing(asked: OpenAttempt, ids: ResponseIds) -> Rewrite:
+    """Return what seals the ids in a document of Responses."""
+    sealed = _ids_of(asked, ids)
+    if asked.request.endpoint != "conversations":
+        return sealed.sealed
+    from proxy.dialects.responses import conversations  # noqa: PLC0415  # few calls
 
-    if media_type != JSON:
-        raise UpstreamInvalid("The upstream did not send JSON.")
-    upstream, head = asked.target.upstream, asked.call.head
-    of_responses = asked.request.endpoint == "stored"
-    seal: Seal | None = None
-    if ids is not None:
-        made = _ids_of(asked, ids)
-        seal = made.sealed if of_responses else partial(conversations.sealed, ids=made)
-    return stored.StoredReader(
-        asked.attempt.leg,
-        partial(stored.in_chat, kind=stored.kind_of(head))
-        if of_responses
-        else partial(conversations.shown_in_chat, head=head),
-        Documents(upstream.max_answer_values),
-        limit=upstream.max_answer_bytes or ANSWER_BYTES,
-        seal=seal,
-    )
+    return partial(conversations.sealed, ids=sealed)
 
 
 def _ids_of(asked: OpenAttempt, ids: ResponseIds) -> AnswerIds:

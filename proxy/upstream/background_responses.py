@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import blake2b
 
 from proxy.dialects.responses.sealing import ResponseIds
@@ -18,6 +17,7 @@ from proxy.ports import Settlements
 from proxy.types import AnswerPiece, Json, Pin
 from proxy.types.events import Frame
 from proxy.upstream.forwarded import OpenAttempt
+from proxy.usage import read_usage
 from proxy.words import MAX_ID, word_of
 
 ANSWERED = ("completed", "incomplete")
@@ -40,43 +40,29 @@ class BackgroundBilling:
     settlements: Settlements
     ids: ResponseIds
 
-    async def settle(
-        self, asked: OpenAttempt, chunks: Sequence[AnswerPiece]
-    ) -> Sequence[AnswerPiece]:
-        """Note whether an attempt is billed for the response that it shows. Return its chunks, with
-        the usage of a kept response where everybody looks for it."""
-        *before, last = chunks
+    async def settle(self, asked: OpenAttempt, pieces: Sequence[AnswerPiece]) -> None:
+        """Note whether an attempt is billed for the response that it shows."""
+        last = pieces[-1]
         if type(last) is Frame:
             response = member(last.doc)
-            await self._settle(asked, response, chat_usage(response))
-            return chunks
-        data = last.data or {}
-        choice = choice_of(data)
-        items = member(choice.get("message")).get("content")
-        response = {**member(choice.get("rest")), "id": data.get("id"), "output": items}
-        usage = data.get("usage") or chat_usage(response)
-        is_settled = await self._settle(asked, response, usage)
-        if not is_settled or usage is None or "usage" in data:
-            return chunks
-        return [*before, replace(last, data={**data, "usage": usage})]
-
-    async def _settle(self, asked: OpenAttempt, response: Json, usage: Json | None) -> bool:
-        """Note whether an attempt is billed for a response. Return True if the response has a
-        bill."""
+            usage = chat_usage(response)
+        else:
+            data = last.data or {}
+            rest = member(choice_of(data).get("rest"))
+            response, usage = {**rest, "id": data.get("id")}, data.get("usage")
         if response.get("background") is not True:
-            return False
+            return
         pin = self._pin(asked, response.get("id"))
         if pin is None:  # nobody can ask for it
-            return False
+            return
         attempt = asked.attempt
         attempt.response_id = word_of(pin.sealed, MAX_ID)
         attempt.is_billed, attempt.bill = False, None
         if not has_bill({**response, "usage": usage}):
-            return False
+            return
         await self._bill(asked, pin.id, usage)
         if attempt.is_billed and response.get("status") == "failed":
             attempt.error = UpstreamUnavailable.code  # paid in vain, though it is shown as it is
-        return True
 
     def _pin(self, asked: OpenAttempt, given: object) -> Pin | None:
         """Return what the id of a response leads to, None for one that was not sealed."""
@@ -103,4 +89,4 @@ class BackgroundBilling:
             attempt.bill = None  # whoever has asked for it meanwhile
             attempt.bill_name = name if attempt.is_billed else None
             if attempt.is_billed and usage is not None:
-                attempt.meter.feed({"usage": usage}, asked.record.now())
+                attempt.meter.report(read_usage(usage))

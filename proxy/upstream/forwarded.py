@@ -33,6 +33,7 @@ from proxy.upstream.own_secrets import conceal
 from proxy.upstream.preamble import is_preamble
 from proxy.upstream.refusal import blame
 from proxy.upstream.reply import MemoryShare, Reply
+from proxy.usage import read_usage
 from proxy.words import MAX_ID, ascii_word
 
 BURST = 16 * 1024  # bytes of events that have come at once
@@ -75,7 +76,7 @@ class OpenAttempt:
             self.attempt.cause, self.attempt.system_text = error.cause, error.system_text
             self.attempt.findings = error.findings or self.attempt.findings
             if error.usage is not None:  # of which no more comes
-                self.attempt.meter.feed({"usage": error.usage}, self.record.now())
+                self.attempt.meter.report(read_usage(error.usage))
                 self.attempt.finished = self.attempt.meter.reported is not None
                 self.attempt.bill = None
         else:
@@ -105,7 +106,7 @@ class OpenAttempt:
         self.slot.give_back()
 
 
-Settle = Callable[[OpenAttempt, Sequence[AnswerPiece]], Awaitable[Sequence[AnswerPiece]]]
+Settle = Callable[[OpenAttempt, Sequence[AnswerPiece]], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -174,7 +175,7 @@ class Forwarded:
         event loop keeps a list of those, which costs more than this."""
         if self._first:
             first, self._first = self._first, ()
-            return first if self.settle is None else await self.settle(self.asked, first)
+            return first if self.settle is None else await self._settled(first)
         try:
             while not (chunks := self._ready()):
                 if self._documents:
@@ -191,6 +192,11 @@ class Forwarded:
         except ProxyError as error:
             raise self.asked.fail(error) if self._has_begun else error from None
         return chunks
+
+    async def _settled(self, first: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
+        if self.settle is not None:
+            await self.settle(self.asked, first)
+        return first
 
     def _ready(self) -> Sequence[AnswerPiece]:
         """Return chunks of what has come; none where there is to be waited for. What was good

@@ -9,15 +9,16 @@ from functools import partial
 from typing import Any, Self
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.reading import COUNT
+from proxy.dialects.document import COUNT, document_frame
 from proxy.estimate import body_quarters, whole_tokens
 from proxy.offload import Offload
 from proxy.ports import HandOn
-from proxy.types import Call, Chunk, Head, Json, Plan
+from proxy.types import Call, Head, Json, Plan
+from proxy.types.events import Frame
 from proxy.types.target import ListedModel
 
 ESTIMATED = f"{COUNT} estimated"
-WHOLE = Head(streamed=False)
+WHOLE = Head(streamed=False, frames=True)
 PICTURE = 1600  # tokens: of the largest that a model looks at as it is
 FILE_BYTES = 64 * 1024  # of a file, in base64, that are taken for as much as a picture
 
@@ -29,8 +30,8 @@ class LocalResponse:
     produce: Callable[[], Awaitable[Json]]
     head: Head = WHOLE
 
-    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
-        yield (Chunk(await self.produce(), last=True),)
+    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
+        yield (document_frame(await self.produce()),)
 
     async def __aenter__(self) -> Self:
         return self

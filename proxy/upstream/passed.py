@@ -45,12 +45,9 @@ def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
 
 
 def new_meter(method: str) -> Meter:
-    """Return what finds the usage that an answer says in whatever words; of one that says nothing
-    it is not known. To look up or to delete what is there uses nothing: what such an answer says,
-    it would say each time it is asked."""
-    if method in USES_NOTHING:
-        return Meter(lambda data: None, "none")
-    return Meter(passed_tokens, "unknown")
+    """Return a meter that estimates nothing. The usage is unknown if the response reports none. A
+    method that runs no model uses nothing, whatever its response says."""
+    return Meter(unreported="none" if method in USES_NOTHING else "unknown", estimates=False)
 
 
 def is_safe_again(context: AttemptContext, path: PassedPath, failure: ProxyError) -> bool:
@@ -72,16 +69,23 @@ def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:
     most = asked.target.upstream.max_answer_bytes or ANSWER_BYTES
     passed = passed_head(reply.status, reply.headers, most)
     shown = (*shown_of(asked, reply), *shown_headers(reply.headers))
-    return Head(streamed=not passed.read, headers=shown, passed=passed)
+    return Head(streamed=not passed.read, headers=shown, passed=passed, frames=True)
 
 
 def reader_of(asked: OpenAttempt, head: Head) -> AnswerReader:
     """Return what reads an answer, or passes its bytes."""
     leg, upstream = asked.attempt.leg, asked.target.upstream
+    find_usage = no_tokens if asked.request.method in USES_NOTHING else passed_tokens
     if head.passed is None or head.streamed:
-        return PassedBytes(leg, "" if head.passed is None else head.passed.media_type)
+        media_type = "" if head.passed is None else head.passed.media_type
+        return PassedBytes(leg, media_type, find_usage)
     documents = Documents(upstream.max_answer_values)
-    return PassedDocument(leg, documents, upstream.max_answer_bytes or ANSWER_BYTES)
+    limit = upstream.max_answer_bytes or ANSWER_BYTES
+    return PassedDocument(leg, documents, limit, find_usage)
+
+
+def no_tokens(data: Json) -> None:
+    """Return None: the method runs no model."""
 
 
 def passed_tokens(data: Json) -> Tokens | None:

@@ -19,7 +19,12 @@ def is_preamble(frames: Sequence[Frame]) -> bool:
     """Return True if the frames of a stream so far have no content and more are to be held."""
     if len(frames) > MAX_FRAMES:
         return False
-    return not any([frame.size or any(map(_is_content, frame.events)) for frame in frames])
+    return not any(map(_has_content, frames))
+
+
+def _has_content(frame: Frame) -> bool:
+    is_unread = frame.doc is None and frame.raw is not None
+    return bool(frame.size) or is_unread or any(map(_is_content, frame.events))
 
 
 def _is_content(event: Event) -> bool:

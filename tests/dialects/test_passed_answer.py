@@ -16,6 +16,9 @@ from proxy.dialects.passed_answer import (
     shown_headers,
 )
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.types.events import UsageReport
+from proxy.upstream.passed import passed_tokens
+from proxy.usage import Tokens
 from tests.for_each import for_each
 
 LIMIT = 1000
@@ -57,7 +60,7 @@ def test_a_client_sees_how_a_file_is_called() -> None:
 
 
 def document(raw: bytes) -> PassedDocument:
-    reader = PassedDocument(0, Documents(), LIMIT)
+    reader = PassedDocument(0, Documents(), LIMIT, passed_tokens)
     reader.feed(raw)
     return reader
 
@@ -65,18 +68,25 @@ def document(raw: bytes) -> PassedDocument:
 @for_each("raw", [b'{"a": [1]}', b' [1, "b"]', b'"text"', b"true"])
 def test_a_document_leaves_as_it_came_or_as_it_was_changed(raw: bytes) -> None:
     reader = document(raw)
-    [chunk] = reader.read(reader.close()[0])
+    [frame] = reader.read(reader.close()[0])
     writer = PassedWriter(passed_head(200, {}, LIMIT))
 
-    assert writer.feed(chunk) == raw
-    assert json.loads(writer.feed(chunk.rewritten(chunk.data))) == json.loads(raw)
+    assert writer.feed(frame) == raw
+    assert json.loads(writer.feed(frame._replace(raw=None))) == json.loads(raw)
+
+
+def tokens_in(reader: PassedBytes, piece: bytes) -> Tokens | None:
+    """Return the usage that a piece reports."""
+    [frame] = reader.read(piece)
+    reports = [event for event in frame.events if isinstance(event, UsageReport)]
+    return reports[0].tokens if reports else None
 
 
 def test_no_document_is_no_answer_of_one() -> None:
     reader = document(b"")
-    [chunk] = reader.read(reader.close()[0])
+    [frame] = reader.read(reader.close()[0])
 
-    assert PassedWriter(passed_head(200, {}, LIMIT)).feed(chunk) == b""
+    assert PassedWriter(passed_head(200, {}, LIMIT)).feed(frame) == b""
     broken = document(b'{"a"')
     with pytest.raises(UpstreamInvalid):
         broken.read(broken.close()[0])
@@ -85,7 +95,7 @@ def test_no_document_is_no_answer_of_one() -> None:
 
 
 def test_bytes_pass_in_pieces_that_hold_up_nobody() -> None:
-    reader = PassedBytes(0, "audio/mpeg")
+    reader = PassedBytes(0, "audio/mpeg", passed_tokens)
 
     pieces = reader.feed(b"a" * 200_000)
 
@@ -95,24 +105,25 @@ def test_bytes_pass_in_pieces_that_hold_up_nobody() -> None:
 
 
 def test_events_pass_as_they_come_and_tell_their_usage() -> None:
-    reader = PassedBytes(0, "text/event-stream; charset=utf-8")
+    reader = PassedBytes(0, "text/event-stream; charset=utf-8", passed_tokens)
     done = b'event: done\ndata: {"type":"done","usage":{"total_tokens":7}}\n\n'
 
-    chunks = [reader.read(done[at : at + 10])[0] for at in range(0, len(done), 10)]
+    frames = [reader.read(done[at : at + 10])[0] for at in range(0, len(done), 10)]
 
-    assert b"".join(chunk.raw or b"" for chunk in chunks) == done
-    assert [chunk.data for chunk in chunks if chunk.data] == [{"usage": {"total_tokens": 7}}]
+    assert b"".join(frame.raw or b"" for frame in frames) == done
+    usage = [event for frame in frames for event in frame.events[1:]]
+    assert usage == [UsageReport(Tokens(input=7), {"usage": {"total_tokens": 7}})]
     inner = b'data: {"response":{"usage":{"input_tokens":1}}}\n\n'
-    assert reader.read(inner)[0].data == {"usage": {"input_tokens": 1}}
+    assert tokens_in(reader, inner) == Tokens(input=1)
     gemini = b'data: {"usageMetadata":{"promptTokenCount":1}}\n\n'
-    assert reader.read(gemini)[0].data == {"usageMetadata": {"promptTokenCount": 1}}
+    assert tokens_in(reader, gemini) == Tokens(input=1)
     cohere = b'data: {"delta":{"usage":{"billed_units":{"input_tokens":1}}}}\n\n'
-    assert reader.read(cohere)[0].data == {"usage": {"billed_units": {"input_tokens": 1}}}
+    assert tokens_in(reader, cohere) == Tokens(input=1)
     for odd in (b'data: "usage"\n\n', b'data: {"usage"\n\n', b'data: {"usage":[1]}\n\n'):
-        assert reader.read(odd)[0].data == {}
+        assert tokens_in(reader, odd) is None
 
 
 def test_an_event_that_is_too_large_passes_unread() -> None:
-    reader = PassedBytes(0, "text/event-stream")
+    reader = PassedBytes(0, "text/event-stream", passed_tokens)
     for _ in range(200):
-        assert reader.read(b"data: " + b"a" * 65530)[0].data == {}
+        assert tokens_in(reader, b"data: " + b"a" * 65530) is None

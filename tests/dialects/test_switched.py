@@ -18,12 +18,11 @@ from tests.for_each import for_each
         ("anthropic", "chat", "messages"),
         ("portkey", "responses", "responses"),
         ("openai", "embeddings", "embeddings"),
-        ("anthropic", "count_tokens", ""),
+        ("anthropic", "count_tokens", "document"),
+        ("openai", "conversations", "stored"),
     ],
 )
-def test_each_endpoint_with_parts_has_a_family(
-    dialect: str, endpoint: Endpoint, family: str
-) -> None:
+def test_each_endpoint_has_a_family(dialect: str, endpoint: Endpoint, family: str) -> None:
     assert family_name(DIALECTS[dialect], endpoint) == family
 
 

@@ -78,7 +78,7 @@ def test_an_attempt_that_nobody_accepted_used_nothing_that_is_known() -> None:
 
 def test_counts_of_which_nothing_is_known_are_null_each() -> None:
     record = finished()
-    record.attempts[0].meter = Meter(lambda data: None, "unknown")
+    record.attempts[0].meter = Meter(estimates=False, unreported="unknown")
 
     call, [attempt] = rows(record)
 

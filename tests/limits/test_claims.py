@@ -200,7 +200,7 @@ def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spent: int
     record = recorded(call)
     record.attempts[0].meter.feed({"usage": usage(spent, 0)}, 0.0)
     silent = record.attempt(DEAR, 0, "s2", "fallback")
-    silent.meter = Meter(lambda data: None, "unknown")
+    silent.meter = Meter(estimates=False, unreported="unknown")
     silent.began, silent.finished = record.now(), True
 
     tokens, money = (claim.amount for claim in claims[:2])

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from proxy.attempts import Attempt
+from proxy.dialects.document import document_frame
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
-from proxy.types import Chunk, Pin
+from proxy.types import Pin
 from proxy.upstream.background_responses import BackgroundBilling, has_bill
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
@@ -457,18 +458,17 @@ async def test_who_leaves_while_it_is_asked_takes_no_bill_along(others: bool, tw
     attempt = Attempt(target, leg=0, span_id="s1", started=0.0)
     call = Some(head=Some(endpoint="stored"), pin=Pin("resp_sealed", "d", "t", "resp_1"))
     asked: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
-    rest = {name: value for name, value in made().items() if name not in ("id", "output")}
-    chunk = Chunk({"id": "resp_sealed", "choices": [{"message": {}, "rest": rest}]})
+    frame = document_frame({**made(), "id": "resp_sealed"})
     store = Slow()
     billing = BackgroundBilling(store, ResponseIds(()))
     if others:
         store.may_answer.set()
         before: Any = Some(**{**vars(asked), "attempt": Attempt(target, 0, "s0", 0.0)})
-        await billing.settle(before, [chunk])
+        await billing.settle(before, [frame])
         store.may_answer.clear()
         store.asked.clear()
 
-    asking = asyncio.ensure_future(billing.settle(asked, [chunk]))
+    asking = asyncio.ensure_future(billing.settle(asked, [frame]))
     await store.asked.wait()
     asking.cancel()
     if twice:

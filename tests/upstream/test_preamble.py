@@ -10,6 +10,7 @@ from proxy.types.events import (
     Fault,
     Finish,
     Frame,
+    Native,
     Part,
     Start,
     ToolCall,
@@ -54,3 +55,7 @@ def test_a_preamble_is_bounded() -> None:
     assert is_preamble([ROLE] * MAX_FRAMES)
     assert not is_preamble([ROLE] * (MAX_FRAMES + 1))
     assert not is_preamble([ROLE, Frame((), size=1)])
+
+
+def test_bytes_that_are_not_read_are_content() -> None:
+    assert not is_preamble([Frame((Native(),), raw=b"a")])

@@ -26,7 +26,9 @@ Converter = Callable[[Json], Json | None]
 Converters = Callable[[WriteOptions, FamilyName], Converter | None]
 """Returns what converts the documents of a family, None if they stay as they are."""
 END: Final = sse.event(sse.DONE)
-KIN: Final[frozenset[FamilyName]] = frozenset({"chat", "completions", "embeddings"})
+KIN: Final[frozenset[FamilyName]] = frozenset(
+    {"chat", "completions", "embeddings", "stored", "document"}
+)
 """The families whose documents pass, or can be converted into each other."""
 
 
@@ -34,8 +36,9 @@ class _ChatWriter:
     """What streams and whole answers have in common: documents from frames, and verdicts."""
 
     def __init__(self, options: WriteOptions, family: FamilyName, converters: Converters) -> None:
-        dialect = "openai" if options.complete else options.call.head.dialect
-        self.client: Client = DIALECTS[dialect].client
+        head = options.call.head
+        client = DIALECTS["openai" if options.complete else head.dialect].client
+        self.client: Client = client.endpoints.get(head.endpoint, client)
         self.family = family
         self._options = options
         self._converters = converters

@@ -1,8 +1,8 @@
 """Conversations that a provider keeps: made, read, changed and deleted, and the items in them.
 
 The items that a client adds stand in a call as ``input``, as those of a response do, so that guards
-and the policy read them so. What is shown is in chat's form for the guards of answers, as it is of
-a stored response. Ids are sealed: that of a conversation leads to the upstream that has it.
+and the policy read them so. Ids are sealed: that of a conversation leads to the upstream that has
+it.
 
 Source: OpenAI's API reference for conversations, and the typed models of its Python SDK, 3.52.0.
 """
@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from proxy.dialects.bounds import SPELLINGS
+from proxy.dialects.document import Content
 from proxy.dialects.responses.item_ids import after_item, with_items
-from proxy.dialects.responses.reading import member
 from proxy.dialects.responses.request import check_items
 from proxy.dialects.responses.sealing import (
     CONVERSATIONS,
@@ -27,8 +27,7 @@ from proxy.dialects.responses.sealing import (
     at_pin,
     unknown_id,
 )
-from proxy.dialects.responses.stored import DELETED, LIST, in_chat, in_chat_of, whole_of
-from proxy.dialects.responses.writing import choice_of
+from proxy.dialects.responses.stored import DELETED, LIST, check_kind
 from proxy.errors import BadField, NotFound, UpstreamInvalid
 from proxy.fields.checks import check_body
 from proxy.fields.field_table import fields_of
@@ -154,28 +153,14 @@ def sealed(document: Json, ids: AnswerIds) -> Json | None:
     return {**document, "id": ids.conversation(own)} if isinstance(own, str) else None
 
 
-def shown_in_chat(document: Json, head: RequestHead) -> Json:
-    """Return a document in chat's form. Raises ``UpstreamInvalid`` for one of another kind."""
+def check_document(document: Json, head: RequestHead) -> Content:
+    """Return nothing for the meter. Raises ``UpstreamInvalid`` for a document of another kind."""
     shows = kind_of(head).shows
     if shows == "item":
         if not isinstance(document.get("type"), str):
             raise UpstreamInvalid("The upstream's response is not a conversation item.")
-        return in_chat_of([document], {})
-    if shows == "items":
-        return in_chat(document, LIST)
-    if shows == "deleted":
-        return in_chat(document, DELETED)
-    if not isinstance(document.get("id"), str) or document.get("object") != "conversation":
+    elif shows in ("items", "deleted"):
+        check_kind(document, LIST if shows == "items" else DELETED)
+    elif not isinstance(document.get("id"), str) or document.get("object") != "conversation":
         raise UpstreamInvalid("The upstream's response is not a conversation.")
-    return in_chat_of([], document)
-
-
-def whole_conversation(call: Call, parts: Mapping[int, Json]) -> Json:
-    """Return a document as its upstream has it, but for what guards changed."""
-    shows, data = kind_of(call.head).shows, parts[0]
-    if shows == "items":
-        return whole_of(data, "data")
-    content = member(choice_of(data).get("message")).get("content")
-    if shows == "item" and isinstance(content, list) and content:
-        return member(content[0])
-    return whole_of(data, None)
+    return Content()

@@ -1,33 +1,26 @@
 """Calls about a response that its provider keeps: to read, cancel and delete it, and its question.
 
-None of them has a body. What they show is in chat's form for the guards of answers: the items as
-those of an answer are, and beside them all else that the document has. No part of it is the
-question of the call, so nothing is left out as repeated.
+None of them has a body. Guards of answers read the whole document: no part of it repeats the
+request of the call.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from proxy.dialects.documents import Document, Documents, GatheredDocument
-from proxy.dialects.pieces import dump
-from proxy.dialects.reading import Seal
-from proxy.dialects.responses.reading import member
-from proxy.dialects.responses.writing import choice_of
+from proxy.dialects.document import Content
+from proxy.dialects.responses.usage import chat_usage
 from proxy.errors import BadField, UpstreamInvalid
-from proxy.meter import answer_quarters
-from proxy.offload import LARGE_BYTES
-from proxy.types import Call, Chunk, Json, RequestHead, Untouched
+from proxy.estimate import value_quarters
+from proxy.types import Json, RequestHead
+from proxy.types.events import UsageReport
+from proxy.usage import read_usage
 
 INPUT_ITEMS, CANCEL = "/input_items", "/cancel"
 MOST_INCLUDED = 16
 NOT_STREAMED = "streaming is not supported for stored responses"
-
-
-HEAD = ("id", "object", "model")
-"""The names of a document, which stand where an answer has them."""
 
 
 class StoredKind(NamedTuple):
@@ -84,75 +77,24 @@ def asked_of(head: RequestHead) -> list[tuple[str, str]]:
     return asked
 
 
-class StoredReader:
-    """One document about what is kept, with the ids that its client gets. ``in_chat`` puts it into
-    chat's form, ``limit`` bounds its bytes."""
-
-    __slots__ = ("_documents", "_in_chat", "_leg", "_seal", "_taken", "close", "feed")
-    holds: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        leg: int,
-        in_chat: Callable[[Json], Json],
-        documents: Documents,
-        *,
-        limit: int,
-        seal: Seal | None,
-    ) -> None:
-        self._leg = leg
-        self._in_chat = in_chat
-        self._documents = documents
-        self._seal = seal
-        body = GatheredDocument(limit)
-        self.feed, self.close, self._taken = body.feed, body.close, body.taken
-
-    def read(self, document: Document) -> list[Chunk]:
-        whole = self._taken(document)
-        data = self._documents.read(whole)
-        sealed = None if self._seal is None else self._seal(data)
-        if sealed is not None:
-            data, whole = sealed, dump(sealed, len(whole))
-        read = self._in_chat(data)
-        size = len(whole)
-        if size <= LARGE_BYTES:
-            return [Chunk(read, Untouched(whole), self._leg, last=True)]
-        quarters = answer_quarters(read)
-        raw = Untouched(whole)
-        return [Chunk(read, raw, leg=self._leg, last=True, size=size, quarters=quarters)]
-
-    def end(self) -> list[Chunk]:
-        return []
+def read_stored(doc: Json, head: RequestHead) -> Content:
+    """Read what a call about a response returns. Raises `UpstreamInvalid` for a document of another
+    kind. The estimate of the output is used if the provider does not report the usage."""
+    listed = check_kind(doc, kind_of(head))
+    usage = chat_usage(doc) if listed == "output" else None
+    report = None if usage is None else UsageReport(read_usage(usage), doc["usage"])
+    return Content(report, value_quarters(doc[listed]) if listed else None)
 
 
-def in_chat(document: Json, kind: StoredKind) -> Json:
-    """Return a document in chat's form. Raises ``UpstreamInvalid`` for one of another kind."""
+def check_kind(doc: Json, kind: StoredKind) -> str | None:
+    """Return the name of the list that a document has. Raises `UpstreamInvalid` for a document of
+    another kind."""
     listed = kind.listed
-    items = [] if listed is None else document.get(listed)
-    if listed is None and document.get("deleted") is not True:
-        raise UpstreamInvalid("The upstream did not confirm the deletion.")
+    if listed is None:
+        if doc.get("deleted") is not True:
+            raise UpstreamInvalid("The upstream did not confirm the deletion.")
+        return None
+    items = doc.get(listed)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise UpstreamInvalid(f"The upstream's response lacks the field {listed}.")
-    return in_chat_of(items, {name: each for name, each in document.items() if name != listed})
-
-
-def in_chat_of(items: list[Json], document: Json) -> Json:
-    """Return items as what an answer says, with all else that a document has beside them."""
-    rest = {name: value for name, value in document.items() if name not in HEAD}
-    words = {"role": "assistant", "content": items}
-    head = {name: document[name] for name in HEAD if name in document}
-    return {**head, "choices": [{"index": 0, "message": words, "rest": rest}]}
-
-
-def whole_stored(call: Call, parts: Mapping[int, Json]) -> Json:
-    """Return a document about a response as its upstream has it, but for what guards changed."""
-    return whole_of(parts[0], kind_of(call.head).listed)
-
-
-def whole_of(data: Json, listed: str | None) -> Json:
-    """Return a document in chat's form as its upstream has it, with what it lists."""
-    choice = choice_of(data)
-    rest = {name: data[name] for name in HEAD if name in data} | member(choice.get("rest"))
-    if listed is None:
-        return rest
-    return {**rest, listed: member(choice.get("message")).get("content")}
+    return listed

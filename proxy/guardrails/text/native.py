@@ -17,12 +17,12 @@ from proxy.types import Json
 from proxy.types.events import FamilyName
 
 _CONTAINERS = frozenset(
-    {"content", "content_block", "item", "message", "output", "part", "response", "summary"}
+    {"content", "content_block", "data", "item", "message", "output", "part", "response", "summary"}
 )
 _IDENTIFIERS = frozenset({"call_id", "id", "item_id", "model", "object", "service_tier"})
 
 
-NATIVE: Final[frozenset[FamilyName]] = frozenset({"messages", "responses"})
+NATIVE: Final[frozenset[FamilyName]] = frozenset({"messages", "responses", "stored"})
 """The families whose documents have texts at places of their own."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.conversations import KINDS, conversation_call, shown_in_chat
+from proxy.dialects.responses.conversations import KINDS, check_document, conversation_call
 from proxy.errors import BadField, UpstreamInvalid
 from proxy.types import RequestHead
 from tests.conftest import KEY
@@ -473,4 +473,4 @@ def test_a_body_has_what_its_path_takes() -> None:
 def test_a_document_of_another_kind_is_none() -> None:
     for method, end in KINDS:
         with pytest.raises(UpstreamInvalid):
-            shown_in_chat({"deleted": False}, head(method, end))
+            check_document({"deleted": False}, head(method, end))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.stored import asked_of, in_chat, kind_of
+from proxy.dialects.responses.stored import asked_of, kind_of, read_stored
 from proxy.errors import BadField, UpstreamInvalid
 from proxy.types import RequestHead
 from tests.conftest import KEY
@@ -293,7 +293,7 @@ def test_a_query_is_read_once_and_named() -> None:
 
 def test_a_document_of_another_kind_is_none() -> None:
     with pytest.raises(UpstreamInvalid, match="deletion"):
-        in_chat({"deleted": False}, kind_of(head("/responses/{id}", "DELETE")))
+        read_stored({"deleted": False}, head("/responses/{id}", "DELETE"))
 
 
 async def test_a_long_one_passes_and_is_read_by_guards(there: House) -> None:

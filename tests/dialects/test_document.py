@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from proxy.dialects.embeddings import EMBEDDINGS
+from proxy.dialects.document import EMBEDDINGS
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.errors import UpstreamInvalid
 from proxy.types import Call, Json, RequestHead
