@@ -69,8 +69,6 @@ UNTESTED = {
     "proxy/emit/declared/calls.py": "names",
     "proxy/emit/declared/policy.py": "names",
     "proxy/emit/declared/process.py": "names",
-    "proxy/emit/profiles.py": "tests/emit/test_golden_spans.py draws what each adds",
-    "proxy/emit/semconv.py": "names",
     "proxy/errors.py": "each error is tested where it is raised",
     "proxy/fields/denied.py": "names; tests/adversary/test_fields_at_any_depth.py sends each",
     "proxy/field_problems.py": "tests/dialects has what refuses requests by them",

@@ -19,8 +19,8 @@ from opentelemetry.util._importlib_metadata import entry_points
 import proxy
 from proxy.app.context import Context
 from proxy.emit import Sink
+from proxy.emit.attributes import PROFILES
 from proxy.emit.log_limits import Quota
-from proxy.emit.profiles import PROFILES
 from proxy.emit.sampling import CALLS_PER_S, SHARE, RateLimitedSampler, load_sampler
 from proxy.emit.span_queue import CLOSE_S, SpanQueue
 from proxy.emit.trace import Traces

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 from opentelemetry.metrics import Meter
 
-from proxy.emit import semconv
-from proxy.emit.attributes import address, first_chunk_s
+from proxy.emit.attributes import OTHER_OPERATIONS, first_chunk_s, model_labels
 from proxy.record import Record
 from proxy.summary import facts_of
 from proxy.usage import UNCOUNTED, Tokens
@@ -21,9 +20,10 @@ SECONDS = [0.01 * 2**power for power in range(14)]
 TOKENS = [4**power for power in range(14)]
 INFERENCE, EMBEDDINGS = "gen_ai.client.inference", "gen_ai.client.embeddings"
 KINDS: Mapping[str, str] = {"embeddings": EMBEDDINGS} | dict.fromkeys(
-    semconv.OWN_OPERATIONS, "gen_ai.client.operation"
+    OTHER_OPERATIONS, "gen_ai.client.operation"
 )
 """Prefixes of metric names by the endpoint of a call; of all other endpoints it is inference."""
+MODALITY = "gen_ai.token.modality"
 USAGE: Mapping[str, str] = {
     "cached_input": f"{INFERENCE}.usage.cache_read.input_tokens",
     "cache_write": f"{INFERENCE}.usage.cache_write.input_tokens",
@@ -58,15 +58,10 @@ class GenAiMetrics:
         if not record.attempts:
             return
         facts = facts_of(record)
-        first, last = record.attempts[0], record.attempts[-1]
         kind = KINDS.get(facts.endpoint or "", INFERENCE)
-        labels: dict[str, Any] = {
-            semconv.OPERATION: semconv.OPERATIONS.get(facts.endpoint or "", "chat"),
-            semconv.PROVIDER: last.target.upstream.provider or last.target.upstream.dialect,
-            semconv.REQUEST_MODEL: last.target.model,
-            **address(last.target.upstream.base_url),
-        }
-        error = {semconv.ERROR_TYPE: facts.failure.code} if facts.failure is not None else {}
+        labels: dict[str, Any] = model_labels(record, facts)
+        error = {} if facts.error is None else {"error.type": facts.error}
+        first, last = record.attempts[0], record.attempts[-1]
         ended = last.ended or record.ended or last.started
         self._histograms[f"{kind}.duration"].record(ended - first.started, labels | error)
         if kind == INFERENCE and (first_s := first_chunk_s(record, facts)) is not None:
@@ -91,7 +86,7 @@ class GenAiMetrics:
             for modality, count in counts.items():
                 if count:
                     counter = self._counters[f"{INFERENCE}.usage.{side}_tokens"]
-                    counter.add(count, {**labels, semconv.MODALITY: modality})
+                    counter.add(count, {**labels, MODALITY: modality})
         for token_type, name in USAGE.items():
             if count := getattr(tokens, token_type):
-                self._counters[name].add(count, {**labels, semconv.MODALITY: "unknown"})
+                self._counters[name].add(count, {**labels, MODALITY: "unknown"})

@@ -15,7 +15,7 @@ from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util._importlib_metadata import entry_points
 from opentelemetry.util.types import Attributes
 
-from proxy.emit import semconv
+from proxy.emit.attributes import OUTCOME
 from proxy.emit.log_limits import Quota
 from proxy.otel_settings import RATIO_SAMPLERS
 
@@ -57,7 +57,7 @@ class RateLimitedSampler(Sampler):
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
         number = trace_id & TraceIdRatioBased.TRACE_ID_LIMIT
-        is_failure = (attributes or {}).get(semconv.OUTCOME) not in UNREMARKABLE
+        is_failure = (attributes or {}).get(OUTCOME) not in UNREMARKABLE
         if not is_failure and number >= self._ratio:
             return DROP
         if self._calls.take() is not None or (is_failure and self._failures.take() is not None):

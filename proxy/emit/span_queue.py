@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from proxy.emit.semconv import INPUT_MESSAGES, OUTPUT_MESSAGES
+from proxy.emit.attributes import INPUT_MESSAGES, OUTPUT_MESSAGES
 from proxy.otel_settings import BatchBounds
 
 MAX_CHARS = 32 * 1024 * 1024  # of captured text in all waiting spans

@@ -26,10 +26,9 @@ from opentelemetry.trace import (
 
 from proxy.attempts import Attempt
 from proxy.call_facts import UNKNOWN, CallFacts
-from proxy.emit import attributes, semconv
-from proxy.emit.attributes import Attributes
+from proxy.emit import attributes
+from proxy.emit.attributes import OUTCOME, Attributes, Profile, SpanOf
 from proxy.emit.lines import redact_text
-from proxy.emit.profiles import Profile, SpanOf
 from proxy.record import Record
 from proxy.summary import facts_of
 
@@ -103,9 +102,9 @@ class Traces:
             f"{facts.method} {route}",
             SpanKind.SERVER,
             {
-                semconv.HTTP_METHOD: facts.method,
-                semconv.HTTP_ROUTE: route,
-                semconv.OUTCOME: facts.outcome,
+                "http.request.method": facts.method,
+                "http.route": route,
+                OUTCOME: facts.outcome,
             },
         )
         return result.decision is Decision.RECORD_AND_SAMPLE
@@ -144,27 +143,23 @@ class CallSpans:
         record, facts = self.record, self.facts
         parent = record.head.parent if record.head is not None else None
         ended = record.ended or record.started
-        ended_ns = self.epoch_ns + int(ended * 1e9)
         return self._span(
             "server",
             f"{facts.method} {facts.route or UNKNOWN}",
             (facts.server_span, parent.span_id if parent is not None else None),
             (record.started, ended),
             attributes.call_attributes(facts),
-            [
-                Event(name, exported(values), ended_ns)
-                for name, values in attributes.call_events(facts)
-            ],
+            attributes.call_events(facts),
         )
 
     def model_call(self, texts: Attributes) -> ReadableSpan:
         """Return the span that covers all attempts, with the captured texts."""
         record, facts = self.record, self.facts
         first, last = record.attempts[0], record.attempts[-1]
-        described = {**attributes.model_attributes(record, facts, last), **texts}
+        described = {**attributes.model_attributes(record, facts), **texts}
         return self._span(
             "model",
-            f"{described[semconv.OPERATION]} {last.target.model}",
+            f"{described['gen_ai.operation.name']} {last.target.model}",
             (record.ids.model_span, facts.server_span),
             (first.started, last.ended or record.ended or last.started),
             described,
@@ -188,26 +183,32 @@ class CallSpans:
         ids: tuple[str, str | None],
         times: tuple[float, float],
         described: Attributes,
-        events: Sequence[Event] = (),
+        events: Sequence[attributes.Event] = (),
     ) -> ReadableSpan:
-        """Return a span. ``ids`` are its own and its parent's, ``times`` of the record's clock."""
+        """Return a span. ``ids`` are its own and its parent's, ``times`` of the record's clock.
+        Events have the time of its end."""
         own_id, parent_id = ids
+        ended_ns = self.epoch_ns + int(times[1] * 1e9)
         is_server = span_of == "server"
-        is_error = self._is_error() if is_server else described[semconv.ERROR_TYPE] is not None
+        is_error = self._is_error() if is_server else described["error.type"] is not None
         added: dict[str, Any] = {}
         for profile in self.profiles:
             added |= profile(span_of, self.record, described)
+        known, *of_events = exported([{**described, **added}, *(values for _, values in events)])
         return ReadableSpan(
             redact_text(name),
             context=self._context(own_id),
             parent=self._context(parent_id, is_remote=is_server) if parent_id else None,
             resource=self.resource,
-            attributes=exported({**described, **added} if added else described),
-            events=events,
+            attributes=known,
+            events=[
+                Event(name, values, ended_ns)
+                for (name, _), values in zip(events, of_events, strict=True)
+            ],
             kind=SpanKind.SERVER if is_server else SpanKind.CLIENT,
             status=ERROR if is_error else OK,
             start_time=self.epoch_ns + int(times[0] * 1e9),
-            end_time=self.epoch_ns + int(times[1] * 1e9),
+            end_time=ended_ns,
             instrumentation_scope=SCOPE,
         )
 
@@ -220,13 +221,15 @@ class CallSpans:
         return SpanContext(self.trace_id, int(span_id, 16), is_remote, SAMPLED)
 
 
-def exported(described: Attributes) -> dict[str, Any]:
+def exported(described: Sequence[Attributes]) -> list[dict[str, Any]]:
     """Return the attributes that are known, with credentials and lone surrogates replaced."""
-    known = {name: value for name, value in described.items() if value is not None}
+    known = [
+        {name: value for name, value in each.items() if value is not None} for each in described
+    ]
     text = repr(known)  # one search instead of one for each value: nearly always it finds nothing
     if "\\ud" not in text and redact_text(text) == text:
         return known
-    return {name: _redacted(value) for name, value in known.items()}
+    return [{name: _redacted(value) for name, value in each.items()} for each in known]
 
 
 def _redacted(value: Any) -> Any:

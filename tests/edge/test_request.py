@@ -20,7 +20,6 @@ from proxy.edge.request import Parsing
 from proxy.emit.attributes import call_attributes
 from proxy.emit.decisions import decision
 from proxy.emit.log import canonical
-from proxy.emit.semconv import REQUEST_ID
 from proxy.errors import BadRequest, Overloaded
 from proxy.ledger.rows import CALL, call_row, noted
 from proxy.offload import LARGE_BYTES, Offload
@@ -200,7 +199,7 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     assert (response.status, name) == (status, given or name)
     assert (line["request_id"], row["request_id"]) == (name, name)
     assert decision(facts_of(record))["request_id"] == name
-    assert call_attributes(facts_of(record))[REQUEST_ID] == name
+    assert call_attributes(facts_of(record))["headrace.request.id"] == name
 
 
 async def test_a_request_id_is_kept_when_it_is_sane(client: aiohttp.ClientSession) -> None:

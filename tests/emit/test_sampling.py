@@ -8,8 +8,8 @@ import pytest
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, TraceIdRatioBased
 
+from proxy.emit.attributes import OUTCOME
 from proxy.emit.sampling import RateLimitedSampler, load_sampler
-from proxy.emit.semconv import OUTCOME
 from tests.for_each import for_each
 
 RATE = 10

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from proxy.emit.semconv import INPUT_MESSAGES, OUTPUT_MESSAGES
+from proxy.emit.attributes import INPUT_MESSAGES, OUTPUT_MESSAGES
 from proxy.emit.span_queue import GRACE_S, MAX_CHARS, SpanQueue
 from proxy.otel_settings import BatchBounds
 

@@ -329,7 +329,7 @@ def test_a_number_that_otlp_cannot_express_is_left_out() -> None:
 def test_credentials_in_names_lists_and_texts_are_redacted(secret: str) -> None:
     described: Attributes = {"list": ["a", secret], "text": secret, "size": 1, "unknown": None}
 
-    values = exported(described)
+    [values] = exported([described])
 
     assert values.keys() == {"list", "text", "size"}
     assert secret not in str(values)
@@ -337,4 +337,4 @@ def test_credentials_in_names_lists_and_texts_are_redacted(secret: str) -> None:
 
 
 def test_a_lone_surrogate_does_not_lose_a_span() -> None:
-    assert exported({"text": "a\ud800"}) == {"text": "a?"}
+    assert exported([{"text": "a\ud800"}]) == [{"text": "a?"}]
