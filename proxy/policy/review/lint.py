@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from urllib.parse import urlsplit
 
 from proxy.dialects import DIALECTS
+from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.compile.cache import embedding_deployments
 from proxy.policy.compile.limits import written
-from proxy.policy.compile.routes import REMEDY, named_targets
 from proxy.policy.compile.upstreams import gateway_sign
-from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
-from proxy.policy.files.load import Loaded
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.load import Loaded, maybe
 from proxy.policy.files.source import Finding, Path_, Problem, problem_at
-from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_passed, lint_rules
+from proxy.policy.review import lint_deployments, lint_guards, lint_limits, lint_rules
 from proxy.types.providers import ENDPOINTS, OPENAI, PROVIDERS
 from proxy.words import quoted
 
-ROUTES = sorted(
-    {path for each in DIALECTS.values() for path in each.server.paths.values()},
+ENDPOINT_PATHS = sorted(
+    {path for dialect in DIALECTS.values() for path in dialect.server.paths.values()},
     key=lambda path: (-len(path), path),
 )
 """Paths that are appended to a base URL, longest first."""
-
-
-HOSTS = {
-    urlsplit(each.base_url).hostname: each.name
-    for each in PROVIDERS.values()
-    if each.base_url and each.dialect == OPENAI.dialect
-    if not each.is_plain or each.endpoints != ENDPOINTS
+PROVIDER_BY_HOST = {
+    urlsplit(provider.base_url).hostname: provider.name
+    for provider in PROVIDERS.values()
+    if provider.base_url and provider.dialect == OPENAI.dialect
+    if not provider.is_plain or provider.endpoints != ENDPOINTS
 }
-"""Providers that differ from OpenAI, by their hosts."""
+"""Providers that lack features of OpenAI."""
+
+
+@frozen
+class LintInput:
+    """The input of a lint. ``now`` decides which keys have expired."""
+
+    policies: schema.PoliciesConfig
+    snapshot: Snapshot
+    now: datetime
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
@@ -41,58 +48,47 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
     Raises:
         PolicyError: A lint failed unexpectedly. The problem names the part that it inspected.
     """
-    policies, document = loaded.policies, loaded.document
-    problems: set[Problem] = set()
-    for path, findings in _lints(policies, snapshot, now):
-        with document.located(path):
-            problems.update(problem_at(document.place(at), at, text) for at, text in findings)
-    return sorted(problems)
-
-
-def _lints(
-    policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime
-) -> Iterator[tuple[Path_, Iterable[Finding]]]:
-    """Yield the findings of each lint, with the part of the policies that it inspects."""
-    yield ("upstreams",), _upstreams(policies)
-    yield ("deployments",), _uncalled(policies, snapshot)
+    document, lint_input = loaded.document, LintInput(loaded.policies, snapshot, now)
+    findings: list[Finding] = []
     for name, deployment in snapshot.deployments.items():
-        yield ("deployments", name), _deployment(("deployments", name), deployment, snapshot)
-    yield ("tags",), _tags(policies)
-    for key in snapshot.keys.values():
-        yield ("keys", key.name), _names(key)
-    yield ("keys",), lint_keys.findings(policies, snapshot, now)
-    yield ("policies",), _within_keys(policies)
-    yield ("policies",), lint_limits.findings(snapshot, now)
-    yield ("policies",), lint_guards.findings(policies, snapshot)
-    followed = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
-    yield ("policies",), lint_rules.findings(snapshot, followed, _with_rules(policies))
+        with document.located(("deployments", name)):
+            findings += lint_deployments.findings(("deployments", name), deployment, snapshot)
+    for section, lint in LINTS:
+        with document.located((section,)):
+            findings += lint(lint_input)
+    return sorted({problem_at(document.place(path), path, text) for path, text in findings})
 
 
-def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
-    deployments = policies.deployments.values()
-    rules = [rule for policy in policies.policies.values() for rule in policy.rules]
-    used = {t.upstream for each in deployments for t in (*each.targets, *each.fallback)}
-    used |= {t.upstream for rule in rules for t in (*(rule.targets or ()), *(rule.fallback or ()))}
-    used |= lint_guards.endpoints(policies)
-    for name, upstream in policies.upstreams.items():
+def _unused_upstreams(given: LintInput) -> Iterator[Finding]:
+    used = lint_guards.used_upstreams(given.policies)
+    for _, part in given.policies.parts():
+        if not isinstance(part, schema.PolicyConfig):
+            used |= {t.upstream for t in (*(part.targets or ()), *(part.fallback or ()))}
+    for name in given.policies.upstreams.keys() - used:
+        message = "is not used by any deployment or rule. Use it in a target, or remove it."
+        yield ("upstreams", name), message
+
+
+def _upstreams(given: LintInput) -> Iterator[Finding]:
+    for name, upstream in given.policies.upstreams.items():
         path: Path_ = ("upstreams", name)
-        if name not in used:
-            yield path, "is not used by any deployment or rule. Use it in a target, or remove it."
-        if upstream.api_key and lint_guards.clear(upstream.base_url):
+        base_url = upstream.base_url.rstrip("/")
+        if upstream.api_key and lint_guards.is_unencrypted(upstream.base_url):
             message = "does not use https: the API key and all prompts are sent unencrypted"
             yield (*path, "base_url"), message
-        if (route := _route_of(upstream)) is not None:
-            base = upstream.base_url.rstrip("/").removesuffix(route)
-            message = f"ends with {route}, which Headrace appends to it. Use {base}."
+        suffix = next((each for each in ENDPOINT_PATHS if base_url.endswith(each)), None)
+        if suffix is not None:
+            base = base_url.removesuffix(suffix)
+            message = f"ends with {suffix}, which Headrace appends to it. Use {base}."
             yield (*path, "base_url"), message
-        known = HOSTS.get(urlsplit(upstream.base_url).hostname)
-        if known is not None and upstream.provider is None and upstream.spoken == OPENAI.dialect:
-            yield path, f'lacks some features of OpenAI. Add "provider: {known}".'
+        provider = PROVIDER_BY_HOST.get(urlsplit(upstream.base_url).hostname)
+        if provider and upstream.provider is None and upstream.spoken == OPENAI.dialect:
+            yield path, f'lacks some features of OpenAI. Add "provider: {provider}".'
         headers = {header.lower() for header in upstream.headers}
         for header in DIALECTS[upstream.spoken].server.required_headers:
             if header not in headers:
-                whose = upstream.dialect.capitalize()
-                yield path, f'has no header "{header}" under "headers:". {whose} requires it.'
+                dialect = upstream.dialect.capitalize()
+                yield path, f'has no header "{header}" under "headers:". {dialect} requires it.'
 
 
 def gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
@@ -105,143 +101,88 @@ def gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
             )
 
 
-def _route_of(upstream: schema.UpstreamConfig) -> str | None:
-    """Return the path at the end of a base URL that requests append again."""
-    base = upstream.base_url.rstrip("/")
-    return next((route for route in ROUTES if base.endswith(route)), None)
-
-
-def _uncalled(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
-    reached = {name for key in snapshot.keys.values() for name in key.deployments}
-    reached |= lint_guards.asked(policies) | {name for _, name in embedding_deployments(policies)}
-    for name in snapshot.deployments.keys() - reached:
+def _unused_deployments(given: LintInput) -> Iterator[Finding]:
+    called = {name for key in given.snapshot.keys.values() for name in key.deployments}
+    called |= lint_guards.called_deployments(given.policies)
+    called |= {name for _, name in embedding_deployments(given.policies)}
+    for name in given.snapshot.deployments.keys() - called:
         yield ("deployments", name), "cannot be called: no key lists it under deployments"
 
 
-def _deployment(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
-    yield from _unpriced(deployment)
-    yield from _without_endpoint(deployment)
-    yield from _unserved(path, deployment)
-    yield from _hidden((*path, "targets"), deployment)
-    yield from _split((*path, "targets"), deployment)
-    yield from _hedged((*path, "hedge"), deployment)
-    yield from lint_passed.findings((*path, "passthrough"), deployment, snapshot)
-    if (rule := lint_rules.overridden(deployment)) is not None:
-        yield (
-            (*path, "targets"),
-            f"are never used, because rule {rule} sets the targets of every call",
-        )
-
-
-def _within_keys(policies: schema.PoliciesConfig) -> Iterator[Finding]:
-    """Yield limits per tag that keys do not share, because clients may also set the tag."""
-    tagged = [each.tags for each in policies.deployments.values()]
-    tagged += [each.tags for each in policies.keys.values()]
-    callers_tags = {f"tag.{tag}" for tags in tagged for tag in tags if policies.tags[tag].caller}
-    for path, limit in written(policies):
-        mixed = [per for per in limit.per if per in callers_tags]
-        if mixed and "key" not in limit.per and limit.across is None:
-            name = mixed[0]
-            yield (
-                (*path, "per"),
-                f"each key has its own counter, because clients may set {name}. For one counter, "
-                'add "across: keys", or remove "caller: true" from the tag.',
-            )
-
-
-def _with_rules(policies: schema.PoliciesConfig) -> set[str]:
-    """Return the names of policies that have rules and that no policy extends."""
-    extended = {base for each in policies.policies.values() for base in each.extends}
-    return {n for n, each in policies.policies.items() if each.rules and n not in extended}
-
-
-def _unpriced(deployment: Deployment) -> Iterator[Finding]:
-    never = deployment.refuse_unpriced
-    so = "it is never used" if never else "the cost of its calls is unknown"
-    for path, target in deployment.targets:
-        lack = target.lack_of_price()
-        if lack is not None:
-            yield path, f'model {quoted(target.model)} has {lack}, so {so}. Add "price:" here.'
-
-
-def _without_endpoint(deployment: Deployment) -> Iterator[Finding]:
-    for path, target in deployment.targets:
-        traits = target.upstream.traits
-        if target.endpoint is not None and target.endpoint not in traits.endpoints:
-            message = (
-                f"is not available at {traits.name}. Remove it to have calls translated to chat."
-            )
-            yield (*path, "endpoint"), message
-
-
-def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    """Yield deployments that reject every call, because their prices are unknown."""
-    if any(target.lack_of_price() is None for _, target in deployment.targets):
-        return
-    if deployment.refuse_unpriced:
-        message = 'rejects every call, because no target has a known price. Add "price:" to one.'
-        yield (*path, "unpriced"), message
-    for guard in deployment.guards.ceilings:
-        if guard.strict:
-            message = f"have no known price, so guard {quoted(guard.name)} blocks every call. "
-            yield (*path, "targets"), f'{message}Add "price:" to a target.'
-
-
-def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    for target, names in named_targets(deployment.routes, deployment.names):
-        if target.model not in names:
-            others, index = " or ".join(sorted(names)), deployment.routes.targets.index(target)
-            why = f"because calls for {target.model} go to an earlier target"
-            yield (*path, index), f"is used only by calls for {others}, {why}. {REMEDY}"
-
-
-def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    """Yield weights that do not distribute calls, because each model has only one target."""
-    routes = deployment.routes
-    heaviest, *others = routes.candidates.active
-    models = {heaviest.model, *(target.model for target in others)}
-    named = {rule.model for rule in deployment.rules}
-    if not routes.candidates.drawn or not deployment.names.isdisjoint(named | models):
-        return
-    for index, target in enumerate(routes.targets):
-        weights = deployment.candidates(target.model).weights
-        if len(models) > 1 and len(weights) == 1 and target in others:
-            yield (
-                (*path, index),
-                f"receives calls for {quoted(deployment.name)} and {quoted(target.model)}, but not "
-                f"for {quoted(heaviest.model)}. To split those by weight too, add "
-                f'"also_known_as: [{heaviest.model}]" to deployment {quoted(deployment.name)}.',
-            )
-
-
-def _hedged(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    """Yield hedges that repeat the request to the same target although there are others."""
-    candidates = deployment.routes.candidates
-    ruled = any(rule.fallback or rule.routes for rule in deployment.rules)
-    fallback = deployment.fallback or ruled
-    alone = not (candidates.drawn or candidates.balanced or fallback)
-    if deployment.hedge_after is not None and alone and len(candidates.targets) > 1:
-        yield (
-            path,
-            "repeats the request to the same target, because the targets have neither weights nor "
-            "balance. Add a fallback.",
-        )
-
-
-def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
-    by_deployments = {tag for each in policies.deployments.values() for tag in each.tags}
-    used = by_deployments | {tag for each in policies.keys.values() for tag in each.tags}
+def _tags(given: LintInput) -> Iterator[Finding]:
+    policies = given.policies
+    tags = [part.tags for part in policies.deployments.values()]
+    tags += [part.tags for part in policies.keys.values()]
+    used = {name for names in tags for name in names}
     for name, tag in policies.tags.items():
         if name not in used and not tag.caller:
             message = "is never set: no deployment or key sets it, and clients may not set it. "
             yield ("tags", name), f'{message}Remove it, or add "caller: true".'
+    client_tags = {f"tag.{tag}" for tag in used if policies.tags[tag].caller}
+    for path, limit in written(policies):
+        mixed = [per for per in limit.per if per in client_tags]
+        if mixed and "key" not in limit.per and limit.across is None:
+            message = f"each key has its own counter, because clients may set {mixed[0]}. For one "
+            message += 'counter, add "across: keys", or remove "caller: true" from the tag.'
+            yield (*path, "per"), message
 
 
-def _names(key: VirtualKey) -> Iterator[Finding]:
-    """Yield the models for which calls with this key must select a deployment."""
-    for name, reached in key.named.items():
-        if key.default_of(reached) is None and "/" not in name:
-            which = ", ".join(sorted(each.deployment.name for each in reached))
-            message = f"model {quoted(name)} is served by deployments {which}. Calls for it must "
-            message += "select one with the header x-headrace-deployment."
-            yield ("keys", key.name, "deployments"), message
+def _ambiguous_models(given: LintInput) -> Iterator[Finding]:
+    """Yield the models for which calls with a key must select a deployment."""
+    for key in given.snapshot.keys.values():
+        for name, deployments in key.named.items():
+            if key.default_of(deployments) is None and "/" not in name:
+                names = ", ".join(sorted(each.deployment.name for each in deployments))
+                message = f"model {quoted(name)} is served by deployments {names}. Calls for it "
+                message += "must select one with the header x-headrace-deployment."
+                yield ("keys", key.name, "deployments"), message
+
+
+def _keys(given: LintInput) -> Iterator[Finding]:
+    """Yield keys that no call can use, and revocations without effect.
+
+    The name of a removed key may stay in ``revoked``, so only a name like that of a key is a
+    finding.
+    """
+    policies, snapshot, now = given.policies, given.snapshot, given.now
+    if not policies.keys:
+        hint = 'If this is intended, write "keys: {}"; otherwise a running proxy ignores this '
+        hint = "" if snapshot.wants_no_keys else f". {hint}change."
+        yield ("keys",), f"there are no keys, so every call is rejected{hint}"
+    for index, name in enumerate(policies.revoked):
+        similar = "" if name in policies.keys else maybe(name, policies.keys)
+        if similar:
+            message = f"key {quoted(name)} does not exist. This entry has no effect{similar}"
+            yield ("revoked", index), message
+    for name, key in policies.keys.items():
+        lapse = snapshot.lapse_of(name, now)
+        if lapse is None:
+            continue
+        path: Path_ = ("keys", name)
+        is_expired = key.expires is not None and key.expires <= now
+        secrets = key.sha256
+        all_revoked = all({name, secret.digest} & {*policies.revoked} for secret in secrets)
+        all_expired = is_expired or all(each.until and each.until <= now for each in secrets)
+        if all_revoked:
+            message = f"the key is revoked{' and expired' if all_expired else ''}"
+        elif all_expired:
+            path, message = (*path, "expires" if is_expired else "sha256"), f"the key {lapse}"
+        else:
+            path = (*path, "sha256")
+            message = "all secrets of the key are revoked or expired"
+        yield path, f"{message}, so every call with it is rejected"
+
+
+LINTS: tuple[tuple[str, Callable[[LintInput], Iterator[Finding]]], ...] = (
+    ("upstreams", _unused_upstreams),
+    ("upstreams", _upstreams),
+    ("deployments", _unused_deployments),
+    ("tags", _tags),
+    ("keys", _ambiguous_models),
+    ("keys", _keys),
+    ("policies", lambda given: lint_limits.findings(given.snapshot, given.now)),
+    ("policies", lambda given: lint_guards.findings(given.policies, given.snapshot)),
+    ("policies", lambda given: lint_rules.unused_policies(given.policies, given.snapshot)),
+    ("policies", lambda given: lint_rules.findings(given.snapshot)),
+)
+"""Lints that inspect several parts, with the section that an unexpected error is reported for."""

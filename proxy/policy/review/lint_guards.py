@@ -1,11 +1,13 @@
-"""Warnings about guards that call models or services."""
+"""Warnings and notes about guards: deployments and services that they call, the content that they
+reject, and the delay of streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from proxy.config.references import references
+from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.policy import schema
 from proxy.policy.compile.compiler import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
@@ -13,36 +15,87 @@ from proxy.policy.files.source import Finding, Path_
 from proxy.policy.label_catalog import services_of
 from proxy.policy.review.explain import rejects_opaque
 from proxy.policy.schema.plugged import AnyGuard
+from proxy.types.guard import (
+    Detector,
+    GuardRule,
+    Question,
+    is_contextual,
+    is_detector,
+    is_service,
+)
+from proxy.types.hold import hold_of
 from proxy.words import listed, quoted
 
-LOOPBACK = ("127.", "localhost", "::1")
+CHARACTERS_PER_WORD = 6
+"""Average, with the space."""
+SAMPLE_CONTEXT = Question("an example of a system prompt", "an example", "an example")
 
 
 def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
-    ask = {
-        name: {whom for _, whom in services_of(each)} for name, each in snapshot.deployments.items()
+    calls = {
+        name: {called for _, called in services_of(deployment)}
+        for name, deployment in snapshot.deployments.items()
     }
-    for path, guard in written(policies):
+    for path, guard in _guards(policies):
         for key, name in references(guard, "deployment"):
-            if _reaches(ask, name, name):
+            if _calls_itself(calls, name):
                 message = (
                     "has guards that call the same deployment. "
                     "Calls made by guards are not inspected."
                 )
                 yield (*path, key), f"deployment {quoted(name)} {message}"
         for key, url in references(guard, "service"):
-            if clear(url):
+            if is_unencrypted(url):
                 yield (*path, key), "does not use https: all texts are sent unencrypted"
+
+
+def _calls_itself(calls: Mapping[str, set[str]], start: str) -> bool:
+    """Return True if guards lead from a deployment back to it."""
+    reached: set[str] = set()
+    pending = [start]
+    while pending:
+        names = calls.get(pending.pop(), set()) - reached
+        reached |= names
+        pending += names
+    return start in reached
+
+
+def is_unencrypted(url: str) -> bool:
+    """Return True if requests to a URL are unencrypted and leave this machine."""
+    parts = urlsplit(url)
+    is_local = (parts.hostname or "").startswith(("127.", "localhost", "::1"))
+    return parts.scheme == "http" and not is_local
+
+
+def _guards(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, AnyGuard]]:
+    """Yield all guards with their paths."""
+    for path, part in policies.parts():
+        if not isinstance(part, schema.DeploymentConfig):
+            for stage, guards in (("input", part.input), ("output", part.output)):
+                yield from (((*path, stage, n), guard) for n, guard in enumerate(guards or ()))
+
+
+def called_deployments(policies: schema.PoliciesConfig) -> set[str]:
+    """Return the names of the deployments that guards call."""
+    guards = (guard for _, guard in _guards(policies))
+    return {name for guard in guards for _, name in references(guard, "deployment")}
+
+
+def used_upstreams(policies: schema.PoliciesConfig) -> set[str]:
+    """Return the names of the upstreams that guards call, or route calls to."""
+    guards = [guard for _, guard in _guards(policies)]
+    names = {name for guard in guards for _, name in references(guard, "upstream")}
+    return names | {target.upstream for guard in guards for target in guard.to or ()}
 
 
 def opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
     """Yield a note on deployments whose guards reject images. ``opaque: refuse`` turns it off."""
-    names = [
-        name
-        for name, deployment in snapshot.deployments.items()
-        if rejects_opaque(deployment.guards)
-        and not _sets_opaque(policies, policies.deployments[name].policy or DEFAULT_POLICY)
-    ]
+    names = []
+    for name, deployment in snapshot.deployments.items():
+        policy = policies.policies.get(policies.deployments[name].policy or DEFAULT_POLICY)
+        is_set = policy is not None and "opaque" in policy.model_fields_set
+        if rejects_opaque(deployment.guards) and not is_set:
+            names.append(name)
     if names:
         yield (
             f"{listed(names)}: requests with images, audio or files are rejected, because guards "
@@ -60,43 +113,48 @@ def restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[st
         )
 
 
-def _sets_opaque(policies: schema.PoliciesConfig, name: str) -> bool:
-    return name in policies.policies and "opaque" in policies.policies[name].model_fields_set
+def delay_notes(snapshot: Snapshot) -> Iterator[str]:
+    """Yield a note on each output guard that withholds streamed text, and on the total delay.
+
+    Guards of rules are not included.
+    """
+    for name, deployment in snapshot.deployments.items():
+        rules = [rule for rule in deployment.guards.output if rule.enforces]
+        detectors = [(rule.name, _stream_detector(rule)) for rule in rules]
+        for guard, detector in detectors:
+            yield f"{name}: output guard {guard} withholds {_withheld_text(detector)}"
+        if rules:
+            yield f"{name}: streamed responses are {_delay(detectors)}"
 
 
-def clear(url: str) -> bool:
-    """Return True if requests to a URL are unencrypted and leave this machine."""
-    parts = urlsplit(url)
-    return parts.scheme == "http" and not (parts.hostname or "").startswith(LOOPBACK)
+def _withheld_text(detector: Detector | None) -> str:
+    if detector is None:
+        return "streamed responses until their end"
+    lookback = detector.reach
+    if hold_of(detector) is not None and lookback is not None and lookback > LEAST_REACH:
+        return f"text that may become a finding, up to {lookback} characters"
+    return f"the last {lookback} characters of streamed text"
 
 
-def written(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, AnyGuard]]:
-    """Yield all guards, with where they are written."""
-    for path, part in policies.parts():
-        if isinstance(part, schema.DeploymentConfig):
-            continue
-        for stage, guards in (("input", part.input), ("output", part.output)):
-            yield from (((*path, stage, n), guard) for n, guard in enumerate(guards or ()))
+def _delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
+    if waiting := [name for name, detector in detectors if detector is None]:
+        return f"sent after their end, because of {', '.join(waiting)}"
+    lookbacks = {
+        name: detector.reach or 0
+        for name, detector in detectors
+        if detector is not None and hold_of(detector) is None
+    }
+    if not lookbacks:
+        return "delayed by a word or two, and longer only while text may become a finding"
+    words = -(-max(lookbacks.values()) // CHARACTERS_PER_WORD)
+    return f"delayed by about {words} words, because of {', '.join(lookbacks)}"
 
 
-def asked(policies: schema.PoliciesConfig) -> set[str]:
-    """Name the deployments that guards ask."""
-    guards = (guard for _, guard in written(policies))
-    return {name for guard in guards for _, name in references(guard, "deployment")}
-
-
-def endpoints(policies: schema.PoliciesConfig) -> set[str]:
-    """Name the upstreams that guards ask, or send calls to."""
-    guards = [guard for _, guard in written(policies)]
-    asked = {name for guard in guards for _, name in references(guard, "upstream")}
-    return asked | {target.upstream for guard in guards for target in guard.to or ()}
-
-
-def _reaches(ask: Mapping[str, set[str]], start: str, end: str) -> bool:
-    seen: set[str] = set()
-    ahead = [start]
-    while ahead:
-        for name in ask.get(ahead.pop(), set()) - seen:
-            seen.add(name)
-            ahead.append(name)
-    return end in seen
+def _stream_detector(rule: GuardRule) -> Detector | None:
+    """Return the detector that inspects a stream while it runs, or None if it waits for the end."""
+    detector = rule.detector
+    if is_contextual(detector):
+        detector = detector.about(SAMPLE_CONTEXT) or detector
+    if rule.action == "retry" or is_service(detector) or not is_detector(detector):
+        return None
+    return detector if detector.reach is not None else None

@@ -1,44 +1,73 @@
-"""Warnings about rules that never apply or have no effect."""
+"""Warnings about rules that never apply or have no effect.
+
+A rule is hidden if an earlier condition is proven to match all of its calls. The proof compares how
+conditions are written, so it may miss hidden rules, but never reports a reachable one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from proxy.policy.decide.conditions import ALWAYS
+from proxy.policy import schema
+from proxy.policy.decide.conditions import (
+    ALWAYS,
+    All,
+    Always,
+    AtLeastOne,
+    Both,
+    Condition,
+    Like,
+    Not,
+    Of,
+    OfHeader,
+    OfModel,
+    OfTag,
+    OneOf,
+    Values,
+)
 from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
-from proxy.policy.review.implication import covers
 from proxy.words import quoted
 
 
-def findings(
-    snapshot: Snapshot, policies: dict[str, PolicyRules], declared: set[str]
-) -> Iterator[Finding]:
-    """Yield the warnings. ``policies`` are those that deployments use, ``declared`` the names of
-    all policies."""
-    for name in sorted(declared - policies.keys()):
-        message = 'is not used by any deployment. Set it under "policy:" there, or remove it.'
-        yield ("policies", name), message
+def findings(snapshot: Snapshot) -> Iterator[Finding]:
+    sections: dict[str, PolicyRules] = {}
     deployments: dict[str, list[Deployment]] = {}
     for deployment in snapshot.deployments.values():
         for section in deployment.sections:
+            sections[section.policy] = section
             deployments.setdefault(section.policy, []).append(deployment)
     reaches = [reach for key in snapshot.keys.values() for reach in key.deployments.values()]
     called = {section.policy for reach in reaches for section in reach.deployment.sections}
-    applied = {name for reach in reaches if reach.chain for name in reach.chain.rules}
-    for section in policies.values():
+    applicable = {name for reach in reaches if reach.chain for name in reach.chain.rules}
+    for section in sections.values():
         for index, rule in enumerate(section.rules):
-            hidden = list(_hidden(section, index, rule))
-            yield from ((rule.path, reason) for reason in hidden)
-            if section.policy in called and rule.name not in applied and not hidden:
+            reasons = list(_hidden(section, index, rule))
+            yield from ((rule.path, reason) for reason in reasons)
+            if section.policy in called and rule.name not in applicable and not reasons:
                 message = "never applies: no key or tag that reaches it matches its condition"
                 yield rule.path, message
-            yield from _unserved(deployments[section.policy], rule)
+            model = rule.model
+            if model is not None and not any(
+                _serves(deployment, model) for deployment in deployments[section.policy]
+            ):
+                message = f"no deployment of this policy serves model {quoted(model)}"
+                yield (*rule.path, "model"), message
+
+
+def unused_policies(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
+    sections = (s for deployment in snapshot.deployments.values() for s in deployment.sections)
+    used = {base for policy in policies.policies.values() for base in policy.extends}
+    used |= {section.policy for section in sections}
+    for name, policy in policies.policies.items():
+        if policy.rules and name not in used:
+            message = 'is not used by any deployment. Set it under "policy:" there, or remove it.'
+            yield ("policies", name), message
 
 
 def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
-    """Yield why a rule never applies, because an earlier rule matches all its calls."""
+    """Yield the reasons why a rule never applies or has no effect, given the earlier rules."""
     for earlier in section.rules[:index]:
         if earlier.shadow or not covers(earlier.when, rule.when):
             continue
@@ -54,21 +83,15 @@ def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
             yield f"its model has no effect: rule {earlier.name} sets that of all its calls"
 
 
-def _unserved(deployments: Iterable[Deployment], rule: Rule) -> Iterator[Finding]:
-    if rule.model is not None and not any(_serves(each, rule.model) for each in deployments):
-        message = f"no deployment of this policy serves model {quoted(rule.model)}"
-        yield (*rule.path, "model"), message
-
-
 def _serves(deployment: Deployment, model: str) -> bool:
-    """Return True if the name selects a target. Names of the deployment always do."""
-    if model in deployment.names:
-        return True
-    picked = (rule.routes for rule in deployment.rules if rule.routes is not None)
-    return any(model in routes.serves for routes in (deployment.routes, *picked))
+    """Return True if the name is one of the deployment, or selects one of its targets."""
+    rule_routes = (rule.routes for rule in deployment.rules if rule.routes is not None)
+    return model in deployment.names or any(
+        model in routes.serves for routes in (deployment.routes, *rule_routes)
+    )
 
 
-def overridden(deployment: Deployment) -> str | None:
+def overriding_rule(deployment: Deployment) -> str | None:
     """Return the name of a rule that sets the targets of every call of a deployment."""
     for section in deployment.sections:
         for rule in section.rules:
@@ -76,6 +99,48 @@ def overridden(deployment: Deployment) -> str | None:
                 continue
             if rule.when == ALWAYS and rule.routes is not None:
                 return rule.name
-            if section.first:  # whatever this one holds for never gets to the next
+            if section.first:  # the calls of this rule do not reach the next one
                 break
     return None
+
+
+def covers(wide: Condition, narrow: Condition) -> bool:
+    """Return True if ``wide`` is proven to match every call that ``narrow`` matches."""
+    if isinstance(wide, Always) or wide == narrow:
+        return True
+    if isinstance(wide, All):
+        return all(covers(part, narrow) for part in wide.parts)
+    if isinstance(narrow, AtLeastOne):
+        return all(covers(wide, part) for part in narrow.parts)
+    if isinstance(narrow, All) and any(covers(wide, part) for part in narrow.parts):
+        return True
+    if isinstance(wide, AtLeastOne):
+        return any(covers(part, narrow) for part in wide.parts)
+    if isinstance(wide, Not) and isinstance(narrow, Not):
+        return covers(narrow.part, wide.part)
+    return _covers_value(wide, narrow)
+
+
+def _covers_value(wide: Condition, narrow: Condition) -> bool:
+    """Return True if both compare the same fact and ``wide`` allows all values of ``narrow``."""
+    if isinstance(wide, Of) and isinstance(narrow, Of):
+        return wide.index == narrow.index and _allows(wide.values, narrow.values)
+    if isinstance(wide, OfModel) and isinstance(narrow, OfModel):
+        return _allows(wide.values, narrow.values)
+    for kind in (OfTag, OfHeader):
+        if isinstance(wide, kind) and isinstance(narrow, kind):
+            return wide.name == narrow.name and _allows(wide.values, narrow.values)
+    return False
+
+
+def _allows(wide: Values, narrow: Values) -> bool:
+    """Return True if ``wide`` allows every value that ``narrow`` allows."""
+    if wide == narrow:
+        return True
+    if isinstance(wide, Both):
+        return all(_allows(part, narrow) for part in wide.parts)
+    if isinstance(narrow, Both):
+        return any(_allows(wide, part) for part in narrow.parts)
+    if isinstance(narrow, OneOf):
+        return all(map(wide.allow(), narrow.values))
+    return isinstance(wide, Like) and set(wide.pattern.text) == {"*"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.policy.compile.rules import RuleCompiler
 from proxy.policy.decide.conditions import ALWAYS, Condition, Facts
-from proxy.policy.review.implication import covers
+from proxy.policy.review.lint_rules import covers
 from proxy.policy.schema import When
 from proxy.policytest.cases import A_MONDAY
 from tests.for_each import for_each

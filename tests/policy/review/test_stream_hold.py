@@ -12,7 +12,7 @@ from proxy.guardrails.guard_kind import NO_CONTEXT
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.stream.window import Window
 from proxy.guardrails.text.base64_text import open_run
-from proxy.policy.review.stream_hold import held
+from proxy.policy.review.lint_guards import delay_notes
 from proxy.policy.store import read_folder
 from proxy.types.guard import GuardRule, is_detector
 from tests.conftest import world
@@ -68,7 +68,7 @@ def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
     (tmp_path / "policies.yaml").write_text(policies)
     snapshot = read_folder(tmp_path, {"UPSTREAM_KEY": "x" * 40})
 
-    lines = [line for line in held(snapshot) if line.startswith("search-answers:")]
+    lines = [line for line in delay_notes(snapshot) if line.startswith("search-answers:")]
 
     told = CASES[guard]
     assert lines == ([f"search-answers: {each}" for each in _said(*told)] if told else [])

@@ -1,0 +1,255 @@
+"""Warnings about deployments: their targets, and their passthrough paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from proxy.policy.compile.routes import REMEDY, named_targets
+from proxy.policy.decide.snapshot import Deployment, Snapshot
+from proxy.policy.files.source import Finding, Path_
+from proxy.policy.review.lint_rules import overriding_rule
+from proxy.types.passthrough import PassedPath, PassedPaths
+from proxy.types.way import USES_NOTHING
+from proxy.words import quoted
+
+STORED = frozenset(
+    {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}
+    | {"responses", "skills", "threads", "uploads", "vector_stores", "videos"}
+)
+"""Path segments under which providers store data."""
+REFERENCE_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "containers": ("container.id", "container_id"),
+    "files": ("file_id",),
+    "skills": ("skill_id",),
+    "uploads": ("file_id",),
+    "vector_stores": ("vector_store_ids",),
+}
+"""Request fields that refer to stored data, by path segment."""
+CREDENTIALS = re.compile(r"/(?!count_)[a-z_]*(?:credential|key|secret|session|token)s(?:/|$)")
+"""Paths whose responses are credentials of the provider, such as those of realtime clients."""
+BINARY = frozenset({"audio", "content", "edits", "files", "uploads", "variations", "videos"})
+"""Path segments of forms with files, and of responses with sound, pictures or files."""
+
+
+def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield the warnings about one deployment."""
+    yield from _targets(deployment)
+    yield from _missing_prices(path, deployment)
+    yield from _target_names((*path, "targets"), deployment)
+    yield from _hedge((*path, "hedge"), deployment)
+    if deployment.passthrough is not None:
+        paths = deployment.passthrough
+        yield from _stored_data((*path, "passthrough"), deployment, snapshot, paths)
+        yield from _paths((*path, "passthrough"), deployment, paths)
+        if not _is_free(deployment):
+            yield from _path_costs((*path, "passthrough"), deployment, paths)
+    if (rule := overriding_rule(deployment)) is not None:
+        message = f"are never used, because rule {rule} sets the targets of every call"
+        yield (*path, "targets"), message
+
+
+def _targets(deployment: Deployment) -> Iterator[Finding]:
+    """Yield targets without a known price, and targets without their endpoint."""
+    never = deployment.refuse_unpriced
+    effect = "it is never used" if never else "the cost of its calls is unknown"
+    for path, target in deployment.targets:
+        missing, provider = target.lack_of_price(), target.upstream.traits
+        if missing is not None:
+            message = f"model {quoted(target.model)} has {missing}, so {effect}."
+            yield path, f'{message} Add "price:" here.'
+        if target.endpoint is not None and target.endpoint not in provider.endpoints:
+            message = f"is not available at {provider.name}. Remove it to have calls translated to "
+            yield (*path, "endpoint"), f"{message}chat."
+
+
+def _missing_prices(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    """Yield deployments that reject every call, because no target has a known price."""
+    if any(target.lack_of_price() is None for _, target in deployment.targets):
+        return
+    if deployment.refuse_unpriced:
+        message = 'rejects every call, because no target has a known price. Add "price:" to one.'
+        yield (*path, "unpriced"), message
+    for cap in deployment.guards.ceilings:
+        if cap.strict:
+            message = f"have no known price, so guard {quoted(cap.name)} blocks every call. "
+            yield (*path, "targets"), f'{message}Add "price:" to a target.'
+
+
+def _target_names(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    """Yield targets that not all calls for their models reach, and weights without effect."""
+    routes = deployment.routes
+    for target, names in named_targets(routes, deployment.names):
+        if target.model not in names:
+            others, index = " or ".join(sorted(names)), routes.targets.index(target)
+            reason = f"because calls for {target.model} go to an earlier target"
+            yield (*path, index), f"is used only by calls for {others}, {reason}. {REMEDY}"
+    heaviest, *others_by_weight = routes.candidates.active
+    models = {heaviest.model, *(target.model for target in others_by_weight)}
+    rule_models = {rule.model for rule in deployment.rules}
+    if not routes.candidates.drawn or not deployment.names.isdisjoint(rule_models | models):
+        return
+    for index, target in enumerate(routes.targets):
+        weights = deployment.candidates(target.model).weights
+        if len(models) > 1 and len(weights) == 1 and target in others_by_weight:
+            yield (
+                (*path, index),
+                f"receives calls for {quoted(deployment.name)} and {quoted(target.model)}, but not "
+                f"for {quoted(heaviest.model)}. To split those by weight too, add "
+                f'"also_known_as: [{heaviest.model}]" to deployment {quoted(deployment.name)}.',
+            )
+
+
+def _hedge(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    """Yield hedges that repeat the request to the same target although there are others."""
+    candidates = deployment.routes.candidates
+    has_other_target = (
+        candidates.drawn
+        or candidates.balanced
+        or deployment.fallback
+        or any(rule.fallback or rule.routes for rule in deployment.rules)
+    )
+    if deployment.hedge_after is not None and not has_other_target and len(candidates.targets) > 1:
+        yield (
+            path,
+            "repeats the request to the same target, because the targets have neither weights nor "
+            "balance. Add a fallback.",
+        )
+
+
+def _stored_data(
+    path: Path_, deployment: Deployment, snapshot: Snapshot, paths: PassedPaths
+) -> Iterator[Finding]:
+    """Yield warnings about data that a provider stores for all users of its account."""
+    stored = [each for each in paths.paths if _is_stored(each)]
+    if not stored:
+        return
+    routes = _routes(paths, _is_stored)
+    upstreams = _upstreams(deployment)
+    if len(upstreams) > 1:
+        yield (
+            path,
+            f"data of {routes} is stored at one of the upstreams {', '.join(sorted(upstreams))}, "
+            "and later calls may go to another one. Move these paths to a deployment with one "
+            "upstream.",
+        )
+    accepted = [
+        name.removeprefix("**.")
+        for _, target in deployment.targets
+        for name in target.upstream.accepts
+    ]
+    segments = {segment for each in stored for segment in each.route.split("/")}
+    fields = {
+        name for each in segments & REFERENCE_FIELDS.keys() for name in REFERENCE_FIELDS[each]
+    }
+    rejected = [
+        name for name in sorted(fields) if not any(each.endswith(name) for each in accepted)
+    ]
+    if rejected:
+        yield (
+            path,
+            "stores data of the provider account, to which requests may not refer. If all keys "
+            f'belong to one tenant, add "accepts: [{", ".join(rejected)}]" to the upstream.',
+        )
+    keys = [
+        key.name
+        for key in snapshot.keys.values()
+        if any(
+            upstreams & _upstreams(each.deployment)
+            for each in key.deployments.values()
+            if each.deployment.passthrough
+            and any(map(_is_stored, each.deployment.passthrough.paths))
+        )
+    ]
+    if len(keys) > 1:
+        yield (
+            path,
+            f"data of {routes} belongs to the provider account: {len(keys)} keys can read, use and "
+            "delete each other's data. Give each tenant an upstream with its own credential. See "
+            '"Other paths" in docs/policies.md.',
+        )
+
+
+def _paths(path: Path_, deployment: Deployment, paths: PassedPaths) -> Iterator[Finding]:
+    """Yield warnings about credentials in responses, and about bodies that cannot be inspected."""
+    if deployment.only_passthrough is None and _is_free(deployment):
+        yield (
+            path[:-1],
+            "also serves chat calls, at a price of 0. If it is only for its paths, add "
+            '"only_passthrough: true", otherwise "only_passthrough: false".',
+        )
+    credentials = _routes(
+        paths, lambda each: "POST" in each.methods and bool(CREDENTIALS.search(each.route))
+    )
+    if credentials:
+        yield (
+            path,
+            f"responses of {credentials} may contain credentials of the "
+            "provider. Clients that have one bypass this proxy: its guards, limits and records. "
+            "Remove these paths unless all their clients are trusted.",
+        )
+    guards = deployment.guards
+    binary = _routes(paths, lambda each: not BINARY.isdisjoint(each.route.split("/")))
+    if binary and not guards.opaque and any(r.enforces for r in (*guards.input, *guards.output)):
+        yield (
+            path,
+            f"rejects bodies at {binary} that are not JSON, because guards cannot inspect them. To "
+            'forward them uninspected, add "opaque: allow" to the policy.',
+        )
+    undeclared = _routes(
+        paths, lambda each: each.fields is None and not each.methods <= USES_NOTHING
+    )
+    gateways = {t.upstream.name for _, t in deployment.targets if t.upstream.is_gateway}
+    if undeclared and gateways:
+        yield (
+            path,
+            f"sends only the field model of bodies at {undeclared}, "
+            f"because its targets include gateways ({', '.join(sorted(gateways))}). List the "
+            'fields that clients may set under "fields" of each path.',
+        )
+
+
+def _path_costs(path: Path_, deployment: Deployment, paths: PassedPaths) -> Iterator[Finding]:
+    """Yield paths that exceed a limit in USD, or have no maximum cost under such a limit."""
+    scoped = [*deployment.bounds, *(each for rule in deployment.rules for each in rule.bounds)]
+    budgets = {each.limit.name: each.limit for each in scoped}
+    budgets = {n: each for n, each in sorted(budgets.items()) if each.is_budget and not each.shadow}
+    for name, limit in budgets.items():
+        capacity = limit.capacity
+        routes = _routes(paths, lambda each: (each.most_cost or 0) > capacity)  # noqa: B023
+        if routes:
+            message = (
+                f"most_usd of {routes} exceeds limit {quoted(name)}, so every call is rejected"
+            )
+            yield path, message
+    routes = _routes(
+        paths, lambda each: each.most_cost is None and not each.methods <= USES_NOTHING
+    )
+    if routes and budgets:
+        yield (
+            path,
+            f"{routes} has no most_usd. Concurrent calls may together spend more than is left "
+            f"of {', '.join(budgets)}. Add most_usd, the maximum cost of one call.",
+        )
+
+
+def _routes(paths: PassedPaths, applies: Callable[[PassedPath], bool]) -> str:
+    """Return the routes of the paths to which a condition applies, each once."""
+    return ", ".join(dict.fromkeys(each.route for each in paths.paths if applies(each)))
+
+
+def _upstreams(deployment: Deployment) -> set[str]:
+    return {target.upstream.name for _, target in deployment.targets}
+
+
+def _is_free(deployment: Deployment) -> bool:
+    return all(target.is_free for _, target in deployment.targets)
+
+
+def _is_stored(path: PassedPath) -> bool:
+    """Return True if a path leads to data that a provider stores."""
+    return bool(path.names) or not STORED.isdisjoint(path.route.split("/"))
+
+
+def _uses_model(path: PassedPath) -> bool:
+    return not path.methods <= USES_NOTHING
