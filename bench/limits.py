@@ -95,7 +95,7 @@ def store_alone() -> float:
 
 
 async def in_redis(port: int) -> float:
-    server = connect(redis_at(f"redis://127.0.0.1:{port}/0"), timeout_s=5.0)
+    server = connect(redis_at(f"redis://127.0.0.1:{port}/0").urls, timeout_s=5.0)
     names = count()
     async with RedisStore(server, utc) as shared:
         alone = LocalFallback(time.monotonic, utc)

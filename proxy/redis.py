@@ -26,7 +26,6 @@ from redis.exceptions import (
 )
 
 from proxy.causes import cause_of
-from proxy.settings import BadSetting, RedisAt
 from proxy.words import listed
 
 FREE_S = 0.02
@@ -189,7 +188,7 @@ def cause_of_fault(error: BaseException | None) -> str:
 
 
 def _load_certificates(url: str) -> None:
-    """Load the files that the options of a URL name. Raises ``BadSetting``."""
+    """Load the files that the options of a URL name. Raises ``ValueError``."""
     options = [f"{name}={value}" for name, value in parse_qsl(urlsplit(url).query)]
     files = [option for option in options if option.startswith("ssl_") and "/" in option]
     connection = ConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]
@@ -199,19 +198,22 @@ def _load_certificates(url: str) -> None:
         connection.ssl_context.get()
     except (OSError, TypeError, RedisError) as error:  # it does not name the file
         why = getattr(error, "strerror", None) or "not a valid certificate"
-        raise BadSetting(f"HEADRACE_REDIS_URL: cannot load {listed(files)}: {why}") from None
+        raise ValueError(f"cannot load {listed(files)}: {why}") from None
 
 
-def connect(at: RedisAt, timeout_s: float) -> RedisServer:
-    """Return a client whose trips take ``timeout_s`` at most. Raises ``BadSetting``."""
+def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> RedisServer:
+    """Return a client of a server, or of the cluster whose servers are at ``urls``.
+
+    A request takes ``timeout_s`` at most. Raises ``ValueError``, with no part of a URL, for an
+    invalid option or a file that cannot be loaded.
+    """
     try:
         server: RedisServer = (
-            Cluster(at.urls, timeout_s) if at.cluster else SingleServer(at.urls[0], timeout_s)
+            Cluster(urls, timeout_s) if cluster else SingleServer(urls[0], timeout_s)
         )
     except (TypeError, ValueError):  # their messages may quote the URL
-        message = "HEADRACE_REDIS_URL has an unknown or invalid option after the ?"
-        raise BadSetting(message) from None
-    _load_certificates(at.urls[0])
+        raise ValueError("an option after the ? is unknown or invalid") from None
+    _load_certificates(urls[0])
     return server
 
 

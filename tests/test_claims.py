@@ -193,7 +193,7 @@ async def test_the_acl_for_the_cache_is_enough_for_it(server: Server) -> None:
     told = Told()
     url = logged_in(server, allowed()[0])
 
-    async with Redis(connect(redis_at(url), 1.0), Clock(), told) as store:
+    async with Redis(connect(redis_at(url).urls, 1.0), Clock(), told) as store:
         store.put(b"k" * 32, b"value", 60)
         await store.written()
         assert await store.get(b"k" * 32) == b"value"
@@ -202,7 +202,7 @@ async def test_the_acl_for_the_cache_is_enough_for_it(server: Server) -> None:
 async def test_the_acl_for_limits_is_enough_for_them(server: Server) -> None:
     url = logged_in(server, allowed()[1])
 
-    async with RedisStore(connect(redis_at(url), 5.0), Clock()) as store:
+    async with RedisStore(connect(redis_at(url).urls, 5.0), Clock()) as store:
         asked = claims((REQUESTS, 1), (TOKENS, 5), (PLACES, 1), (MONTH, 7))
         assert (await store.admit("one", asked)).admitted
         await store.settle("one", [1, 4, 0, 6])

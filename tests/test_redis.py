@@ -16,7 +16,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.redis import FAULTS, RedisServer, connect
-from proxy.settings import BadSetting, RedisAt, redis_at
+from proxy.settings import RedisAt, redis_at
 from tests import servers
 from tests.for_each import for_each
 from tests.servers import Cluster, eventually, running_cluster, running_server
@@ -28,7 +28,7 @@ PATIENCE_S = 20
 
 @asynccontextmanager
 async def connected(at: RedisAt, timeout_s: float = 5.0) -> AsyncIterator[RedisServer]:
-    server = connect(at, timeout_s)
+    server = connect(at.urls, timeout_s, cluster=at.cluster)
     try:
         yield server
     finally:
@@ -100,7 +100,7 @@ async def test_degraded_limits_state_the_cause(certificate: Path) -> None:
         ports["silent"] = silent.getsockname()[1]
         for expected, form in CAUSES.items():
             at = redis_at(form.format(word=WORD, folder=certificate, **ports))
-            store = RedisStore(connect(at, 1.0), time.time)
+            store = RedisStore(connect(at.urls, 1.0, cluster=at.cluster), time.time)
             async with store:
                 with pytest.raises(StoreUnavailable) as caught:
                     await store.ping()
@@ -117,8 +117,8 @@ def test_missing_certificate_file_ends_the_start(
     known = f"{certificate}/cert.pem"
     at = f"{scheme}://u:{WORD}@localhost/0?{option.replace('KNOWN', known)}=/missing.pem"
 
-    with pytest.raises(BadSetting, match=r"^HEADRACE_REDIS_URL: cannot load ") as caught:
-        connect(redis_at(at), 1.0)
+    with pytest.raises(ValueError, match=r"^cannot load ") as caught:
+        connect(redis_at(at).urls, 1.0)
 
     assert "/missing.pem: No such file or directory" in str(caught.value)
     assert WORD not in str(caught.value)
@@ -217,6 +217,6 @@ async def test_a_replica_that_takes_over_is_found(cluster: Cluster) -> None:
 @for_each("said", ["?colour=green", "?socket_timeout=soon"])
 def test_what_a_url_may_not_say_is_told_without_quoting_it(scheme: str, said: str) -> None:
     at = redis_at(f"{scheme}://limits:{WORD}@127.0.0.1:1/0{said}")
-    with pytest.raises(BadSetting, match="option after the") as told:
-        connect(at, 1.0)
+    with pytest.raises(ValueError, match="option after the") as told:
+        connect(at.urls, 1.0, cluster=at.cluster)
     assert WORD not in str(told.value)

@@ -147,7 +147,14 @@ def _connector() -> Callable[[RedisAt, float], RedisServer]:
         from proxy.redis import connect  # noqa: PLC0415  # an extra
     except ImportError:
         raise BadSetting("HEADRACE_REDIS_URL requires: pip install 'headrace[redis]'") from None
-    return connect
+
+    def connect_to(at: RedisAt, timeout_s: float) -> RedisServer:
+        try:
+            return connect(at.urls, timeout_s, cluster=at.cluster)
+        except ValueError as error:
+            raise BadSetting(f"HEADRACE_REDIS_URL: {error}") from None
+
+    return connect_to
 
 
 def drift(

@@ -35,7 +35,9 @@ async def opened(kind: str, folder: Path, clock: Clock, told: Told) -> AsyncIter
             yield sqlite
     else:
         with running_server(folder) if kind == "redis" else running_cluster(folder) as server:
-            async with Redis(connect(server.at, 2), clock, told) as redis:
+            async with Redis(
+                connect(server.at.urls, 2, cluster=server.at.cluster), clock, told
+            ) as redis:
                 yield redis
 
 

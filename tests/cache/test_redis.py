@@ -25,7 +25,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def store(server: Server | Cluster, told: Told, clock: Clock, timeout_s: float = 1.0) -> Redis:
-    return Redis(connect(server.at, timeout_s), clock, told)
+    return Redis(connect(server.at.urls, timeout_s, cluster=server.at.cluster), clock, told)
 
 
 async def test_processes_share_a_server(server: Server) -> None:

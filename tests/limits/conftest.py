@@ -26,7 +26,7 @@ async def shared(
     ledger: LedgerRun = NO_LEDGER,
 ) -> AsyncIterator[RedisStore]:
     """One instance's view of a server; those with the same prefix share their counters."""
-    client = connect(server.at, timeout_s)
+    client = connect(server.at.urls, timeout_s, cluster=server.at.cluster)
     utc = clock.seconds if clock else time.time
     time_ms = (lambda: clock.ms) if clock else None
     async with RedisStore(client, utc, prefix or uuid4().hex, time_ms, ledger) as store:

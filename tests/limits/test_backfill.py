@@ -234,7 +234,10 @@ async def test_each_window_is_recalled(world: World) -> None:
 
 async def test_a_counter_that_is_lost_is_recalled_each_time(server: Server, world: World) -> None:
     world.ledger.go.set()
-    store, now = RedisStore(connect(server.at, TIMEOUT_S), time.time), time.time
+    store, now = (
+        RedisStore(connect(server.at.urls, TIMEOUT_S, cluster=server.at.cluster), time.time),
+        time.time,
+    )
     world.clock.ms = int(now() * 1000)  # and it stands: all calls come in one millisecond
     async with (
         store,
@@ -297,7 +300,10 @@ async def replica(server: Server, name: str, clock: Clock) -> AsyncIterator[Repl
     world, now = World(Ledger({"month": SPENT[name]}), clock), clock.seconds
     world.ledger.go.set()
     store = RedisStore(
-        connect(server.at, 5.0), now, time_ms=lambda: clock.ms, ledger=LedgerRun(name)
+        connect(server.at.urls, 5.0, cluster=server.at.cluster),
+        now,
+        time_ms=lambda: clock.ms,
+        ledger=LedgerRun(name),
     )
     backfill = Backfill(store, world.ledger.recall, world.failed.append, now, now, name)
     async with store, backfill:
@@ -336,7 +342,11 @@ async def test_each_replica_adds_its_own_ledger_to_a_lost_budget_once(
 async def test_a_window_that_an_earlier_version_began_is_complete(server: Server) -> None:
     """It has one marker for all replicas, and their calls are counted in it."""
     clock = Clock()
-    before = RedisStore(connect(server.at, 5.0), clock.seconds, time_ms=lambda: clock.ms)
+    before = RedisStore(
+        connect(server.at.urls, 5.0, cluster=server.at.cluster),
+        clock.seconds,
+        time_ms=lambda: clock.ms,
+    )
     async with before, replica(server, "one", clock) as one:
         await before.admit("call", claims((MONTH, 100), scope=""))
         assert await one.call(MONTH)

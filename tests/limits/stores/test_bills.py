@@ -60,7 +60,7 @@ async def test_a_bill_is_kept_until_its_row_is_written_or_its_process_is_dead(
 async def test_concurrent_bookings_of_a_bill_all_succeed(
     verbs: tuple[str, str], answered_first: int, shared_server: Server
 ) -> None:
-    held = HeldServer(connect(shared_server.at, 5.0))
+    held = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
     async with RedisStore(held, time.time, prefix, ledger=ledger) as store:
         assert await store.bill_once("one", "call-1")
@@ -81,7 +81,7 @@ async def test_concurrent_bookings_of_a_bill_all_succeed(
 
 
 async def test_bills_are_bounded_and_renewed_after_calls(shared_server: Server) -> None:
-    server = HeldServer(connect(shared_server.at, 5.0))
+    server = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
     async with RedisStore(server, time.time, prefix, ledger=ledger, most_bills=2) as store:
         for number in range(4):

@@ -248,7 +248,7 @@ async def test_spend_of_an_outage_is_counted_once(
     shared_server: Server,
 ) -> None:
     """One replica is cut off before or after the window begins. The other one is not."""
-    server = HeldServer(connect(shared_server.at, 5.0))
+    server = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, rows = uuid4().hex, {"one": 0, "two": 0}
 
     async def spend(store: RedisStore, amount: int) -> None:
@@ -310,7 +310,7 @@ async def test_the_url_names_a_user_and_no_error_names_the_password(server: Serv
     asked = claims((REQUESTS, 2), (TOKENS, 2), (warned, 2), (PLACES, 1))
     for word, works in (("hr-test-password", True), ("hr-wrong-password", False)):
         at = redis_at(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
-        async with RedisStore(connect(at, 5), time.time) as store:
+        async with RedisStore(connect(at.urls, 5, cluster=at.cluster), time.time) as store:
             if works:
                 for name in ("first", "second"):
                     assert (await store.admit(name, asked)).admitted

@@ -42,7 +42,9 @@ async def sheltered(
 ) -> AsyncIterator[FailoverStore]:
     """One instance, as the proxy makes it."""
     ids = (f"{uuid4().hex}-{n}" for n in count())
-    remote = RedisStore(connect(wire.at, TIMEOUT_S), time.time, prefix or uuid4().hex)
+    remote = RedisStore(
+        connect(wire.at.urls, TIMEOUT_S, cluster=wire.at.cluster), time.time, prefix or uuid4().hex
+    )
     async with remote:
         alone = LocalFallback(time.monotonic, time.time, 1)
 
@@ -115,7 +117,9 @@ async def test_one_pause_refuses_nobody_and_is_one_failure(server: Server) -> No
 async def test_a_busy_loop_of_our_own_is_no_absent_store(server: Server) -> None:
     async with (
         slow_wire(server.port) as wire,
-        RedisStore(connect(wire.at, TIMEOUT_S), time.time, uuid4().hex) as store,
+        RedisStore(
+            connect(wire.at.urls, TIMEOUT_S, cluster=wire.at.cluster), time.time, uuid4().hex
+        ) as store,
     ):
         for number in range(8):
             call = asyncio.ensure_future(store.admit(f"call-{number}", CLOSED))
