@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from proxy.config.scalars import Section
 from proxy.guardrails.guard_kind import GuardKind
-from proxy.guardrails.matching.hold import Shape, Shapes
+from proxy.guardrails.matching.partial_match import Shape, Shapes
 from proxy.guardrails.matching.re2set import Characters, Pattern, encoded, prefilter
 from proxy.types.guard import Finding
 
@@ -108,9 +108,7 @@ class Code:
         lines = [place for hit in hits if hit for place in self._telling(hit - 1, data)]
         characters = Characters(text, data)
         return [
-            Finding(
-                start=characters.before(start), end=characters.before(end), kind=kind, score=score
-            )
+            characters.finding(start, end, kind, score)
             for start, end, kind, score in _apart(blocks + lines)
         ]
 

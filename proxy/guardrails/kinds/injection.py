@@ -13,12 +13,12 @@ from itertools import chain
 from proxy.config.scalars import Section, Share
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
-from proxy.guardrails.matching.hold import Holds
 from proxy.guardrails.matching.injection_negation import AFTER, BEFORE
 from proxy.guardrails.matching.injection_rules import LanguageBook, english
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.phrase_rules import PhraseRules, encodable
-from proxy.guardrails.matching.re2set import Prefilter
+from proxy.guardrails.matching.partial_match import Holds
+from proxy.guardrails.matching.phrase_rules import PhraseRules
+from proxy.guardrails.matching.re2set import Prefilter, encodable
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, MayFind
 from proxy.types.hold import Hold

@@ -12,8 +12,8 @@ from proxy.config.references import Reference
 from proxy.config.scalars import FileName, Section, Words
 from proxy.dialects.detections import counted
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
-from proxy.guardrails.matching.hold import Holds
 from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.matching.partial_match import Holds
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.guardrails.matching.re2set import prefilter
 from proxy.guardrails.text.normalize import folded

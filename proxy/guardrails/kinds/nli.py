@@ -17,7 +17,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.kinds.onnx import LONGEST, Network, Unjudged, load
 from proxy.guardrails.matching import word_overlap
-from proxy.guardrails.matching.phrase_rules import encodable
+from proxy.guardrails.matching.re2set import encodable
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 NEAREST = 4  # sentences of the context by which one of the answer is judged

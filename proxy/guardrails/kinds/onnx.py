@@ -24,7 +24,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.phrase_rules import encodable
+from proxy.guardrails.matching.re2set import encodable
 from proxy.guardrails.model_pool import ModelPool
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
 

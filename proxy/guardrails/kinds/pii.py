@@ -16,14 +16,14 @@ from proxy.dialects.detections import PII
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import numbers, payments, phones
 from proxy.guardrails.matching.cut_values import Ends, is_cut
-from proxy.guardrails.matching.hold import Shape
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
 from proxy.guardrails.matching.numbers import DigitRun
+from proxy.guardrails.matching.partial_match import Shape
+from proxy.guardrails.matching.pattern_syntax import WITHOUT_SPACES
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.guardrails.matching.phones import Phones
 from proxy.guardrails.matching.re2set import prefilter
-from proxy.guardrails.matching.scripts import WITHOUT_SPACES
 from proxy.types.guard import Finding
 
 ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for code in FORMS))

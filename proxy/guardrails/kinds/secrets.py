@@ -20,7 +20,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import START, SecretRule
-from proxy.guardrails.matching.hold import Holds, Shape, Shapes
+from proxy.guardrails.matching.partial_match import Holds, Shape, Shapes, beginnings
 from proxy.guardrails.matching.re2set import (
     Characters,
     Pattern,
@@ -29,7 +29,6 @@ from proxy.guardrails.matching.re2set import (
     encoded,
     prefilter,
 )
-from proxy.guardrails.matching.within_match import beginnings
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
@@ -136,9 +135,7 @@ class Secrets:
             return ()
         characters = Characters(text, data)
         return [
-            Finding(
-                start=characters.before(start), end=characters.before(end), kind=kind, score=score
-            )
+            characters.finding(start, end, kind, score)
             for start, end, kind, score in _apart(found, self._reach)
         ]
 

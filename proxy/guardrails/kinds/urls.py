@@ -14,7 +14,7 @@ from pydantic import Field
 
 from proxy.config.scalars import Section, Words
 from proxy.guardrails.guard_kind import GuardKind
-from proxy.guardrails.matching.hold import Shape, Shapes
+from proxy.guardrails.matching.partial_match import Shape, Shapes
 from proxy.guardrails.matching.re2set import Characters, Pattern, encoded, prefilter
 from proxy.guardrails.text.hosts import entry_of, hosts, is_listed, is_under
 from proxy.types.guard import Finding
@@ -69,7 +69,7 @@ class Urls:
             url = url.rstrip(TRAILING if b"[" in url else TRAILING + b"]")
             if kind := self._judged(url.decode("utf-8", "replace")):
                 stop = start + len(url)
-                found.append(Finding(characters.before(start), characters.before(stop), kind))
+                found.append(characters.finding(start, stop, kind))
         return found
 
     def _open_address(self, data: bytes, start: int) -> int:

@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.credential_values import PROPERTIES, entropy
+from proxy.guardrails.matching.partial_match import beginnings
 from proxy.guardrails.matching.re2set import Pattern, Span
-from proxy.guardrails.matching.within_match import beginnings
 
 RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
 NEWER_RULES = RULES.with_name("betterleaks.toml")

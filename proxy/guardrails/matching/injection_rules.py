@@ -21,13 +21,12 @@ from proxy.guardrails.matching.injection_negation import InstructionContext
 from proxy.guardrails.matching.phrase_rules import (
     PhraseRule,
     PhraseRules,
-    encodable,
     fill,
     live,
     phrase,
     unfolded,
 )
-from proxy.guardrails.matching.re2set import PatternSet
+from proxy.guardrails.matching.re2set import PatternSet, encodable
 from proxy.types.guard import Finding
 from proxy.types.hold import Hold
 

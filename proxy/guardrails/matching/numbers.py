@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Set
 
 from proxy.frozen import frozen
-from proxy.guardrails.matching.scripts import WITHOUT_SPACES
+from proxy.guardrails.matching.pattern_syntax import WITHOUT_SPACES
 
 # Seven digits or more, with little between them.
 RUN = r"[+(]{0,2}[0-9](?:[ .()/-]{0,3}[0-9]){6,}"

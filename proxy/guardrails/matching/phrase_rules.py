@@ -9,33 +9,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
-
-import re2
+from typing import TypeVar
 
 from proxy.frozen import frozen
-from proxy.guardrails.matching.hold import Holds, Shape, Shapes
-from proxy.guardrails.matching.re2set import PatternSet, giving_way
+from proxy.guardrails.matching.partial_match import Holds, Shape, Shapes
+from proxy.guardrails.matching.re2set import (
+    MANY_BYTES,
+    Characters,
+    Pattern,
+    PatternSet,
+    compiling,
+    encoded,
+)
 from proxy.types.guard import Finding
 from proxy.types.hold import Hold
 
-# Letters as far as phrases need to know them; RE2's own \W knows ASCII only, and \pL is hundreds of
-# ranges, with which rules take thirty times as long to compile.
+T = TypeVar("T")
+
+# The letters that phrases need. RE2's \w is ASCII, and \pL is hundreds of ranges, with which rules
+# take thirty times as long to compile.
 _LETTERS = r"A-Za-z\x{C0}-\x{1FFF}\x{2070}-\x{10FFFF}"
 BETWEEN = f"[^0-9{_LETTERS}]"
 _CLASSES = {r"[\pL\pN]": f"[0-9{_LETTERS}]", r"\pL": f"[{_LETTERS}]", r"\PL": f"[^{_LETTERS}]"}
-_OF_EITHER_CASE = "\\x{B5}"  # beside them: the one whose other case is among them
-MAX_MEMORY = 64 << 20  # bytes for an automaton; the library's 8 MB is for one pattern
+_OTHER_CASE = "\\x{B5}"  # its other case is one of the letters
 # Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
 TOGETHER = 30
-LIVE_TOGETHER = 10  # with their beginnings, which a set compiles with the interpreter held
-LONE = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # as ``encodable`` has them
+LIVE_TOGETHER = 10  # with their beginnings, which a set compiles with the GIL held
 
 
 @frozen
 class PhraseRule:
-    """A pattern, in letters of either case; the kind of what it finds, and how sure that is."""
+    """A pattern for letters of either case, and the kind and score of its findings."""
 
     kind: str
     score: float
@@ -43,91 +48,60 @@ class PhraseRule:
 
 
 class PhraseRules:
-    """Compiled rules. Raises ValueError for a pattern that RE2 does not take."""
+    """Compiled rules.
+
+    A match longer than ``longest`` characters is no finding; the ``after`` characters that follow a
+    match decide about it. Raises ``ValueError`` for a pattern that RE2 does not accept.
+    """
 
     def __init__(self, rules: Sequence[PhraseRule], longest: int, *, after: int = 0) -> None:
-        """``longest`` bounds a finding in characters: a longer match is none. ``after`` is how many
-        characters behind a match decide about it."""
-        self._longest, self._after = longest, after
-        self._rules = rules
-        options = re2.Options()
-        options.case_sensitive = False
-        options.max_mem = MAX_MEMORY
-        options.log_errors = False  # they are raised; the library prints them as well
-        self._options = options
-        self._compiled: dict[str, Any] = {}
+        self._rules, self._longest, self._after = rules, longest, after
         self._parts = [
-            (PatternSet(f"(?i){unfolded(rule.pattern)}" for rule in each), each)
-            for each in together(rules)
+            (PatternSet(pattern.written for _, pattern in part), part)
+            for part in _parts([(rule, _single(rule)) for rule in rules], TOGETHER)
         ]
-
-    @property
-    def sets(self) -> list[PatternSet]:
-        """What tells whether there may be a finding."""
-        return [each for each, _ in self._parts]
+        self.sets = [pattern_set for pattern_set, _ in self._parts]
 
     @cached_property
     def hold(self) -> Hold:
-        """Return what tells of a stream how a rule may go on; made when it is first asked for, as
-        questions ask for none."""
+        """Partial matches of the rules, which only streams need."""
         return live(self._rules, self._after)
 
     def may_find(self, lines: bytes) -> bool:
-        """False only if none of these lines has a finding."""
-        return any(each.may_hit(lines) for each in self.sets)
+        """Return False only if none of these lines has a finding."""
+        return any(pattern_set.may_hit(lines) for pattern_set in self.sets)
 
     def load_rest(self) -> Iterator[None]:
-        """Compile each rule by itself, which most texts ask for none of: a step for each."""
-        for _, rules in self._parts:
-            for rule in rules:
-                self._alone(rule.pattern)
-                yield
+        """Compile the single rules, one for each step."""
+        return compiling(pattern for _, part in self._parts for _, pattern in part)
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
-        text = encodable(text)
-        found = []
-        for rule, pattern in self._matching(text):
-            for match in pattern.finditer(text):
-                start, end = match.span()
-                if 0 < end - start <= self._longest:
-                    found.append(Finding(start=start, end=end, kind=rule.kind, score=rule.score))
-        return sorted(found, key=lambda finding: finding.start)
-
-    def _matching(self, text: str) -> Iterator[tuple[PhraseRule, Any]]:
-        data = text.encode()
-        for several, rules in self._parts:
-            for index in several.hits(data):
-                yield rules[index], self._alone(rules[index].pattern)
-
-    def _alone(self, pattern: str) -> Any:
-        """Return a pattern by itself, which tells where it matches: compiled when it first does,
-        as most never do, and all of them would take half of a second of each start."""
-        compiled = self._compiled.get(pattern)
-        if compiled is None:
-            with giving_way():
-                compiled = re2.compile(unfolded(pattern), self._options)
-            self._compiled[pattern] = compiled
-        return compiled
+        data = encoded(text)
+        findings = []
+        for pattern_set, part in self._parts:
+            for index in pattern_set.hits(data):
+                rule, pattern = part[index]
+                characters = Characters(text, data)
+                for spans in pattern.every(data):
+                    start, end = characters.span(*spans[0])
+                    if 0 < end - start <= self._longest:
+                        findings.append(Finding(start, end, kind=rule.kind, score=rule.score))
+        return sorted(findings, key=lambda finding: finding.start)
 
 
-def together(rules: Sequence[PhraseRule], most: int = TOGETHER) -> Iterator[Sequence[PhraseRule]]:
-    """Return the rules that are looked for in one pass."""
-    return (rules[at : at + most] for at in range(0, len(rules), most))
+def _single(rule: PhraseRule) -> Pattern:
+    return Pattern(f"(?i){unfolded(rule.pattern)}", late=True, memory=MANY_BYTES)
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[at : at + size] for at in range(0, len(items), size))
 
 
 def live(rules: Sequence[PhraseRule], after: int = 0) -> Hold:
-    """Return what tells of a stream how one of the rules may go on."""
-    several = together(rules, LIVE_TOGETHER)
-    shapes = ([Shape(f"(?i){rule.pattern}", after) for rule in each] for each in several)
-    return Holds([Shapes(each, translated=LONE) for each in shapes])
-
-
-def encodable(text: str) -> str:
-    """Return a text with a sign in place of each lone surrogate: UTF-8 has none, JSON may."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    """Return the partial matches of rules."""
+    shapes = [Shape(f"(?i){rule.pattern}", after) for rule in rules]
+    return Holds([Shapes(part) for part in _parts(shapes, LIVE_TOGETHER)])
 
 
 def phrase(written: str, lists: Mapping[str, str] | None = None) -> str:
@@ -147,10 +121,11 @@ def fill(written: str, lists: Mapping[str, str]) -> str:
 
 
 def unfolded(pattern: str) -> str:
-    """Return a pattern that matches the same in letters of either case, and compiles in half the
-    time: RE2 looks for the other case of each letter of a class, wherever the class stands, and
-    these have both."""
+    """Return a pattern for letters of either case that matches the same and compiles faster.
+
+    RE2 looks up the other case of each letter of a class, and these classes contain both.
+    """
     for known in _CLASSES.values():
-        whole = known.replace("]", f"{_OF_EITHER_CASE}]")
+        whole = known.replace("]", f"{_OTHER_CASE}]")
         pattern = pattern.replace(known, f"(?-i:{whole})")
-    return pattern.replace(BETWEEN, f"(?-i:{BETWEEN[:-1]}{_OF_EITHER_CASE}])")
+    return pattern.replace(BETWEEN, f"(?-i:{BETWEEN[:-1]}{_OTHER_CASE}])")

@@ -1,7 +1,6 @@
-"""RE2 over UTF-8: which of many patterns hit a text, in one pass, before any is asked where.
+"""RE2 over UTF-8: single patterns, and sets that tell in one pass which patterns hit a text.
 
-Everything here takes time linear in the text. Texts are encoded once, and places found in the bytes
-are given back as places in the characters.
+Everything takes time linear in the text.
 """
 
 from __future__ import annotations
@@ -17,122 +16,130 @@ from typing import Any
 import re2
 
 from proxy.frozen import frozen
-from proxy.guardrails.matching.relaxed import relaxed
-from proxy.types.guard import MayFind, Sieve
+from proxy.guardrails.matching.pattern_syntax import relaxed
+from proxy.types.guard import Finding, MayFind, Sieve
 
 Span = tuple[int, int]
 
-# What an automaton may hold; it is built as texts are read, and begins anew when full.
+# Memory of an automaton, which is built as texts are read and starts again when full.
 ONE_BYTES = 8 << 20
 MANY_BYTES = 64 << 20
-_COMPILING = threading.Lock()  # as there is one interpreter
+SURROGATES = re.compile("[\ud800-\udfff]")
+_COMPILING = threading.Lock()  # RE2 compiles with the GIL held
+
+
+def encodable(text: str) -> str:
+    """Return a text with U+FFFD in place of each lone surrogate, which JSON may contain and UTF-8
+    cannot."""
+    return text if text.isascii() else SURROGATES.sub("\ufffd", text)
 
 
 def encoded(text: str) -> bytes:
-    """The text as UTF-8; half of a surrogate pair, which has no such form, becomes ``?``."""
-    return text.encode("utf-8", "replace")
+    """Return a text as UTF-8, with U+FFFD in place of each lone surrogate."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return encodable(text).encode()
 
 
 @contextmanager
 def giving_way() -> Iterator[None]:
-    """Compile within it. RE2 does so with the interpreter held, for which an event loop asks many
-    times a round and would wait as often: threads beside the main one compile one at a time, and
-    each lets the others run afterwards, for as long as it has worked."""
+    """Compile within it, so that the event loop is not blocked for long.
+
+    Threads other than the main one compile one at a time and then sleep for as long as it took.
+    """
     if threading.current_thread() is threading.main_thread():
         yield
         return
     with _COMPILING:
-        began = time.thread_time()
+        started_at = time.thread_time()
         try:
             yield
         finally:
-            time.sleep(time.thread_time() - began)
+            time.sleep(time.thread_time() - started_at)
 
 
-def compiled(pattern: str) -> re2._Regexp:
-    """Compile one pattern. Raise ``ValueError``, in the words of RE2, for one that it does not know
-    or that takes too much memory."""
+def compiled(pattern: str, memory: int = ONE_BYTES) -> re2._Regexp:
+    """Compile one pattern. Raise ``ValueError`` with the message of RE2 for invalid syntax, and for
+    a pattern that needs more than ``memory`` bytes."""
     try:
         with giving_way():
-            return re2.compile(pattern, _options(ONE_BYTES))
-    except re2.error as wrong:
-        words = wrong.args[0] if wrong.args else ""
-        text = words.decode(errors="replace") if isinstance(words, bytes) else str(words)
+            return re2.compile(pattern, _options(memory))
+    except re2.error as error:
+        message = error.args[0] if error.args else ""
+        text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
         raise ValueError(text) from None
 
 
 class Pattern:
-    """One pattern, searched in bytes; ``ValueError`` if RE2 does not know its syntax.
+    """One pattern, searched in bytes. Raises ``ValueError`` for invalid syntax.
 
-    One of our own that few texts ask for may be ``late``: it is compiled by ``prepare``, or when it
-    is first searched for.
+    A ``late`` pattern is compiled by ``prepare`` or at the first search, which takes about 1 ms.
     """
 
-    __slots__ = ("_found", "written")
+    __slots__ = ("_memory", "_regex", "written")
 
-    def __init__(self, pattern: str, *, late: bool = False) -> None:
+    def __init__(self, pattern: str, *, late: bool = False, memory: int = ONE_BYTES) -> None:
         self.written = pattern
-        self._found: re2._Regexp | None = None
+        self._memory = memory
+        self._regex: re2._Regexp | None = None
         if not late:
             self.prepare()
 
     def prepare(self) -> re2._Regexp:
-        """Return the pattern compiled, which takes a millisecond with the interpreter held."""
-        found = self._found
-        if found is None:
+        """Return the compiled pattern."""
+        regex = self._regex
+        if regex is None:
             try:
-                found = self._found = compiled(self.written)
-            except ValueError as wrong:
-                raise ValueError(f"not a valid RE2 pattern: {self.written[:80]}") from wrong
-        return found
+                regex = self._regex = compiled(self.written, self._memory)
+            except ValueError as error:
+                raise ValueError(f"not a valid RE2 pattern: {self.written[:80]}") from error
+        return regex
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> Sequence[Span] | None:
-        """The first match between ``start`` and ``end``: spans of the whole and of its groups.
+        """Return the spans of the first match between ``start`` and ``end`` and of its groups.
 
-        A group that took no part is at (-1, -1).
+        A group that took no part has the span (-1, -1).
         """
-        found = (self._found or self.prepare()).search(data, start, end)
-        return None if found is None else _spans(found)
+        match = (self._regex or self.prepare()).search(data, start, end)
+        return None if match is None else _spans(match)
 
     def match(self, data: bytes) -> Span | None:
-        """The span of a match at the beginning of the bytes."""
-        found = (self._found or self.prepare()).match(data)
-        return None if found is None else _spans(found)[0]
+        """Return the span of a match at the beginning of the bytes."""
+        match = (self._regex or self.prepare()).match(data)
+        return None if match is None else _spans(match)[0]
 
     def every(self, data: bytes) -> Iterator[Sequence[Span]]:
-        """All matches that do not overlap, from the left."""
-        return map(_spans, (self._found or self.prepare()).finditer(data))
+        """Return all matches without overlaps, from the left."""
+        return map(_spans, (self._regex or self.prepare()).finditer(data))
 
     @property
     def names_groups(self) -> bool:
-        return bool((self._found or self.prepare()).groupindex)
+        return bool((self._regex or self.prepare()).groupindex)
 
 
 def compiling(patterns: Iterable[Pattern]) -> Iterator[None]:
-    """Compile patterns that are ``late``, one for each step. Raise ``ValueError`` for one that RE2
-    does not know."""
-    for each in patterns:
-        each.prepare()
+    """Compile ``late`` patterns, one for each step. Raise ``ValueError`` for invalid syntax."""
+    for pattern in patterns:
+        pattern.prepare()
         yield
 
 
 _ESCAPES = re.compile(r"\\(.)", re.DOTALL)
-_EDGES = {"A": "^", "z": "$"}
-_BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # what may unsay that lines are read
+_LINE_EDGES = {"A": "^", "z": "$"}
+_BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # may unset the flag for lines
 
 
 class PatternSet:
-    """Many patterns at once: which of them hit, not where.
+    """Finds which of many patterns hit a text, not where.
 
-    The edges of a text are taken for those of a line, so that texts are looked at together, each on
-    lines of its own: what hits one hits all of them, unless ``by_lines`` is False. Each stands for
-    its ``relaxed`` form, so a pattern that hits may be found nowhere.
+    The edges of a text match as those of a line. Texts can be searched together, each on lines of
+    its own, unless ``by_lines`` is False. Each pattern is replaced by its ``relaxed`` form, so a
+    pattern that hits may have no match.
 
-    ``open_ends`` are patterns beside them of what is not complete where a text ends: they are not
-    among ``hits``, and taken as they are.
-
-    Raises ``ValueError`` for a pattern that RE2 does not know, and for patterns that together need
-    more than ``memory`` bytes.
+    ``open_ends`` are further patterns, for partial matches at the end of a text; ``hits`` leaves
+    them out. Raises ``ValueError`` for invalid syntax, and for patterns that need more than
+    ``memory`` bytes together.
     """
 
     __slots__ = ("_all", "_count", "by_lines", "sieve")
@@ -143,67 +150,65 @@ class PatternSet:
         memory: int = MANY_BYTES,
         open_ends: Iterable[str] = (),
     ) -> None:
-        made = re2.Set.SearchSet(_options(memory))
+        set_ = re2.Set.SearchSet(_options(memory))
         self._count = 0
         self.by_lines = True
         for pattern in patterns:
-            _add(made, _lined(relaxed(pattern)), pattern)
+            _add(set_, _by_lines(relaxed(pattern)), pattern)
             self._count += 1
             self.by_lines = self.by_lines and not _BY_TEXT.search(pattern)
         self._all = self._count
         for pattern in open_ends:
-            _add(made, relaxed(pattern), pattern)
+            _add(set_, relaxed(pattern), pattern)
             self._all += 1
         try:
-            made.Add(r"\z")  # matches every text: see ``hits``
+            set_.Add(r"\z")  # matches every text: see ``hits``
             with giving_way():
-                made.Compile()  # without it, a set matches nothing, silently
+                set_.Compile()  # without it, a set matches nothing
         except re2.error:
             raise ValueError("the patterns of this guard are too large together") from None
-        # What the library has in C, without its wrapper that would take text, too.
-        self.sieve = Sieve(getattr(made, "_set", made).Match, [self._all])
+        # The function in C, without the wrapper that also accepts text.
+        self.sieve = Sieve(getattr(set_, "_set", set_).Match, [self._all])
 
     def hits(self, data: bytes) -> Sequence[int]:
-        """Return the indices of the patterns that may hit, in order; the others do not."""
+        """Return the indexes of the patterns that may match, in order; the others do not."""
         matched = self.sieve.match(data)
         if not matched:
-            # The last pattern always matches. If it does not, RE2 ran out of memory, for which it
-            # has no other word than for a clean text: no pattern is known to be absent.
+            # The last pattern always matches. RE2 returns nothing when it runs out of memory: then
+            # no pattern is known to be absent.
             return range(self._count)
-        every = sorted(matched)[:-1]
-        if every and every[-1] >= self._count:
-            return every[: bisect_left(every, self._count)]
-        return every
+        indexes = sorted(matched)[:-1]
+        if indexes and indexes[-1] >= self._count:
+            return indexes[: bisect_left(indexes, self._count)]
+        return indexes
 
     def all_hits(self, data: bytes) -> Sequence[int]:
-        """Return the same, and behind the patterns those of ``open_ends``."""
+        """Return the same, followed by the indexes of ``open_ends``."""
         return sorted(self.sieve.match(data) or range(self._all + 1))[:-1]
 
     def may_hit(self, data: bytes) -> bool:
-        """True unless neither a pattern hits nor one of ``open_ends``."""
+        """Return True if a pattern or one of ``open_ends`` may match."""
         return self.sieve.match(data) != self.sieve.nothing
 
 
-def _add(made: re2.Set, pattern: str, written: str) -> None:
+def _add(set_: re2.Set, pattern: str, written: str) -> None:
     try:
-        made.Add(pattern)
-    except re2.error as wrong:
-        raise ValueError(f"not a valid RE2 pattern: {written[:80]}") from wrong
+        set_.Add(pattern)
+    except re2.error as error:
+        raise ValueError(f"not a valid RE2 pattern: {written[:80]}") from error
 
 
-def _lined(pattern: str) -> str:
-    """Return a pattern that matches within lines what another one does in a text."""
+def _by_lines(pattern: str) -> str:
+    """Return a pattern that matches within lines what another one matches in a text."""
     if _BY_TEXT.search(pattern):
         return pattern
-    return "(?m)" + _ESCAPES.sub(lambda escape: _EDGES.get(escape[1], escape[0]), pattern)
+    return "(?m)" + _ESCAPES.sub(lambda escape: _LINE_EDGES.get(escape[1], escape[0]), pattern)
 
 
 def prefilter(
     sets: Sequence[PatternSet], seen: Mapping[int, str] | None = None
 ) -> Prefilter | None:
-    """Return what tells of texts, each on lines of its own, whether one of the sets may hit any,
-    with other characters in the place of those ``seen`` otherwise; None where one of them does not
-    read line by line."""
+    """Return a prefilter for several sets; None if one of them does not read line by line."""
     if not all(each.by_lines for each in sets):
         return None
     return Prefilter(tuple(each.sieve for each in sets), seen)
@@ -211,10 +216,10 @@ def prefilter(
 
 @frozen
 class Prefilter:
-    """Pattern sets that are searched one after the other.
+    """Returns True if one of several sets may hit texts, each on lines of its own.
 
     ``seen`` maps code points beyond ASCII to the text that the sets read in their place.
-    ``confirm`` is a costlier test of the lines in which a set has a match.
+    ``confirm`` is a costlier test of the lines that a set hits.
     """
 
     sieves: tuple[Sieve[Any], ...]
@@ -231,26 +236,42 @@ class Prefilter:
 
 
 class Characters:
-    """Turns places in bytes to places in characters; asked from the left to the right."""
+    """Converts offsets in the UTF-8 of a text to characters, from the left to the right."""
 
-    __slots__ = ("_at", "_data", "_plain", "_seen")
+    __slots__ = ("_byte", "_character", "_data", "_is_ascii", "_text")
 
     def __init__(self, text: str, data: bytes) -> None:
+        self._text = text
         self._data = data
-        self._plain = len(text) == len(data)
-        self._at = self._seen = 0
+        self._is_ascii = len(text) == len(data)
+        self._byte = self._character = 0
 
-    def before(self, place: int) -> int:
-        """How many characters stand before this byte; no byte may be left of the last one asked."""
-        if self._plain:
-            return place
-        self._seen += len(self._data[self._at : place].decode("utf-8", "replace"))
-        self._at = place
-        return self._seen
+    def span(self, start: int, end: int) -> Span:
+        """Return a span in characters and move to its start, which must not be left of the last
+        one."""
+        if self._is_ascii:
+            return start, end
+        self._character += len(self._data[self._byte : start].decode("utf-8", "replace"))
+        self._byte = start
+        size = len(self._data[start:end].decode("utf-8", "replace"))
+        return self._character, self._character + size
+
+    def finding(self, start: int, end: int, kind: str, score: float = 1.0) -> Finding:
+        """Return a finding for a span in bytes."""
+        first, last = self.span(start, end)
+        return Finding(first, last, kind=kind, score=score)
+
+    def move(self, character: int) -> int:
+        """Move on to a character and return its offset in bytes."""
+        if self._is_ascii:
+            return character
+        self._byte += len(encoded(self._text[self._character : character]))
+        self._character = character
+        return self._byte
 
 
-def _spans(found: re2._Match) -> Sequence[Span]:
-    return [found.span(group) for group in range(found.re.groups + 1)]
+def _spans(match: re2._Match) -> Sequence[Span]:
+    return [match.span(group) for group in range(match.re.groups + 1)]
 
 
 def _options(memory: int) -> re2.Options:

@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 
 from proxy.guardrails.findings.rule_cursor import MARGIN, RuleCursor
-from proxy.guardrails.matching.scripts import UNSPACED_LETTER, last_unspaced
-from proxy.guardrails.matching.within_match import SPACES
+from proxy.guardrails.matching.pattern_syntax import SPACES, UNSPACED_LETTER, last_unspaced
 from proxy.guardrails.text.base64_text import ALPHABET, MOST_RUN
 from proxy.guardrails.text.normalize import Beginning, View, beginning
 from proxy.guardrails.text.one_reading import has_one_reading

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import re2
 
-from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
+from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encodable, encoded
 from tests.for_each import for_each
 
 
@@ -52,13 +52,18 @@ def test_places_in_bytes_become_places_in_characters() -> None:
     text = "Grüße, 🙂 order"
     characters = Characters(text, data := encoded(text))
 
-    places = [characters.before(data.index(word.encode())) for word in ("ü", "ß", "🙂", "order")]
+    words = ("ü", "ß", "🙂", "order")
+    starts = [data.index(word.encode()) for word in words]
+    spans = [
+        characters.span(at, at + len(word.encode())) for at, word in zip(starts, words, strict=True)
+    ]
 
-    assert places == [text.index(word) for word in ("ü", "ß", "🙂", "order")]
+    assert [text[start:end] for start, end in spans] == [*words]
+    assert characters.move(len(text)) == len(data)
 
 
 def test_half_a_surrogate_pair_takes_one_place() -> None:
-    assert encoded("a\ud800b") == b"a?b"
+    assert encoded("a\ud800b").decode() == encodable("a\ud800b") == "a\ufffdb"
 
 
 def test_a_thread_beside_the_main_one_gives_way_for_as_long_as_it_has_compiled() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.matching.injection_rules import english
+from proxy.guardrails.matching.pattern_syntax import relaxed
 from proxy.guardrails.matching.re2set import PatternSet
-from proxy.guardrails.matching.relaxed import relaxed
 from tests.for_each import for_each
 
 LETTERS = "aB7_-. é\u0416\u4e2d\u0663\u212a\u017f{,}"

@@ -14,7 +14,8 @@ from proxy.guardrails.kinds.code import CUES, FENCE
 from proxy.guardrails.kinds.pii import EMAIL, IP6
 from proxy.guardrails.kinds.urls import SEEN
 from proxy.guardrails.matching import gitleaks, numbers
-from proxy.guardrails.matching.within_match import LEAST, SPACES, beginnings
+from proxy.guardrails.matching.partial_match import LEAST, beginnings
+from proxy.guardrails.matching.pattern_syntax import SPACES
 from tests.for_each import for_each
 from tests.guardrails.samples import sample
 

@@ -11,8 +11,7 @@ from proxy.guardrails.kinds.pii import Pii
 from proxy.guardrails.kinds.secrets import Secrets
 from proxy.guardrails.kinds.urls import Urls
 from proxy.guardrails.matching import gitleaks
-from proxy.guardrails.matching.hold import Holds, Shape, Shapes
-from proxy.guardrails.matching.within_match import beginnings
+from proxy.guardrails.matching.partial_match import Holds, Shape, Shapes, beginnings
 from proxy.types.hold import Hold, hold_of
 from tests.for_each import for_each
 from tests.guardrails.kinds.test_secrets import ELSEWHERE, RULES, pem

@@ -1,14 +1,21 @@
-"""The longest match of a pattern, held against RE2 itself."""
+"""Patterns are read as RE2 reads them."""
 
 from __future__ import annotations
+
+from math import inf
 
 import pytest
 import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.matching.tokens import check_syntax
-from proxy.guardrails.matching.within_match import longest
+from proxy.guardrails.matching.pattern_syntax import (
+    UNSPACED_LETTER,
+    check_syntax,
+    last_unspaced,
+    max_length,
+    parse,
+)
 from tests.for_each import for_each
 
 
@@ -47,7 +54,7 @@ from tests.for_each import for_each
 def test_the_longest_match_is_read_off_the_pattern(pattern: str, length: int | None) -> None:
     re2.compile(pattern)
 
-    assert longest(pattern) == length
+    assert max_length(parse(pattern)) == (inf if length is None else length)
 
 
 def test_deeply_nested_groups_are_refused() -> None:
@@ -75,8 +82,29 @@ PIECES = st.recursive(
 
 @given(PIECES, st.text("abé", max_size=40))
 def test_no_match_is_longer_than_said(pattern: str, text: str) -> None:
-    bound = longest(pattern)
-    assert bound is not None
+    bound = max_length(parse(pattern))
+    assert bound < inf
 
     for match in re2.compile(pattern).finditer(text):
         assert match.end() - match.start() <= bound
+
+
+@for_each(
+    ("text", "since", "end", "place"),
+    [
+        ("河馬 is it", 0, 8, 1),
+        ("河馬 is it", 0, 1, 0),
+        ("河馬 is it", 2, 8, -1),
+        ("it is a hippo", 0, 13, -1),
+        ("\n河\nx", 0, 4, 1),
+        ("", 0, 0, -1),
+    ],
+)
+def test_the_last_letter_is_found(text: str, since: int, end: int, place: int) -> None:
+    assert last_unspaced(text, since, end) == place
+
+
+def test_letters_of_words_that_stand_apart_are_none() -> None:
+    kinds = {each: bool(UNSPACED_LETTER.match(each)) for each in "河のノผកမaéя한ا，1"}  # noqa: RUF001
+
+    assert kinds == {each: each in "河のノผកမ" for each in kinds}
