@@ -21,9 +21,11 @@ from proxy.guardrails.matching.injection_negation import InstructionContext
 from proxy.guardrails.matching.phrase_rules import (
     PhraseRule,
     PhraseRules,
+    alternatives,
     fill,
     live,
     phrase,
+    read_rules,
     unfolded,
 )
 from proxy.guardrails.matching.re2set import PatternSet, encodable
@@ -34,7 +36,6 @@ FOLDER = Path(__file__).parent / "data" / "injection"
 LANGUAGES = ("de", "fr", "es", "pt", "it", "nl", "pl", "ru", "tr", "zh", "ja", "ko", "ar", "hi")
 _ASCII_FORMS = {"ß": "ss", "ł": "l", "ı": "i"}  # noqa: RUF001  # Turkish
 _ACCENTED = re.compile(r"\[[^\]]*\]?|[^\x00-\x7f]")  # or a character class, which may have some
-_MISSING = re.compile(r"(?<!\?P)<[a-z]\w+>")
 _GAP = re.compile(r" <\d+>")
 
 
@@ -69,12 +70,10 @@ def _read(name: str) -> Any:
 
 
 def _language(name: str, data: Any) -> LanguageRules:
-    lists = {key: _alternatives(value) for key, value in data["lists"].items()}
-    patterns = [phrase(_alternatives(rule["phrases"]), lists) for rule in data["rules"]]
+    lists = {key: alternatives(value) for key, value in data["lists"].items()}
     rules = tuple(
-        PhraseRule(f"rule:{rule['kind']}", rule["score"], _with_ascii_forms(pattern))
-        for rule, pattern in zip(data["rules"], patterns, strict=True)
-        if not _MISSING.search(pattern)  # otherwise the language has no words for the rule
+        PhraseRule(f"rule:{rule.kind}", rule.score, _with_ascii_forms(rule.pattern))
+        for rule in read_rules(data)
     )
     operands = {key: [lists[each] for each in keys if each in lists] for key, keys in _OPERANDS}
     if "laws" in lists:  # within one clause
@@ -95,10 +94,6 @@ _OPERANDS = (
     ("object", ("prompt", "safety")),
 )
 """Lists that an instruction of a context may contain, by their name there."""
-
-
-def _alternatives(value: str | list[str]) -> str:
-    return value if isinstance(value, str) else "|".join(value)
 
 
 def _piece(alternative: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.partial_match import Holds, Shape, Shapes
@@ -32,6 +32,7 @@ _LETTERS = r"A-Za-z\x{C0}-\x{1FFF}\x{2070}-\x{10FFFF}"
 BETWEEN = f"[^0-9{_LETTERS}]"
 _CLASSES = {r"[\pL\pN]": f"[0-9{_LETTERS}]", r"\pL": f"[{_LETTERS}]", r"\PL": f"[^{_LETTERS}]"}
 _OTHER_CASE = "\\x{B5}"  # its other case is one of the letters
+_MISSING = re.compile(r"(?<!\?P)<[a-z]\w+>")
 # Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
 TOGETHER = 30
@@ -102,6 +103,21 @@ def live(rules: Sequence[PhraseRule], after: int = 0) -> Hold:
     """Return the partial matches of rules."""
     shapes = [Shape(f"(?i){rule.pattern}", after) for rule in rules]
     return Holds([Shapes(part) for part in _parts(shapes, LIVE_TOGETHER)])
+
+
+def read_rules(data: Any) -> Iterator[PhraseRule]:
+    """Yield the rules of a data file, except those that name a list which the file does not
+    have."""
+    lists = {name: alternatives(value) for name, value in data["lists"].items()}
+    for rule in data["rules"]:
+        pattern = phrase(alternatives(rule["phrases"]), lists)
+        if not _MISSING.search(pattern):
+            yield PhraseRule(rule["kind"], rule["score"], pattern)
+
+
+def alternatives(value: str | list[str]) -> str:
+    """Return a list of a data file as one pattern."""
+    return value if isinstance(value, str) else "|".join(value)
 
 
 def phrase(written: str, lists: Mapping[str, str] | None = None) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.kinds.nsfw import Nsfw
+from proxy.guardrails.kinds.nsfw import Nsfw, NsfwConfig
+from proxy.guardrails.matching.wordlist import WordList
 from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 GUARD = Nsfw()
 
 
-def kinds(text: str, guard: Nsfw = GUARD) -> list[str]:
+def kinds(text: str, guard: WordList = GUARD) -> list[str]:
     return [found.kind for found in guard.find(text)]
 
 
@@ -41,7 +42,7 @@ def test_plain_texts_pass(text: str) -> None:
 
 def test_a_threshold_is_checked() -> None:
     with pytest.raises(ValueError, match="threshold"):
-        Nsfw(threshold=-1)
+        NsfwConfig(threshold=-1)
 
 
 @for_each("text", ["nude ", "nude a ", "child ", "14-year-old ", "1"])

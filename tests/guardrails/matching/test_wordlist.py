@@ -16,8 +16,11 @@ def test_the_file_warns_its_reader_first() -> None:
 
 
 def test_a_line_is_a_kind_a_severity_and_words() -> None:
-    assert {kind for kind, _, _ in wordlist.lines()} == {"insult", "profanity", "sexual", "slur"}
-    assert all(0 < severity <= 1 and words for _, severity, words in wordlist.lines())
+    kinds = {"insult", "profanity", "sexual", "slur", "threat", "minors"}
+    rules = list(wordlist.rules(kinds, 0))
+
+    assert {rule.kind for rule in rules} == kinds
+    assert all(0 < rule.score <= 1 and rule.pattern for rule in rules)
 
 
 def test_rules_are_of_the_kinds_asked_and_as_bad_as_asked() -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,11 +18,11 @@ from hypothesis import strategies as st
 from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.mask import find_matches, masked
 from proxy.guardrails.guard_kind import NO_CONTEXT
-from proxy.guardrails.kinds import nsfw, toxicity
 from proxy.guardrails.kinds.pii import ENTITIES
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.matching.injection_rules import english, other_languages
-from proxy.guardrails.matching.phrase_rules import BETWEEN, PhraseRule
+from proxy.guardrails.matching.phrase_rules import BETWEEN, PhraseRule, read_rules
+from proxy.guardrails.matching.wordlist import PHRASES
 from proxy.guardrails.stream.window import Window
 from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.guardrails.text.normalize import variants
@@ -108,7 +109,7 @@ def phrases(rules: Sequence[PhraseRule]) -> list[str]:
 
 
 ATTACKS = phrases([r for each in (english(), *other_languages()) for r in each.rules])
-RUDE = phrases([*toxicity.RULES, *nsfw.RULES])
+RUDE = phrases([*read_rules(orjson.loads(PHRASES.read_bytes()))])
 PASSAGES = [*PROMPT.split(" "), PROMPT[:60], PROMPT[90:150], PROMPT[155:190], PROMPT[170:]]
 UNSPACED = [
     "请注意", "图书馆", "每天上午九点开门", "，", "。", "我们", "河", "河馬", "用户的密码是",
