@@ -6,7 +6,9 @@ indented only, is missed; so is code that its author hides.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from proxy.config.scalars import Section
 from proxy.guardrails.guard_kind import GuardKind
@@ -17,72 +19,24 @@ from proxy.types.guard import Finding
 REACH = 2000
 OTHER = "code"
 
-# The words after a fence, by the kind they stand for.
-WORDS = {
-    "c": "c h cpp c++ cxx cc hpp csharp cs c#",
-    "go": "go golang",
-    "html": "html htm xhtml svg xml vue",
-    "java": "java kotlin kt scala groovy",
-    "javascript": "javascript js jsx ts tsx typescript mjs node",
-    "php": "php",
-    "python": "python py python3 py3 ipython pycon",
-    "ruby": "ruby rb",
-    "rust": "rust rs",
-    "shell": "shell sh bash zsh fish console powershell ps1 bat cmd",
-    "sql": "sql mysql pgsql plsql postgresql sqlite tsql",
-}
+_LANGUAGES = tomllib.loads((Path(__file__).parent / "data" / "code.toml").read_text("utf-8"))
+CUES: dict[str, list[str]] = {kind: language["cues"] for kind, language in _LANGUAGES.items()}
 PROSE = frozenset({"text", "txt", "plain", "plaintext", "md", "markdown"})
-KINDS = {word: kind for kind, words in WORDS.items() for word in words.split()}
-
+KINDS = {name: kind for kind, language in _LANGUAGES.items() for name in language["names"].split()}
 FENCE = r"(?m)^[ \t>*-]{0,8}(\x60{3,20}|~{3,20})[ \t]{0,4}([\w+#.-]{0,20})[^\n\x60]{0,200}(?:\n|\z)"
 # Without a word, the fence that closes a block looks like one that opens it; what follows tells.
 ENDS = r"[ \t]*(?:\n|\z)"
-CUES = {
-    "c": (r"^[ \t]*#[ \t]?include[ \t]*[<\"]", r"^[ \t]*using namespace \w", r"\bint main\("),
-    "go": (r"^package \w{1,40}[ \t]*$", r"^func (?:\(\w{1,40} [*\w.]{1,60}\) )?\w{1,60}\("),
-    "html": (r"(?i:<!doctype html|<(?:script|style|iframe)(?:[ \t][^>\n]{0,200})?>)",),
-    "java": (
-        r"\bpublic (?:static |final |abstract ){0,3}(?:class|interface|void|int) [^.\n]{1,99}[{(]",
-    ),
-    "javascript": (
-        r"^[ \t]*(?:export )?(?:const|let|var) [\w{}, $]{1,80} = ",
-        r"\bfunction \w{0,60}\([\w, $]{0,100}\) ?\{",
-        r"\) => \{|\bconsole\.log\(|\brequire\(['\"]",
-    ),
-    "php": (r"<\?php\b",),
-    "python": (
-        r"^[ \t]*(?:async )?def \w{1,80}\([^\n]{0,200}:[ \t]*(?:#[^\n]{0,100})?$",
-        r"^from [\w.]{1,80} import \w",
-        r"^import \w[\w.]{0,60}(?: as \w{1,40})?[ \t]*$",
-        r"^if __name__ == ",
-    ),
-    "ruby": (r"^[ \t]*require ['\"][\w/.-]{1,80}['\"][ \t]*$", r"^[ \t]*puts ['\"]"),
-    "rust": (
-        r"^[ \t]*(?:pub )?fn \w{1,60}[<(]",
-        r"\blet mut \w",
-        r"\bimpl(?:<\w{1,20}>)? \w+ for \w",
-    ),
-    "shell": (
-        r"^#!/\w",
-        r"^[ \t]*(?:\$|sudo) (?:sudo|apt|cd|curl|docker|git|kubectl|npm|pip|python|rm|wget)\b",
-    ),
-    "sql": (
-        r"\bSELECT\b[^;\n]{1,200}\bFROM\b",
-        r"\b(?:CREATE|DROP|ALTER) TABLE \w",
-        r"\b(?:INSERT INTO|DELETE FROM) \w|\bUPDATE \w{1,60} SET\b",
-    ),
-}
 
 
 class Code:
-    """Finds code; the kind is a language of ``WORDS``, else ``code``.
+    """Finds code; the kind is a language of the data file, else ``code``.
 
     A block ends at its closing fence, or after the reach. What a cue tells is less sure.
     """
 
     __slots__ = ("_closes", "_cues", "_ends", "_fence", "_sieve", "hold", "may_find")
 
-    kinds = frozenset({*WORDS, OTHER})
+    kinds = frozenset({*CUES, OTHER})
 
     def __init__(self) -> None:
         cues = [f"(?m){'|'.join(cues)}" for cues in CUES.values()]

@@ -45,7 +45,6 @@ WRITTEN = re.compile(
 PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
 IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
-VERSION = numbers.words("version versions v release build firmware driver upgrade section chapter")
 
 # What follows a number and says what it is: a word, an extension, the other numbers of a row.
 AFTER_NUMBER = max(numbers.AFTER, payments.NEXT, phones.ROW)
@@ -202,7 +201,12 @@ def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
         following[:1] == "." and following[1:].isdigit()
     ):
         return
-    yield Finding(start=start, end=end, kind="ip", score=0.3 if part.is_named(VERSION) else 0.9)
+    yield Finding(
+        start=start,
+        end=end,
+        kind="ip",
+        score=0.3 if part.is_named(numbers.NAMES["version"]) else 0.9,
+    )
 
 
 class PiiConfig(Section):

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from proxy.guardrails.matching import phones
-from proxy.guardrails.matching.numbers import DATE, is_named
+from proxy.guardrails.matching.numbers import DATE, NAMES, is_named
 
 Ends = Sequence[tuple[int, int]]
 """Where, within a finding, one message ends and the next begins."""
@@ -41,7 +40,7 @@ def _is_cut_at(kind: str, text: str, span: tuple[int, int], one: int, two: int) 
         return False
     if kind != "phone":
         return True
-    return bool(DIALLED.match(before)) or is_named(text, start, end, phones.WORDS)
+    return bool(DIALLED.match(before)) or is_named(text, start, end, NAMES["phone"])
 
 
 def _ends_whole(text: str) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.numbers import BEFORE as CONTEXT
-from proxy.guardrails.matching.numbers import ESCAPED, DigitRun, words
+from proxy.guardrails.matching.numbers import DATA, ESCAPED, DigitRun, words
 from proxy.types.guard import Finding
 
 # One in ten numbers of the right length is valid where there is one check digit. A short one needs
@@ -19,107 +20,33 @@ SHORT = "[0-9]{1,10}"
 
 @frozen
 class Form:
-    """One kind of number."""
+    """One kind of number: an RE2 pattern, the module of python-stdnum with the check digits, empty
+    if there are none, the words that name it, and a pattern of ungrouped numbers that need a
+    name."""
 
     regex: str
-    """RE2 pattern."""
     module: str
-    """Module of python-stdnum with the check digits, empty if the number has none."""
     names: frozenset[str]
-    unsure: str = SHORT
-    """Pattern of ungrouped numbers that need a name."""
+    unsure: str
 
 
-def _form(regex: str, module: str, names: str, unsure: str = SHORT) -> Form:
-    return Form(regex=regex, module=module, names=words(names), unsure=unsure)
+def _read_forms() -> dict[str, tuple[Form, ...]]:
+    return {
+        code: tuple(
+            Form(
+                regex=form["pattern"],
+                module=form.get("module", ""),
+                names=words(form["names"]),
+                unsure=form.get("unsure", SHORT),
+            )
+            for form in forms
+        )
+        for code, forms in tomllib.loads((DATA / "national_ids.toml").read_text("utf-8")).items()
+    }
 
 
-CPR = "[0-9]{6}-?[0-9]{4}"
-EPOCH = "1[0-9]{12}"  # may be a time in milliseconds
-NINO_SECOND = "A-CEGHJ-NPR-TW-Z"
-NINO_PREFIX = (
-    f"(?:[ACEHJLMOPRSWXY][{NINO_SECOND}]|B[A-CEHJ-NPR-TW-Z]|G[ACEGHJ-NPR-TW-Z]"
-    "|[KT][A-CEGHJ-MPR-TW-Z]|N[A-CEGHJLMNPRSW-Z]|Z[A-CEGHJ-NPR-TW-Y])"
-)
-SSN = _form(
-    "[0-9]{3}-[0-9]{2}-[0-9]{4}|[0-9]{3} [0-9]{2} [0-9]{4}|[0-9]{9}",
-    "us.ssn",
-    "ssn ssns social security",
-)
-FORMS: dict[str, tuple[Form, ...]] = {
-    "AR": (_form("[0-9]{2}-?[0-9]{8}-?[0-9]", "ar.cuit", "cuit cuil"),),
-    "AU": (_form("[0-9]{3} ?[0-9]{3} ?[0-9]{3}", "au.tfn", "tfn tax"),),
-    "BE": (
-        _form(
-            "[0-9]{2}[. ]?[0-9]{2}[. ]?[0-9]{2}[- ]?[0-9]{3}[. ]?[0-9]{2}",
-            "be.nn",
-            "rijksregisternummer rrn insz niss",
-        ),
-    ),
-    "BG": (_form("[0-9]{10}", "bg.egn", "егн egn"),),
-    "BR": (_form(r"[0-9]{3}\.?[0-9]{3}\.?[0-9]{3}-?[0-9]{2}", "br.cpf", "cpf"),),
-    "CA": (_form("[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{3}", "ca.sin", "sin insurance nas"),),
-    "CH": (_form(r"756\.?[0-9]{4}\.?[0-9]{4}\.?[0-9]{2}", "ch.ssn", "ahv avs"),),
-    "CL": (_form(r"[0-9]{1,2}\.?[0-9]{3}\.?[0-9]{3}-[0-9Kk]", "cl.rut", "rut run"),),
-    "CN": (_form("[1-9][0-9]{16}[0-9Xx]", "cn.ric", "身份证 身份证号 身份证号码"),),
-    "CZ": (_form("[0-9]{6}/[0-9]{3,4}", "cz.rc", "rodné rč"),),
-    "DE": (
-        _form(
-            "[1-9][0-9] ?[0-9]{3} ?[0-9]{3} ?[0-9]{3}",
-            "de.idnr",
-            "idnr steuer steueridentifikationsnummer identifikationsnummer tin",
-        ),
-    ),
-    "DK": (_form(CPR, "dk.cpr", "cpr personnummer"),),
-    "EE": (_form("[1-8][0-9]{10}", "ee.ik", "isikukood"),),
-    "ES": (
-        _form("[0-9]{8}-?[A-Za-z]", "es.dni", "dni nif"),
-        _form("[XYZxyz]-?[0-9]{7}-?[A-Za-z]", "es.nie", "nie"),
-    ),
-    "FI": (_form("[0-9]{6}[-+A-FU-Ya-f][0-9]{3}[0-9A-Za-z]", "fi.hetu", "hetu"),),
-    "FR": (
-        _form(
-            "[12] ?[0-9]{2} ?[0-9]{2} ?(?:[0-9]{2}|2[ABab]) ?[0-9]{3} ?[0-9]{3} ?[0-9]{2}",
-            "fr.nir",
-            "nir sécurité sociale",
-        ),
-    ),
-    "GB": (
-        _form("[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}", "gb.nhs", "nhs"),
-        _form(rf"{NINO_PREFIX}(?: ?[0-9]{{2}}){{3}} ?[A-D]", "", "nino insurance"),
-    ),
-    "HR": (_form("[0-9]{11}", "hr.oib", "oib"),),
-    "IE": (_form("[0-9]{7}[A-Wa-w][A-Ia-iWw]?", "ie.pps", "pps ppsn"),),
-    "IL": (_form("[0-9]{7,8}-?[0-9]", "il.idnr", "teudat zehut זהות"),),
-    "IN": (
-        _form(
-            "[2-9][0-9]{3}[ -]?[0-9]{4}[ -]?[0-9]{4}",
-            "in_.aadhaar",
-            "aadhaar uidai आधार আধার ஆதார் ఆధార్ આધાર ಆಧಾರ್ ആധാർ ਆਧਾਰ",
-            "20[0-9]{10}",  # may be a timestamp
-        ),
-        _form("[A-Za-z]{5}[0-9]{4}[A-Za-z]", "in_.pan", "pan"),
-    ),
-    "IT": (
-        _form(
-            "[A-Za-z]{6}[0-9]{2}[A-Za-z][0-9]{2}[A-Za-z][0-9]{3}[A-Za-z]",
-            "it.codicefiscale",
-            "codice fiscale cf",
-        ),
-    ),
-    "KR": (_form("[0-9]{6}-?[0-9]{7}", "kr.rrn", "주민등록번호 rrn"),),
-    "MX": (_form("[A-Za-z]{4}[0-9]{6}[A-Za-z]{6}[0-9A-Za-z][0-9]", "mx.curp", "curp"),),
-    "MY": (_form("[0-9]{6}-[0-9]{2}-[0-9]{4}", "my.nric", "nric mykad"),),
-    "NL": (_form(r"[0-9]{4}\.?[0-9]{2}\.?[0-9]{3}", "nl.bsn", "bsn burgerservicenummer"),),
-    "NO": (_form("[0-9]{6} ?[0-9]{5}", "no.fodselsnummer", "fødselsnummer"),),
-    "PL": (_form("[0-9]{11}", "pl.pesel", "pesel"),),
-    "PT": (_form("[1-3][0-9]{2} ?[0-9]{3} ?[0-9]{3}", "pt.nif", "nif contribuinte"),),
-    "RO": (_form("[1-9][0-9]{12}", "ro.cnp", "cnp"),),
-    "SE": (_form("(?:[12][0-9])?[0-9]{6}[-+]?[0-9]{4}", "se.personnummer", "personnummer"),),
-    "TH": (_form("[1-8]-?[0-9]{4}-?[0-9]{5}-?[0-9]{2}-?[0-9]", "th.pin", "ประชาชน", EPOCH),),
-    "TR": (_form("[1-9][0-9]{10}", "tr.tckimlik", "kimlik tckn"),),
-    "ZA": (_form("[0-9]{6} ?[0-9]{4} ?[0-9]{3}", "za.idnr", "identity id"),),
-}
+FORMS = _read_forms()
+(SSN,) = FORMS.pop("ssn")
 LINE_END = r"\\[nrt]"  # written as two letters, the second of which is no letter of a code
 SEPARATED = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
 # What makes it a part of a longer number, or of a code.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Sequence, Set
+from pathlib import Path
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.pattern_syntax import WITHOUT_SPACES
@@ -39,6 +41,16 @@ STAMP = re.compile(rf"(?:19|20)[0-9]{{2}}{_MONTH_DAY}(?:[ -]?{_HOUR_MINUTE}(?:[0
 
 def words(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
+
+
+def _read_words() -> dict[str, frozenset[str]]:
+    data = tomllib.loads((DATA / "number_words.toml").read_text("utf-8"))
+    return {name: words(listed) for name, listed in data.items()}
+
+
+DATA = Path(__file__).parent / "data"
+NAMES = _read_words()
+"""Words near a number, by what they tell about it."""
 
 
 @frozen

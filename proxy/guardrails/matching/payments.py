@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 
 from stdnum import iban as ibans
 
-from proxy.guardrails.matching.numbers import GROUP, DigitRun, within, words
+from proxy.guardrails.matching.numbers import DATA, GROUP, NAMES, DigitRun, within
 from proxy.types.guard import Finding
 
-# Of each brand how its numbers begin, how many digits they have, and how sure that makes: of two
-# beginnings like 50, with any of eight lengths, too many other numbers are valid by chance.
+_DATA = tomllib.loads((DATA / "payments.toml").read_text("utf-8"))
 BRANDS = [
-    (re.compile(begin), lengths, score)
-    for begin, lengths, score in (
-        ("4", {13, 16, 19}, 1.0),  # Visa
-        ("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720", {16}, 1.0),  # MasterCard
-        ("3[47]", {15}, 1.0),  # American Express
-        ("6011|64[4-9]|65", {16, 19}, 1.0),  # Discover
-        ("35(?:2[89]|[3-8])", {16, 19}, 1.0),  # JCB
-        ("30[0-5]|3095|3[689]", {14, 16, 19}, 0.9),  # Diners Club
-        ("62|81", {16, 17, 18, 19}, 0.9),  # UnionPay
-        ("220[0-4]", {16, 17, 18, 19}, 0.9),  # Mir
-        ("508[5-9]|60698|607|608|652|653", {16}, 0.9),  # RuPay
-        ("9792|606282|636368|438935|504175|451416", {16}, 0.9),  # Troy, Hipercard, Elo
-        ("5018|5020|5038|5[678]|6304|6759|676[1-3]|6[037]", set(range(12, 20)), 0.5),  # Maestro
-    )
+    (re.compile(brand["prefix"]), frozenset(brand["lengths"]), brand["score"])
+    for brand in _DATA["brands"]
 ]
-CARD_WORDS = words(
-    "card cards credit debit visa mastercard amex maestro discover pan cvv cvc expiry expires exp "
-    "karte kreditkarte carte bancaire tarjeta cartão cartao carta kaart kort karta"
-)
 # In a row of numbers a card is found by its grouping, or as one group.
 CARD_SHAPE = re.compile(
     r"(?<![0-9])(?:[0-9]{4}([ .-])[0-9]{4}\1[0-9]{4}\1[0-9]{4}|[0-9]{4}([ .-])[0-9]{6}\2[0-9]{5}"
@@ -61,16 +45,7 @@ DOUBLED = str.maketrans("0123456789", "0246813579")  # the sum of the digits of 
 INSIDE = re.compile(r"(?<![^\W_])[0-9]+\.\Z|[^\W_]_-?\Z")  # a fraction or an identifier
 
 ACCOUNT = r"[A-Za-z]{2}[0-9]{2}"
-ACCOUNT_LENGTHS = {
-    entry[:2]: int(entry[2:])
-    for entry in words(
-        "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 "
-        "DK18 DO28 EE20 EG29 ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28 "
-        "IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 "
-        "MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24 "
-        "SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
-    )
-}
+ACCOUNT_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _DATA["iban_lengths"].split()}
 LONGEST_ACCOUNT = 34
 _ACCOUNT_LANDS = "|".join(sorted(ACCOUNT_LENGTHS))  # not in the order that their hashes have today
 ACCOUNT_SHAPE = rf"(?i)(?:{_ACCOUNT_LANDS})[0-9]{{2}}(?:[ -]?[A-Z0-9]){{1,{LONGEST_ACCOUNT - 1}}}"
@@ -88,7 +63,7 @@ def _card(part: DigitRun) -> float:
     if not sure or not part.alone:
         return 0.0
     groups = tuple([len(group) for group in GROUP.findall(part.raw)])
-    if part.is_named(CARD_WORDS):
+    if part.is_named(NAMES["card"]):
         return 1.0 if len(groups) <= MOST_GROUPS else 0.0
     before, after = part.text[max(0, part.start - NEXT) : part.start], part.text[part.end :][:NEXT]
     if INSIDE.search(before) or (len(groups) > 1 and not _is_grouped(part, groups, before, after)):

@@ -7,25 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import phonenumbers
 
-from proxy.guardrails.matching.numbers import GROUP, STAMP, DigitRun, within, words
+from proxy.guardrails.matching.numbers import GROUP, NAMES, STAMP, DigitRun, within
 from proxy.types.guard import Finding
 
-WORDS = words(
-    "phone phones tel telephone call calling called mobile cell cellphone fax whatsapp sms dial "
-    "text voicemail contact hotline helpline landline reach ring extension "
-    "telefon telefonnummer tel handy handynummer mobil mobilnummer anrufen ruf rufnummer rufen "
-    "téléphone telephone portable appeler appelez appelle joindre numéro "
-    "teléfono telefono móvil movil celular llamar llama llame llámame telefone ligar ligue "
-    "cellulare chiamare chiama chiamami telefoon bel bellen gsm "
-    "телефон тел звоните 电话 手机 電話 携帯 전화"
-)
-# What is numbered in the same shapes.
-OTHERS = words(
-    "order orders invoice ticket case reference ref tracking sku isbn issn ean upc gtin asin part "
-    "serial version build revision release model item article batch lot account policy commit "
-    "bestellung rechnung bestellnummer auftrag commande facture pedido factura ordine fattura "
-    "uuid guid hash checksum id pin otp transaction order_id"
-)
 # In a row of numbers a phone is found by its grouping.
 SHAPE = re.compile(
     r"(?<![0-9])(?:(?:\+?1[ .-])?\(?[2-9][0-9]{2}\)?[ .-][0-9]{3}[ .-][0-9]{4}"
@@ -83,10 +67,10 @@ class Phones:
             return _abroad(part, part.digits if world else part.digits[2:])
         if part.inside_before or DigitRun(part.text, part.start, _extended(part)).inside_after:
             return 0.0
-        called = part.is_named(WORDS)
+        called = part.is_named(NAMES["phone"])
         if not called and (
             len(part.digits) <= SHORT
-            or part.is_named(OTHERS)
+            or part.is_named(NAMES["not_phone"])
             or not _usual(part)
             or _is_in_row(part)
         ):

@@ -8,11 +8,12 @@ what several clauses say together, no words tell.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching import word_overlap
+from proxy.guardrails.matching.word_overlap import DATA
 
 ALIKE = 0.5  # of a clause's stems in another, for the two to speak of the same
 SHARED = 2  # stems that they share at least, of which one may be an opposite
@@ -31,36 +32,23 @@ _IDIOMS = re.compile(
     r"no doubt|whether or not|nothing but|with or without|not least|no sooner)\b|\bno\. ?(?=\d)",
     re.IGNORECASE,
 )
-# A negation is about what follows it, about its whole clause, or about what stands before it.
-_FOLLOWING = """
-    not never cannot without hardly barely scarcely rarely seldom unable fail fails failed failing
-    lack lacks lacked lacking refuse refuses refused refusing deny denies denied stop stops stopped
-    ceased ceases excluding except avoid avoids
-"""
-_WHOLE = "no none nobody nothing neither nor unless"
-_PRECEDING = "prohibited prohibits forbidden forbids banned bans impossible"
+_DATA = tomllib.loads((DATA / "english.toml").read_text("utf-8"))
 FOLLOWING, WHOLE, PRECEDING = (
-    frozenset(words.split()) for words in (_FOLLOWING, _WHOLE, _PRECEDING)
+    frozenset(_DATA["negations"][scope].split()) for scope in ("following", "whole", "preceding")
 )
 NEGATIONS = FOLLOWING | WHOLE | PRECEDING
 _STEMS = frozenset(map(word_overlap.stem, NEGATIONS))
 _PASSED_OVER = frozenset({"longer", "any", "anymore", "more"})  # no longer, not any more
-_CALENDAR = """
-    january february march april may june july august september october november december monday
-    tuesday wednesday thursday friday saturday sunday spring summer autumn winter
-"""
-CALENDAR = frozenset(_CALENDAR.split())
+CALENDAR = frozenset(_DATA["calendar"].split())
 _PIECE = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # curly
 
-
-NEGATIVE_PREFIXES = ("un", "in", "im", "ir", "il", "dis", "non")
+NEGATIVE_PREFIXES = _DATA["negative_prefixes"].split()
 
 
 def _read_opposites() -> Mapping[str, frozenset[str]]:
     """Return the opposites of each stem, from pairs such as ``rise/fall``."""
-    file = Path(__file__).parent / "data" / "opposites_en.txt"
     found: dict[str, set[str]] = {}
-    for pair in file.read_text("utf-8").split():
+    for pair in (DATA / "opposites_en.txt").read_text("utf-8").split():
         one, two = map(word_overlap.stem, pair.split("/"))
         if one != two:
             found.setdefault(one, set()).add(two)

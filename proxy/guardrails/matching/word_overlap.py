@@ -6,7 +6,9 @@ English first: stems of other languages are hardly known, numbers and names are.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 from proxy.frozen import frozen
 
@@ -15,28 +17,13 @@ LONGEST = 600  # characters of a sentence; a longer one is cut at a word
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # the curly apostrophe
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _END = re.compile(r"[.!?…]+(?=[\s\"'”)\]]|$)|[。！？]|\n+")  # noqa: RUF001  # full-width marks
-_SUFFIXES = (
-    "ations", "ation", "ments", "ment", "ities", "ity", "ness", "ingly", "edly", "ings", "ing",
-    "ions", "ion", "ies", "ied", "ers", "er", "ed", "es", "ly", "al", "s", "e", "y",
-)  # fmt: skip
+DATA = Path(__file__).parent / "data"
+_DATA = tomllib.loads((DATA / "english.toml").read_text("utf-8"))
+_SUFFIXES = _DATA["suffixes"].split()
 _KEPT = 3  # letters that a stem has at least
-_STOP_WORDS = """
-    a about above after again all also am an and any are as at be because been before being below
-    between both but by can could did do does doing down during each else ever few for from further
-    get got had has have having he her here hers him his how however i if in into is it its itself
-    just let like made make many may me might more most much must my of off on once one only or
-    other our out over own please same shall she should so some still such than that the their them
-    then there these they this those through thus to too under until up upon us very was we well
-    were what when where which while who whom whose why will with would yes you your yours
-"""
-STOP = frozenset(_STOP_WORDS.split())
-_NEGATING = """
-    no not never none nobody nothing neither nor cannot without hardly unable fail fails failed
-    impossible prohibited forbidden banned refuse refuses refused deny denies denied
-"""
-_NEGATIONS = frozenset(_NEGATING.split())
-_COUNT = "two three four five six seven eight nine ten eleven twelve"  # "one" is mostly no number
-_SPELT = {word: str(number) for number, word in enumerate(_COUNT.split(), start=2)}
+STOP = frozenset(_DATA["stop_words"].split())
+_NEGATING = frozenset(_DATA["negating"].split())
+_SPELT = {word: str(number) for number, word in enumerate(_DATA["numbers"].split(), start=2)}
 
 
 @frozen
@@ -68,7 +55,7 @@ def stem(word: str) -> str:
 def stems(text: str) -> list[str]:
     """Return the stems of a text's words, with repetitions, without stop words."""
     lowered = (word.lower() for word in words(text))
-    return [stem(word) for word in lowered if word not in STOP and word not in _NEGATIONS]
+    return [stem(word) for word in lowered if word not in STOP and word not in _NEGATING]
 
 
 def numbers(text: str) -> set[str]:

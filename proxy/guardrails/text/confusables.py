@@ -8,35 +8,14 @@ Letters that merely bear an accent or a stroke are letters of their own, and sta
 
 from __future__ import annotations
 
-# ruff: noqa: RUF001  # look-alikes are what these tables are of
+import tomllib
+from pathlib import Path
 
-_LETTERS = {
-    # Cyrillic
-    "A": "А", "B": "В", "C": "С", "E": "Е", "H": "Н", "I": "ІӀ", "J": "Ј", "K": "К", "M": "М",
-    "O": "О", "P": "Р", "S": "Ѕ", "T": "Т", "X": "Х", "Y": "УҮ", "G": "Ԍ", "Q": "Ԛ", "W": "Ԝ",
-    "a": "а", "b": "в", "c": "с", "d": "ԁ", "e": "е", "g": "ԍ", "h": "һн", "i": "і", "j": "ј",
-    "k": "к", "l": "ӏ", "m": "м", "n": "п", "o": "о", "p": "р", "q": "ԛ", "r": "г", "s": "ѕ",
-    "t": "т", "v": "ѵ", "w": "ԝѡ", "x": "х", "y": "уү",
-}  # fmt: skip
-_MORE = {
-    # Greek, Armenian, Cherokee, Lisu, small capitals and turned or rare letters of Latin
-    "A": "ΑᎪꓮ", "B": "ΒᏴꓐ", "C": "Ꮯꓚ", "D": "Ꭰꓓᗞ", "E": "ΕᎬꓰ", "F": "Ϝꓝ", "G": "Ꮐꓖ",
-    "H": "ΗᎻꓧ", "I": "Ιꓲ", "J": "ͿᎫꓙ", "K": "ΚᏦꓗ", "L": "ᏞꓡԼ", "M": "ΜᎷꓟ", "N": "Νꓠ",
-    "O": "ΟՕꓳ", "P": "ΡᏢꓑ", "R": "Ꭱꓣ", "S": "ՏᏚꓢ", "T": "ΤᎢꓔ", "U": "Սꓴ", "V": "Ꮩꓦ",
-    "W": "Ꮃꓪ", "X": "Χꓫ", "Y": "ΥᎩꓬ", "Z": "ΖᏃꓜ",
-    "a": "αɑᴀ", "b": "ʙƅ", "c": "ᴄ", "d": "ᴅꓒ", "e": "εᴇ℮ҽ", "f": "ꜰẝ", "g": "ɡɢց", "h": "ʜհ",
-    "i": "ιıɩɪ", "j": "ϳᴊ", "k": "κᴋĸ", "l": "ʟǀ", "m": "ᴍ", "n": "ηոռɴ", "o": "οσօᴏ", "p": "ρᴘ",
-    "q": "զգꞯ", "r": "ʀᴦ", "s": "ꜱƽ", "t": "τᴛ", "u": "υսᴜʋ", "v": "νᴠ", "w": "ωᴡɯա", "x": "χ",
-    "y": "γʏɣყ", "z": "ᴢʐ",
-}  # fmt: skip
-_MARKS = {
-    "-": "‐‒–—―−⁃˗", "'": "‘’‛′ʹʼˈ", '"': "“”‟", "/": "⁄∕╱", ".": "。·•∙", ",": "‚،、",
-    ":": "∶։꞉ː", "*": "∗⁎٭", "<": "‹", ">": "›", "|": "∣│", "~": "∼", "%": "٪",
-}  # fmt: skip
+_TABLES = tomllib.loads((Path(__file__).parent / "data" / "confusables.toml").read_text("utf-8"))
 
 FOLDS: dict[int, str] = {
     ord(each): plain
-    for table in (_LETTERS, _MORE, _MARKS)
+    for table in _TABLES.values()
     for plain, looks in table.items()
     for each in looks
 }
