@@ -20,10 +20,6 @@ SWITCHED: Final[frozenset[Families]] = frozenset(
     | {(name, name) for name in _UNPARTED}
 )
 """Pairs of families between which answers are frames."""
-UNGUARDED: Final[frozenset[Families]] = frozenset(
-    pair for pair in SWITCHED if "responses" in pair or "embeddings" in pair
-)
-"""Those whose guards read chunks."""
 OF_ENDPOINTS: Final[Mapping[Endpoint, FamilyName]] = {
     "chat": "chat",
     "completions": "completions",
@@ -58,15 +54,10 @@ def families_of(call: Call, target: Target) -> Families:
 
 def uses_frames(families: Families, call: Call, plan: Plan | None) -> bool:
     """Return True if a target answers a call in frames. Of several models all do or none."""
-    if families not in SWITCHED or plan is None:
+    if plan is None or len(plan.model_calls) < 2:
         return families in SWITCHED
-    guards = plan.guards
-    is_guarded = bool(guards.input or guards.output or guards.capture)
-    switched = SWITCHED - UNGUARDED if is_guarded else SWITCHED
-    if len(plan.model_calls) == 1:
-        return families in switched
     targets = [target for model_call in plan.model_calls for target in model_call.targets]
-    return all([families_of(call, target) in switched for target in targets])
+    return all([families_of(call, target) in SWITCHED for target in targets])
 
 
 def expects_frames(call: Call, plan: Plan | None) -> bool:

@@ -16,7 +16,7 @@ from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import Found, Texts, answer_walk
 from proxy.guardrails.text.weight import EACH
 from proxy.guardrails.whole.glance import glance
-from proxy.guardrails.whole_frames import with_document
+from proxy.guardrails.whole_frames import shown_texts, with_document
 from proxy.record import Record
 from proxy.types import AnswerPiece, Call, Json
 from proxy.types.events import Frame
@@ -32,7 +32,8 @@ NOTHING_SEEN = None, None, NOTHING_KNOWN
 @dataclass(slots=True)
 class WholeInspector:
     """Where whole documents of one call are looked at, question or answers. ``routed`` is the first
-    rule that says where the call goes; ``size`` is that of the question in bytes."""
+    rule that says where the call goes; ``size`` is that of the question in bytes. `frame` has the
+    events of an answer."""
 
     engine: Engine
     record: Record
@@ -41,6 +42,7 @@ class WholeInspector:
     replacement: Replace = named
     size: int = 0
     routed: GuardRule | None = None
+    frame: Frame | None = None
 
     async def inspect(
         self,
@@ -56,7 +58,7 @@ class WholeInspector:
         them has told."""
         own, services = bound(rules, asked or data)
         caller = self.record.key
-        read = read or await self.engine.read(self.walk, data, self.size, caller)
+        read = read or await self._read(data)
         if own:
             looked = await self.engine.inspect(own, read, self.replacement, caller, known)
             self.record.guarded(self.stage, looked.results)
@@ -64,7 +66,7 @@ class WholeInspector:
                 self.record.guarded(self.stage, self.engine.unasked(services))
             safe = await self._allowed(looked, data)
             if safe is not data and services:
-                read = await self.engine.read(self.walk, safe, self.size, caller)
+                read = await self._read(safe)
             data = safe
         if services:
             enforcing, watching = split_enforcing(services)
@@ -75,6 +77,10 @@ class WholeInspector:
             if enforcing:
                 data = await self._allowed(await self._ask(enforcing, read, inquiry), data)
         return data
+
+    async def _read(self, data: Json) -> Texts:
+        read = await self.engine.read(self.walk, data, self.size, self.record.key)
+        return read if self.frame is None else shown_texts(read, self.frame)
 
     async def _ask(
         self, services: Sequence[GuardRule], read: Texts, inquiry: ServiceCalls
@@ -141,7 +147,11 @@ class WholeAnswer:
         if is_frame and chunk.family in NATIVE:
             walk = partial(native_walk, family=chunk.family, cut=False)
         inspector = WholeInspector(
-            engine=self.engine, record=self.record, stage="output", walk=walk
+            engine=self.engine,
+            record=self.record,
+            stage="output",
+            walk=walk,
+            frame=chunk if is_frame else None,
         )
         data = await inspector.inspect(self.rules, before, self.call.body, read=read, known=known)
         if data is before:

@@ -6,19 +6,12 @@ from random import Random
 
 import pytest
 
-from tests.golden.recording import FAMILIES, GUARDS, NAMES, Recording, read
+from tests.golden.recording import GUARDS, NAMES, Recording, read
 from tests.golden.replay import Replay, clients
 from tests.golden.texts import Texts, cut_texts, longest_text, texts_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BYTE_CUTS = 9
-ONE_TO_ONE = {
-    "chat-two-choices": ("chat", "completions"),
-    "completions-two-choices": ("chat", "completions"),
-    "chat-surrogates": ("chat", "messages", "responses"),
-    "completions-surrogates": (),
-}
-"""Known exceptions: the clients that a recording with a defect does not concern."""
 
 
 def _cut_bytes(recording: Recording, label: str) -> list[bytes]:
@@ -46,7 +39,6 @@ async def test_cut_texts_give_the_same_texts(name: str, replay: Replay) -> None:
     calls = [
         (f"{client} masked", position)
         for client in clients(recording)
-        if client in ONE_TO_ONE.get(name, FAMILIES)
         for position in range(1, longest_text(family, raw))
     ]
 

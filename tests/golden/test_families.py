@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from proxy.dialects import sse
-from proxy.dialects.switched import SWITCHED, UNGUARDED
 from proxy.types.events import FamilyName
 from tests.golden.pipeline import PAIRS, Pipeline, documents_of, written
 from tests.golden.recording import NAMES, Recording, read
@@ -16,21 +15,6 @@ from tests.golden.texts import Texts, cut_texts, longest_text, texts_of
 
 PING = b'{"type":"ping"}'
 """A keep-alive, which does not pass."""
-CHANGED = {
-    ("chat-custom-tool", "messages"),  # its name and its input were left out
-    ("chat-function-call", "messages"),  # was left out
-    ("chat-late-text", "messages"),  # does not cross
-    ("chat-two-choices", "messages"),  # were one text
-    ("completions-two-choices", "messages"),  # were one text
-    ("messages-late-text", "chat"),  # does not cross
-    ("chat-function-call", "responses"),  # was left out
-    ("chat-late-text", "responses"),  # does not cross
-    ("chat-two-choices", "responses"),  # were one text
-    ("completions-two-choices", "responses"),  # were one text
-    ("messages-late-text", "responses"),  # does not cross
-    ("responses-custom-tool", "messages"),  # its input was left out
-}
-"""Recordings that clients of a family read otherwise than from chunks, and the reason."""
 
 
 def received(
@@ -64,13 +48,7 @@ def test_clients_read_the_recorded_texts(name: str, client: FamilyName, inspect:
     texts = received(recording, client, events_of(recording.upstream), inspect=inspect)
 
     output = recording.outputs[f"{client} flagged" if inspect else f"{client} bare"]
-    pair = client, recording.family
-    is_chunks = pair not in SWITCHED or (inspect and pair in UNGUARDED)
-    if is_chunks and name.endswith("surrogates"):
-        return
-    if is_chunks and (name, client) in CHANGED:
-        assert texts != texts_of(client, output.body)
-    elif output.call["models"] == [MODEL]:  # a fallback answered otherwise
+    if output.call["models"] == [MODEL]:  # a fallback answered otherwise
         assert texts == texts_of(client, output.body)
 
 

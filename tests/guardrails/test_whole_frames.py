@@ -17,6 +17,7 @@ from proxy.guardrails.text.native import native_walk
 from proxy.guardrails.whole_frames import texts_of, with_document, with_values
 from proxy.types import Json
 from proxy.types.events import Begin, Delta, FamilyName, Frame
+from tests.doubles import message, response, text_item
 from tests.golden.pipeline import call_of, written
 from tests.golden.test_guarded_frames import guarding
 from tests.guardrails.doubles import Ticks, rule, short_digests
@@ -94,6 +95,37 @@ async def test_whole_answer_without_findings_passes(family: FamilyName) -> None:
 
     assert safe.doc == DOCUMENTS[family]
     assert said(safe) == said(whole(family))
+
+
+SPLIT: dict[FamilyName, Json] = {
+    "messages": message(
+        {"type": "thinking", "thinking": "one se", "signature": "s"},
+        {"type": "text", "text": "a se"},
+        {"type": "tool_use", "id": "t", "name": "f", "input": {}},
+        {"type": "thinking", "thinking": "cret two", "signature": "s"},
+        {"type": "text", "text": "cret b"},
+    ),
+    "responses": response(
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "one se"}]},
+        text_item("a se", "m1"),
+        {"type": "reasoning", "id": "s", "summary": [{"type": "summary_text", "text": "cret two"}]},
+        text_item("cret b", "m2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("judges", [False, True], ids=["places", "whole"])
+@pytest.mark.parametrize("family", SPLIT)
+async def test_texts_of_a_kind_are_one_text(family: FamilyName, judges: bool) -> None:
+    watch, record = guarding(family, rule("secret", action="mask", unbounded=judges), stream=False)
+
+    [safe] = await watch.feed(whole(family, SPLIT[family]))
+
+    assert isinstance(safe, Frame)
+    texts = [text for text in said(safe) if text != "{}"]
+    assert texts == ["one [WORD]", "a [WORD]", " two", " b"]
+    [(_, result)] = record.verdicts()
+    assert result.findings == {"word": 2}
 
 
 async def test_whole_answer_is_blocked() -> None:

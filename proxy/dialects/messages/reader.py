@@ -16,6 +16,7 @@ from proxy.dialects.shapes import Shape, fits, is_name
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import (
+    SHOWN,
     STOP,
     Attach,
     AttachName,
@@ -350,7 +351,7 @@ class WholeMessageReader:
         if options.stream:
             return [frame._replace(raw=None) for frame in frames]
         events = tuple(
-            _without_slot(event)
+            _of_document(event)
             for frame in frames
             for event in frame.events
             if not (isinstance(event, UsageReport) and not event.final)
@@ -361,7 +362,10 @@ class WholeMessageReader:
         return []
 
 
-def _without_slot(event: Event) -> Event:
+def _of_document(event: Event) -> Event:
+    """Return an event of a whole answer. Only texts that people are shown have a path."""
+    if isinstance(event, Delta) and event.part.kind in SHOWN:
+        return event._replace(slot=("content", event.part.number, event.slot[-1]))
     return event._replace(slot=()) if isinstance(event, Begin | Delta | Attach) else event
 
 

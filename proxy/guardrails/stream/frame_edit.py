@@ -9,7 +9,7 @@ from proxy.guardrails.stream.frame_texts import path_of
 from proxy.guardrails.text.replace import moved, replaced
 from proxy.guardrails.text.walk import MemberName, Path
 from proxy.types import Json
-from proxy.types.events import Attach, Begin, Delta, Event, Extension, Frame, Start
+from proxy.types.events import Attach, Begin, Delta, Event, Extension, Frame, Start, UsageReport
 from proxy.types.events import replaced as put
 
 VALUED = (Start, Begin, Delta, Attach, Extension)
@@ -107,6 +107,9 @@ def _reread(frame: Frame, doc: Json, *, is_renamed: bool) -> Frame:
     """Return a frame with another document, whose values its events have too."""
     events = list(frame.events)
     for number, event in enumerate(frame.events):
+        if isinstance(event, UsageReport):
+            events[number] = _with_usage(event, frame.doc or {}, doc)
+            continue
         slot = event.slot if isinstance(event, Delta) else path_of(frame, number)
         if slot == (number,) or not isinstance(event, VALUED):
             continue
@@ -118,6 +121,24 @@ def _reread(frame: Frame, doc: Json, *, is_renamed: bool) -> Frame:
         is_placed = isinstance(event, Begin | Attach | Delta)
         events[number] = changed._replace(slot=place) if is_placed else changed
     return frame._replace(events=tuple(events), doc=doc, raw=None)
+
+
+def _with_usage(report: UsageReport, before: Json, after: Json) -> UsageReport:
+    """Return a report with the values that a changed document has."""
+    old, new = _usage_of(before), _usage_of(after)
+    values = {
+        name: new.get(name) if value is old.get(name) else value
+        for name, value in report.native.items()
+    }
+    return report._replace(native=values)
+
+
+def _usage_of(doc: Json) -> Json:
+    for holder in (doc, doc.get("message"), doc.get("response")):
+        if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
+            usage: Json = holder["usage"]
+            return usage
+    return {}
 
 
 def _delta(frame: Frame, number: int) -> Delta:

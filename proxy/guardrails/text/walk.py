@@ -74,7 +74,8 @@ class Text(NamedTuple):
 
     ``escaped`` is True if it stands inside of a JSON string, and is written as there; ``decoded``
     if what its base64 says is a text beside it; ``placed`` if it is data in a place for data, so
-    that its letters are no text to judge, and are only looked through.
+    that its letters are no text to judge, and are only looked through. ``parts`` are the places of
+    texts that form this one, and where each of them ends in it.
     """
 
     path: Path
@@ -84,6 +85,7 @@ class Text(NamedTuple):
     escaped: bool = False
     decoded: bool = False
     placed: bool = False
+    parts: tuple[tuple[Path, int], ...] = ()
 
 
 @frozen

@@ -435,7 +435,10 @@ def test_whole_answer_is_one_frame_with_its_bytes() -> None:
     assert checked([frame]) == [frame]
     assert (frame.doc, frame.raw) == (doc, raw)
     texts = [(e.part.kind, e.text, e.slot) for e in frame.events if isinstance(e, Delta)]
-    assert texts == [("reasoning", "Hm.", ()), ("arguments", '{"a":[1]}', ())]
+    assert texts == [
+        ("reasoning", "Hm.", ("content", 0, "thinking")),
+        ("arguments", '{"a":[1]}', ()),
+    ]
 
 
 def test_content_block_that_is_no_object_is_refused() -> None:

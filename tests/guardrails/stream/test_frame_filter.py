@@ -380,6 +380,21 @@ def test_values_of_events_without_documents_are_masked() -> None:
     assert out[2].events == (Attach(part, "citation", {**citation, "title": "a [WORD]"}),)
 
 
+@pytest.mark.parametrize("within", [(), ("message",), ("response",)])
+def test_report_of_usage_has_the_masked_values(within: tuple[str, ...]) -> None:
+    usage = {"output_tokens": 1, "service_tier": "a secret"}
+    doc: Any = {"usage": usage}
+    for name in within:
+        doc = {name: doc}
+    report = UsageReport(None, {**usage, "input_tokens": 2})
+    frames = [made.START, Frame((report, Native()), "messages", doc), made.STOPPED]
+
+    [_, masked, _] = fed(frames, MASK)
+
+    expected = {"output_tokens": 1, "service_tier": "a [WORD]", "input_tokens": 2}
+    assert masked.events[0] == UsageReport(None, expected)
+
+
 def test_text_after_finish_is_dropped_under_an_acting_rule() -> None:
     part = made.part()
     frames = made.whole((part, ["a sec"]))
