@@ -88,7 +88,7 @@ UNTESTED = {
     "proxy/limits/kinds/requests.py": "tests/limits/test_claims.py claims and settles each kind",
     "proxy/limits/kinds/tokens.py": "tests/limits/test_claims.py claims and settles each kind",
     "proxy/limits/kinds/usd.py": "tests/limits/test_claims.py claims and settles each kind",
-    "proxy/policy/compile/context.py": "shapes without behaviour",
+    "proxy/policy/compile/context.py": "tests/policy/compile/test_compiler.py compiles with it",
     "proxy/ledger/store.py": "shapes without behaviour",
     "proxy/policy/decide/model_calls.py": "test_spellings_of_models.py asks in every way",
     "proxy/policy/decide/parts.py": "tests/adversary/test_lists_of_models.py joins them at random",

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from proxy.frozen import frozen
 from proxy.policy import schema
-from proxy.policy.compile.compiler import price_of
+from proxy.policy.compile.targets import price_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded
 from proxy.policy.label_catalog import roster

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide import InForce
 from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.cloud_tokens import CloudTokens
+from proxy.policy.files.load import Loaded
+from proxy.policy.files.source import Document
+from proxy.policy.schema import PoliciesConfig
 from proxy.types import Call, Plan
 
 
 def decide(snapshot: Snapshot, call: Call) -> Plan:
     """Return the plan. Raise ``Unauthorized`` for a stranger."""
     return InForce(snapshot).identify(call.head).decide(call)
+
+
+def empty_context() -> CompileContext:
+    """Return the context of a folder without policies."""
+    return CompileContext(Loaded(PoliciesConfig(), Document(), ""), None, CloudTokens({}))

@@ -1,60 +1,82 @@
-"""What the compilers of parts need of the one of the whole folder."""
+"""State that the compilers of all sections share: the policies, their problems, and secrets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from proxy.policy import schema
-from proxy.policy.decide.routes import Routes
-from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import TagRule
+from proxy.policy.files.cloud_tokens import CloudTokens, is_token
+from proxy.policy.files.load import Loaded, no_such, not_allowed, secret
 from proxy.policy.files.source import Path_
-from proxy.policy.schema.plugged import AnyGuard
-from proxy.types import ScopedLimit, Secret, Target, Upstream
+from proxy.types import Secret, Upstream
 
 T = TypeVar("T")
+FILE = "file:"
 
 
-class CompileContext(Protocol):
-    """Names, places and complaints; targets and limits by where they are written."""
+class CompileContext:
+    """Problems are collected in the document, so that one run reports all of them.
 
-    @property
-    def policies(self) -> schema.PoliciesConfig: ...
+    Without an ``environ`` secrets are empty. ``tag_rules`` and ``upstreams`` are set before the
+    sections that refer to them are compiled.
+    """
 
-    @property
-    def upstreams(self) -> Mapping[str, Upstream]: ...
-
-    @property
-    def rules(self) -> Mapping[str, TagRule]: ...
-
-    def text(self, name: str) -> str: ...
-
-    def secret(self, path: Path_, ref: str) -> Secret: ...
-
-    def complain(self, path: Path_, message: str) -> None: ...
+    def __init__(
+        self, loaded: Loaded, environ: Mapping[str, str] | None, tokens: CloudTokens
+    ) -> None:
+        self.loaded = loaded
+        self.policies = loaded.policies
+        self.document = loaded.document
+        self.tag_rules: dict[str, TagRule] = {}
+        self.upstreams: dict[str, Upstream] = {}
+        self.secret_files: set[str] = set()
+        self._environ = environ
+        self._tokens = tokens
 
     def parts(self, section: str, compile_part: Callable[[str, Any], T]) -> dict[str, T]:
-        """Return each part of a section, compiled. Raises ``PolicyError``."""
+        """Return each part of a section, compiled. Raise ``PolicyError`` if one fails."""
+        compiled: dict[str, T] = {}
+        for name, config in getattr(self.policies, section).items():
+            with self.located((section, name)):
+                compiled[name] = compile_part(name, config)
+        return compiled
 
-    def located(self, path: Path_) -> AbstractContextManager[None]: ...
+    def located(self, path: Path_) -> AbstractContextManager[None]:
+        return self.document.located(path)
 
-    def may_hold(self, name: str) -> bool:
-        """True if a name may stand in what is left out or could not be read."""
+    def complain(self, path: Path_, message: str) -> None:
+        self.document.complain(path, message)
 
-    def unknown(self, path: Path_, section: str, kind: str, name: str) -> None: ...
+    def unknown(self, path: Path_, section: str, kind: str, name: str) -> None:
+        """Report a name that does not exist, unless its own part has an error."""
+        names = self.document.data.get(section, {})
+        if name not in names and not self.document.may_name(section, name):
+            hint = "" if names else f'. Add it under "{section}:".'
+            self.complain(path, no_such(kind, name, names) + hint)
 
-    def routes(
-        self, path: Path_, configs: list[schema.TargetConfig], balanced: bool = False
-    ) -> Routes: ...
+    def check_tag(self, path: Path_, tag: str, *values: str) -> None:
+        """Report a tag that is not declared, and values that it does not allow."""
+        rule = self.tag_rules.get(tag)
+        if rule is None:
+            self.unknown(path, "tags", "tag", tag)
+            return
+        for value in values:
+            if not rule.allows(value):
+                self.complain(path, not_allowed(value, rule.values))
 
-    def guards(
-        self, path: Path_, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
-    ) -> RuleGuards: ...
-
-    def bounds(
-        self, path: Path_, configs: list[schema.LimitConfig] | None
-    ) -> tuple[ScopedLimit, ...]: ...
-
-    def plain(self, path: Path_, configs: list[schema.TargetConfig]) -> tuple[Target, ...]: ...
+    def secret(self, path: Path_, ref: str) -> Secret:
+        """Return the secret of a reference. Report one that cannot be read."""
+        if self._environ is None:
+            return Secret("")
+        if ref.startswith(FILE) or is_token(ref):
+            self.secret_files.add(ref.removeprefix(FILE))
+        try:
+            value = self._tokens.text(ref) if is_token(ref) else secret(ref, self._environ)
+        except ValueError as error:
+            self.complain(path, str(error))
+            return Secret("")
+        if not value.isprintable() or not value.isascii():
+            self.complain(path, "must contain only printable ASCII characters")
+        return Secret(value)

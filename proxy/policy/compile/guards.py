@@ -1,4 +1,4 @@
-"""Guards, from schema to rules: detectors made, and a digest of each for the cache."""
+"""Compiles guards: creates their detectors, and a digest of each for the cache."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from proxy.guardrails.text.clusters import compositions
 from proxy.guardrails.text.hosts import entry_of
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
+from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.guards import GuardConfig
@@ -46,12 +47,12 @@ from proxy.words import quoted
 
 PLUGGED = GuardKind(Plugged, lambda plugged, context: plugged.made())
 SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
-ASKED = Question(SAMPLE, SAMPLE, SAMPLE)
+SAMPLE_CONTEXT = Question(SAMPLE, SAMPLE, SAMPLE)
 
 
 @frozen
-class Readings:
-    """What all guards read texts beyond ASCII by."""
+class UnicodeTables:
+    """Tables that all guards need for text beyond ASCII."""
 
     def prepare(self) -> None:
         compositions()
@@ -60,12 +61,12 @@ class Readings:
         return iter(())
 
 
-READINGS = Readings()
+UNICODE_TABLES = UnicodeTables()
 
 
 @frozen
 class StreamHold:
-    """What a detector tells of streams, for which questions do not ask."""
+    """The part of a detector that only streams need."""
 
     detector: Looking
 
@@ -80,30 +81,33 @@ class StreamHold:
 
 
 class GuardCompiler:
-    """Makes the guards of a folder, each once for what is said of it."""
+    """Compiles guards. ``unprepared`` are the parts that load data before the first call."""
 
-    def __init__(self, context: CompileContext) -> None:
+    def __init__(self, context: CompileContext, targets: TargetCompiler) -> None:
         self._context = context
-        self.names: set[str] = set()
+        self._targets = targets
         self.unprepared: list[Preparable] = []
 
     def guards(
         self, path: Path_, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards:
-        """Return the guards of one part of the policies, for questions and for answers."""
-        for index, each in enumerate(inputs or ()):
-            if each.action == "retry":
+        """Return the guards of a policy or a rule."""
+        for index, config in enumerate(inputs or ()):
+            if config.action == "retry":
                 message = "retry is allowed under output only"
                 self._context.complain((*path, "input", index, "action"), message)
-        for index, each in enumerate(outputs or ()):
-            for key, message in _misplaced(each):
-                self._context.complain((*path, "output", index, key), message)
+        for index, config in enumerate(outputs or ()):
+            at: Path_ = (*path, "output", index)
+            if config.restore:
+                self._context.complain((*at, "restore"), only_under("restore", "input"))
+            if config.action == "route":
+                self._context.complain((*at, "action"), only_under("route", "input"))
         on_input = self._rules(path, "input", inputs)
         on_output = self._rules(path, "output", outputs)
         return RuleGuards(
-            tuple(each for each in on_input if isinstance(each, GuardRule)),
-            tuple(each for each in on_output if isinstance(each, GuardRule)),
-            tuple(each for each in on_input if isinstance(each, CostCap)),
+            tuple(rule for rule in on_input if isinstance(rule, GuardRule)),
+            tuple(rule for rule in on_output if isinstance(rule, GuardRule)),
+            tuple(rule for rule in on_input if isinstance(rule, CostCap)),
         )
 
     def _rules(
@@ -117,30 +121,37 @@ class GuardCompiler:
         return rules
 
     def _rule(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardRule | CostCap | None:
-        """Return what is made of a guard; None after a complaint about it."""
-        kind = _kind(config)
+        """Return the compiled guard, or None if it has an error."""
+        kind: GuardKind[Any] = PLUGGED if isinstance(config, Plugged) else KINDS[config.guard]
         name = config.name or config.guard
-        self.names.add(name)
         try:
             context = self._guard_context(path, stage, config)
-            made = _made(kind, config, context) if context is not None else None
+            if context is None:
+                return None
+            detector = kind.make(config, context)
             restore_hosts = frozenset(map(entry_of, config.restore_hosts or ()))
         except ValueError as error:
             key = (error.key,) if isinstance(error, WrongKey) else ()
             self._context.complain((*path, *key), str(error))
             return None
-        if context is None or made is None:
-            return None
-        digest = _digest(config, context)
-        if isinstance(made, MostCost):
-            return _cost_cap(config, made, digest)
-        _warm(made)
-        self._note(made)
+        if isinstance(detector, MostCost):
+            return CostCap(
+                name=name,
+                most=detector.nano_usd,
+                action=config.action,
+                shadow=config.mode == "shadow",
+                on_error=config.on_error,
+                message=config.message or TOO_EXPENSIVE.format(name),
+                digest=_digest(config, context),
+                kind=config.guard,
+            )
+        _run_once(detector)
+        self._prepare(detector)
         if stage == "output" and config.mode != "shadow" and config.action != "flag":
-            self._note(StreamHold(made))
+            self._prepare(StreamHold(detector))
         return GuardRule(
             name=name,
-            detector=made,
+            detector=detector,
             action=config.action,
             shadow=config.mode == "shadow",
             on_error=config.on_error,
@@ -150,23 +161,26 @@ class GuardCompiler:
             fields=kind.fields if config.fields is None else frozenset(map(str, config.fields)),
             cased=kind.cased,
             message=config.message or BLOCKED.format(name),
-            digest=digest,
+            digest=_digest(config, context),
             kind=config.guard,
             restore=config.restore,
             restore_hosts=restore_hosts,
-            to=self._context.plain((*path, "to"), config.to or []),
+            to=self._targets.targets((*path, "to"), config.to or []),
             detections=kind.detections,
         )
 
-    def _note(self, detector: object) -> None:
-        """Note a detector that has more to load than the first look asks for."""
-        for each in (READINGS, detector):
-            if is_preparable(each) and each not in self.unprepared:
-                self.unprepared.append(each)
+    def _prepare(self, detector: object) -> None:
+        """Add a detector to those that load data before the first call."""
+        for part in (UNICODE_TABLES, detector):
+            if is_preparable(part) and part not in self.unprepared:
+                self.unprepared.append(part)
 
     def _guard_context(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardContext | None:
-        """Return what a guard's references lead to; None for one that leads nowhere, after a
-        complaint. Raise ``ValueError`` for a file that cannot be read."""
+        """Return the objects that a guard refers to, or None if an upstream does not exist.
+
+        Raises:
+            ValueError: A text file cannot be read, or the guard is under the wrong stage.
+        """
         for key, name in references(config, "deployment"):
             self._context.unknown((*path, key), "deployments", "deployment", name)
             deployment = self._context.policies.deployments.get(name)
@@ -174,93 +188,59 @@ class GuardCompiler:
                 message = f"deployment {quoted(name)} serves only passthrough paths, no chat"
                 self._context.complain((*path, key), message)
         upstreams = self._context.upstreams
-        named = list(references(config, "upstream"))
-        for key, name in named:
+        names = list(references(config, "upstream"))
+        for key, name in names:
             if name not in upstreams:
                 self._context.unknown((*path, key), "upstreams", "upstream", name)
-        if any(name not in upstreams for _, name in named):
+        if any(name not in upstreams for _, name in names):
             return None
+        if stage == "input" and not isinstance(config, Plugged) and KINDS[config.guard].answers:
+            raise ValueError(only_under(config.guard, "output"))
+        document, secrets = self._context.document, references(config, "secret")
         return GuardContext(
             name=config.name or config.guard,
             stage=stage,
-            texts={name: self._context.text(name) for _, name in references(config, "text")},
-            secrets={
-                reference: self._context.secret((*path, key), reference)
-                for key, reference in references(config, "secret")
-            },
-            upstreams={name: upstreams[name] for _, name in named},
+            texts={name: document.text(name) for _, name in references(config, "text")},
+            secrets={ref: self._context.secret((*path, key), ref) for key, ref in secrets},
+            upstreams={name: upstreams[name] for _, name in names},
         )
 
 
-def _made(kind: GuardKind[Any], config: GuardConfig, context: GuardContext) -> Looking | MostCost:
-    if kind.answers and context.stage == "input":
-        raise ValueError(only_under(config.guard, "output"))
-    return kind.make(config, context)
-
-
-def _cost_cap(config: GuardConfig, most: MostCost, digest: str) -> CostCap:
-    return CostCap(
-        name=config.name or config.guard,
-        most=most.nano_usd,
-        action=config.action,
-        shadow=config.mode == "shadow",
-        on_error=config.on_error,
-        message=config.message or TOO_EXPENSIVE.format(config.name or config.guard),
-        digest=digest,
-        kind=config.guard,
-    )
-
-
-def _kind(config: GuardConfig) -> GuardKind[Any]:
-    return PLUGGED if isinstance(config, Plugged) else KINDS[config.guard]
-
-
-def _misplaced(config: GuardConfig) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a guard of answers that only guards of questions can have."""
-    if config.restore:
-        yield "restore", only_under("restore", "input")
-    if config.action == "route":
-        yield "action", only_under("route", "input")
-
-
-def _warm(detector: Looking) -> None:
-    """Let a detector look once, so that what it loads at its first look is there before calls
-    come: their deadline is not for loading."""
-    with suppress(Exception):  # it says so at each call
-        looking = detector.about(ASKED) if is_contextual(detector) else detector
-        if looking is not None and is_detector(looking):
-            looking.find(SAMPLE)
+def _run_once(detector: Looking) -> None:
+    """Run a detector on a sample, so that calls do not wait for what it loads at first use."""
+    with suppress(Exception):  # each call reports the error
+        bound = detector.about(SAMPLE_CONTEXT) if is_contextual(detector) else detector
+        if bound is not None and is_detector(bound):
+            bound.find(SAMPLE)
 
 
 def _digest(config: GuardConfig, context: GuardContext) -> str:
-    """Return what stands for all that a guard is made of, the files it names included."""
-    files = [_content(config, key, context) for key in referring_keys(type(config), "text")]
-    written = f"{config.model_dump_json(by_alias=True)}{files or ''}"
-    return hashlib.sha256(written.encode()).hexdigest()[:16]
-
-
-def _content(config: GuardConfig, key: str, context: GuardContext) -> str | list[str]:
-    named: list[str] | str | None = getattr(config, key)
-    if isinstance(named, list):
-        return [context.texts[name] for name in named]
-    return context.texts[named] if named else ""
+    """Return a digest of a guard's keys and of the text files that it names."""
+    contents: list[str | list[str]] = []
+    for key in referring_keys(type(config), "text"):
+        names: list[str] | str | None = getattr(config, key)
+        if isinstance(names, list):
+            contents.append([context.texts[name] for name in names])
+        else:
+            contents.append(context.texts[names] if names else "")
+    text = f"{config.model_dump_json(by_alias=True)}{contents or ''}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def captured(config: schema.CaptureConfig) -> Capture:
     """Return the texts that traces may contain, and the guards that redact them."""
     redact = (_masking("secrets"), _masking("pii"))
-    share, most = config.share, config.max_chars
     return Capture(
-        share=share,
+        share=config.share,
         input="input" in config.fields,
         output="output" in config.fields,
-        max_chars=most,
+        max_chars=config.max_chars,
         redact=redact,
     )
 
 
-def _masking(word: str) -> GuardRule:
+def _masking(name: str) -> GuardRule:
     """Return a rule that masks the findings of a guard kind with its default keys."""
-    kind = KINDS[word]
+    kind = KINDS[name]
     detector = cast(Detector, kind.make(kind.Keys(), NO_CONTEXT))
-    return GuardRule(name=word, detector=detector, action="mask", cased=True, kind=word)
+    return GuardRule(name=name, detector=detector, action="mask", cased=True, kind=name)

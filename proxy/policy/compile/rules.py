@@ -1,4 +1,4 @@
-"""The section ``policies``, from schema to rules: conditions built, names resolved, order fixed."""
+"""Compiles the section ``policies``: rules with their conditions, and what policies inherit."""
 
 from __future__ import annotations
 
@@ -9,190 +9,179 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from proxy.dialects import DIALECTS
 from proxy.policy import schema
-from proxy.policy.compile.cache import kept
 from proxy.policy.compile.context import CompileContext
-from proxy.policy.compile.guards import captured
-from proxy.policy.compile.limits import written
+from proxy.policy.compile.guards import GuardCompiler, captured
+from proxy.policy.compile.limits import LimitCompiler
+from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide import conditions
 from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuards
-from proxy.policy.files.load import no_such, not_allowed
+from proxy.policy.files.load import no_such
 from proxy.policy.files.source import Path_
 from proxy.policy.schema import patterns
-from proxy.types import UNCHANGED, Changes, Endpoint, Refusal, ScopedLimit
-from proxy.types.guard import Capture, Guarding
+from proxy.types import UNCHANGED, CacheRule, Changes, Endpoint, Refusal, ScopedLimit, Semantic
+from proxy.types.guard import Guarding
 from proxy.words import quoted
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-ENDPOINTS = tuple(each for each in get_args(Endpoint) if each != "models")
+ENDPOINTS = tuple(endpoint for endpoint in get_args(Endpoint) if endpoint != "models")
 
 
 class RuleCompiler:
-    """The rules, limits and guards that follow from naming a policy."""
+    """Compiles policies. ``headers`` are the request headers that their conditions read."""
 
-    def __init__(self, context: CompileContext) -> None:
+    def __init__(self, context: CompileContext, targets: TargetCompiler) -> None:
         self._context = context
+        self._targets = targets
+        self._policies = context.policies.policies
+        self.limit_compiler = LimitCompiler(context)
+        self.guard_compiler = GuardCompiler(context, targets)
         self.headers: set[str] = set()
-        self._own = context.parts("policies", self._section)
-        self._guards = context.parts("policies", self._guarding)
+        self._sections = context.parts("policies", self._section)
+        self._guards_by_policy = context.parts("policies", self._policy_guards)
         self._orders = context.parts("policies", lambda name, _: self._order(name, ()))
 
     def sections(self, name: str) -> tuple[PolicyRules, ...]:
-        """Return a policy's rules, then those of what it extends; each policy once."""
-        return tuple(self._own[each] for each in self._orders[name] if self._own[each].rules)
+        """Return the rules of a policy, then those of the policies that it extends."""
+        sections = (self._sections[each] for each in self._orders[name])
+        return tuple(section for section in sections if section.rules)
 
-    def bounds(self, name: str) -> tuple[ScopedLimit, ...]:
-        """Return the limits of a policy, and of what it extends."""
-        policies = self._context.policies.policies
+    def scoped_limits(self, name: str) -> tuple[ScopedLimit, ...]:
+        """Return the limits of a policy and of the policies that it extends."""
+        policies = [(each, self._policies[each].limits) for each in self._orders[name]]
+        at = self.limit_compiler.at
         return tuple(
-            bound
-            for each in self._orders[name]
-            for bound in self._context.bounds(("policies", each, "limits"), policies[each].limits)
+            s for each, limits in policies for s in at(("policies", each, "limits"), limits)
         )
 
     def cache(self, name: str) -> CacheDecision | None:
-        """Return what a policy decides about the cache, else what the first policy that it extends
-        does."""
-        policies = self._context.policies.policies
-        in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
-        decisions = (kept(policies[each].cache) for each in in_force)
-        return next((each for each in decisions if each is not None), None)
-
-    def _guarding(self, name: str, config: schema.PolicyConfig) -> RuleGuards:
-        """Return a policy's own guards; all are in shadow if the policy is."""
-        guards = self._context.guards(("policies", name), config.input, config.output)
-        if config.mode == "enforce":
-            return guards
-        inputs, outputs = (tuple(replace(r, shadow=True) for r in each) for each in guards[:2])
-        return RuleGuards(
-            inputs, outputs, tuple(replace(each, shadow=True) for each in guards.ceilings)
-        )
+        """Return the first decision about the cache of a policy and those that it extends."""
+        decisions = (cache_decision(policy.cache) for policy in self._enforced(name))
+        return next((decision for decision in decisions if decision is not None), None)
 
     def guarding(self, name: str) -> Guarding:
-        """Return the guards of a policy, and of what it extends."""
-        policies = self._context.policies.policies
+        """Return the guards of a policy and of the policies that it extends."""
         order = self._orders[name]
+        captures = (policy.capture for policy in self._enforced(name))
         return Guarding(
-            input=tuple(rule for base in order for rule in self._guards[base].input),
-            output=tuple(rule for base in order for rule in self._guards[base].output),
-            opaque=any(policies[base].opaque == "allow" for base in order),
-            ceilings=tuple(each for base in order for each in self._guards[base].ceilings),
-            capture=self._capture(name),
+            input=tuple(rule for each in order for rule in self._guards_by_policy[each].input),
+            output=tuple(rule for each in order for rule in self._guards_by_policy[each].output),
+            opaque=any(self._policies[each].opaque == "allow" for each in order),
+            ceilings=tuple(cap for each in order for cap in self._guards_by_policy[each].ceilings),
+            capture=next((captured(each) for each in captures if each is not None), None),
         )
 
-    def _capture(self, name: str) -> Capture | None:
-        """Return which texts a policy lets traces show, else what the first policy that it extends
-        does."""
-        policies = self._context.policies.policies
-        in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
-        captures = (policies[each].capture for each in in_force)
-        return next((captured(each) for each in captures if each is not None), None)
+    def _enforced(self, name: str) -> Iterator[schema.PolicyConfig]:
+        """Yield a policy and those that it extends, without those in shadow mode."""
+        policies = (self._policies[each] for each in self._orders[name])
+        return (policy for policy in policies if policy.mode == "enforce")
 
-    def _order(self, name: str, above: tuple[str, ...]) -> list[str]:
-        found = [name]
-        for index, base in enumerate(self._context.policies.policies[name].extends):
+    def _policy_guards(self, name: str, config: schema.PolicyConfig) -> RuleGuards:
+        """Return the own guards of a policy, in shadow mode if the policy is."""
+        guards = self.guard_compiler.guards(("policies", name), config.input, config.output)
+        if config.mode == "enforce":
+            return guards
+        return RuleGuards(
+            input=tuple(replace(rule, shadow=True) for rule in guards.input),
+            output=tuple(replace(rule, shadow=True) for rule in guards.output),
+            ceilings=tuple(replace(cap, shadow=True) for cap in guards.ceilings),
+        )
+
+    def _order(self, name: str, extending: tuple[str, ...]) -> list[str]:
+        """Return a policy and all that it extends, each once, in order of precedence."""
+        order = [name]
+        for index, base in enumerate(self._policies[name].extends):
             path: Path_ = ("policies", name, "extends", index)
-            if base not in self._own:
+            if base not in self._sections:
                 self._context.unknown(path, "policies", "policy", base)
-            elif base in (*above, name):
+            elif base in (*extending, name):
                 message = f"policy {quoted(base)} extends this policy. Remove one of the two."
                 self._context.complain(path, message)
             else:
-                found += [each for each in self._order(base, (*above, name)) if each not in found]
-        return found
+                bases = self._order(base, (*extending, name))
+                order += [each for each in bases if each not in order]
+        return order
 
     def _section(self, name: str, config: schema.PolicyConfig) -> PolicyRules:
-        path: Path_ = ("policies", name, "rules")
-        shadow = config.mode == "shadow"
         rules: list[Rule] = []
         for index, rule in enumerate(config.rules):
-            with self._context.located((*path, index)):
-                rules.append(self._rule(name, (*path, index), rule, shadow))
+            path: Path_ = ("policies", name, "rules", index)
+            with self._context.located(path):
+                is_shadow = "shadow" in (config.mode, rule.mode)
+                rules.append(self._rule(f"{name}/{rule.name}", path, rule, is_shadow))
         return PolicyRules(name, tuple(rules), config.match == "first")
 
-    def _rule(self, policy: str, path: Path_, config: schema.RuleConfig, shadow: bool) -> Rule:
-        name = f"{policy}/{config.name}"
-        when = config.when
+    def _rule(self, name: str, path: Path_, config: schema.RuleConfig, is_shadow: bool) -> Rule:
         routes = fallback = None
         if config.targets is not None:
-            routes = self._context.routes((*path, "targets"), config.targets)
+            routes = self._targets.routes((*path, "targets"), config.targets)
         if config.fallback is not None:
-            fallback = self._context.plain((*path, "fallback"), config.fallback)
+            fallback = self._targets.targets((*path, "fallback"), config.fallback)
+        set_values = config.set.model_dump(exclude_none=True) if config.set else {}
+        caps = config.cap.model_dump(exclude_none=True) if config.cap else {}
+        when, refuse, without = config.when, config.refuse, config.without
         return Rule(
             name=name,
             when=self.condition((*path, "when"), when) if when else conditions.ALWAYS,
-            shadow=shadow or config.mode == "shadow",
+            shadow=is_shadow,
             routes=routes,
             fallback=fallback,
             model=config.model,
-            changes=_changes(config),
-            refusal=_refusal(name, config.refuse),
-            bounds=self._context.bounds((*path, "limits"), config.limits),
-            cache=kept(config.cache),
-            guards=self._context.guards(path, config.input, config.output),
-            unguarded=frozenset((config.without and config.without.guards) or ()),
-            without=self._without((*path, "without", "limits"), config.without),
+            changes=Changes(set_values, caps) if set_values or caps else UNCHANGED,
+            refusal=Refusal(name, refuse.message, refuse.status) if refuse else None,
+            bounds=self.limit_compiler.at((*path, "limits"), config.limits),
+            cache=cache_decision(config.cache),
+            guards=self.guard_compiler.guards(path, config.input, config.output),
+            unguarded=frozenset((without and without.guards) or ()),
+            without=self._without((*path, "without", "limits"), (without and without.limits) or []),
             path=path,
         )
 
-    def _without(self, path: Path_, config: schema.Without | None) -> frozenset[str]:
-        names = (config and config.limits) or []
-        known = {limit.name for _, limit in written(self._context.policies)}
+    def _without(self, path: Path_, names: list[str]) -> frozenset[str]:
+        limits = self.limit_compiler.paths
         for index, name in enumerate(names):
-            if name not in known and not self._context.may_hold(name):
-                self._context.complain((*path, index), no_such("limit", name, known))
+            if name not in limits and not self._context.document.may_hold(name):
+                self._context.complain((*path, index), no_such("limit", name, limits))
         return frozenset(names)
 
     def condition(self, path: Path_, config: schema.When) -> conditions.Condition:
-        """Build a condition: one part by itself, several as all of them."""
-        parts = list(self._parts(path, config))
+        """Return the condition of a rule. Several parts must all match."""
+        parts = [*self._comparisons(path, config)]
+        if config.stream is not None:
+            parts.append(conditions.Streamed(config.stream))
+        if config.time is not None:
+            parts.append(self._hours((*path, "time"), config.time))
+        parts += [self.condition((*path, "all", n), each) for n, each in enumerate(config.all)]
+        any_of = [self.condition((*path, "any", n), each) for n, each in enumerate(config.any)]
+        if any_of:
+            parts.append(conditions.AtLeastOne(tuple(any_of)))
+        if config.not_ is not None:
+            excluded = self.condition((*path, "not"), config.not_)
+            parts.append(conditions.Not(excluded, to_yaml(config.not_)))
         return parts[0] if len(parts) == 1 else conditions.All(tuple(parts))
 
-    def _parts(self, path: Path_, config: schema.When) -> Iterator[conditions.Condition]:
-        yield from self._compared(path, config)
-        if config.stream is not None:
-            yield conditions.Streamed(config.stream)
-        if config.time is not None:
-            yield self._hours((*path, "time"), config.time)
-        yield from (self.condition((*path, "all", i), each) for i, each in enumerate(config.all))
-        if config.any:
-            several = (self.condition((*path, "any", i), each) for i, each in enumerate(config.any))
-            yield conditions.AtLeastOne(tuple(several))
-        if config.not_ is not None:
-            yield conditions.Not(self.condition((*path, "not"), config.not_), in_words(config.not_))
-
-    def _compared(self, path: Path_, config: schema.When) -> Iterator[conditions.Condition]:
+    def _comparisons(self, path: Path_, config: schema.When) -> Iterator[conditions.Condition]:
         for index, field in enumerate(conditions.FIELDS):
             match: schema.Match | None = getattr(config, field)
             if match is not None:
-                self._known((*path, field), field, match)
+                self._check_values((*path, field), field, match)
                 yield conditions.Of(index, _values(match))
         if config.model is not None:
             yield conditions.OfModel(_values(config.model))
         for name, match in sorted(config.tag.items()):
-            self._tag((*path, "tag", name), name, match)
+            self._context.check_tag((*path, "tag", name), name, *match.values)
             yield conditions.OfTag(name, _values(match))
         for name, match in sorted(config.header.items()):
             self.headers.add(name)
             yield conditions.OfHeader(name, _values(match))
 
-    def _known(self, path: Path_, field: str, match: schema.Match) -> None:
-        """Complain of a value that no call can ever have here."""
-        if field == "key":
-            for word in _words(match):
-                self._context.unknown(path, "keys", "key", word)
+    def _check_values(self, path: Path_, field: str, match: schema.Match) -> None:
+        """Report values that no call can have."""
         known = {"dialect": tuple(DIALECTS), "endpoint": ENDPOINTS}.get(field, ())
-        for word in _words(match):
-            if known and word not in known:
-                self._context.complain(path, no_such(field, word, known))
-
-    def _tag(self, path: Path_, name: str, match: schema.Match) -> None:
-        rule = self._context.rules.get(name)
-        if rule is None:
-            self._context.unknown(path, "tags", "tag", name)
-            return
-        for word in _words(match):
-            if not rule.allows(word):
-                self._context.complain(path, not_allowed(word, rule.values))
+        for value in match.values:
+            if field == "key":
+                self._context.unknown(path, "keys", "key", value)
+            elif value not in known:
+                self._context.complain(path, no_such(field, value, known))
 
     def _hours(self, path: Path_, config: schema.Hours) -> conditions.Between:
         zone = ZoneInfo("UTC")
@@ -201,18 +190,19 @@ class RuleCompiler:
         except (ZoneInfoNotFoundError, ValueError, OSError):
             message = f"time zone {quoted(config.zone)} does not exist. Use an IANA name."
             self._context.complain((*path, "zone"), message)
-        begin, end = (_minute(part) for part in (config.between or "00:00-24:00").split("-"))
+        times = (time.split(":") for time in (config.between or "00:00-24:00").split("-"))
+        begin, end = (int(hour) * 60 + int(minute) for hour, minute in times)
         days = frozenset(DAYS.index(day) for day in config.days or DAYS)
-        return conditions.Between(begin=begin, end=end, days=days, zone=zone, says=in_words(config))
+        return conditions.Between(begin=begin, end=end, days=days, zone=zone, says=to_yaml(config))
 
 
-def _minute(text: str) -> int:
-    hour, _, minute = text.partition(":")
-    return int(hour) * 60 + int(minute)
-
-
-def _words(match: schema.Match) -> list[str]:
-    return [*([match.equals] if match.equals is not None else []), *(match.in_ or [])]
+def cache_decision(config: schema.CacheConfig | None) -> CacheDecision | None:
+    """Return the decision of a part about the cache, or None if it makes none."""
+    if config is None:
+        return None
+    fields = config.model_dump(exclude={"off", "semantic"})
+    semantic = None if config.semantic is None else Semantic(**config.semantic.model_dump())
+    return CacheDecision(None if config.off else CacheRule(**fields, semantic=semantic))
 
 
 def _values(match: schema.Match) -> conditions.Values:
@@ -226,21 +216,9 @@ def _values(match: schema.Match) -> conditions.Values:
     return parts[0] if len(parts) == 1 else conditions.Both(tuple(parts))
 
 
-def _changes(config: schema.RuleConfig) -> Changes:
-    values = config.set.model_dump(exclude_none=True) if config.set else {}
-    caps = config.cap.model_dump(exclude_none=True) if config.cap else {}
-    return Changes(values, caps) if values or caps else UNCHANGED
-
-
-def _refusal(rule: str, config: schema.RefusalConfig | None) -> Refusal | None:
-    return None if config is None else Refusal(rule, config.message, config.status)
-
-
-def in_words(config: schema.When | schema.Hours | schema.Match) -> str:
-    """Return a condition in the words of a policy file, on one line, its keys in their alphabet's
-    order: what is told of it does not depend on how it was written."""
-    dumped = config.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
-    return _flow(dumped)
+def to_yaml(config: schema.When | schema.Hours | schema.Match) -> str:
+    """Return a condition as YAML on one line, with sorted keys."""
+    return _flow(config.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True))
 
 
 def _flow(value: object) -> str:

@@ -1,4 +1,4 @@
-"""An upstream of the policies, from what is written to what calls ask."""
+"""Compiles upstreams."""
 
 from __future__ import annotations
 
@@ -13,24 +13,31 @@ from proxy.policy.files.cloud_tokens import is_token
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
 from proxy.types import Breaker, Secret, Timeouts, Upstream
-from proxy.types.providers import GATEWAYS, OPENAI, PROVIDERS, Provider
+from proxy.types.providers import GATEWAYS, OPENAI, PROVIDERS
 
-OPENAIS_OWN = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
-VERSION = "api-version"
-ReadSecret = Callable[[Path_, str], Secret]
+OPENAI_URL = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
+GATEWAY_WORDS = GATEWAYS | {"gateway", "helicone", "portkey"}
+"""Words of host names."""
 
 
-def compile_upstream(name: str, config: schema.UpstreamConfig, secret: ReadSecret) -> Upstream:
-    """Return the upstream; ``secret`` reads what is referred to at a place of the policies."""
+def compile_upstream(
+    name: str, config: schema.UpstreamConfig, secret: Callable[[Path_, str], Secret]
+) -> Upstream:
+    """Return the upstream. ``secret`` returns the secret of a reference at a path."""
     path: Path_ = ("upstreams", name)
     key = secret((*path, "api_key"), config.api_key) if config.api_key else None
-    headers = [
-        (header, secret((*path, "headers", header), value))
-        for header, value in config.headers.items()
-    ]
     key_header = "api-key" if config.dialect == AZURE else None
-    if key is not None and is_token(config.api_key or ""):  # whichever header has keys
+    if key is not None and is_token(config.api_key or ""):
         key, key_header = Secret(f"Bearer {key.reveal()}"), "authorization"
+    # Prices of OpenAI hold only at OpenAI, not at every server with its API.
+    providers = {AZURE: AZURE, COMPATIBLE: None}
+    dialect_provider = DIALECTS[config.spoken].provider
+    provider = config.provider or providers.get(config.dialect, dialect_provider)
+    traits = PROVIDERS.get(config.provider or "", OPENAI)
+    drops, is_gateway = {*config.drop}, gateway_sign(config) is not None
+    if is_gateway and "metadata" not in config.accepted:  # gateways read settings in it
+        drops.add("metadata")
+    headers, breaker = config.headers.items(), config.breaker
     return Upstream(
         name=name,
         dialect=config.spoken,
@@ -38,80 +45,43 @@ def compile_upstream(name: str, config: schema.UpstreamConfig, secret: ReadSecre
         query=urlencode(config.query, safe=":,"),
         key_header=key_header,
         api_key=key,
-        headers=tuple(headers),
+        headers=tuple((each, secret((*path, "headers", each), ref)) for each, ref in headers),
         timeouts=Timeouts(**config.timeouts.model_dump()),
-        provider=config.provider or _provider(config),
+        provider=provider,
         accepts=frozenset(config.accepted),
         most=tuple((field, most) for field, most in config.accepted.items() if most is not None),
         asks_usage=config.include_usage == "on",
-        traits=traits_of(config),
-        is_gateway=gateway_sign(config) is not None,
-        drops=_dropped(config),
-        refuses=_refused(config),
-        open_ranges=_has_open_ranges(config),
+        traits=traits if config.spoken == traits.dialect == OPENAI.dialect else OPENAI,
+        is_gateway=is_gateway,
+        drops=frozenset(drops),
+        refuses=(NOT_THE_CLIENTS | {*config.refuse}) - {*config.drop},
+        open_ranges=config.dialect == COMPATIBLE
+        or (config.dialect == "openai" and not OPENAI_URL.search(config.base_url)),
         max_answer_bytes=config.max_answer_bytes,
         max_answer_values=config.max_answer_values,
         propagate_trace=config.propagate_trace,
         max_concurrency=config.max_concurrency,
-        breaker=_breaker(config.breaker),
+        breaker=None if breaker.off else Breaker(breaker.failures, breaker.rest),
     )
 
 
-def _provider(config: schema.UpstreamConfig) -> str | None:
-    """Return whose prices count unless the policy says: those of OpenAI are not everybody's who
-    speaks as it does."""
-    if config.dialect == AZURE:
-        return AZURE
-    return None if config.dialect == COMPATIBLE else DIALECTS[config.dialect].provider
-
-
-def traits_of(config: schema.UpstreamConfig) -> Provider:
-    """Return how an upstream of OpenAI's dialect differs from OpenAI."""
-    known = PROVIDERS.get(config.provider or "", OPENAI)
-    return known if config.spoken == known.dialect == OPENAI.dialect else OPENAI
-
-
 def _base_url(config: schema.UpstreamConfig) -> str:
-    """Return the address before the path of an endpoint. Azure has two where the policy says no
-    path: one for each deployment of its own, whose form a version tells, and one like OpenAI's."""
+    """Return the URL before the path of an endpoint.
+
+    Azure has two APIs: with a version, each deployment has a URL; without, it is like OpenAI's.
+    """
     base = config.base_url.rstrip("/")
     if config.dialect != AZURE or urlsplit(base).path:
         return config.base_url
-    return base + ("/openai/deployments/{model}" if VERSION in config.query else "/openai/v1")
-
-
-def _has_open_ranges(config: schema.UpstreamConfig) -> bool:
-    """True if an upstream judges by itself how large a value may be."""
-    if config.dialect in (AZURE, COMPATIBLE):
-        return config.dialect == COMPATIBLE
-    return config.dialect == "openai" and not OPENAIS_OWN.search(config.base_url)
-
-
-def _refused(config: schema.UpstreamConfig) -> frozenset[str]:
-    if not config.refuse and not config.drop:
-        return NOT_THE_CLIENTS
-    return (NOT_THE_CLIENTS | {*config.refuse}) - {*config.drop}
-
-
-GATEWAY_HOSTS = GATEWAYS | {"gateway", "helicone", "portkey"}
-"""Words of host names."""
+    has_version = "api-version" in config.query
+    return base + ("/openai/deployments/{model}" if has_version else "/openai/v1")
 
 
 def gateway_sign(config: schema.UpstreamConfig) -> str | None:
-    """Return the setting by which an upstream is a gateway, None if it is none."""
+    """Return the setting that makes an upstream a gateway, or None if it is none."""
     if config.gateway is not None:
         return "gateway: true" if config.gateway else None
     if config.provider in GATEWAYS:
         return f"provider: {config.provider}"
     host = urlsplit(config.base_url).hostname or ""
-    return None if GATEWAY_HOSTS.isdisjoint(re.split("[.-]", host)) else f"host {host}"
-
-
-def _dropped(config: schema.UpstreamConfig) -> frozenset[str]:
-    """Return the fields to drop. Gateways read settings in ``metadata``."""
-    read = {"metadata"} if gateway_sign(config) and "metadata" not in config.accepted else ()
-    return frozenset({*config.drop, *read})
-
-
-def _breaker(config: schema.BreakerConfig) -> Breaker | None:
-    return None if config.off else Breaker(config.failures, config.rest)
+    return None if GATEWAY_WORDS.isdisjoint(re.split("[.-]", host)) else f"host {host}"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from proxy.dialects import DIALECTS
 from proxy.frozen import frozen
 from proxy.policy import schema
-from proxy.policy.compile.cache import embedding_deployments
+from proxy.policy.compile.deployments import embedding_deployments
 from proxy.policy.compile.limits import written
 from proxy.policy.compile.upstreams import gateway_sign
 from proxy.policy.decide.snapshot import Snapshot

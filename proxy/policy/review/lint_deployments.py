@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from proxy.policy.compile.routes import REMEDY, named_targets
+from proxy.policy.compile.targets import REMEDY, named_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, Path_
 from proxy.policy.review.lint_rules import overriding_rule

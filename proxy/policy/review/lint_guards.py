@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from proxy.config.references import references
 from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.policy import schema
-from proxy.policy.compile.compiler import DEFAULT_POLICY
+from proxy.policy.compile.deployments import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, Path_
 from proxy.policy.label_catalog import services_of

@@ -63,6 +63,11 @@ class Match(Section):
         Requirement(some(has("equals"), has("in"), has("glob")), "must have equals, in or glob"),
     )
 
+    @property
+    def values(self) -> list[str]:
+        """Values that match exactly."""
+        return [*([] if self.equals is None else [self.equals]), *(self.in_ or [])]
+
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, value: Any) -> Any:

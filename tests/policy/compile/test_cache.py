@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from proxy.policy.compile.cache import kept
+from proxy.policy.compile.rules import cache_decision
 from proxy.policy.decide import decide
 from proxy.policy.review.check_report import check
 from proxy.policy.review.sample_call import example, suppose
@@ -50,7 +50,7 @@ deployments:
 def test_similar_prompts_are_only_counted_by_default(
     config: dict[str, object], rule: Semantic | None
 ) -> None:
-    made = kept(CacheConfig.model_validate(config))
+    made = cache_decision(CacheConfig.model_validate(config))
 
     assert made is not None
     assert made.by == CacheRule(3600.0, semantic=rule)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import BadField
-from proxy.policy.compile.routes import compile_routes
+from proxy.policy.compile.targets import compile_routes
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.review.check_report import check

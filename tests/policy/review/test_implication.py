@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.policy.compile.rules import RuleCompiler
+from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide.conditions import ALWAYS, Condition, Facts
 from proxy.policy.review.lint_rules import covers
 from proxy.policy.schema import When
 from proxy.policytest.cases import A_MONDAY
 from tests.for_each import for_each
+from tests.policy.deciding import empty_context
 from tests.policy.test_properties import WHEN
 
 
-class Around:
-    """A folder that knows nothing, and complains to nobody."""
-
-    class Nothing:
-        policies: dict[str, Any] = {}  # noqa: RUF012  # stands for a schema's field
-        keys: dict[str, Any] = {}  # noqa: RUF012
-
-    policies: Any = Nothing
-    rules: dict[str, Any] = {}  # noqa: RUF012
-    upstreams: dict[str, Any] = {}  # noqa: RUF012
-
-    def secret(self, *said: Any) -> Any: ...
-
-    def text(self, *said: Any) -> Any: ...
-
-    def complain(self, path: Any, message: str) -> None: ...
-
-    def parts(self, *args: Any) -> dict[str, Any]:
-        return {}
-
-    def located(self, path: Any) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def may_hold(self, name: str) -> bool:
-        return False
-
-    def unknown(self, *said: Any) -> None: ...
-
-    def routes(self, *said: Any) -> Any: ...
-
-    def guards(self, *said: Any) -> Any: ...
-
-    def bounds(self, *said: Any) -> Any: ...
-
-    def plain(self, *said: Any) -> Any: ...
-
-
-def condition(said: dict[str, Any]) -> Condition:
-    return RuleCompiler(Around()).condition((), When.model_validate(said))
+def condition(config: dict[str, Any]) -> Condition:
+    context = empty_context()
+    return RuleCompiler(context, TargetCompiler(context)).condition((), When.model_validate(config))
 
 
 @for_each(

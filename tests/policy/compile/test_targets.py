@@ -6,10 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from proxy.policy.compile.prices import uncovered
+from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.review.check_report import CheckReport, check
 from proxy.types.guard import UNGUARDED
 from tests.for_each import for_each
+from tests.policy.deciding import empty_context
 
 FOLDER = f"""\
 upstreams: {{up: {{dialect: openai, base_url: 'https://api.example.test', provider: own}}}}
@@ -118,7 +119,8 @@ class Counted(dict[Any, Any]):
 def test_all_targets_are_gone_through_once_however_many_deployments_there_are() -> None:
     names = [f"deployment-{number}" for number in range(50)]
     one: Any = SimpleNamespace(guards=UNGUARDED, bounds=(), rules=())
-    placed = Counted({("deployments", name, "targets", 0): None for name in names})
+    compiler = TargetCompiler(empty_context())
+    compiler.by_path = counted = Counted({("deployments", n, "targets", 0): None for n in names})
 
-    assert list(uncovered(dict.fromkeys(names, one), placed)) == []
-    assert placed.times == 1
+    assert list(compiler.unpriced(dict.fromkeys(names, one))) == []
+    assert counted.times == 1

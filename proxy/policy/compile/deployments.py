@@ -1,0 +1,147 @@
+"""Compiles deployments, with their passthrough paths and their policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
+from typing import TYPE_CHECKING
+
+from proxy.config.references import references
+from proxy.dialects import DIALECTS
+from proxy.dialects.ways import way_of
+from proxy.errors import BadField
+from proxy.policy import schema
+from proxy.policy.compile.context import CompileContext
+from proxy.policy.compile.keys import sorted_tags
+from proxy.policy.compile.rules import RuleCompiler, cache_decision
+from proxy.policy.compile.targets import TargetCompiler
+from proxy.policy.decide.routes import Sticky
+from proxy.policy.decide.snapshot import Deployment
+from proxy.policy.files.source import Path_
+from proxy.types import Retry, Target
+from proxy.types.guard import UNGUARDED
+from proxy.types.providers import EMBEDDINGS
+from proxy.usage import NANO
+from proxy.words import quoted
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPath, PassedPaths
+
+DEFAULT_POLICY = "default"
+
+
+class DeploymentCompiler:
+    """Compiles deployments, and checks the names by which they refer to each other."""
+
+    def __init__(
+        self, context: CompileContext, targets: TargetCompiler, rules: RuleCompiler
+    ) -> None:
+        self._context = context
+        self._targets = targets
+        self._rules = rules
+
+    def deployment(self, name: str, config: schema.DeploymentConfig) -> Deployment:
+        path: Path_ = ("deployments", name)
+        for tag, value in config.tags.items():
+            self._context.check_tag((*path, "tags", tag), tag, value)
+        policy = self._policy_of((*path, "policy"), config.policy)
+        limits = self._rules.limit_compiler.at((*path, "limits"), config.limits)
+        cache = cache_decision(config.cache) or (self._rules.cache(policy) if policy else None)
+        balanced, retry, sticky = config.balance is not None, config.retry, config.sticky
+        return Deployment(
+            name=name,
+            names=frozenset({name, *config.also_known_as}),
+            tags=sorted_tags(config.tags),
+            routes=self._targets.routes((*path, "targets"), config.targets, balanced),
+            fallback=self._targets.targets((*path, "fallback"), config.fallback),
+            sticky=Sticky(sticky.by or "header", sticky.header or "") if sticky else None,
+            retry=Retry(**{**retry.model_dump(), "on": frozenset(retry.on)}) if retry else None,
+            hedge_after=config.hedge.after if config.hedge else None,
+            sections=self._rules.sections(policy) if policy else (),
+            bounds=limits + (self._rules.scoped_limits(policy) if policy else ()),
+            cache=cache.by if cache else None,
+            guards=self._rules.guarding(policy) if policy else UNGUARDED,
+            refuse_unpriced=config.unpriced == "refuse",
+            max_models=config.max_models,
+            passthrough=self._passthrough((*path, "passthrough"), config.passthrough),
+            only_passthrough=config.only_passthrough,
+            is_default=config.default,
+        )
+
+    def _policy_of(self, path: Path_, policy: str | None) -> str | None:
+        """Return the name of a deployment's policy: its own, or the default one if it exists."""
+        policies = self._context.policies.policies
+        if policy is not None and policy not in policies:
+            self._context.unknown(path, "policies", "policy", policy)
+            return None
+        name = policy or DEFAULT_POLICY
+        return name if name in policies else None
+
+    def _passthrough(
+        self, path: Path_, configs: Sequence[schema.PassedPathConfig]
+    ) -> PassedPaths | None:
+        """Return the passthrough paths. Report paths that match the same requests."""
+        if not configs:
+            return None
+        from proxy.types.passthrough import PassedPath, PassedPaths  # noqa: PLC0415  # few have any
+
+        paths: list[PassedPath] = []
+        first_paths: dict[tuple[str, str], PassedPath] = {}
+        for index, config in enumerate(configs):
+            new = PassedPath(
+                route=config.path,
+                methods=frozenset(config.methods),
+                upstream_route=config.to,
+                queries=frozenset(config.query),
+                most_bytes=config.max_bytes,
+                repeatable=config.idempotent,
+                most_cost=None if config.most_usd is None else ceil(config.most_usd * NANO),
+                fields=None if config.fields is None else frozenset(config.fields),
+            )
+            paths.append(new)
+            if config.to is not None and not set(PassedPath(config.to).names) <= set(new.names):
+                message = "contains a name in braces that is not in path"
+                self._context.complain((*path, index, "to"), message)
+            for method in sorted(new.methods):
+                first = first_paths.setdefault((method, new.sample), new)
+                if first is not new:
+                    message = f"repeats {method} {first.route}. Remove one of the two entries."
+                    self._context.complain((*path, index), message)
+        return PassedPaths.of(paths)
+
+    def check_names(self) -> None:
+        """Report names that two deployments have."""
+        deployments = self._context.policies.deployments
+        owners = {name: name for name in deployments}
+        for name, config in deployments.items():
+            for index, alias in enumerate(config.also_known_as):
+                owner = owners.setdefault(alias, name)
+                if owner != name or alias == name or alias in config.also_known_as[:index]:
+                    message = f"{quoted(alias)} is already a name of deployment {quoted(owner)}"
+                    path = ("deployments", name, "also_known_as", index)
+                    self._context.complain(path, message)
+
+    def check_embeddings(self, deployments: Mapping[str, Deployment]) -> None:
+        """Report deployments of semantic caches that compute no embeddings."""
+        for path, name in embedding_deployments(self._context.policies):
+            self._context.unknown(path, "deployments", "deployment", name)
+            deployment = deployments.get(name)
+            if deployment is not None and not any(map(_embeds, deployment.routes.targets)):
+                message = f"deployment {quoted(name)} has no target that serves embeddings"
+                self._context.complain(path, message)
+
+
+def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, str]]:
+    """Yield the deployments that semantic caches call, each with the path that names it."""
+    for path, part in policies.parts():
+        if part.cache is not None and part.cache.semantic is not None:
+            for key, name in references(part.cache.semantic, "deployment"):
+                yield (*path, "cache", "semantic", key), name
+
+
+def _embeds(target: Target) -> bool:
+    try:
+        way_of(EMBEDDINGS, DIALECTS["openai"], target, DIALECTS[target.upstream.dialect])
+    except BadField:
+        return False
+    return True
