@@ -143,11 +143,11 @@ async def running(
         handler = _admin(context, rooms, emitters, past, candidate, readiness)
         await prepare(store.current, http)
         admin, *_ = await _listen(opened, handler, settings.admin)
-        listen, server, stop = await _listen(opened, front, settings.listen)
+        listen, clients, stop = await _listen(opened, front, settings.listen)
         drain = Drain(settings.drain_seconds, settings.drain_grace_seconds)
-        opened.push_async_callback(drain.run, server, calls, stop)
+        opened.push_async_callback(drain.run, clients, calls, stop)
         context.metrics.watch(
-            "headrace_open_connections", "client", read=lambda: len(server.connections)
+            "headrace_open_connections", "client", read=lambda: len(clients.connections)
         )
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(running_beside(watching(watch, tokens)))
@@ -359,14 +359,14 @@ async def _listen(
     opened: AsyncExitStack, handler: edge.Handler, at: Address
 ) -> tuple[Address, edge.HttpServer, Stop]:
     """Open a listener of a handler: see ``listen``."""
-    server = edge.HttpServer(
+    listener = edge.HttpServer(
         handler,
         access_log=None,
         keepalive_timeout=KEEPALIVE_S,
         lingering_time=LINGER_S,
     )
-    address, stop = await listen(opened, server, at)
-    return address, server, stop
+    address, stop = await listen(opened, listener, at)
+    return address, listener, stop
 
 
 async def prepare(snapshot: Snapshot, http: HttpClient) -> None:
