@@ -1,1 +1,1 @@
-"""The kinds of guards that look for themselves, one file each, and the table of all kinds."""
+"""Guard kinds with a detector of their own, and the table of all kinds."""

@@ -1,7 +1,6 @@
 """Code: fenced blocks, and lines that hardly anything but code has.
 
-It looks for what is meant to be read as code. Code without a fence and without a telling line, or
-indented only, is missed; so is code that its author hides.
+It misses hidden code, and code without a fence and without such a line.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ CUES: dict[str, list[str]] = {kind: language["cues"] for kind, language in _LANG
 PROSE = frozenset({"text", "txt", "plain", "plaintext", "md", "markdown"})
 KINDS = {name: kind for kind, language in _LANGUAGES.items() for name in language["names"].split()}
 FENCE = r"(?m)^[ \t>*-]{0,8}(\x60{3,20}|~{3,20})[ \t]{0,4}([\w+#.-]{0,20})[^\n\x60]{0,200}(?:\n|\z)"
-# Without a word, the fence that closes a block looks like one that opens it; what follows tells.
+# A fence without a word also closes a block; the rest of the line decides.
 ENDS = r"[ \t]*(?:\n|\z)"
 
 
 class Code:
-    """Finds code; the kind is a language of the data file, else ``code``.
+    """Finds code; the kind is a language of the data file, or ``code``.
 
-    A block ends at its closing fence, or after the reach. What a cue tells is less sure.
+    A block ends at its closing fence or after the lookback. A line by itself has a lower score.
     """
 
     __slots__ = ("_closes", "_cues", "_ends", "_fence", "_sieve", "hold", "may_find")
@@ -59,7 +58,13 @@ class Code:
         if not hits:
             return ()
         blocks = list(self._blocks(data)) if hits[0] == 0 else []
-        lines = [place for hit in hits if hit for place in self._telling(hit - 1, data)]
+        lines = [
+            (*spans[0], kind, 0.6)
+            for hit in hits
+            if hit
+            for kind, pattern in self._cues[hit - 1 : hit]
+            for spans in pattern.every(data)
+        ]
         characters = Characters(text, data)
         return [
             characters.finding(start, end, kind, score)
@@ -81,7 +86,7 @@ class Code:
                 yield start, end, KINDS.get(named, OTHER), 1.0
 
     def _open_block(self, data: bytes, start: int) -> int:
-        """Return where a block begins whose end has not come."""
+        """Return the start of a block without its end."""
         while opened := self._fence.search(data, start):
             (begin, start), mark, word = opened
             if word[0] == word[1] and (ends := self._ends.match(data[start:])):
@@ -96,22 +101,17 @@ class Code:
                 return begin
         return len(data)
 
-    def _telling(self, index: int, data: bytes) -> Iterator[Place]:
-        kind, pattern = self._cues[index]
-        for spans in pattern.every(data):
-            yield *spans[0], kind, 0.6
-
 
 Place = tuple[int, int, str, float]
 
 
 def _apart(places: Sequence[Place]) -> list[Place]:
-    """Those that do not begin within another, from the left."""
-    kept: list[Place] = []
+    """Return the places that do not begin within another one, from the left."""
+    result: list[Place] = []
     for place in sorted(places, key=lambda each: (each[0], -each[3])):
-        if not kept or place[0] >= kept[-1][1]:
-            kept.append(place)
-    return kept
+        if not result or place[0] >= result[-1][1]:
+            result.append(place)
+    return result
 
 
 class CodeConfig(Section):

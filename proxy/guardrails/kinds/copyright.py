@@ -1,6 +1,6 @@
-"""Protected texts in an answer: long passages of them, or an answer that is mostly made of them.
+"""Passages of protected texts in a response, and responses made mostly of them.
 
-The texts are the policy's own. What is translated or told in other words is not found.
+The texts come from the policy. Translations and other wordings are not found.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
 from proxy.types.hold import Hold
 
-GRAM = 5  # words of a sequence by which likeness is told
-LEAST_GRAMS = 20  # an answer of fewer says too little to be like anything
+GRAM = 5  # words of a sequence for the share of a text
+LEAST_GRAMS = 20  # sequences of a response that is compared as a whole
 MOST = 1024 * 1024  # characters of all texts together
 
 
 class Copyright:
-    """Finds passages of ``words`` words, and whole texts of whose short sequences at least
-    ``share`` are known; without a ``share`` passages alone, which a stream need not wait for.
+    """Finds passages of ``words`` words, and whole texts of which at least ``share`` of the short
+    sequences are known. Without ``share``, a stream is not delayed to its end.
 
-    Raises ``ValueError`` where the texts are none, too long, or one of them too short.
+    Raises ``ValueError`` for no texts, for too long texts, and for a text that is too short.
     """
 
     __slots__ = ("_alike", "_passages", "_share")
@@ -51,7 +51,7 @@ class Copyright:
 
     @property
     def hold(self) -> Hold | None:
-        """The passages' own; how much of a text is known takes all of it."""
+        """Partial matches of passages; the share needs the whole text."""
         return self._passages.hold if self._share is None else None
 
     def find(self, text: str) -> Sequence[Finding]:
@@ -59,10 +59,7 @@ class Copyright:
             share, sequences = self._alike.share(text)
             if sequences >= LEAST_GRAMS and share >= self._share:
                 return (Finding(start=0, end=len(text), kind="similar", score=round(share, 3)),)
-        return [
-            Finding(start=f.start, end=f.end, kind="passage", score=f.score)
-            for f in self._passages.find(text)
-        ]
+        return [Finding(f.start, f.end, "passage") for f in self._passages.find(text)]
 
 
 class CopyrightConfig(Section):

@@ -1,7 +1,4 @@
-"""What a call may cost: a guard that reads no text, by the estimate that limits claim.
-
-It is looked at before anything is claimed or asked (``proxy.limits``).
-"""
+"""Bounds the estimated cost of a call. It inspects no text: the limiter checks it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Whether an answer's sentences follow from a context, as far as words, numbers and names tell.
+"""Sentences of a response without support in the context, as far as words, numbers and names show.
 
-It finds what the context does not mention, and what a sentence of it gives otherwise: other numbers
-and names, a negation, an opposite. Who does what to whom, and a contradiction in other words than
-the context's, pass; a true sentence in quite other words does not. Nothing here understands.
+It finds facts that the context does not mention and facts that a sentence of it contradicts: other
+numbers and names, a negation, an opposite. It misses who does what to whom and contradictions in
+other words, and it finds true sentences in other words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, cached_property
 from typing import Annotated
 
 from pydantic import StringConstraints
@@ -23,15 +24,15 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, Question
 
 KINDS = ("number", "name", "negation", "unsupported")
-TELLING = 4  # stems below which a sentence without number or name says too little to check
-MOST_PAIRS = 20_000  # of sentences that are compared for one answer: some 20 ms
-LONGEST = 64 * 1024  # characters of a context, which take some 100 ms
-ALIKE = 0.5  # of a sentence's stems in one of the context's, for the two to say the same thing
+MIN_STEMS = 4  # of a sentence without a number or name that is checked for support
+MOST_PAIRS = 20_000  # sentences compared for one response: about 20 ms
+LONGEST = 64 * 1024  # characters of a context: about 100 ms
+ALIKE = 0.5  # share of a sentence's stems in one of the context that makes both comparable
 
 
 @frozen
 class Grounded:
-    """Finds sentences that lack support at least as surely as ``threshold``."""
+    """Finds sentences whose lack of support is at least ``threshold``."""
 
     threshold: float = 0.5
 
@@ -47,33 +48,20 @@ class Grounded:
         return self.against(question.context) if question.context.strip() else None
 
     def against(self, context: str) -> GroundedIn:
-        """Return the detector for the answers to one call, which has this context."""
+        """Return the detector for the responses to one call with this context."""
         return GroundedIn(self.threshold, context)
 
 
-@frozen
-class ContextFacts:
-    """What a context says, as far as it can be compared."""
-
-    sentences: tuple[Sentence, ...]
-    stems: frozenset[str]
-    numbers: frozenset[str]
-
-
 class GroundedIn:
-    """Judges each sentence of an answer by one context, which is read when the first one is.
+    """Judges each sentence of a response by one context, which is read with the first response.
 
-    Takes time in the product of both lengths, and raises ``ValueError`` where that is too much: a
-    part of a context would make true sentences look invented.
+    Takes time in the product of both lengths. Raises ``ValueError`` if that is too much: with a
+    part of the context, true sentences would look invented.
     """
 
-    __slots__ = ("_clauses", "_context", "_read", "_threshold")
-
     def __init__(self, threshold: float, context: str) -> None:
-        self._threshold = threshold
-        self._context = context
-        self._read: ContextFacts | None = None
-        self._clauses: dict[int, Sequence[polarity.Clause]] = {}  # by where their sentence begins
+        self._threshold, self._context = threshold, context
+        self._clauses = cache(polarity.clauses)
 
     @property
     def reach(self) -> None:
@@ -83,83 +71,75 @@ class GroundedIn:
     def weight(self) -> int:
         return len(self._context)
 
-    @property
-    def known(self) -> ContextFacts:
-        if self._read is None:
-            sentences = tuple(word_overlap.sentences(self._context))
-            stems = frozenset[str]().union(*(sentence.stems for sentence in sentences))
-            self._read = ContextFacts(
-                sentences, stems, frozenset(word_overlap.numbers(self._context))
-            )
-        return self._read
+    @cached_property
+    def _sentences(self) -> tuple[Sentence, ...]:
+        return tuple(word_overlap.sentences(self._context))
+
+    @cached_property
+    def _stems(self) -> frozenset[str]:
+        return frozenset[str]().union(*(sentence.stems for sentence in self._sentences))
+
+    @cached_property
+    def _numbers(self) -> frozenset[str]:
+        return frozenset(word_overlap.numbers(self._context))
 
     def find(self, text: str) -> Sequence[Finding]:
-        sentences = [each for each in word_overlap.sentences(text) if _comparable(each)]
-        if len(self._context) > LONGEST:
+        sentences = [
+            sentence
+            for sentence in word_overlap.sentences(text)
+            if _has_facts(sentence) or len(sentence.stems) >= polarity.SHARED
+        ]
+        if len(self._context) > LONGEST or len(sentences) * len(self._sentences) > MOST_PAIRS:
             raise ValueError("too long to compare")
-        if len(sentences) * len(self.known.sentences) > MOST_PAIRS:
-            raise ValueError("too long to compare")
-        found = []
-        for sentence in sentences:
-            kind, score = self.judge(sentence)
-            if score >= self._threshold:
-                found.append(
-                    Finding(start=sentence.start, end=sentence.end, kind=kind, score=score)
-                )
-        return found
+        judged = [(sentence, *self.judge(sentence)) for sentence in sentences]
+        return [
+            Finding(sentence.start, sentence.end, kind=kind, score=score)
+            for sentence, kind, score in judged
+            if score >= self._threshold
+        ]
 
     def judge(self, sentence: Sentence) -> tuple[str, float]:
-        """Return the strongest doubt about a sentence: its kind and its score."""
+        """Return the kind and the score of the strongest doubt about a sentence."""
         return max(self._doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
 
     def _doubts(self, sentence: Sentence) -> list[tuple[str, float]]:
         doubts = []
         near = self._nearest(sentence)
-        if sentence.numbers - self.known.numbers:
+        if sentence.numbers - self._numbers:
             doubts.append(("number", 0.9))
         elif near and sentence.numbers - frozenset().union(*(each.numbers for each in near)):
             doubts.append(("number", 0.55))
-        if sentence.names - self.known.stems:
+        if sentence.names - self._stems:
             doubts.append(("name", 0.8))
-        if kind := self._contradicted(sentence, near):
+        clauses = [clause for each in near for clause in self._clauses(each.text)]
+        if kind := polarity.contradiction(polarity.clauses(sentence.text), clauses):
             doubts.append((kind, 0.7))
-        if _telling(sentence):
+        if _has_facts(sentence):
             doubts.append(("unsupported", round(1 - self._support(sentence, near), 2)))
         return doubts
 
-    def _contradicted(self, sentence: Sentence, near: Sequence[Sentence]) -> str | None:
-        for each in near:
-            if each.start not in self._clauses:
-                self._clauses[each.start] = polarity.clauses(each.text)
-        known = [clause for each in near for clause in self._clauses[each.start]]
-        return polarity.contradiction(polarity.clauses(sentence.text), known)
-
     def _nearest(self, sentence: Sentence) -> list[Sentence]:
         """Return up to two sentences of the context that share most stems, the nearest first."""
-        shares = [(_share(sentence, each), -at) for at, each in enumerate(self.known.sentences)]
+        size = len(sentence.stems) or 1
+        shares = [
+            (len(sentence.stems & other.stems) / size, -index)
+            for index, other in enumerate(self._sentences)
+        ]
         best = sorted(shares, reverse=True)[:2]
-        return [self.known.sentences[-at] for share, at in best if share >= ALIKE]
+        return [self._sentences[-index] for share, index in best if share >= ALIKE]
 
     def _support(self, sentence: Sentence, near: Sequence[Sentence]) -> float:
-        """Return the share of stems that the context has, weighted by the nearest sentences."""
+        """Return the share of facts that the context has, weighted by the nearest sentences."""
         facts = sentence.stems | sentence.numbers
         if not facts:
             return 1.0
-        known = len(facts & (self.known.stems | self.known.numbers)) / len(facts)
+        known = len(facts & (self._stems | self._numbers)) / len(facts)
         together = frozenset[str]().union(*(each.stems | each.numbers for each in near))
         return 0.7 * known + 0.3 * len(facts & together) / len(facts)
 
 
-def _comparable(sentence: Sentence) -> bool:
-    return _telling(sentence) or len(sentence.stems) >= polarity.SHARED
-
-
-def _telling(sentence: Sentence) -> bool:
-    return bool(sentence.numbers or sentence.names) or len(sentence.stems) >= TELLING
-
-
-def _share(sentence: Sentence, known: Sentence) -> float:
-    return len(sentence.stems & known.stems) / len(sentence.stems) if sentence.stems else 0.0
+def _has_facts(sentence: Sentence) -> bool:
+    return bool(sentence.numbers or sentence.names) or len(sentence.stems) >= MIN_STEMS
 
 
 class GroundedConfig(Section):

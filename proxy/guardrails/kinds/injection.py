@@ -1,7 +1,7 @@
 """Prompt injection and jailbreaks, found by rules.
 
-Rules do not understand a text: paraphrases pass, and so do instructions that look like any other.
-docs/guard-quality.md has the figures. For more, use `onnx` with a classifier.
+Rules miss paraphrases, and instructions that look like any other. docs/guard-quality.md has the
+figures. For more, use `onnx` with a classifier.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proxy.types.guard import Action, Finding, MayFind
 from proxy.types.hold import Hold
 
 LONGEST = 240  # characters of a finding
-APPLICATION = frozenset({"system", "developer"})  # whose messages the application wrote itself
+APPLICATION = frozenset({"system", "developer"})  # roles of the application's own messages
 KINDS = tuple(dict.fromkeys(rule.kind for rule in english().rules))
 
 
@@ -40,7 +40,7 @@ class Injection:
 
     @property
     def reach(self) -> int:
-        """Return the maximum length of a finding with its context, in characters."""
+        """The maximum length of a finding with its context, in characters."""
         return BEFORE + LONGEST + AFTER
 
     @property
@@ -56,11 +56,9 @@ class Injection:
         return Holds([_english().hold, _languages().hold])
 
     def prepare(self) -> None:
-        """Compile what tells whether a rule may hit."""
         _languages().prepare()
 
     def load_rest(self) -> Iterator[None]:
-        """Compile each rule by itself."""
         yield from _english().load_rest()
         yield from _languages().load_rest()
 

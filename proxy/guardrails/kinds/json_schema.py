@@ -1,7 +1,7 @@
-"""JSON answers: whether a text is JSON, and of the shape that a schema gives.
+"""Responses that are not JSON, or do not match a schema.
 
-A schema cannot reach out: a reference to anything outside of it is refused when it is made. Its
-patterns take linear time. An object with the same name twice is not JSON.
+A schema with external references is refused. Its patterns take linear time. An object with the same
+name twice is not JSON.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MOST_CHARACTERS = 200
 
 
 class JsonSchema:
-    """Finds the whole text where it is not JSON (``invalid_json``) or does not fit the schema
-    (``invalid_schema``); ``ValueError`` if the schema is none.
+    """Finds a whole text that is not JSON (``invalid_json``) or does not match the schema
+    (``invalid_schema``). White space around JSON is allowed, a fenced block is not.
 
-    JSON alone, with white space around it: not a fenced block, and no number beyond its grammar.
+    Raises ``ValueError`` for an invalid schema.
     """
 
     __slots__ = ("_validator",)
@@ -36,8 +36,8 @@ class JsonSchema:
                 retriever=_refuse,
                 pattern_options=jsonschema_rs.RegexOptions(),
             )
-        except ValueError as wrong:
-            raise ValueError("must be a valid JSON schema without external references") from wrong
+        except ValueError as error:
+            raise ValueError("must be a valid JSON schema without external references") from error
 
     @property
     def reach(self) -> None:
@@ -48,19 +48,18 @@ class JsonSchema:
         return () if kind is None else (Finding(0, len(text), kind),)
 
     def problem(self, text: str) -> tuple[Literal["invalid_json", "invalid_schema"] | None, str]:
-        """What is wrong, and which part of the schema tells so.
+        """Return the problem and the path of the schema that it violates, at most 200 characters.
 
-        The part is a path of the schema's own words, at most ``MOST_CHARACTERS``. It says nothing
-        of the text, not even a name in it, as names may be values.
+        The path has no part of the text, not even a name.
         """
         try:
             value = read_distinct(text.encode())
         except ValueError:
             return "invalid_json", ""
-        wrong = next(self._validator.iter_errors(value), None)
-        if wrong is None:
+        error = next(self._validator.iter_errors(value), None)
+        if error is None:
             return None, ""
-        return "invalid_schema", ".".join(map(str, wrong.schema_path))[:MOST_CHARACTERS]
+        return "invalid_schema", ".".join(map(str, error.schema_path))[:MOST_CHARACTERS]
 
 
 def _refuse(address: str) -> NoReturn:

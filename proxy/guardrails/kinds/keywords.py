@@ -1,4 +1,4 @@
-"""Words that a policy lists, and patterns beside them, found whole and in any case."""
+"""Words and patterns of a policy, found whole and in any case."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from proxy.types.guard import Finding
 from proxy.types.hold import Hold
 
 MAX_WORD = 200
-# What may stand between the words of an entry: text is wrapped, and indented.
-BETWEEN = r"[\s\p{Z}]{1,8}"
+BETWEEN = r"[\s\p{Z}]{1,8}"  # between the words of an entry: text may be wrapped and indented
 
 
 class Keywords:
-    """Finds the words of one list; ``name`` is the kind of all its findings.
+    """Finds the words of one list; ``name`` is the kind of all findings.
 
-    ``regexes`` are in the syntax of RE2 and as strict about case as they say. Both are found as
-    whole words only, in any alphabet, unless ``whole_words`` is off. Raises ValueError for a list
-    of nothing, an empty or overlong word, and all that ``Patterns`` refuses.
+    ``regexes`` are in RE2 syntax, case-sensitive unless they say otherwise. Words and regexes match
+    whole words of any alphabet, unless ``whole_words`` is off. Raises ``ValueError`` for an empty
+    list, an empty or overlong word, and as ``Patterns`` does.
     """
 
     __slots__ = ("_regexes", "_words", "hold", "may_find", "name", "reach")
@@ -45,47 +44,44 @@ class Keywords:
         whole_words: bool = True,
     ) -> None:
         self.name = name
-        words = list(words)
         listed = dict.fromkeys(_regex(name, word) for word in words)
         if not listed and not regexes:
             raise ValueError("must have at least one word or regex")
-        self._words = Patterns(
-            [NamedPattern(name, regex, whole_words=whole_words) for regex in listed]
-        )
-        self._regexes = Patterns(
-            [NamedPattern(name, regex, whole_words=whole_words) for regex in regexes]
-        )
-        reaches = [each.reach for each in (self._words, self._regexes) if each.reach is not None]
-        self.reach: int | None = max(reaches) if len(reaches) == 2 else None
-        self.may_find = prefilter([*self._words.sets, *self._regexes.sets])
-        holds = [each.hold for each in (self._words, self._regexes) if each.patterns]
+        both = self._words, self._regexes = [
+            Patterns([NamedPattern(name, regex, whole_words=whole_words) for regex in several])
+            for several in (listed, regexes)
+        ]
+        lookbacks = [each.reach for each in both if each.reach is not None]
+        self.reach: int | None = max(lookbacks) if len(lookbacks) == len(both) else None
+        self.may_find = prefilter([pattern_set for each in both for pattern_set in each.sets])
+        holds = [each.hold for each in both if each.patterns]
         known = [hold for hold in holds if hold is not None]
         self.hold: Hold | None = None
-        if known == holds:
+        if len(known) == len(holds):
             self.hold = known[0] if len(known) == 1 else Holds(known)
 
     def __repr__(self) -> str:
         return f"Keywords({self.name!r})"
 
     def find(self, text: str) -> Sequence[Finding]:
-        """Return all words of the list that are found, by their start, without overlaps."""
         return apart([*self._words.hits(text), *self._regexes.hits(text)])
 
 
 def words_of(lines: Iterable[str]) -> list[str]:
-    """The words of a file's lines: one a line; blank lines and those that begin with # are not."""
+    """Return the words of a file, one in each line. Blank lines and lines that start with # are
+    skipped."""
     stripped = (line.strip().removeprefix("\ufeff") for line in lines)
     return [line for line in stripped if line and not line.startswith("#")]
 
 
 def _regex(name: str, word: str) -> str:
-    """A pattern that matches the word in any case, however its parts are spaced."""
+    """Return a pattern that matches a word in any case, however its parts are spaced."""
     parts = word.split()
     if not parts:
         raise ValueError(f"{name}: words must not be empty")
     if len(word) > MAX_WORD:
         raise ValueError(f"{name}: words must have at most {MAX_WORD} characters")
-    # RE2 folds letter by letter; where folding makes two of one, both spellings are written out.
+    # RE2 folds letter by letter. If folding makes two letters of one, both spellings are included.
     forms = dict.fromkeys(
         BETWEEN.join(re2.escape(form(part)).replace("ss", "(?:ss|ß)") for part in parts)
         for form in (str.casefold, str.lower, str)
@@ -100,7 +96,7 @@ class KeywordsConfig(Section):
     words: Words = Field(default_factory=list)
     """Forbidden words, in any case."""
     patterns: Words = Field(default_factory=list)
-    """Forbidden RE2 patterns. Patterns that could be slow are rejected by `headrace check`."""
+    """Forbidden RE2 patterns. `headrace check` rejects patterns that need too much memory."""
     words_from: Annotated[FileName | None, Reference("text")] = None
     """File in the policy folder with one word per line. Lines that start with `#` are comments."""
     whole_words: bool = True
@@ -109,8 +105,7 @@ class KeywordsConfig(Section):
 
 def _make(keys: KeywordsConfig, context: GuardContext) -> Keywords:
     lines = context.texts[keys.words_from].splitlines() if keys.words_from else []
-    every = [*keys.words, *words_of(lines)]
-    words = [form for word in every for form in dict.fromkeys((word, folded(word)))]
+    words = [form for word in (*keys.words, *words_of(lines)) for form in (word, folded(word))]
     return Keywords("word", words, keys.patterns, whole_words=keys.whole_words)
 
 

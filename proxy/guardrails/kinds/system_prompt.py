@@ -1,7 +1,4 @@
-"""The system prompt of a call, found in its answer: long sequences of its words.
-
-It finds the prompt that this very call came with, told word for word; see ``passages``.
-"""
+"""Long sequences of words of the call's own system prompt in its response."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Question
 
 WORDS, LEAST_WORDS = 12, 5
-LONGEST = 32 * 1024  # characters of a prompt that are known; reading them takes some 7 ms
-PROMPTS = 16  # that are remembered, as most calls of a deployment have the same one
+LONGEST = 32 * 1024  # characters of a prompt that are compared; reading them takes 7 ms
+PROMPTS = 16  # in the cache: most calls of a deployment have the same prompt
 
 
 class SystemPrompt:
     """Finds sequences of ``words`` words of the prompt.
 
-    A prompt of fewer words is found as a whole; one of fewer than ``LEAST_WORDS`` is none.
+    A prompt of fewer words is found as a whole; one of fewer than 5 words is ignored.
     """
 
     __slots__ = ("_made", "_words")

@@ -1,7 +1,6 @@
-"""The kinds of guards: a line here for each, by the word that policies use, in the page's order.
+"""Table of guard kinds, by their name in policies, in the order of the page of guards.
 
-A kind is imported when a policy names it: most bring lists, patterns and libraries of their own.
-With the first comes what runs guards, so that no call waits for that.
+A kind is imported when a policy names it. The code that runs guards is imported with the first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Topics by examples: what a text shares of its telling words with the examples in the policy.
+"""Topics by examples: the similarity of a text's distinctive words to the examples of the policy.
 
-Weak without embeddings: a text in other words than the examples' is of no topic. So banning needs
-examples with the words that matter, and allowing needs many; thresholds are for trying out.
+A text in other words than the examples has no topic. Banning needs examples with the words that
+matter, allowing needs many, and thresholds need trials.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from proxy.types.guard import Finding
 
 OFF_TOPIC = "off_topic"
 BANNED = "banned"
-TELLING = 2  # stems below which a text is of any topic: a greeting, a yes
+MIN_STEMS = 2  # of a text with a topic; a greeting has fewer
 
 Vector = dict[str, float]
 
 
 @frozen
 class Topic:
-    """Finds texts that are near a banned topic, or near none of the allowed ones.
+    """Finds texts that are similar to a banned topic, or to none of the allowed ones.
 
-    ``threshold`` is the likeness, from 0 to 1, from which a text is of a topic.
+    ``threshold`` is the minimum similarity to a topic, from 0 to 1.
     """
 
     allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -58,27 +58,28 @@ class Topic:
         return None
 
     def find(self, text: str) -> Sequence[Finding]:
-        if len(set(word_overlap.stems(text))) < TELLING:
+        if len(set(word_overlap.stems(text))) < MIN_STEMS:
             return []
         start, end = len(text) - len(text.lstrip()), len(text.rstrip())
-        like = self.likeness(text)
-        name = max(self.banned, key=lambda each: like[each], default="")
-        if name and like[name] >= max(self.threshold, *like.values()):
-            return [Finding(start=start, end=end, kind=f"{BANNED}:{name}", score=like[name])]
-        nearest = max((like[each] for each in self.allowed), default=1.0)
+        similarity = self.likeness(text)
+        name = max(self.banned, key=lambda topic: similarity[topic], default="")
+        if name and similarity[name] >= max(self.threshold, *similarity.values()):
+            return [Finding(start, end, kind=f"{BANNED}:{name}", score=similarity[name])]
+        nearest = max((similarity[topic] for topic in self.allowed), default=1.0)
         if nearest < self.threshold:
-            return [Finding(start=start, end=end, kind=OFF_TOPIC, score=round(1 - nearest, 3))]
+            return [Finding(start, end, kind=OFF_TOPIC, score=round(1 - nearest, 3))]
         return []
 
     def likeness(self, text: str) -> dict[str, float]:
-        """Return the likeness of a text to each topic, from 0 to 1."""
+        """Return the similarity of a text to each topic, from 0 to 1."""
         vector = self._vector(text)
-        return {name: round(_likeness(vector, known), 3) for name, known in self._examples.items()}
+        return {name: round(_cosine(vector, known), 3) for name, known in self._examples.items()}
 
     def _vector(self, text: str) -> Vector:
-        """Weigh a text's stems by how rare they are among the topics, to a length of 1.
+        """Return the stems of a text, weighted by their rarity among the topics, with length 1.
 
-        Words of no example weigh as the rarest: a text of other things is unlike all.
+        A stem of no example counts as the rarest, so a text about something else is similar to no
+        topic.
         """
         rarest = max(self._rarity.values(), default=1.0)
         counts = Counter(word_overlap.stems(text))
@@ -88,21 +89,19 @@ class Topic:
 
 
 def _rarity(topics: Mapping[str, Sequence[str]]) -> Vector:
-    """Weigh a stem by how few of the topics know it."""
-    known = Counter(
+    """Return the inverse document frequency of each stem."""
+    counts = Counter(
         s for texts in topics.values() for s in set(word_overlap.stems(" ".join(texts)))
     )
-    return {stem: 1 + math.log((1 + len(topics)) / (1 + count)) for stem, count in known.items()}
+    return {stem: 1 + math.log((1 + len(topics)) / (1 + count)) for stem, count in counts.items()}
 
 
-def _likeness(vector: Vector, examples: Sequence[Vector]) -> float:
-    near = [sum(w * known.get(s, 0.0) for s, w in vector.items()) for known in examples]
-    together: Vector = {}
-    for known in examples:
-        for stem, weight in known.items():
-            together[stem] = max(weight, together.get(stem, 0.0))
-    covered = sum(weight * weight for stem, weight in vector.items() if stem in together)
-    return min(1.0, max(*near, 0.6 * covered))
+def _cosine(vector: Vector, examples: Sequence[Vector]) -> float:
+    """Return the similarity to the nearest example, or to the stems of all examples together."""
+    similarities = [sum(w * known.get(s, 0.0) for s, w in vector.items()) for known in examples]
+    stems = {stem for known in examples for stem in known}
+    covered = sum(weight * weight for stem, weight in vector.items() if stem in stems)
+    return min(1.0, max(*similarities, 0.6 * covered))
 
 
 class TopicConfig(Section):

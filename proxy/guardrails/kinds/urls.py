@@ -1,7 +1,7 @@
-"""URLs: whether the hosts they lead to are denied, or not among those that are allowed.
+"""URLs with a host that is denied, or that is not among the allowed hosts.
 
-Hosts are compared as a browser would reach them. It does not see a bare name (``example.com``),
-which may as well be a file, a scheme without a host (``data:``), nor where an allowed host leads.
+Hosts are compared as a browser resolves them. A bare name (``example.com``), which may be a file, a
+scheme without a host (``data:``) and redirects of an allowed host are not found.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Kind = Literal["denied", "unlisted"]
 
 
 class Urls:
-    """Finds URLs whose host is in ``deny`` or below one of it, or not in ``allow`` where that names
-    any.
+    """Finds URLs with a host in ``deny`` or below one of its hosts, or not in ``allow`` if that has
+    entries.
 
-    In ``allow`` ``example.com`` is that host alone; ``*.example.com`` is everything below it; an
-    address is written as it is. ``ValueError`` where an entry is none of these.
+    In ``allow``, ``example.com`` is that host only, and ``*.example.com`` everything below it.
+    Raises ``ValueError`` for an entry that is no host, wildcard or address.
     """
 
     __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve", "hold", "may_find")
@@ -67,13 +67,13 @@ class Urls:
             end += rest[1] if rest else 0
             url = data[start:end]
             url = url.rstrip(TRAILING if b"[" in url else TRAILING + b"]")
-            if kind := self._judged(url.decode("utf-8", "replace")):
+            if kind := self._kind(url.decode("utf-8", "replace")):
                 stop = start + len(url)
                 found.append(characters.finding(start, stop, kind))
         return found
 
     def _open_address(self, data: bytes, start: int) -> int:
-        """Return where an address begins that nothing has ended yet, as white space does."""
+        """Return the start of an address that continues to the end of the data."""
         while seen := self._seen.search(data, start):
             begin, start = seen[0]
             rest = self._rest.match(data[start:])
@@ -82,7 +82,7 @@ class Urls:
                 return begin
         return len(data)
 
-    def _judged(self, url: str) -> Kind | None:
+    def _kind(self, url: str) -> Kind | None:
         names = hosts(url)
         if any(is_under(name, self._deny) for name in names):
             return "denied"
