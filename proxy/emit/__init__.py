@@ -143,9 +143,10 @@ class Observation:
             record.bug = True
             record.status = 500
         record.ended = record.now()
-        waiting = set(record.pending)
-        if not waiting:
+        if not record.pending:
             self.emitters.end(record)
+            return
+        waiting = set(record.pending)
 
         def on_done(task: asyncio.Task[None]) -> None:
             waiting.remove(task)

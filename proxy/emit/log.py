@@ -13,7 +13,6 @@ from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.emit.attributes import usd
 from proxy.emit.log_limits import LEVELS, LogLevel
-from proxy.errors import UpstreamFinding
 from proxy.frozen import frozen
 from proxy.record import Record
 from proxy.summary import facts_of
@@ -21,9 +20,11 @@ from proxy.types.guard import Verdicts
 from proxy.usage import NANO, TOKEN_TYPES, Tokens
 from proxy.words import MAX_NAME, MAX_WORDS, word
 
-SIZES = (
-    *TOKEN_BOUNDS, "n", "best_of", "temperature", "top_p", "frequency_penalty", "presence_penalty",
-    "seed",
+PARAMETERS = frozenset(
+    {
+        *TOKEN_BOUNDS, "n", "best_of", "temperature", "top_p", "frequency_penalty",
+        "presence_penalty", "seed",
+    }
 )  # fmt: skip
 """Numeric parameters of a request that a rule may set or cap."""
 NUMBERS = frozenset({int, float})
@@ -31,16 +32,12 @@ LEVEL_OF: Mapping[str, str] = {
     **dict.fromkeys(get_args(Outcome), "info"),
     **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
 }
-FAILURE: Mapping[str, str] = {
-    "error": "code",
-    "upstream_status": "upstream_status",
-    "upstream_error_cause": "cause",
-    "upstream_error_text": "text",
-    "upstream_error_type": "upstream_type",
-    "upstream_error_code": "upstream_code",
-}
-"""Fields of a failed call's line, and the attributes of ``Failure``."""
-NO_FAILURE = dict.fromkeys(FAILURE)
+NO_FAILURE = dict.fromkeys(
+    (
+        "error", "upstream_status", "upstream_error_cause", "upstream_error_text",
+        "upstream_error_type", "upstream_error_code",
+    )
+)  # fmt: skip
 
 
 def in_ms(seconds: float) -> float:
@@ -50,9 +47,7 @@ def in_ms(seconds: float) -> float:
 
 def canonical(record: Record) -> dict[str, Any]:
     """Return the line of a call as data. Unknown values are null, never zero."""
-    facts, call = record.facts or facts_of(record), record.call
-    head, plan = record.head, record.plan
-    warned = (call and call.warnings) or (head and head.warnings) or (plan and plan.warnings)
+    facts, body = record.facts or facts_of(record), record.call.body if record.call else {}
     target = facts.served.target if facts.served else None
     saved, failure = facts.saved, facts.failure
     is_used = facts.source != "none"
@@ -64,21 +59,26 @@ def canonical(record: Record) -> dict[str, Any]:
         "request_id": facts.request_id,
         "trace_id": facts.trace_id,
         "span_id": facts.server_span,
-        **_request_fields(facts),
+        "key": facts.key,
+        "deployment": facts.deployment,
+        "tags": {tag: word(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
+        "policy": facts.policy,
+        "rules": facts.rules,
+        "shadow_rules": facts.shadow_rules,
+        "dialect": facts.dialect or UNKNOWN,
+        "route": facts.route,
+        "endpoint": facts.endpoint or UNKNOWN,
+        "stream": facts.is_stream is True,
         "models": facts.models or [],
         "parameters": {
-            name: call.body[name]
-            for name in SIZES
-            if name in call.body and type(call.body[name]) in NUMBERS
-        }
-        if call is not None
-        else {},
+            name: body[name] for name in PARAMETERS & body.keys() if type(body[name]) in NUMBERS
+        },
         "provider": target.upstream.provider if target else None,
         "upstream": target.upstream.name if target else None,
         "model": target.model if target else None,
         "status": facts.status,
         "outcome": facts.outcome,
-        **(NO_FAILURE if failure is None else _failed(failure)),
+        **(NO_FAILURE if failure is None else _failure_fields(failure)),
         "duration_ms": in_ms(facts.duration_s),
         "ttft_ms": None if ttft_s is None else in_ms(ttft_s),
         "overhead_ms": in_ms(facts.overhead_s),
@@ -89,56 +89,40 @@ def canonical(record: Record) -> dict[str, Any]:
         "cache": facts.cache,
         "cache_semantic_match": facts.semantic_match,
         "guards": _verdicts(facts.verdicts) if facts.verdicts else [],
-        "upstream_guards": [_finding(*each) for each in facts.upstream_findings]
-        if facts.upstream_findings
-        else [],
+        "upstream_guards": _findings(facts) if facts.upstream_findings else [],
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": usd(saved.cost) if saved else None,
         "attempts": len(facts.attempts),
         "skipped": [skip.target.title for skip in facts.skips[:MAX_WORDS]] if facts.skips else [],
         "finish_reasons": facts.finish_reasons,
-        "warnings": _warnings(record) if warned or record.warnings else [],
+        "warnings": _warnings(record),
     }
     if facts.properties:
         line["properties"] = dict(facts.properties)
-    if failure is not None:
-        line.update(_of_failure(failure))
     return line
 
 
-def _request_fields(facts: CallFacts) -> dict[str, Any]:
-    """Return the fields that describe the request and the policy that applies to it."""
-    return {
-        "key": facts.key,
-        "deployment": facts.deployment,
-        "tags": {tag: word(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
-        "policy": facts.policy,
-        "rules": list(facts.rules),
-        "shadow_rules": list(facts.shadow_rules),
-        "dialect": facts.dialect or UNKNOWN,
-        "route": facts.route,
-        "endpoint": facts.endpoint or UNKNOWN,
-        "stream": facts.is_stream is True,
+def _failure_fields(failure: Failure) -> dict[str, Any]:
+    """Return the fields of a failed call, and those of an unknown path or an invalid key."""
+    fields: dict[str, Any] = {
+        "error": failure.code,
+        "upstream_status": failure.upstream_status,
+        "upstream_error_cause": failure.cause,
+        "upstream_error_text": failure.text,
+        "upstream_error_type": failure.upstream_type,
+        "upstream_error_code": failure.upstream_code,
     }
-
-
-def _failed(failure: Failure) -> dict[str, Any]:
-    return {name: getattr(failure, member) for name, member in FAILURE.items()}
-
-
-def _of_failure(failure: Failure) -> dict[str, Any]:
-    """Return the fields of calls to an unknown path or without a valid key."""
     if failure.wanted is not None:
-        return {"wanted_path": failure.wanted}
-    if failure.lapse is not None:
-        return {"unauthorized": {"reason": failure.lapse, "key": failure.lapsed_key}}
-    return {}
+        fields["wanted_path"] = failure.wanted
+    elif failure.lapse is not None:
+        fields["unauthorized"] = {"reason": failure.lapse, "key": failure.lapsed_key}
+    return fields
 
 
 def _counts(tokens: Tokens) -> dict[str, int]:
     """Return the counts that are not zero. They do not overlap."""
-    every = zip(TOKEN_TYPES, tokens.counts(), strict=True)
-    counts = {name: count for name, count in every if count}
+    named = zip(TOKEN_TYPES, tokens.counts(), strict=True)
+    counts = {name: count for name, count in named if count}
     if tokens.cache_write_1h or tokens.web_searches:
         counts |= tokens.beside()
     return counts
@@ -147,9 +131,9 @@ def _counts(tokens: Tokens) -> dict[str, int]:
 def _warnings(record: Record) -> list[str]:
     """Return all warnings that the client got."""
     warnings: list[str] = []
-    for warned in (record.call, record.head, record.plan):
-        if warned is not None:
-            warnings += warned.warnings[:MAX_WORDS]
+    for source in (record.call, record.head, record.plan):
+        if source is not None and source.warnings:
+            warnings += source.warnings[:MAX_WORDS]
     return [*warnings, *record.warnings]
 
 
@@ -170,10 +154,17 @@ def _verdicts(verdicts: Verdicts) -> list[dict[str, Any]]:
     ]
 
 
-def _finding(upstream: str, finding: UpstreamFinding) -> dict[str, Any]:
-    """Return the verdict of an upstream's own guard."""
-    guard = {"upstream": upstream, "guard": finding.detector}
-    return {**guard, "stage": finding.stage, "verdict": "flagged" if finding.found else "passed"}
+def _findings(facts: CallFacts) -> list[dict[str, Any]]:
+    """Return the verdicts of the upstreams' own guards."""
+    return [
+        {
+            "upstream": upstream,
+            "guard": finding.detector,
+            "stage": finding.stage,
+            "verdict": "flagged" if finding.found else "passed",
+        }
+        for upstream, finding in facts.upstream_findings
+    ]
 
 
 def in_share(sample_id: str, ratio: float) -> bool:

@@ -1,4 +1,4 @@
-"""The sink that counts calls, and metrics of the process."""
+"""Sink that counts calls, and metrics of the process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from proxy.emit.counting import Counting
-from proxy.emit.registry import Registry, levels
+from proxy.emit.call_metrics import CallMetrics
+from proxy.emit.registry import Registry, gauges
 from proxy.record import Record
 from proxy.summary import facts_of
 from proxy.types import Endpoint, Target
@@ -28,52 +28,53 @@ class Metrics:
     name: ClassVar[str] = "metrics"
 
     def __init__(self, version: str, registry: Registry | None = None) -> None:
-        self._series = registry or Registry()
-        self._child = self._series.child
+        self._registry = registry or Registry()
+        self._child = self._registry.child
         self.roster = Roster()
-        self._counting = Counting(self._child, {})
+        self._calls = CallMetrics(self._child, {})
         self._inflight = self._child("headrace_inflight_requests")
-        self._series.replace("headrace_build_info", {(version,): 1})
+        self._registry.replace("headrace_build_info", {(version,): 1})
         self._exposition: Exposition | None = None
 
     def secrets(self, fingerprints: Mapping[str, str]) -> None:
         """Show a fingerprint of each secret, by its use."""
-        self._series.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
+        self._registry.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
     def admit(self, roster: Roster) -> Callable[[], None]:
-        """Admit the names of policies as labels. Call the result when the policies are active.
+        """Allow the names of policies as labels. Call the result when the policies are active.
 
         Blocks for long with large policies, so call it off the event loop; the result is fast.
         """
-        enforce_names = self._series.admit(roster, "policies")
-        tags: dict[tuple[str, ...], float] = {
-            (name, tag, value): 1.0
-            for name, listed in roster.deployments.items()
-            for tag, value in (listed.tags or {("none", "none")})
-        }
-        info = levels(tags)
+        activate_names = self._registry.admit(roster, "policies")
+        info = gauges(
+            {
+                (name, tag, value): 1.0
+                for name, deployment in roster.deployments.items()
+                for tag, value in (deployment.tags or {("none", "none")})
+            }
+        )
         replaced: list[Roster] = []
 
-        def enforce() -> None:
-            enforce_names()
+        def activate() -> None:
+            activate_names()
             replaced.append(self.roster)  # freed with this function, when the next are admitted
             self.roster = roster
-            self._counting = Counting(self._child, roster.tags)
-            self._series.replace("headrace_policy_info", {(roster.revision,): 1})
-            self._series.show("headrace_deployment_info", info)
+            self._calls = CallMetrics(self._child, roster.tags)
+            self._registry.replace("headrace_policy_info", {(roster.revision,): 1})
+            self._registry.show("headrace_deployment_info", info)
             if roster.prices_as_of is not None:
                 taken = datetime.combine(roster.prices_as_of, time(), UTC).timestamp()
-                self._series.replace("headrace_price_table_timestamp_seconds", {(): taken})
+                self._child("headrace_price_table_timestamp_seconds").value = taken
 
-        return enforce
+        return activate
 
     def admit_candidate(self, roster: Roster) -> Callable[[], None]:
-        """Admit the rule names of a candidate as labels. Call the result when it is active."""
-        return self._series.admit(roster, "candidate", begin=False)
+        """Allow the rule names of a candidate as labels. Call the result when it is active."""
+        return self._registry.admit(roster, "candidate", start=False)
 
     def watch(self, name: str, *labels: str, read: Callable[[], float]) -> None:
         """Show a number that ``read`` returns at each scrape, called by another thread."""
-        self._series.watch(name, *labels, read=read)
+        self._registry.watch(name, *labels, read=read)
 
     def count(self, name: str, *labels: str) -> None:
         """Add 1 to a counter."""
@@ -84,53 +85,54 @@ class Metrics:
         self._child(name).observe(value)
 
     def dropped(self, signal: str, reason: str, count: int = 1) -> None:
-        """Count log lines, spans or rows that are lost."""
+        """Count lost log lines, spans or rows."""
         self._child("headrace_telemetry_dropped_total", signal, reason).inc(count)
 
     def reloaded(self, result: str) -> None:
-        """Count a reload of the policies."""
+        """Count a load of the policies."""
         self._child("headrace_policy_reloads_total", result).inc()
-        self._child("headrace_policy_last_reload_success").set(result != "rejected")
+        self._child("headrace_policy_last_reload_success").value = float(result != "rejected")
         now = datetime.now(UTC).timestamp()
-        self._child("headrace_policy_last_reload_timestamp_seconds").set(now)
+        self._child("headrace_policy_last_reload_timestamp_seconds").value = now
 
     def counters_degraded(self, degraded: bool) -> None:
         """Show whether limits are counted without the shared store."""
-        self._child("headrace_limit_store_degraded").set(degraded)
+        self._child("headrace_limit_store_degraded").value = float(degraded)
 
     def stand(self, standings: Iterable[Standing], now: float) -> None:
-        """Replace the gauges of limits by these states. A counter without a call has none.
+        """Replace the gauges of limits and budgets. A counter without a call has none.
 
         ``now`` is in seconds since the epoch.
         """
-        shown: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in _STANDING}
-        for each in standings:
-            if each.fresh:
+        shown: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in _LIMIT_GAUGES}
+        for standing in standings:
+            if standing.fresh:
                 continue
-            labels = (each.limit.name, each.scope or "all")
-            left = each.remaining / each.limit.capacity
-            shown["headrace_limit_remaining_ratio"][labels] = left
-            if each.limit.is_budget:
-                for name, value in _budget(each, now):
-                    shown[name][labels] = value
+            limit = standing.limit
+            amounts: tuple[float, ...] = (standing.remaining / limit.capacity,)
+            if limit.is_budget:
+                usd = (limit.capacity, standing.used, standing.remaining)
+                amounts += (*(each / NANO for each in usd), now + (standing.reset_s or 0.0))
+            for name, amount in zip(_LIMIT_GAUGES, amounts, strict=False):
+                shown[name][limit.name, standing.scope or "all"] = amount
         for name, values in shown.items():
-            self._series.replace(name, values)
+            self._registry.replace(name, values)
 
     def drifted(self, drifts: Mapping[str, int]) -> None:
         """Replace the gauges of the difference between budgets and the ledger, in nano-USD."""
         usd: dict[tuple[str, ...], float] = {}
         usd.update({(limit,): nano / NANO for limit, nano in drifts.items()})
-        self._series.replace("headrace_ledger_drift_usd", usd)
+        self._registry.replace("headrace_ledger_drift_usd", usd)
 
     def circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:
         """Show the circuit state of a target's endpoint."""
         names = (target.upstream.name, target.model, endpoint)
-        self._child("headrace_circuit_state", *names).set(CIRCUITS[state])
+        self._child("headrace_circuit_state", *names).value = float(CIRCUITS[state])
 
     def held(self, store: str, entries: int, size: int) -> None:
         """Show the entries and bytes of a cache store."""
-        self._child("headrace_cache_entries", store).set(entries)
-        self._child("headrace_cache_bytes", store).set(size)
+        self._child("headrace_cache_entries", store).value = float(entries)
+        self._child("headrace_cache_bytes", store).value = float(size)
 
     def evicted(self, why: str, count: int) -> None:
         """Count evicted responses."""
@@ -145,12 +147,11 @@ class Metrics:
 
     def end(self, record: Record) -> None:
         self._inflight.value -= 1
-        self._counting.count(record.facts or facts_of(record))
+        self._calls.count(record.facts or facts_of(record))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the exposition in the best accepted format, and its media type. Series of names
-        that are inactive for long are dropped first."""
-        self._series.retire()
+        """Return the exposition in the best accepted format, and its media type."""
+        self._registry.retire()
         return self.prepare().render(accept)
 
     def prepare(self) -> Exposition:
@@ -158,24 +159,15 @@ class Metrics:
         if self._exposition is None:
             from proxy.emit.exposition import Exposition  # noqa: PLC0415  # 30 modules, for scrapes
 
-            self._exposition = Exposition(self._series)
+            self._exposition = Exposition(self._registry)
         return self._exposition
 
 
-_STANDING = (
+_LIMIT_GAUGES = (
     "headrace_limit_remaining_ratio",
     "headrace_budget_limit_usd",
     "headrace_budget_spent_usd",
     "headrace_budget_remaining_usd",
     "headrace_budget_reset_timestamp_seconds",
 )
-
-
-def _budget(standing: Standing, now: float) -> Iterable[tuple[str, float]]:
-    values: Mapping[str, float] = {
-        "limit_usd": standing.limit.capacity / NANO,
-        "spent_usd": standing.used / NANO,
-        "remaining_usd": standing.remaining / NANO,
-        "reset_timestamp_seconds": now + (standing.reset_s or 0.0),
-    }
-    return ((f"headrace_budget_{name}", value) for name, value in values.items())
+"""Gauges of a limit, and of a budget after the first."""

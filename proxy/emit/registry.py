@@ -1,7 +1,7 @@
-"""Keeps the series of all metrics within their bounds, whatever labels come.
+"""Holds the series of all metrics and bounds their number.
 
-A name that the policies in force do not close is counted as ``other``. The series of a name that a
-reload has retired stay for a while, for calls that still run under it, and then go.
+A value that is not in the active policies is counted as ``other``. After a reload, series of
+removed names stay for ``RETIRED_S`` seconds, because calls may still run under the old policies.
 """
 
 from __future__ import annotations
@@ -16,148 +16,147 @@ from proxy.emit.declared import METRICS, OVERFLOW
 from proxy.emit.declared.metric import OTHER, Axis, CallbackGauge, Declared, Gauge, Values
 from proxy.types.roster import Roster
 
-Children = tuple[Declared, list[tuple[Values, Any]]]
-"""A metric, and its children by their labels."""
 MAX_SERIES = 50_000
 RETIRED_S = 900.0
 AXES = {axis for metric in METRICS for axis in metric.axes}
 
 
 @dataclass(slots=True)
-class _KnownRoster:
-    """The names of a roster, by axis. They count for good or ``until`` a moment."""
+class _Admitted:
+    """Allowed values of a roster, which expire at the monotonic second ``expires_at``."""
 
-    names: dict[Axis, frozenset[Values]]
-    of: str
-    is_in_force: bool = False
-    until: float | None = None
+    values: dict[Axis, frozenset[Values]]
+    source: str
+    is_active: bool = False
+    expires_at: float | None = None
 
 
 class Registry:
-    """All children by metric and labels. One thread counts; others may scrape, admit and retire.
+    """All series by metric and labels. One thread counts; others may scrape, admit and retire.
 
-    ``most`` bounds the children of all metrics: a second net below the bound that each declares.
+    ``max_series`` bounds all metrics together, beside the bound that each metric declares.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic, most: int = MAX_SERIES) -> None:
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, max_series: int = MAX_SERIES
+    ) -> None:
         self._now = now
-        self._most = most
-        self._table = {metric.name: metric for metric in METRICS}
-        self._children: dict[str, dict[Values, Any]] = {metric.name: {} for metric in METRICS}
-        self._rosters = [_KnownRoster(_names(Roster()), "nothing", is_in_force=True)]
-        self._changing = threading.Lock()
-        self._known: dict[Axis, frozenset[Values]] = {}
-        self._learn()
-        self._begin(Roster())
+        self._max_series = max_series
+        self._metrics = {metric.name: metric for metric in METRICS}
+        self._series: dict[str, dict[Values, Any]] = {name: {} for name in self._metrics}
+        self._admitted = [_Admitted(_allowed(Roster()), "nothing", is_active=True)]
+        self._lock = threading.Lock()
+        self._allowed: dict[Axis, frozenset[Values]] = {}
+        self._merge_allowed()
+        self._start(Roster())
 
     def child(self, name: str, *labels: str) -> Any:
-        """Return a child by its labels; the one for ``other`` where they are not known."""
-        child = self._children[name].get(labels)
-        return child if child is not None else self._made(name, labels)
+        """Return the series of a metric by its labels, or the one for ``other``."""
+        series = self._series[name].get(labels)
+        return series if series is not None else self._create(name, labels)
 
     def watch(self, name: str, *labels: str, read: Callable[[], float]) -> None:
-        """Have a number read when it is scraped; ``read`` is called by another thread."""
-        self._children[name][labels] = CallbackGauge(read)
+        """Show the number that ``read`` returns at each scrape, called by another thread."""
+        self._series[name][labels] = CallbackGauge(read)
 
     def replace(self, name: str, values: Mapping[Values, float]) -> None:
-        """Show these levels of a metric, and no others."""
-        self.show(name, levels(values))
+        """Replace all series of a gauge."""
+        self.show(name, gauges(values))
 
-    def show(self, name: str, gauges: Mapping[Values, Gauge]) -> None:
-        """Show these gauges of a metric, and no others."""
-        self._children[name] = dict(gauges)
+    def show(self, name: str, series: dict[Values, Gauge]) -> None:
+        """Replace all series of a gauge by prepared ones."""
+        self._series[name] = series
 
-    def admit(self, roster: Roster, of: str, *, begin: bool = True) -> Callable[[], None]:
-        """Let a roster's names be labels; the usual series ``begin`` at zero.
+    def admit(self, roster: Roster, source: str, *, start: bool = True) -> Callable[[], None]:
+        """Allow the names of a roster as labels, and ``start`` the initial series at zero.
 
-        Takes long for a large roster, so call it off the event loop. Call the result once the
-        roster is in force: it retires the roster before it ``of`` the same.
+        Blocks for long with a large roster, so call it off the event loop. Call the result once the
+        roster is active: it retires the previous roster of the same source.
         """
-        admitted = _KnownRoster(_names(roster), of)
-        with self._changing:
-            for kept in self._rosters:
-                if kept.of == of and not kept.is_in_force:  # it was rejected
-                    kept.until = self._now()
-            self._rosters.append(admitted)
-            self._retire(self._now())
-            self._learn()
-            if begin:
-                self._begin(roster)
+        admitted = _Admitted(_allowed(roster), source)
+        with self._lock:
+            for other in self._admitted:
+                if other.source == source and not other.is_active:  # it was rejected
+                    other.expires_at = self._now()
+            self._admitted.append(admitted)
+            self._drop_expired()
+            self._merge_allowed()
+            if start:
+                self._start(roster)
 
-        def enforce() -> None:
-            for kept in self._rosters:
-                if kept.of == of and kept.until is None and kept is not admitted:
-                    kept.until = self._now() + RETIRED_S
-            admitted.is_in_force = True
+        def activate() -> None:
+            for other in self._admitted:
+                if other.source == source and other.expires_at is None and other is not admitted:
+                    other.expires_at = self._now() + RETIRED_S
+            admitted.is_active = True
 
-        return enforce
+        return activate
 
     def retire(self) -> None:
-        """Drop the series of names that are out of force for long enough."""
-        with self._changing:
-            self._retire(self._now())
+        """Drop the series of expired names."""
+        with self._lock:
+            self._drop_expired()
 
-    def _retire(self, now: float) -> None:
-        living = [kept for kept in self._rosters if kept.until is None or kept.until > now]
-        if len(living) == len(self._rosters):
+    def _drop_expired(self) -> None:
+        now = self._now()
+        current = [
+            each for each in self._admitted if each.expires_at is None or each.expires_at > now
+        ]
+        if len(current) == len(self._admitted):
             return
-        self._rosters = living
-        self._learn()
+        self._admitted = current
+        self._merge_allowed()
         for metric in METRICS:
-            children = self._children[metric.name]
-            gone = [labels for labels in list(children) if not self._living(metric.axes, labels)]
-            for labels in gone:
-                del children[labels]
+            series = self._series[metric.name]
+            for labels in list(series):
+                if not all(self._is_allowed(*part) for part in _parts(metric, labels)):
+                    del series[labels]
 
-    def collect(self) -> Iterator[Children]:
-        """Yield each metric of ours with its children."""
+    def collect(self) -> Iterator[tuple[Declared, list[tuple[Values, Any]]]]:
+        """Yield each metric of Headrace with its series by labels."""
         for metric in METRICS:
             if metric.own:
-                yield metric, list(self._children[metric.name].items())  # calls may add some
+                yield metric, list(self._series[metric.name].items())  # calls may add some
 
-    def _learn(self) -> None:
-        self._known = {
-            axis: frozenset().union(*(kept.names[axis] for kept in self._rosters)) for axis in AXES
+    def _merge_allowed(self) -> None:
+        self._allowed = {
+            axis: frozenset().union(*(each.values[axis] for each in self._admitted))
+            for axis in AXES
         }
 
-    def _begin(self, roster: Roster) -> None:
+    def _start(self, roster: Roster) -> None:
         for metric in METRICS:
-            for labels in metric.usual(roster):
+            for labels in metric.initial(roster):
                 self.child(metric.name, *labels)
 
-    def _living(self, axes: tuple[Axis, ...], labels: Values) -> bool:
-        return all(
-            part in self._known[axis] or part == axis.other for axis, part in _parts(axes, labels)
-        )
+    def _is_allowed(self, axis: Axis, part: Values) -> bool:
+        return part in self._allowed[axis] or part == axis.other
 
-    def _made(self, name: str, labels: Values) -> Any:
-        metric, children = self._table[name], self._children[name]
+    def _create(self, name: str, labels: Values) -> Any:
+        metric = self._metrics[name]
         bounded: list[str] = []
-        for axis, part in _parts(metric.axes, labels):
-            known = part in self._known[axis] or part == axis.other
-            bounded += part if known else axis.other
-            if not known:
+        for axis, part in _parts(metric, labels):
+            is_allowed = self._is_allowed(axis, part)
+            bounded += part if is_allowed else axis.other
+            if not is_allowed:
                 self.child(OVERFLOW.name, axis.labels[0]).inc()
-        if sum(map(len, self._children.values())) >= self._most:
+        if sum(map(len, self._series.values())) >= self._max_series:
             bounded = [OTHER] * len(labels)
-        return children.setdefault(tuple(bounded), metric.made())
+        return self._series[name].setdefault(tuple(bounded), metric.create())
 
 
-def _names(roster: Roster) -> dict[Axis, frozenset[Values]]:
-    """Return the names of a roster by axis."""
-    return {axis: frozenset(axis.known(roster)) for axis in AXES}
+def gauges(values: Mapping[Values, float]) -> dict[Values, Gauge]:
+    return {labels: Gauge(value) for labels, value in values.items()}
 
 
-def levels(values: Mapping[Values, float]) -> dict[Values, Gauge]:
-    """Return a gauge for each value."""
-    gauges = {labels: Gauge() for labels in values}
-    for labels, value in values.items():
-        gauges[labels].set(value)
-    return gauges
+def _allowed(roster: Roster) -> dict[Axis, frozenset[Values]]:
+    return {axis: frozenset(axis.allowed(roster)) for axis in AXES}
 
 
-def _parts(axes: tuple[Axis, ...], labels: Values) -> Iterator[tuple[Axis, Values]]:
-    at = 0
-    for axis in axes:
-        yield axis, labels[at : at + len(axis.labels)]
-        at += len(axis.labels)
+def _parts(metric: Declared, labels: Values) -> Iterator[tuple[Axis, Values]]:
+    """Yield each axis of a metric with its part of the labels."""
+    start = 0
+    for axis in metric.axes:
+        end = start + len(axis.labels)
+        yield axis, labels[start:end]
+        start = end

@@ -18,7 +18,7 @@ import pytest
 from proxy.app.context import new_record
 from proxy.billing import Saved
 from proxy.emit.lines import MAX_LINE, MAX_LINES, SCHEMAS, LineWriter, Schema, line_logger, native
-from proxy.emit.log import SIZES, CallLog, canonical
+from proxy.emit.log import PARAMETERS, CallLog, canonical
 from proxy.emit.log_limits import LogLevel
 from proxy.errors import UpstreamUnavailable
 from proxy.policy.schema.rules import Cap
@@ -181,7 +181,7 @@ def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
     record.ended = record.started
 
     assert canonical(record)["parameters"] == {"max_tokens": 20, "temperature": 0.5}
-    assert {*Cap.model_fields} <= {*SIZES}
+    assert {*Cap.model_fields} <= {*PARAMETERS}
 
 
 def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:

@@ -163,15 +163,15 @@ def test_a_hundred_thousand_made_up_labels_stay_within_the_declared_bound() -> N
         registry.child(metric.name, *made_up)
 
     found = lines(registry)
-    bound = sum(metric.worst(known) for metric in METRICS)
+    bound = sum(metric.max_series(known) for metric in METRICS)
     assert len(found) <= bound
     for metric in metrics:
         mine = [line for line in found if line.startswith((f"{metric.name}{{", f"{metric.name}_"))]
-        assert len(mine) <= metric.worst(known), metric.name
+        assert len(mine) <= metric.max_series(known), metric.name
 
 
 def test_beyond_the_last_net_there_is_one_more_series_of_a_metric() -> None:
-    registry = Registry(most=0)
+    registry = Registry(max_series=0)
 
     registry.admit(roster(*(f"d{number}" for number in range(100))), "policies")()
 

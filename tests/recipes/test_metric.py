@@ -10,14 +10,14 @@ from tests.recipes.copies import copied
 def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A metric", "acme")
     copy.add_item(
-        "proxy/emit/declared/calls.py",
-        "METRICS",
-        'counter("headrace_acme_calls_total", "Calls of a test of a recipe.", (axes.DEPLOYMENT,))',
+        "proxy/emit/declared/table.py",
+        "CALLS",
+        'counter("headrace_acme_calls_total", "Calls of a test of a recipe.", axes.DEPLOYMENT)',
     )
     copy.add_at_end(
-        "proxy/emit/counting.py",
+        "proxy/emit/call_metrics.py",
         "count",
-        'self._child("headrace_acme_calls_total", deployment).inc()',
+        'series["headrace_acme_calls_total", deployment].value += 1',
     )
 
     bounds = copy.run("proxy", "metrics", "policies")

@@ -1,4 +1,4 @@
-"""The labels of metrics, each with where its values come from: the policies, or a closed set."""
+"""Labels of metrics, with their values: closed sets, or names of the policies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import product
 from operator import attrgetter
 from typing import get_args
 
+import proxy
 from proxy import dialects
 from proxy.attempts import Loss, Money, Outcome
 from proxy.call_facts import UNKNOWN, CacheResult, SemanticResult
@@ -28,20 +29,20 @@ from proxy.types.roster import Roster
 from proxy.usage import TOKEN_TYPES
 
 NONE = "none"
-
-
 ERRORS = ("cancelled", *CODES)
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 CONNECTION_ERRORS = (UpstreamInvalid.code, UpstreamStale.code, UpstreamUnavailable.code)
-DIALECTS = (*dialects.DIALECTS, UNKNOWN)
-ENDPOINTS = (*get_args(Endpoint), UNKNOWN)
 SINKS = (
-    "metrics", "calllog", "traces", "genai_metrics", "ledger", "past", "candidate", "decisions"
+    "metrics", "calllog", "traces", "genai_metrics", "ledger", "past", "candidate", "decisions",
+)  # fmt: skip
+DIFFERENCES = (
+    "same", "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits",
+    "cache", "guards",
 )  # fmt: skip
 
 
-def provider(target: Target) -> str:
-    return target.upstream.provider or UNKNOWN
+def _nothing(roster: Roster) -> tuple[Values, ...]:
+    return ()
 
 
 def _deployments(roster: Roster) -> list[Values]:
@@ -49,35 +50,35 @@ def _deployments(roster: Roster) -> list[Values]:
 
 
 def _targets(roster: Roster) -> Iterator[tuple[str, Target]]:
-    for name, listed in roster.deployments.items():
-        for target in listed.targets:
+    for name, deployment in roster.deployments.items():
+        for target in deployment.targets:
             yield name, target
 
 
-def _served(roster: Roster) -> set[Values]:
-    return {(name, provider(target), target.model) for name, target in _targets(roster)}
-
-
-def _priced(roster: Roster) -> set[Values]:
-    """An unknown price is no price of zero, so such a target begins with no cost at all."""
-    priced = ((name, target) for name, target in _targets(roster) if target.prices)
-    return {(name, provider(target), target.model) for name, target in priced}
+def _served(roster: Roster, *, priced: bool | None = None) -> set[Values]:
+    """Return deployments with provider and model. An unknown price is not a price of zero."""
+    return {
+        (name, target.upstream.provider or UNKNOWN, target.model)
+        for name, target in _targets(roster)
+        if priced is None or bool(target.prices) is priced
+    }
 
 
 def _models(roster: Roster) -> set[Values]:
     return {(name, target.model) for name, target in _targets(roster)}
 
 
-def _asked(roster: Roster) -> set[Values]:
+def _upstreams(roster: Roster) -> set[Values]:
     return {(target.upstream.name, target.model) for _, target in _targets(roster)}
 
 
-def _falls(roster: Roster) -> set[Values]:
-    pairs: set[Values] = set()
-    for name, listed in roster.deployments.items():
-        names = {target.upstream.name for target in listed.targets}
-        pairs |= {(name, one, other) for one in names for other in names}
-    return pairs
+def _fallbacks(roster: Roster, *, to_itself: bool = True) -> set[Values]:
+    return {
+        (name, first.upstream.name, second.upstream.name)
+        for name, deployment in roster.deployments.items()
+        for first, second in product(deployment.targets, deployment.targets)
+        if to_itself or first.upstream.name != second.upstream.name
+    }
 
 
 def _tagged(roster: Roster) -> set[Values]:
@@ -89,21 +90,21 @@ def _tagged(roster: Roster) -> set[Values]:
     }
 
 
-def _tagged_usual(roster: Roster) -> set[Values]:
-    """The tags that a deployment's calls have anyhow; one that they need not have is ``none``."""
-    usual: set[Values] = set()
-    for name, listed in roster.deployments.items():
-        given = {tag for tag, _ in listed.tags}
-        usual |= {(tag, v, name) for tag, v in listed.tags if v in roster.tags.get(tag, ())}
-        usual |= {(tag, NONE, name) for tag in roster.tags if tag not in given}
-    return usual
+def _tagged_initial(roster: Roster) -> set[Values]:
+    """Return the tags that every call of a deployment has, and ``none`` for the other tags."""
+    initial: set[Values] = set()
+    for name, deployment in roster.deployments.items():
+        given = {tag for tag, _ in deployment.tags}
+        initial |= {(tag, v, name) for tag, v in deployment.tags if v in roster.tags.get(tag, ())}
+        initial |= {(tag, NONE, name) for tag in roster.tags if tag not in given}
+    return initial
 
 
 def _info(roster: Roster) -> set[Values]:
     return {
         (name, tag, value)
-        for name, listed in roster.deployments.items()
-        for tag, value in (listed.tags or {(NONE, NONE)})
+        for name, deployment in roster.deployments.items()
+        for tag, value in (deployment.tags or {(NONE, NONE)})
     }
 
 
@@ -111,39 +112,37 @@ def _keys(roster: Roster) -> list[Values]:
     return [*((name,) for name in roster.keys), (UNKNOWN,)]
 
 
+def _nameless(roster: Roster) -> list[Values]:
+    return [(reason, NONE) for reason in ("missing", "unknown", "not_checked")]
+
+
 def _lapsed(roster: Roster) -> list[Values]:
-    """Each key may have lapsed; one that is known by its digest alone has no name."""
+    """Return the reasons why a key is invalid. A key known by its digest only has no name."""
     named = [(lapse, key) for lapse in ("expired", "revoked") for key in roster.keys]
     return [*_nameless(roster), ("revoked", NONE), *named]
 
 
-def _nameless(roster: Roster) -> list[Values]:
-    return [(why, NONE) for why in ("missing", "unknown", "not_checked")]
-
-
 def _results(roster: Roster) -> Iterator[Values]:
-    """Yield how an attempt may end, with the reason if its connection failed."""
+    """Yield the results of attempts, with the cause of a failed connection."""
     yield from ((result, NONE) for result in (*STATUSES, *ERRORS))
     yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
     yield from product(UpstreamTimeout.codes, ("timeout", "pool"))
 
 
 def _rules(roster: Roster) -> list[Values]:
-    return [(name, rule) for name, listed in roster.deployments.items() for rule in listed.rules]
+    return [(name, rule) for name, each in roster.deployments.items() for rule in each.rules]
 
 
-def _each_rule(roster: Roster) -> set[Values]:
-    return {("",), *((rule,) for listed in roster.deployments.values() for rule in listed.rules)}
+def _candidate_rules(roster: Roster) -> set[Values]:
+    return {("",), *((rule,) for _, rule in _rules(roster))}
 
 
 def _guards(roster: Roster) -> set[Values]:
-    return {
-        (guard, stage) for listed in roster.deployments.values() for stage, guard in listed.guards
-    }
+    return {(guard, stage) for each in roster.deployments.values() for stage, guard in each.guards}
 
 
 def _limits(roster: Roster) -> set[Values]:
-    return {(limit.name,) for listed in roster.deployments.values() for limit in listed.limits}
+    return {(limit.name,) for each in roster.deployments.values() for limit in each.limits}
 
 
 def _scopes(roster: Roster, *, budgets_only: bool = False) -> set[Values]:
@@ -158,33 +157,31 @@ _budgets = partial(_scopes, budgets_only=True)
 DEPLOYMENT = Axis(
     ("deployment",), _deployments, lambda roster: [(name,) for name in roster.deployments]
 )
-DIALECT = closed("dialect", *DIALECTS, usual=("openai",))
-ENDPOINT = closed("endpoint", *ENDPOINTS, usual=("chat",))
+DIALECT = closed("dialect", *dialects.DIALECTS, UNKNOWN, initial=("openai",))
+ENDPOINT = closed("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
 OUTCOME = closed("outcome", *get_args(Outcome))
 STREAM = closed("stream", "true", "false")
 MODEL = Axis(("deployment", "model"), _models, _models)
 SERVED = Axis(("deployment", "provider", "model"), _served, _served)
-PRICED = Axis(("deployment", "provider", "model"), _served, _priced)
+PRICED = Axis(SERVED.labels, _served, partial(_served, priced=True))
 UNPRICED = Axis(
-    ("deployment", "provider", "model"), _served, lambda roster: _served(roster) - _priced(roster)
+    SERVED.labels, _served, lambda roster: _served(roster) - _served(roster, priced=True)
 )
-LACKING = closed("reason", "no_price", "no_usage", usual=("no_price",))
-TOKEN_TYPE = closed("token_type", *TOKEN_TYPES, usual=("input", "output"))
-COST_TYPE = closed("cost_type", "input", "output", "cached", "other", usual=("input", "output"))
-ESTIMATED = closed("estimated", "true", "false", usual=("false",))
+LACKING = closed("reason", "no_price", "no_usage", initial=("no_price",))
+TOKEN_TYPE = closed("token_type", *TOKEN_TYPES, initial=("input", "output"))
+COST_TYPE = closed("cost_type", "input", "output", "cached", "other", initial=("input", "output"))
+ESTIMATED = closed("estimated", "true", "false", initial=("false",))
 DIRECTION = closed("direction", "input", "output")
-USE = closed("use", *get_args(Money), usual=("useful", "retried", "abandoned", "blocked"))
+USE = closed("use", *get_args(Money), initial=("useful", "retried", "abandoned", "blocked"))
 LOSS = closed("cause", *get_args(Loss))
-TAGGED = Axis(("tag", "value", "deployment"), _tagged, _tagged_usual)
+TAGGED = Axis(("tag", "value", "deployment"), _tagged, _tagged_initial)
 INFO = Axis(("deployment", "tag", "value"), _info, _info)
 KEY = Axis(("key",), _keys, _keys)
 LAPSE = Axis(("reason", "key"), _lapsed, _nameless)
 CREDENTIAL = Axis(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))
-UPSTREAM = Axis(("upstream", "model"), _asked, _asked)
+UPSTREAM = Axis(("upstream", "model"), _upstreams, _upstreams)
 FALLBACK = Axis(
-    ("deployment", "upstream", "to_upstream"),
-    _falls,
-    lambda roster: [each for each in _falls(roster) if each[1] != each[2]],
+    ("deployment", "upstream", "to_upstream"), _fallbacks, partial(_fallbacks, to_itself=False)
 )
 RESULT = Axis(("result", "cause"), _results, lambda roster: [("2xx", NONE)])
 WHY = closed("why", "retry", "hedge", "guard")
@@ -192,7 +189,8 @@ SKIPPED = closed("reason", CircuitOpen.code, UpstreamBusy.code)
 SIDE = closed("side", "client", "upstream", "proxy")
 PHASE = closed("phase", "before_first", "after_first")
 RULE = Axis(("deployment", "rule"), _rules, _rules)
-CANDIDATE_RULE = Axis(("rule",), _each_rule, lambda roster: ())
+CANDIDATE = closed("kind", *DIFFERENCES, initial=())
+CANDIDATE_RULE = Axis(("rule",), _candidate_rules, _nothing)
 GUARD = Axis(("guard", "stage"), _guards, _guards)
 VERDICT = closed("verdict", *get_args(Verdict))
 SHADOW = closed("shadow", "true", "false")
@@ -201,27 +199,22 @@ SCOPE = Axis(("limit", "scope"), _scopes, _scopes)
 BUDGET = Axis(("budget", "scope"), _budgets, _budgets)
 DECISION = closed("decision", "allow", "deny", "would_deny")
 RELOAD = closed("result", "in_force", "restored", "unchanged", "rejected")
+REVISION = Axis(("revision",), lambda roster: [(roster.revision,)], _nothing)
 LOOKUP = closed("result", *get_args(CacheResult))
-STORE = closed("store", *CACHE_STORES, usual=())
-HELD = closed("store", *CACHE_STORES, "vectors", usual=())
-SEMANTIC = closed("result", *get_args(SemanticResult), usual=("hit", "would_hit"))
+STORE = closed("store", *CACHE_STORES, initial=())
+HELD = closed("store", *CACHE_STORES, "vectors", initial=())
+SEMANTIC = closed("result", *get_args(SemanticResult), initial=("hit", "would_hit"))
 EVICTED = closed("reason", "full", "expired", "dropped", "changed")
-SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", usual=("logs",))
+SAMPLING = closed("decision", "sampled", "limited", initial=())
+VERSION = closed("version", proxy.__version__)
+SECRET = Axis(("use", "fingerprint"), _nothing, _nothing)
+SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", initial=("logs",))
 KEEPER = closed("writer", "ledger", "decisions", "cache")
 WRITER = closed("writer", "logs", "traces", "ledger", "decisions", "cache")
-DROPPED = closed("signal", "logs", *SINKS, usual=("logs", "ledger"))
+DROPPED = closed("signal", "logs", *SINKS, initial=("logs", "ledger"))
 DROP = closed(
-    "reason",
-    "queue_full",
-    "write_failed",
-    "export_failed",
-    "oversize",
-    "shutdown",
-    "invalid",
-    "refused",
-    "closed",
-    "crash",
-    "error",
-    usual=("queue_full", "write_failed", "refused", "shutdown"),
-)
+    "reason", "queue_full", "write_failed", "export_failed", "oversize", "shutdown", "invalid",
+    "refused", "closed", "crash", "error",
+    initial=("queue_full", "write_failed", "refused", "shutdown"),
+)  # fmt: skip
 OPEN = closed("side", "client", "upstream")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from proxy.emit.declared.metric import Counter, Gauge, Histogram
+from proxy.emit.declared.metric import Counter, Histogram
 
 EDGES = (0.1, 1, 2.5)
 
@@ -35,12 +35,3 @@ def test_a_count_only_goes_up() -> None:
         count.inc(-1)
 
     assert count.value == 1.5
-
-
-def test_a_level_goes_both_ways() -> None:
-    level = Gauge()
-    level.inc()
-    level.dec()
-    level.set(True)
-
-    assert level.value == 1.0
