@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 from hypothesis import settings
 from pytest_aiohttp.plugin import AiohttpRawServer
 
@@ -222,6 +222,6 @@ async def collector(aiohttp_raw_server: AiohttpRawServer) -> Collector:
 
 
 @pytest.fixture
-async def client(proxy: Proxy) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(base_url=proxy.url) as session:
+async def client(proxy: Proxy) -> AsyncIterator[ClientSession]:
+    async with ClientSession(base_url=proxy.url) as session:
         yield session

@@ -42,9 +42,7 @@ def attempt(error: str | None = None, *, lost: bool = False, began: float | None
         ("abandoned", attempt("cancelled"), "blocked", "guard"),
     ],
 )
-def test_a_loss_has_one_cause(
-    use: Money, made: Attempt, outcome: Outcome, why: Loss | None
-) -> None:
+def test_has_one_cause(use: Money, made: Attempt, outcome: Outcome, why: Loss | None) -> None:
     assert loss(made, use, outcome) == why
 
 

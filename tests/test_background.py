@@ -70,9 +70,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("is_busy", "rest"), [(True, 1.0), (False, 0.0)])
-async def test_work_between_calls_rests_as_long_as_it_took_while_there_are_any(
-    is_busy: bool, rest: float
-) -> None:
+async def test_background_work_rests_between_calls(is_busy: bool, rest: float) -> None:
     long, short = Clock(3 * STEPS_S), Clock(STEPS_S / 2)
 
     for clock in (long, short):

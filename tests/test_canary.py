@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy import app
 from proxy.settings import Address, LedgerAt, LogAs, Settings
@@ -123,7 +124,7 @@ class World:
         self.calls += 1
         with contextlib.suppress(aiohttp.ClientError):
             async with (
-                aiohttp.ClientSession() as client,
+                ClientSession() as client,
                 client.post(
                     f"{self.url}{route.path}?q={MARK}query",
                     headers={**route.credential, **extra},
@@ -238,7 +239,7 @@ async def shown(world: World) -> Iterator[tuple[str, bytes]]:
     asks = [("/metrics", {}), ("/metrics", openmetrics), ("/candidate", {"accept": "text/json"})]
     ids = [record.head.request_id for record in world.sink.records if record.head]
     asks += [(f"/explain/{name}", {}) for name in ids]
-    async with aiohttp.ClientSession(base_url=world.admin) as client:
+    async with ClientSession(base_url=world.admin) as client:
         for path, headers in asks:
             async with client.get(path, headers=headers) as response:
                 found.append((path, await response.read()))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.emit.log import canonical
@@ -78,7 +79,7 @@ def drawn(draw: random.Random) -> tuple[str, Script, bool]:
     return name, *ways[name]
 
 
-async def ask(client: aiohttp.ClientSession, model: str, way: str, *, streamed: bool) -> None:
+async def ask(client: ClientSession, model: str, way: str, *, streamed: bool) -> None:
     body = {"model": "resilient", "prompt": "x" * 40, "user": model, "stream": streamed}
     with suppress(aiohttp.ClientError):
         async with client.post("/v1/completions", headers=BEARER, json=body) as response:
@@ -158,9 +159,7 @@ async def told_of(mixed: Mixed, folder: Path, upstream: ScriptedUpstream) -> Tol
     return Told(records, metrics, explained, kept(path, "attempts"), kept(path), charges)
 
 
-async def test_under_faults_every_account_says_the_same(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_accounts_agree_under_faults(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     mixed = Mixed()
     upstream.answer_with(mixed)
 
@@ -188,9 +187,7 @@ async def test_under_faults_every_account_says_the_same(
     assert len(told.attempts) <= len(upstream.requests) <= len(told.attempts) + gone
 
 
-async def test_a_count_of_tokens_used_nothing_and_the_ledger_is_good(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_token_count_uses_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"input_tokens": 12}))
     body = {"model": "via-anthropic", "messages": [{"role": "user", "content": "Hi"}]}
     async with ledgered(tmp_path, upstream) as (proxy, client, path):
@@ -207,9 +204,7 @@ async def test_a_count_of_tokens_used_nothing_and_the_ledger_is_good(
     assert canonical(record)["cost_usd"] is None
 
 
-async def test_estimated_count_of_tokens_has_no_cost(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_estimated_count_is_free(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     body = {"model": "support-chat", "messages": [{"role": "user", "content": "Hi"}]}
     async with ledgered(tmp_path, upstream) as (proxy, client, path):
         counting = client.post("/v1/messages/count_tokens", headers=BEARER, json=body)

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, cut_before_head, hang
@@ -101,13 +101,11 @@ def test_every_code_of_the_page_is_provoked_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-async def test_refusals_are_as_the_page_says(
-    name: str, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_refusals_match_page(name: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     route, page = ROUTES[name], rows()
     async with (
         running_proxy(tmp_path / "p", policies(upstream.url)) as proxy,
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
     ):
         for code, (how, script) in CASES.items():
             if script is not None:

@@ -177,9 +177,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
 @for_each(
     ("page", "words", "figure", "product"), FIGURES, ids=[f"{row[0]}: {row[1]}" for row in FIGURES]
 )
-def test_a_figure_is_that_of_the_product(
-    page: str, words: str, figure: object, product: object
-) -> None:
+def test_figure_matches_product(page: str, words: str, figure: object, product: object) -> None:
     text = re.sub(r"\s+", " ", (DOCS / page).read_text())
 
     assert words in text

@@ -51,9 +51,7 @@ def collecting() -> Iterator[None]:
 
 @pytest.mark.usefixtures("collecting")
 @pytest.mark.parametrize(("count", "left_out"), [(MANY // 10, False), (2 * MANY, True)])
-def test_what_is_made_to_stay_is_left_out_of_rounds_where_it_is_much(
-    count: int, left_out: bool
-) -> None:
+def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
     gc.collect()
     before = gc.get_freeze_count()
     rounds: list[object] = []

@@ -121,9 +121,7 @@ messages = st.dictionaries(st.sampled_from([*NAMES, "tool_calls", "role", "index
 
 
 @given(message=messages, under=st.sampled_from(["delta", "message", None]))
-def test_what_is_said_is_the_same_field_by_field(
-    message: dict[str, Any], under: str | None
-) -> None:
+def test_message_estimate_sums_its_fields(message: dict[str, Any], under: str | None) -> None:
     choice = message if under is None else {"index": 0, under: message}
     *written, reasoning = NAMES
 
@@ -237,9 +235,7 @@ def test_zeros_that_more_text_follows_are_no_report_of_the_prompt_either() -> No
     ("prompt", "answer", "tokens"),
     [(0, "", Tokens()), (4, "Rome", Tokens(1, output=1)), (5, "Paris", Tokens(2, output=2))],
 )
-def test_without_usage_four_characters_are_a_token(
-    prompt: int, answer: str, tokens: Tokens
-) -> None:
+def test_unreported_usage_is_estimated(prompt: int, answer: str, tokens: Tokens) -> None:
     meter = Meter()
 
     meter.feed(chunk(text=answer), 1.0)
@@ -258,9 +254,7 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
 
 
 @given(text=st.text(), arguments=st.text(), cuts=st.lists(st.integers(0, 99), max_size=9))
-def test_a_stream_cut_anywhere_counts_as_the_whole_answer(
-    text: str, arguments: str, cuts: list[int]
-) -> None:
+def test_cut_stream_counts_like_whole(text: str, arguments: str, cuts: list[int]) -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 3}
     whole, streamed = Meter(), Meter()
 

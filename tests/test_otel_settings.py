@@ -56,9 +56,7 @@ def test_an_endpoint_selects_otlp_over_http(name: str) -> None:
         ),
     ],
 )
-def test_exporters_are_selected_by_name_and_protocol(
-    environ: dict[str, str], exporters: tuple[str, ...]
-) -> None:
+def test_selects_exporters(environ: dict[str, str], exporters: tuple[str, ...]) -> None:
     settings = otel_settings(environ)
 
     assert settings.exporters == exporters

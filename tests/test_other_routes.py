@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects import ROUTES as SERVED
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
@@ -149,7 +150,7 @@ asking_route = pytest.mark.parametrize("other", ASKING, ids=name_of)
 
 
 async def send(
-    client: aiohttp.ClientSession, other: OtherRoute, **changes: Any
+    client: ClientSession, other: OtherRoute, **changes: Any
 ) -> tuple[aiohttp.ClientResponse, Any]:
     """Return the response and its document; that of a ``HEAD`` has none."""
     sent = {"headers": other.credential, "json": other.body, "path": other.path, **changes}
@@ -177,7 +178,7 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 @every_route
 async def test_an_answered_call_leaves_one_record_one_line_and_one_count(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     upstream.answer_with(answer(other.reply or {}))
 
@@ -200,7 +201,7 @@ async def test_an_answered_call_leaves_one_record_one_line_and_one_count(
 
 @all_routes
 async def test_a_stranger_is_refused_in_the_form_of_the_dialect(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     wrong = {name: each.replace(KEY, "hr-wrong") for name, each in other.credential.items()}
 
@@ -215,7 +216,7 @@ async def test_a_stranger_is_refused_in_the_form_of_the_dialect(
 
 @all_routes
 async def test_what_is_wrong_is_refused_in_the_form_of_the_dialect(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     change = {"path": other.wrong} if isinstance(other.wrong, str) else {"json": other.wrong}
 
@@ -230,7 +231,7 @@ async def test_what_is_wrong_is_refused_in_the_form_of_the_dialect(
 
 @asking_route
 async def test_an_upstream_that_dies_before_its_head_is_a_502(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     upstream.answer_with(cut_before_head())
 
@@ -245,7 +246,7 @@ async def test_an_upstream_that_dies_before_its_head_is_a_502(
 
 @asking_route
 async def test_a_client_that_leaves_frees_the_upstream_at_once(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     upstream.answer_with(hang())
 
@@ -262,12 +263,10 @@ async def test_a_client_that_leaves_frees_the_upstream_at_once(
     assert (record.outcome, record.status) == ("client_abort", 499)
 
 
-async def test_all_are_answered_within_the_grace_of_a_stop(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_stop_answers_within_grace(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with (
         stoppable(tmp_path / "p", upstream, PATIENCE_S, id_secrets=SECRETS) as (proxy, stop, _),
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         kept: list[bool] = []
         idle = await connected(proxy)  # it stays, so that the stop is not over at once

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy
 from tests.doubles import (
@@ -140,7 +141,7 @@ async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
     streamed: bool,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     upstream.answer_with(good(route, streamed=streamed))
 
@@ -165,7 +166,7 @@ async def test_a_stranger_is_refused_before_anything_is_asked(
     streamed: bool,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     wrong = {k: v.replace(KEY, "hr-wrong") for k, v in route.credential.items()}
 
@@ -186,7 +187,7 @@ async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
     streamed: bool,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     body = route.body(streamed=streamed, temperature="hot")
 
@@ -212,7 +213,7 @@ async def test_an_upstream_that_dies_before_its_head_is_a_502(
     streamed: bool,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     upstream.answer_with(cut_before_head())
 
@@ -238,7 +239,7 @@ async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_en
     route: Route,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     upstream.answer_with(good(route, streamed=True, cut_after=2))
     raw = b""
@@ -267,7 +268,7 @@ async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_en
 
 
 async def test_a_whole_answer_that_is_cut_is_a_clean_502(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     async def half(asked: Any, wire: Any) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
@@ -288,7 +289,7 @@ async def test_a_whole_answer_that_is_cut_is_a_clean_502(
 
 
 async def leave_unanswered(
-    client: aiohttp.ClientSession, route: Route, upstream: ScriptedUpstream, *, streamed: bool
+    client: ClientSession, route: Route, upstream: ScriptedUpstream, *, streamed: bool
 ) -> None:
     """Ask, and close the connection once the upstream has been asked."""
     body = route.body(streamed=streamed)
@@ -300,7 +301,7 @@ async def leave_unanswered(
         await asking
 
 
-async def leave_midway(client: aiohttp.ClientSession, route: Route) -> None:
+async def leave_midway(client: ClientSession, route: Route) -> None:
     """Ask for a stream, read its first piece, and close the connection."""
     response = await client.post(
         route.path, headers=route.credential, json=route.body(streamed=True)
@@ -315,7 +316,7 @@ async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once
     streamed: bool,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     upstream.answer_with(hang())
 
@@ -333,7 +334,7 @@ async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once
 
 @pytest.mark.parametrize("route", [pytest.param(r, id=n) for n, r in ROUTES.items() if r.streams])
 async def test_a_client_that_leaves_mid_stream_frees_the_upstream_and_is_counted(
-    route: Route, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    route: Route, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     gate = asyncio.Event()
     events = chat_events("Paris", "...") if route.chat else legacy_events("Paris", "...")

@@ -111,9 +111,7 @@ async def test_degraded_limits_state_the_cause(certificate: Path) -> None:
 
 @for_each("scheme", ["rediss", "rediss+cluster"])
 @for_each("option", ["ssl_ca_certs", "ssl_certfile", "ssl_certfile=KNOWN&ssl_keyfile"])
-def test_missing_certificate_file_ends_the_start(
-    option: str, scheme: str, certificate: Path
-) -> None:
+def test_missing_certificate_fails(option: str, scheme: str, certificate: Path) -> None:
     known = f"{certificate}/cert.pem"
     at = f"{scheme}://u:{WORD}@localhost/0?{option.replace('KNOWN', known)}=/missing.pem"
 

@@ -151,9 +151,7 @@ batches = st.lists(
 
 
 @given(given=batches, at_once=st.lists(st.booleans(), max_size=8), ends=st.booleans())
-async def test_an_answer_is_the_same_whoever_is_woken_for_its_chunks(
-    given: list[Batch], at_once: list[bool], ends: bool
-) -> None:
+async def test_wakes_change_nothing(given: list[Batch], at_once: list[bool], ends: bool) -> None:
     number = 0
     coming: list[tuple[bool, Sequence[Chunk]]] = []
     for waited, does in given:

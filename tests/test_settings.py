@@ -72,9 +72,7 @@ def test_variables_are_read_and_defaults_stay() -> None:
 
 
 @pytest.mark.parametrize(("body", "bodies"), [("101", "200"), ("", "1000"), ("134217729", "")])
-def test_a_request_that_never_fits_what_one_key_may_have_under_way_ends_the_start(
-    body: str, bodies: str
-) -> None:
+def test_request_larger_than_key_share_fails(body: str, bodies: str) -> None:
     environ = {"HEADRACE_MAX_BODY_BYTES": body, "HEADRACE_MAX_BODIES_BYTES": bodies}
 
     with pytest.raises(BadSetting, match=r"HEADRACE_MAX_BODY_BYTES .* HEADRACE_MAX_BODIES_BYTES"):
@@ -265,9 +263,7 @@ def test_a_redis_is_one_server_or_a_cluster(text: str, at: RedisAt) -> None:
         ("redis+cluster://u:hr-word@a,", "must have HOST"),
     ],
 )
-def test_what_is_wrong_with_the_url_of_a_redis_is_said_without_its_password(
-    text: str, why: str
-) -> None:
+def test_redis_url_error_hides_password(text: str, why: str) -> None:
     environ = {"HEADRACE_REDIS_URL": text, "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
 
     with pytest.raises(BadSetting, match=why) as told:
@@ -323,9 +319,7 @@ def test_what_requests_may_take_is_set() -> None:
 
 
 @pytest.mark.parametrize("before", [None, "/nowhere/certificates.pem"])
-def test_openssl_finds_no_certificates_meanwhile_and_those_of_before_afterwards(
-    before: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_openssl_paths_are_restored(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if before is None:
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     else:
@@ -376,9 +370,7 @@ SECRET, OTHER, THIRD = "a secret of 16..", "the-other-secret", "the-third-secret
         ),
     ],
 )
-def test_one_secret_serves_every_use_and_older_names_have_precedence(
-    environ: dict[str, str], cache: str | None, ids: tuple[str, ...]
-) -> None:
+def test_secret_fits(environ: dict[str, str], cache: str | None, ids: tuple[str, ...]) -> None:
     named = {f"HEADRACE_{name}": value for name, value in environ.items()}
 
     found = from_environment(Path("p"), HERE, HERE, named)
@@ -399,9 +391,7 @@ def test_one_secret_serves_every_use_and_older_names_have_precedence(
         ({"HEADRACE_SECRET": "0123456789abcdef", "HEADRACE_SECRETS_ACCEPTED": "x"}, "ACCEPTED"),
     ],
 )
-def test_a_secret_of_ids_that_is_none_is_refused_without_a_word_of_it(
-    environ: dict[str, str], named: str
-) -> None:
+def test_invalid_id_secret_is_not_printed(environ: dict[str, str], named: str) -> None:
     with pytest.raises(BadSetting, match=named) as refused:
         from_environment(Path("p"), HERE, HERE, environ)
 

@@ -125,7 +125,7 @@ def test_what_policies_ask_for_is_there_before_the_process_is_ready(tmp_path: Pa
 
 
 @pytest.mark.process
-def test_no_set_is_left_to_compile_once_it_listens_and_no_pattern_once_it_is_ready(
+def test_all_patterns_are_compiled_once_ready(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "policies").mkdir()

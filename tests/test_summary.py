@@ -59,7 +59,7 @@ def test_a_call_that_reached_nothing_has_unknowns() -> None:
 
 
 @pytest.mark.parametrize("attempts", [(), ((0.1, 0.9),), ((0.1, 0.2), (0.2, 0.9))])
-def test_all_that_is_told_of_a_call_is_worked_out(
+def test_summary_covers_the_call(
     attempts: tuple[tuple[float, float], ...],
 ) -> None:
     facts = facts_of(ended(*attempts, total=1.0))

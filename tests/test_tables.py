@@ -266,9 +266,7 @@ def greeting() -> Iterator[tuple[str, str, str]]:
 
 
 @for_each(("dialect", "what", "header"), sorted(greeting()))
-def test_who_calls_is_read_from_the_headers_of_the_page(
-    dialect: str, what: str, header: str
-) -> None:
+def test_caller_header_matches_page(dialect: str, what: str, header: str) -> None:
     value = PLACES.get(header, "Bearer support" if header == "authorization" else "support")
     path = ROUTES_OF["openai" if dialect == "portkey" else dialect]
     headers = {header: value} | ({"x-portkey-mode": "proxy"} if dialect == "portkey" else {})
@@ -304,7 +302,7 @@ INSTANCES: tuple[errors.ProxyError, ...] = (
 
 
 @for_each("error", INSTANCES, ids=lambda error: error.code)
-def test_the_status_of_an_error_that_takes_a_fault_is_that_of_the_page(
+def test_error_status_matches_page(
     error: errors.ProxyError,
 ) -> None:
     statuses, types = rows()[error.code]

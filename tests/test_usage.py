@@ -293,9 +293,7 @@ details = junk | st.dictionaries(
 
 
 @given(prompt=counts, completion=counts, inside=details, made=details)
-def test_counts_add_up_to_the_reported_totals(
-    prompt: int, completion: int, inside: Any, made: Any
-) -> None:
+def test_counts_add_up_to_totals(prompt: int, completion: int, inside: Any, made: Any) -> None:
     tokens = read_usage(
         {
             "prompt_tokens": prompt,
@@ -351,9 +349,7 @@ BOOK = PriceBook(
         pytest.param("openai", "smol-next", TODAY, None, id="not-yet"),
     ],
 )
-def test_a_price_is_the_one_of_that_model_on_that_day_or_unknown(
-    provider: str | None, model: str, on: date, found: int | None
-) -> None:
+def test_finds_dated_price(provider: str | None, model: str, on: date, found: int | None) -> None:
     price = BOOK.find(provider, model, on)
 
     assert (price.input if price else None) == found

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+from aiohttp import ClientSession
 
 from proxy.ledger.audit import audit
 from proxy.limits.claims import claims_of
@@ -163,7 +163,7 @@ class House:
     """One proxy under attack. ``send`` raises ``Broken`` for a request that breaks a promise."""
 
     proxy: Proxy
-    client: aiohttp.ClientSession
+    client: ClientSession
     greedy: Greedy
     ledger: Path
     calls: int = 0
@@ -267,7 +267,7 @@ async def house(folder: Path) -> AsyncIterator[House]:
             running_proxy(
                 folder / "policies", policies, ledger=LedgerAt("sqlite", ledger)
             ) as proxy,
-            aiohttp.ClientSession(base_url=proxy.url) as client,
+            ClientSession(base_url=proxy.url) as client,
         ):
             running = House(proxy, client, greedy, ledger)
             yield running

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp import ClientSession
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -109,7 +110,7 @@ def answers(draw: st.DrawFn) -> dict[str, Any]:
 
 async def tried(
     proxy: Proxy,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     upstream: ScriptedUpstream,
     drawn: tuple[str, str, bool, bool, list[dict[str, Any]]],
 ) -> None:
@@ -142,7 +143,7 @@ async def test_no_answer_of_an_upstream_is_a_fault_of_ours(tmp_path: Path, examp
         running_proxy(
             tmp_path / "policies", world(upstream.url) + GUARDS, ledger=LedgerAt("sqlite", ledger)
         ) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
 
         @settings(

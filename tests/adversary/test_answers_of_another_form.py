@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import (
@@ -51,7 +51,7 @@ MAX_ESTIMATE = 50  # tokens: what a second of an interrupted answer is estimated
 @pytest.mark.parametrize("crossed", CROSSED)
 async def test_an_answer_of_another_form_is_the_fault_of_the_upstream(
     crossed: tuple[str, str, str, str],
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     proxy: Proxy,
     upstream: ScriptedUpstream,
 ) -> None:

@@ -218,9 +218,7 @@ OPEN = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), 
 
 @for_each("budget", BUDGETS)
 @for_each("door", ["openai-chat", "fireworks-chat", "scale-chat", "multimodel"])
-def test_what_a_model_may_think_is_claimed_beside_what_it_may_answer(
-    door: str, budget: str
-) -> None:
+def test_claims_reasoning_tokens_beside_output_tokens(door: str, budget: str) -> None:
     for bound, value in product((None, 10, 900), (-1, 0, 1, 5000)):
         said = {budget: value} | ({} if bound is None else {"max_tokens": bound})
         size = estimated(called(door, said), OPEN)
@@ -230,9 +228,7 @@ def test_what_a_model_may_think_is_claimed_beside_what_it_may_answer(
 
 @for_each("budget", BUDGETS)
 @for_each("does", ["cap", "set"])
-def test_a_rule_bounds_what_a_model_may_think_and_leaves_room_for_an_answer(
-    does: str, budget: str
-) -> None:
+def test_capped_reasoning_leaves_room_for_output(does: str, budget: str) -> None:
     changes = Changes(**{does: {"max_tokens": 100}})
     for bound, value in product((None, 10, 900), (-1, 0, 20, 5000)):
         said = {budget: value} | ({} if bound is None else {"max_tokens": bound})

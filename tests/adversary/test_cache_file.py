@@ -7,9 +7,9 @@ import sqlite3
 import zlib
 from pathlib import Path
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 
 from proxy.cache.cached_answer import VERSION
 from tests.cli.test_init import headrace, serving
@@ -32,16 +32,14 @@ def environ(file: Path) -> dict[str, str]:
 
 async def ask(url: str) -> tuple[int, str]:
     async with (
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
         client.post(url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
     ):
         await response.read()
         return response.status, response.headers["x-headrace-cache"]
 
 
-async def test_a_damaged_file_is_begun_anew_and_told(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_replaces_damaged_cache_file(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     file = tmp_path / "cache.db"
     file.write_bytes(b"SQLite format 3\0" + b"\xa5" * 8000)
@@ -54,9 +52,7 @@ async def test_a_damaged_file_is_begun_anew_and_told(
     assert Path(told["kept_as"]).read_bytes().endswith(b"\xa5" * 8000)
 
 
-async def test_another_programs_database_is_refused_by_name(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_refuses_foreign_database_file(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     file, policies = tmp_path / "invoices.db", tmp_path / "p"
     other = sqlite3.connect(file)
     other.execute("CREATE TABLE invoices (id)")
@@ -75,9 +71,7 @@ async def test_another_programs_database_is_refused_by_name(
 
 
 @pytest.mark.parametrize("place", ["missing/cache.db", "."])
-async def test_a_file_that_cannot_be_made_is_named(
-    place: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_bad_path_is_named(place: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = tmp_path / "p"
     policies.mkdir()
     (policies / "policies.yaml").write_text(cached(upstream.url))
@@ -89,9 +83,7 @@ async def test_a_file_that_cannot_be_made_is_named(
     assert (code, "HEADRACE_CACHE_FILE" in said, "listen" in said) == (1, True, False)
 
 
-async def test_a_sum_that_is_too_high_lets_answers_be_kept_and_the_process_stop(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_recovers_from_wrong_size_sum(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     file = tmp_path / "cache.db"
     async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
@@ -108,9 +100,7 @@ async def test_a_sum_that_is_too_high_lets_answers_be_kept_and_the_process_stop(
 @pytest.mark.parametrize(
     "lines", [b"[1, 2]", b"not json", b"{}", b'{"choices": [{"message": 7}]}', b'{"choices": 7}']
 )
-async def test_a_value_that_is_well_formed_and_wrong_is_a_miss(
-    lines: bytes, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_wrong_value_fails(lines: bytes, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     file = tmp_path / "cache.db"
     async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):

@@ -85,9 +85,7 @@ async def made(there: House) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-async def test_it_decides_the_same_and_what_is_explained_happened(
-    way: Given, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_same_policy_agrees(way: Given, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     policies = policy(upstream.url).replace("policies:\n", PASSING)
     policies = policies.replace("chatting]", "chatting, passing, drawing]")
     (tmp_path / "candidate").mkdir()

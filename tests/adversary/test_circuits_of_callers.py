@@ -7,8 +7,8 @@ import asyncio
 import json
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import (
@@ -44,9 +44,7 @@ def policies(upstream: ScriptedUpstream, more: str) -> str:
     return world(upstream.url).replace("dialect: openai,", f"dialect: openai, {more},", 1)
 
 
-async def ask(
-    client: aiohttp.ClientSession, key: str, *, streamed: bool = False, text: str = "Hi"
-) -> int:
+async def ask(client: ClientSession, key: str, *, streamed: bool = False, text: str = "Hi") -> int:
     body = {"model": "search-answers", "messages": [{"role": "user", "content": text}]}
     headers = {"Authorization": f"Bearer {key}"}
     data = {**body, "stream": streamed}
@@ -56,15 +54,13 @@ async def ask(
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_what_one_key_meets_is_served_to_another(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_outage_is_per_key(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     script, status = BAD[name]
     said = policies(upstream, "breaker: {failures: 3, rest: 60s}")
     said = said.replace("total: 60s", "total: 200ms", 1) if status == 504 else said
     async with (
         running_proxy(tmp_path / "policies", said) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         upstream.answer_with(script)
         refused = [await ask(client, ONE) for _ in range(8)]
@@ -78,16 +74,14 @@ async def test_what_one_key_meets_is_served_to_another(
     assert last == (200 if final else 503)
 
 
-async def test_a_probe_that_streams_keeps_nobody_waiting(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_streaming_probe_blocks_nobody(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     said = policies(upstream, "breaker: {failures: 1, rest: 30ms}")
     body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
     headers = {"Authorization": f"Bearer {ONE}"}
     async with (
         running_proxy(tmp_path / "policies", said) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         upstream.answer_with(answer({}, 500))
         assert await ask(client, ONE) == 502
@@ -109,9 +103,7 @@ async def test_a_probe_that_streams_keeps_nobody_waiting(
         await probe.read()
 
 
-async def test_what_a_judge_meets_in_the_calls_of_one_key_is_judged_for_another(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_judge_outage_is_per_key(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     passes = json.dumps({"reason": "", "verdict": "pass", "score": 0, "where": []})
 
     async def judge(asked: Asked, wire: Wire) -> None:
@@ -123,7 +115,7 @@ async def test_what_a_judge_meets_in_the_calls_of_one_key_is_judged_for_another(
     said = policies(upstream, "breaker: {failures: 3, rest: 60s}") + JUDGED
     async with (
         running_proxy(tmp_path / "policies", said) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         assert await ask(client, OTHER) == 200
         broken = [await ask(client, ONE, text="boom") for _ in range(6)]

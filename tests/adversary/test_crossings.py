@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp import ClientSession
 from hypothesis import HealthCheck, Phase, given, settings
 
 from proxy.ledger.audit import audit
@@ -46,7 +47,7 @@ class Crossing:
     """A proxy whose every deployment crosses rooms in its own way, and what it was sent."""
 
     proxy: Proxy
-    client: aiohttp.ClientSession
+    client: ClientSession
     fickle: Fickle
     ledger: Path
     calls: int = 0
@@ -142,7 +143,7 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
         at = LedgerAt("sqlite", ledger)
         async with (
             running_proxy(folder / "policies", policies(upstream.url), ledger=at) as proxy,
-            aiohttp.ClientSession(base_url=proxy.url) as client,
+            ClientSession(base_url=proxy.url) as client,
         ):
             yield Crossing(proxy, client, fickle, ledger)
         violations = audit(ledger).violations
@@ -172,9 +173,7 @@ async def test_all_accounts_agree_after_each_crossing_of_two_rooms(tmp_path: Pat
             await running.play([(step, 1) for step in EVERY_STEP[start : start + BATCH]])
 
 
-async def test_all_accounts_agree_whatever_rooms_a_call_crosses(
-    tmp_path: Path, examples: int
-) -> None:
+async def test_accounts_agree_on_all_crossings(tmp_path: Path, examples: int) -> None:
     loop = asyncio.get_running_loop()
     async with crossing(tmp_path) as running:
         await loop.run_in_executor(None, _draw, running, loop, examples // SHARE)

@@ -124,9 +124,7 @@ def test_what_blocks_across_two_blocks_blocks(way: str) -> None:
 
 @for_each("way", WAYS)
 @for_each("before", ["Your card is", "It is 5", "see it.", "a 4111 11"])
-def test_what_a_block_begins_with_is_found_whatever_ended_the_one_before(
-    before: str, way: str
-) -> None:
+def test_finds_match_at_block_start_after_any_end(before: str, way: str) -> None:
     found = FOUND["card"][1]
     said = (before, f"{found}, is it not")
 
@@ -136,9 +134,7 @@ def test_what_a_block_begins_with_is_found_whatever_ended_the_one_before(
 
 
 @given(st.sampled_from(sorted(WAYS)), st.lists(st.integers(0, 90), max_size=6))
-def test_wherever_the_cuts_are_nothing_that_is_found_is_shown_whole(
-    way: str, cuts: list[int]
-) -> None:
+def test_no_cut_reveals_a_masked_value(way: str, cuts: list[int]) -> None:
     text = f"{CARD}? {FOUND['key'][0]} and {CARD}."
     edges = sorted({0, *cuts, len(text)})
     said = [text[a:b] for a, b in pairwise(edges)]

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, stream
@@ -64,7 +64,7 @@ async def test_a_word_that_is_cut_is_found(
     policies = world(upstream.url) + POLICY.format(WORD, action)
     async with (
         running_proxy(tmp_path / "p", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        ClientSession(base_url=proxy.url, headers=BEARER) as client,
         client.post(path, json={"model": "search-answers", "stream": True, **body}) as response,
     ):
         shown = await response.text()

@@ -132,9 +132,7 @@ async def test_no_cut_changes_what_a_message_is_found_to_say(says: str, form: st
     st.lists(st.integers(0, 400), min_size=1, max_size=8),
     st.sampled_from([*FORMS]),
 )
-async def test_no_cuts_show_what_masks_take_from_the_whole(
-    says: list[str], cuts: list[int], form: str
-) -> None:
+async def test_masks_hold_at_every_cut(says: list[str], cuts: list[int], form: str) -> None:
     said = " and ".join(SAYS[each][0] for each in says)
     for put, read in READ:
         shown = await left(FORMS[form](pieces(said, cuts)), put, read)
@@ -148,9 +146,7 @@ CHATS = [name for name in NAMED if ROUTES[name].chat]
 
 
 @pytest.mark.parametrize("name", CHATS)
-async def test_no_cut_of_a_question_reaches_an_upstream(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_cut_stays_masked(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("Fine.")))
     async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as (_, client):
         for said, plant in SAYS.values():

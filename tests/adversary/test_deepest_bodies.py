@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import running_proxy, world
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, legacy
@@ -53,13 +53,11 @@ def as_deep(body: dict[str, Any], levels: int, more: str) -> bytes:
 
 
 @pytest.mark.parametrize("more", ["", "x" * 70_000], ids=["small", "large"])
-async def test_the_deepest_body_is_served(
-    more: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_serves_deepest_body(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(reply)
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url) + POLICY) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         headers = {**BEARER, "content-type": "application/json"}
         for path, body in BODIES.items():
@@ -91,9 +89,7 @@ def called(arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("more", ["", "x" * 70_000], ids=["small", "large"])
-async def test_what_a_translation_makes_too_deep_is_refused_by_its_name(
-    more: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_refuses_too_deep(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(reply)
     schema = orjson.Fragment(nested(LEVELS - 3))
     tool = {"name": "find", "input_schema": schema, "description": more}
@@ -109,7 +105,7 @@ async def test_what_a_translation_makes_too_deep_is_refused_by_its_name(
         cases.append(("/v1/chat/completions", body, "must be a JSON object nested at most 246"))
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         headers = {**BEARER, "content-type": "application/json"}
         for path, body, words in cases:
@@ -119,9 +115,7 @@ async def test_what_a_translation_makes_too_deep_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize("levels", [246, 247, 255, 1000, 1024, 5000])
-async def test_arguments_of_any_depth_that_a_model_writes_are_shown(
-    levels: int, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_shows_deep_args(levels: int, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     arguments = nested(levels)
     said = called(arguments)["messages"][1]
     choice = {"index": 0, "message": said, "finish_reason": "tool_calls"}
@@ -129,7 +123,7 @@ async def test_arguments_of_any_depth_that_a_model_writes_are_shown(
     body = {"model": "support-chat", "max_tokens": 5, **HELLO}
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
         client.post("/v1/messages", headers=BEARER, json=body) as response,
     ):
         assert response.status == 200

@@ -84,9 +84,7 @@ def texts_of(chunks: Sequence[Chunk]) -> dict[Any, str]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(sorted(DELTAS)), CUTS), min_size=1, max_size=3), DRAWS)
-def test_texts_of_several_kinds_are_read_each_by_itself(
-    said: list[tuple[str, list[int]]], draws: list[int]
-) -> None:
+def test_reads_kinds_of_text_apart(said: list[tuple[str, list[int]]], draws: list[int]) -> None:
     kinds = dict(said)
     lists = [[delta(name, piece) for piece in cut(SAYS, each)] for name, each in kinds.items()]
     events = response_events(in_turns(lists, drawn(draws)), whole=response())
@@ -158,9 +156,7 @@ def test_what_a_tool_of_the_provider_is_asked_stays_json(form: str, at: int) -> 
 )
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, len(SAYS)), CUTS)
-def test_a_text_that_begins_with_its_part_is_read_as_one(
-    form: str, kind: str, at: int, cuts: list[int]
-) -> None:
+def test_reads_part_then_deltas_as_one(form: str, kind: str, at: int, cuts: list[int]) -> None:
     begun, *pieces = SAYS[:at], *cut(SAYS[at:], cuts)
     whole, where = item(0, kind, [SAYS]), {"output_index": 0, "item_id": "it_0"}
     events = part_events(where, kind, 0, pieces)

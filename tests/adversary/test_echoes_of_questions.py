@@ -47,9 +47,7 @@ async def cached(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Ca
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_an_answer_repeats_the_question_of_who_reads_it(
-    streamed: bool, cached: Cached, upstream: ScriptedUpstream
-) -> None:
+async def test_echo_is_own(streamed: bool, cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(answering(gate, streamed=streamed))
     asked: Json = {"model": "gpt-4o-mini", "input": "Hi", "stream": streamed}

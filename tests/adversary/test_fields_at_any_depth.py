@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects.passed_form import check_form_field
 from proxy.dialects.permitted import permitted
@@ -254,9 +255,7 @@ def test_free_form_names_hide_nothing_in_a_tool(name: str, place: str) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-async def test_no_tool_in_an_item_reaches_the_provider(
-    tool: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_drops_tool(tool: str, client: ClientSession, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(response()))
     items = [{"type": "additional_tools", "role": "developer", "tools": [TOOLS[tool]]}]
     body = {"model": "smol-responses", "input": items}
@@ -271,9 +270,7 @@ async def test_no_tool_in_an_item_reaches_the_provider(
 
 @pytest.mark.parametrize("path", ["/v1/conversations", "/v1/conversations/{id}/items"])
 @pytest.mark.parametrize("tool", TOOLS)
-async def test_no_tool_in_a_conversation_reaches_the_provider(
-    tool: str, path: str, there: House
-) -> None:
+async def test_conversation_drops_unguarded_tools(tool: str, path: str, there: House) -> None:
     headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
     async with there.session.post("/v1/conversations", headers=headers, json={}) as got:
         path = path.format(id=(await got.json())["id"])
@@ -295,9 +292,7 @@ async def there(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Hou
         yield running
 
 
-async def test_a_file_in_a_plain_chat_is_found_too(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_guards_file_in_chat(client: ClientSession, upstream: ScriptedUpstream) -> None:
     part = {"type": "file", "file": {"file_id": "file-1"}}
     body = {"model": "support-chat", "messages": [{"role": "user", "content": [part]}]}
 

@@ -93,9 +93,7 @@ async def test_all_else_within_a_field_passes(
     assert (status, {name: asked.json[name] for name in said}) == (200, said)
 
 
-async def test_an_upstream_says_what_it_accepts_drops_and_refuses_within_a_field(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_nested_fields_follow_upstream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     lists = (
         "accepts: ['tools[].server_url'], drop: ['tools[].headers', 'search_parameters.sources'],"
         " refuse: ['messages[].content[].image_url.url', 'tools[].container'],"
@@ -125,9 +123,7 @@ async def test_an_upstream_says_what_it_accepts_drops_and_refuses_within_a_field
     ]
 
 
-async def test_an_upstream_of_one_tenant_accepts_containers_by_their_ids(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_single_tenant_takes_containers(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     names = "accepts: [container.id, 'tools[].container.id', 'input[].container_id'],"
     body = {
         "container": "container_1",

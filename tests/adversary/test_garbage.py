@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.upstream.forwarded import Forwarded
 from tests.conftest import Proxy, running_proxy, world
@@ -70,7 +71,7 @@ class World:
     """A proxy, its upstream, and a client of it."""
 
     def __init__(
-        self, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession, words: str
+        self, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession, words: str
     ) -> None:
         self.proxy, self.upstream, self.client = proxy, upstream, client
         self.words = words
@@ -321,7 +322,7 @@ async def test_nothing_is_left_of_a_call(
     others = kept([MESSAGES])  # what tests before this one left in this process
     async with (
         running_proxy(tmp_path / "p", policies(upstream.url)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         scene = World(proxy, upstream, client, words)
         await end(scene)  # what is made once for all calls

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS
 from proxy.policy.compile.upstreams import gateway_sign
@@ -116,11 +117,11 @@ deployments:
 @asynccontextmanager
 async def running(
     folder: Path, upstream: ScriptedUpstream, more: str = "gateway: true"
-) -> AsyncIterator[aiohttp.ClientSession]:
+) -> AsyncIterator[ClientSession]:
     upstream.answer_with(by_path)
     async with (
         running_proxy(folder / "policies", policies(upstream.url, more)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
         yield client
 
@@ -132,7 +133,7 @@ class Reply(NamedTuple):
 
 
 async def send(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, api: Api, fields: dict[str, Any]
+    client: ClientSession, upstream: ScriptedUpstream, api: Api, fields: dict[str, Any]
 ) -> Reply:
     """Send a request with more fields, and return what the client and the upstream got."""
     upstream.requests.clear()
@@ -149,9 +150,7 @@ def test_enough_settings_are_known() -> None:
 
 
 @pytest.mark.parametrize("name", APIS)
-async def test_a_gateway_gets_declared_fields_only(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_drops_undeclared(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     api = APIS[name]
     dialect, endpoint = api.upstream
     declared = DIALECTS[dialect].fields.get(endpoint, {}).keys() - {"metadata"}
@@ -171,9 +170,7 @@ async def test_a_gateway_gets_declared_fields_only(
 
 
 @pytest.mark.parametrize("name", ["chat", "completions", "responses", "embeddings", "messages"])
-async def test_a_gateway_gets_every_declared_field(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_forwards_declared(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """Each field arrives as at an upstream that is no gateway, except ``metadata``."""
     api = APIS[name]
     dialect, endpoint = api.upstream
@@ -197,9 +194,7 @@ def unlike(one: Reply, other: Reply) -> bool:
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])
-async def test_a_gateway_gets_accepted_fields(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_forwards_accepted(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     accepted = ["additional_drop_params", "guardrails", "providerOptions", "metadata"]
     value = {"user_id": "b"}
     more = f"gateway: true, accepts: [{', '.join(accepted)}]"
@@ -210,9 +205,7 @@ async def test_a_gateway_gets_accepted_fields(
     assert sent == [value] * len(accepted)
 
 
-async def test_a_form_for_a_gateway_has_declared_fields_only(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_form_has_declared_fields_only(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     headers = {"x-headrace-deployment": "pictures"}
     names = [*NAMES, "image", "image[]", "prompt"]
     passed = []
@@ -231,9 +224,7 @@ async def test_a_form_for_a_gateway_has_declared_fields_only(
     assert len(upstream.requests) == len(passed) == 6
 
 
-async def test_a_path_without_fields_sends_a_gateway_the_model_alone(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_fieldless_path_sends_model_only(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     moderations = Api("/v1/moderations", "pictures", ("openai", "passthrough"), {"input": "Hi"})
     async with running(tmp_path, upstream) as client:
         _, warnings, [asked] = await send(client, upstream, moderations, {})
@@ -265,9 +256,7 @@ def test_gateways_are_recognized(settings: dict[str, Any], expected: bool) -> No
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])
-async def test_a_gateway_gets_no_settings_in_headers_or_queries(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_drops_settings(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     api = APIS[name]
     settings = sorted(each for each in NAMES if "_" in each)
     headers = {f"x-litellm-{each.replace('_', '-')}": MARK for each in settings[::8]}

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.guardrails.text.payloads import data_of
 from tests.adversary.shapes import SHAPES, text
@@ -79,7 +80,7 @@ policies:
 class Place:
     """A proxy with guards on, and what a text is put into."""
 
-    client: aiohttp.ClientSession
+    client: ClientSession
     upstream: ScriptedUpstream
 
     async def post(self, body: Json | bytes, **headers: str) -> None:
@@ -142,7 +143,7 @@ async def place(folder: Path) -> AsyncIterator[Place]:
     async with (
         scripted_upstream() as upstream,
         running_proxy(folder / "policies", policies(upstream.url)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield Place(client, upstream)
 

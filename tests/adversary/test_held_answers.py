@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
@@ -43,7 +43,7 @@ WHOLE = {
 PASSING = under("keywords, words: [zqforbidden], action: block")
 
 
-async def held(proxy: Proxy, client: aiohttp.ClientSession) -> float:
+async def held(proxy: Proxy, client: ClientSession) -> float:
     async with client.get(f"{proxy.admin}/metrics") as response:
         lines = (await response.text()).splitlines()
     [line] = [line for line in lines if line.startswith("headrace_answer_body_bytes ")]
@@ -56,7 +56,7 @@ RESPONSES = "/v1/responses", {"input": "Hi"}
 
 async def status_of(
     proxy: Proxy,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     *,
     stream: bool,
     asked: tuple[str, Json] = CHAT,
@@ -109,7 +109,7 @@ async def test_answers_that_are_held_have_one_bound(
         running_proxy(
             tmp_path / "p", world(upstream.url) + policies, answers_bytes=5 * SIZE
         ) as proxy,
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
     ):
         calls = [asyncio.ensure_future(status_of(proxy, client, stream=stream)) for _ in range(4)]
         if bounded:
@@ -141,7 +141,7 @@ async def test_a_stream_that_ends_with_all_it_has_said_is_held_till_then(
     policies = tmp_path / "p", world(upstream.url)
     async with (
         running_proxy(*policies, answers_bytes=6 * SIZE) as proxy,
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
     ):
         calls = [
             asyncio.ensure_future(

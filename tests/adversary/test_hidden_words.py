@@ -120,9 +120,7 @@ def hidden(read: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMED)
-async def test_log_probabilities_of_a_whole_answer_hide_nothing(
-    name: str, look: Callable[..., Any]
-) -> None:
+async def test_whole_response_logprobs_are_guarded(name: str, look: Callable[..., Any]) -> None:
     route = ROUTES[name]
     for place, logprobs in LOGPROBS.items():
         read = await look(route, answer(whole(route, {"logprobs": logprobs})), streamed=False)
@@ -131,9 +129,7 @@ async def test_log_probabilities_of_a_whole_answer_hide_nothing(
 
 
 @pytest.mark.parametrize("name", STREAMED)
-async def test_log_probabilities_of_a_stream_hide_nothing(
-    name: str, look: Callable[..., Any]
-) -> None:
+async def test_streamed_logprobs_are_guarded(name: str, look: Callable[..., Any]) -> None:
     route = ROUTES[name]
     for place, logprobs in LOGPROBS.items():
         events = [event({**said(route, "a"), "logprobs": logprobs}), event(said(route, " b"))]
@@ -199,9 +195,7 @@ FRAME: Mapping[str, Json] = {
 
 
 @pytest.mark.parametrize("name", ["openai", "openai-chat"])
-async def test_no_name_of_an_answer_is_a_text_that_nobody_reads(
-    name: str, look: Callable[..., Any]
-) -> None:
+async def test_response_names_are_not_unread_text(name: str, look: Callable[..., Any]) -> None:
     route = ROUTES[name]
     for place, said_so in FRAME.items():
         read = await look(route, answer(whole(route, {}, **said_so)), streamed=False)
@@ -219,9 +213,7 @@ async def test_no_id_of_a_call_is_a_text_that_nobody_reads(look: Callable[..., A
     assert hidden(await look(route, stream([event({"delta": message})]), streamed=True))
 
 
-async def test_no_header_of_an_upstream_carries_a_text(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_response_headers_carry_no_text(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES["openai-chat"]
     upstream.answer_with(answer(chat("a"), 200, f"openai-model: {LONG}", "openai-version: 1"))
     async with guarded(tmp_path, upstream, "output: [{guard: keywords, words: [x]}]") as (
@@ -254,9 +246,7 @@ def test_no_way_of_writing_data_hides_its_text(place: str) -> None:
     "unseen",
     ["\0", "\x07", "\x08", "\x1b", "\x7f", "\x85", "\ue000", "\ufdd0", "\uffff", "\U000f0000"],
 )
-async def test_no_character_that_shows_nothing_hides_a_word(
-    unseen: str, look: Callable[..., Any]
-) -> None:
+async def test_invisible_characters_hide_no_word(unseen: str, look: Callable[..., Any]) -> None:
     route = ROUTES["openai-chat"]
     text = f"Hyd{unseen}ropolis"
     choice = {"message": {"role": "assistant", "content": text}}

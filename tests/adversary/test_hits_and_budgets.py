@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
@@ -23,12 +23,12 @@ FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "stream
 @asynccontextmanager
 async def proxied(
     folder: Path, upstream: ScriptedUpstream, *limits: str, more: str = ""
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{more}"
     said = f"\npolicies:\n  default: {{match: all, {rule}}}\n"
     async with (
         running_proxy(folder / "policies", world(upstream.url) + said) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
@@ -80,9 +80,7 @@ async def test_a_hit_counts_as_a_request(tmp_path: Path, upstream: ScriptedUpstr
         )
 
 
-async def test_calls_that_are_refused_for_their_budget_use_up_no_limit_of_others(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_budget_refusal_spends_no_limit(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """They are let in for a kept answer, and there is none: a key that has nothing left must not
     take the requests of all."""
     upstream.answer_with(answer(chat(usage=usage(2_000_000, 0))))
@@ -100,16 +98,14 @@ async def test_calls_that_are_refused_for_their_budget_use_up_no_limit_of_others
     assert [record.outcome for record in records].count("limited") == 9
 
 
-async def chatted(client: aiohttp.ClientSession, key: dict[str, str], model: str, text: str) -> int:
+async def chatted(client: ClientSession, key: dict[str, str], model: str, text: str) -> int:
     body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 1}
     async with client.post("/v1/chat/completions", headers=key, json=body) as response:
         await response.read()
         return response.status
 
 
-async def test_a_hit_holds_a_place_while_it_is_served_and_gives_it_back(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_cache_hit_holds_its_lease(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
     async with proxied(tmp_path, upstream, SPENT, "{name: at-once, concurrency: 1}") as (_, client):
         statuses = [(await ask(client, **MANY_TOKENS))[0] for _ in range(5)]
@@ -118,9 +114,7 @@ async def test_a_hit_holds_a_place_while_it_is_served_and_gives_it_back(
     assert (statuses, missed) == ([200] * 5, [429] * 5)
 
 
-async def test_a_call_whose_guard_asks_somebody_else_is_refused_before_that_costs(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_budget_precedes_remote_guards(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(dear(streamed=False))
     said = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
     hook = f", input: [{{guard: webhook, {said}}}]"

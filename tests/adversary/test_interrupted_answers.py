@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.app.context import new_record
 from proxy.limits.claims import estimated, hidden_output
@@ -276,7 +277,7 @@ async def test_stream_of_a_thinking_model_is_not_booked_at_its_bound(
     body = {**declared.body, declared.bound: 128_000, **declared.thinking[0]}
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER | headers) as client,
+        ClientSession(base_url=proxy.url, headers=BEARER | headers) as client,
     ):
         body |= {"model": MODELS[api], "stream": True}
         async with client.post(declared.path, json=body) as answered:

@@ -229,9 +229,7 @@ def in_sequence() -> Iterator[int]:
 
 @settings(max_examples=150, deadline=None)
 @given(SAID, DRAWS, st.sampled_from(sorted(CLIENTS)), st.booleans())
-def test_every_turn_shows_the_same_texts_and_masks_the_same(
-    said: Said, draws: list[int], form: str, ended: bool
-) -> None:
+def test_every_order_masks_alike(said: Said, draws: list[int], form: str, ended: bool) -> None:
     turns, sequence = (answer_of(said, each, ended=ended) for each in (drawn(draws), in_sequence()))
 
     assert shown(form, chunks_of(form, turns)) == shown(form, chunks_of(form, sequence))
@@ -275,9 +273,7 @@ def test_every_turn_gets_its_values_back(said: Said, draws: list[int], form: str
 
 @settings(max_examples=60, deadline=None)
 @given(SAID, DRAWS, st.sampled_from(sorted(CLIENTS)), st.integers(1, 60))
-def test_a_stream_that_is_cut_shows_no_more_than_a_whole_one(
-    said: Said, draws: list[int], form: str, end: int
-) -> None:
+def test_cut_stream_shows_no_more_text(said: Said, draws: list[int], form: str, end: int) -> None:
     read = reader(form)
     came = answer_of(said, drawn(draws))[:-1][:end]
     chunks = [chunk for each in came for chunk in read.read(orjson.dumps(each))]
@@ -301,9 +297,7 @@ def test_without_guards_a_client_of_the_same_form_gets_what_came() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 60), max_size=4), min_size=2, max_size=3), DRAWS)
-def test_calls_of_a_chat_that_take_turns_are_whole_and_masked_for_a_client_of_responses(
-    cuts: list[list[int]], draws: list[int]
-) -> None:
+def test_interleaved_calls_stay_whole_and_masked(cuts: list[list[int]], draws: list[int]) -> None:
     said = orjson.dumps({"says": SAYS}).decode()
     calls = [
         [

@@ -7,8 +7,8 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer
@@ -33,7 +33,7 @@ async def status_of(proxy: Proxy, body: bytes | AsyncIterator[bytes], media_type
     """Send a body under a type; return the status."""
     headers = {**BEARER, "content-type": media_type}
     async with (
-        aiohttp.ClientSession() as session,
+        ClientSession() as session,
         session.post(f"{proxy.url}/v1/rerank", data=body, headers=headers) as response,
     ):
         assert "error" in await response.json() or response.status == 200
@@ -46,9 +46,7 @@ async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 @for_each("media_type", [*JSON_TYPES, *OTHER_TYPES])
-async def test_json_under_another_type_is_refused(
-    media_type: str, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_json_in_disguise(media_type: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     assert await status_of(proxy, MEANT, media_type) == 415
     assert await status_of(proxy, pieces(b" \n", b"\t", MEANT), media_type) == 415
     assert await status_of(proxy, b" [" + MEANT + b"]", media_type) == 415
@@ -62,16 +60,12 @@ async def test_json_under_another_type_is_refused(
 
 
 @for_each("media_type", NO_TYPES)
-async def test_what_is_no_type_is_refused(
-    media_type: str, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_bad_media_type(media_type: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     assert await status_of(proxy, MEANT, media_type) in {400, 415}
     assert upstream.requests == []
 
 
-async def test_json_that_is_too_large_to_read_is_refused(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_refuses_oversized_json(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     body = json.dumps({"model": "the-dearest", "more": "a" * 2048}).encode()
 
     assert await status_of(proxy, body, "application/json") == 413
@@ -80,9 +74,7 @@ async def test_json_that_is_too_large_to_read_is_refused(
 
 
 @pytest.mark.parametrize("name", ["Model", "MODEL", "mo_del", "mod-el", "\uff4dodel"])
-async def test_a_model_by_another_spelling_is_refused(
-    name: str, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_other_model_spelling(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     """Servers in Go read a name in any case, and of two that are one to them the last."""
     body = json.dumps({"model": "rerank-1", name: "the-dearest"}).encode()
 
@@ -91,9 +83,7 @@ async def test_a_model_by_another_spelling_is_refused(
 
 
 @pytest.mark.parametrize("body", [b"plain {", b"--x\r\n{", b"\x00\x00\x00\x18ftyp{", b" "])
-async def test_what_is_no_json_passes(
-    body: bytes, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_passes_other_body(body: bytes, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(RANKED))
     assert await status_of(proxy, body, "application/octet-stream") == 200
     assert [asked.body for asked in upstream.requests] == [body]

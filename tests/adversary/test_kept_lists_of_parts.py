@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 
 from tests.adversary.test_cut_lists_of_parts import CLIENTS
 from tests.conftest import running_proxy, world
@@ -40,7 +40,7 @@ async def test_it_says_all_of_it_again(
     kept: list[str] = []
     async with (
         running_proxy(tmp_path / "p", world(upstream.url) + POLICY) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
         for stream in (first, again, again):
             upstream.answer_with(streamed(each) if stream else answer(each.whole))
@@ -76,13 +76,11 @@ EVENTS = message_events(
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["a stream", "a whole"])
-async def test_what_events_alone_have_is_lost_to_no_form(
-    first: bool, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_keeps_event_parts(first: bool, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said: list[list[str]] = []
     async with (
         running_proxy(tmp_path / "p", world(upstream.url) + POLICY) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=HEADERS) as client,
+        ClientSession(base_url=proxy.url, headers=HEADERS) as client,
     ):
         for streamed_now in (first, not first) * 2:
             script = stream(EVENTS, done=False) if streamed_now else answer(message(*BLOCKS))

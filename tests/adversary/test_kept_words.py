@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.dialects.bounds import GROUPS
@@ -93,7 +94,7 @@ class Besieged:
     """A proxy, what it keeps of each call, and what was too much."""
 
     proxy: Proxy
-    client: aiohttp.ClientSession
+    client: ClientSession
     upstream: ScriptedUpstream
     remains: Remains
     broken: list[str] = field(default_factory=list)
@@ -150,8 +151,8 @@ async def besieged(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Be
     (other / "policies.yaml").write_text(said.replace("gpt-4o-mini", "gpt-4.1"))
     async with (
         running_proxy(folder / "policies", said, candidate=other) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
-        aiohttp.ClientSession(base_url=proxy.admin) as admin,
+        ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.admin) as admin,
     ):
         remains = Remains(proxy.policies, other)
         running = Besieged(proxy, client, upstream, remains)
@@ -165,7 +166,7 @@ async def besieged(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Be
             running.broken.append(f"a line of metrics takes {len(line)} bytes: {line[:200]!r}")
 
 
-async def _read(client: aiohttp.ClientSession, path: str) -> bytes:
+async def _read(client: ClientSession, path: str) -> bytes:
     async with client.get(path) as response:
         return await response.read()
 
@@ -208,9 +209,7 @@ def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
 
 
 @pytest.mark.parametrize("name", NAMED)
-async def test_what_a_client_writes_in_a_body_is_kept_short(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_bounds_body_names(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES[name]
     upstream.answer_with(answer(chat() if route.chat else legacy()))
     async with besieged(tmp_path, upstream) as siege:
@@ -244,9 +243,7 @@ def heads(name: str, route: Route) -> Iterator[tuple[str, Sent]]:
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "portkey-chat", "enkrypt-chat"])
-async def test_what_a_client_writes_in_a_head_is_kept_short(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_bounds_head_values(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat()))
     async with besieged(tmp_path, upstream) as siege:
         for label, sent in heads(name, ROUTES[name]):
@@ -306,9 +303,7 @@ async def test_what_an_upstream_writes_in_an_answer_is_kept_short(
     assert "\n".join(siege.broken) == ""
 
 
-async def test_what_an_upstream_writes_in_a_stream_is_kept_short(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_bounds_names_in_stream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES["openai-chat"]
     base = {**chat(), "object": "chat.completion.chunk"}
     base["choices"] = [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]
@@ -354,9 +349,7 @@ JSON = b"content-type: application/json"
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "fireworks-chat"])
-async def test_what_an_upstream_writes_in_a_head_or_an_error_is_kept_short(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_bounds_error_names(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = Route(ROUTES[name].path, BEARER, {"messages": MESSAGE, "model": "via-fireworks"})
     long, good = b"9" * 16_000, orjson.dumps(chat())
     fields = [

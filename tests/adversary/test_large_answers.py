@@ -18,9 +18,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
@@ -133,7 +133,7 @@ class World:
 
         async def ask() -> tuple[int, str | None, bytes]:
             async with (
-                aiohttp.ClientSession() as client,
+                ClientSession() as client,
                 client.post(self.proxy.url + path, json=body, headers=headers) as response,
             ):
                 error = response.headers.get("x-headrace-error")
@@ -346,9 +346,7 @@ TOO_MUCH = {
 
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_is_beyond_the_bounds_is_an_error_that_is_booked(
-    way: str, tmp_path: Path
-) -> None:
+async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) -> None:
     path, body = WAYS[way]
     async with world_of(tmp_path) as place:
         for name, (document, code) in TOO_MUCH.items():

@@ -21,9 +21,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 
 from proxy.estimate import HiddenOutput
 from tests.adversary.others import Loop, upstream_aside
@@ -113,7 +113,7 @@ async def ask(url: str, body: bytes) -> int:
     if url.endswith("/conversations"):
         headers["x-headrace-deployment"] = "responses-only"
     async with (
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
         client.post(url, data=BytesIO(body), headers=headers) as response,
     ):
         await response.read()
@@ -238,9 +238,7 @@ async def test_what_is_sent_is_the_same_whatever_the_size(size: int, tmp_path: P
     assert sent == orjson.dumps({**body, "model": "gpt-4o-mini"})
 
 
-async def test_what_a_large_call_may_cost_unseen_is_known_before_it_is_left(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_estimates_large_call_in_time(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """It is asked for on the event loop, where a body of many names would be folded anew."""
     upstream.answer_with(hang())
     body = {

@@ -10,8 +10,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,9 +123,7 @@ def holds(plan: Plan) -> tuple[list[Any], ...]:
 
 @given(folders(), st.lists(st.sampled_from(MODELS), min_size=1, max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_a_list_is_held_by_all_that_holds_for_any_of_its_models(
-    said: str, models: list[str]
-) -> None:
+def test_list_obeys_rules_of_every_model(said: str, models: list[str]) -> None:
     snapshot = snapshot_of(said)
     alone = [planned(snapshot, model) for model in models]
     together = planned(snapshot, *models)
@@ -139,9 +137,7 @@ def test_a_list_is_held_by_all_that_holds_for_any_of_its_models(
 
 @given(folders(), st.lists(st.sampled_from(MODELS), min_size=2, max_size=4))
 @settings(max_examples=100, deadline=None)
-def test_the_order_of_a_list_changes_nothing_that_holds_for_it(
-    said: str, models: list[str]
-) -> None:
+def test_order_of_models_is_irrelevant(said: str, models: list[str]) -> None:
     snapshot = snapshot_of(said)
     first = planned(snapshot, *models)
     for order in set(permutations(models)):
@@ -165,11 +161,9 @@ def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
 
 
 @pytest.mark.parametrize("models", [["internal", "public"], ["public", "internal"]], ids=str)
-async def test_a_list_sends_no_blocked_text_and_spends_no_spent_budget(
-    models: list[str], upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_list_is_held(models: list[str], upstream: ScriptedUpstream, tmp_path: Path) -> None:
     said = policies(LET_OFF, base_url=f"{upstream.url}/v1")
-    async with running_proxy(tmp_path / "policies", said) as proxy, aiohttp.ClientSession() as web:
+    async with running_proxy(tmp_path / "policies", said) as proxy, ClientSession() as web:
 
         async def ask(model: list[str], prompt: str, bound: int) -> tuple[int, Json]:
             body = {"model": model, "prompt": prompt, "max_tokens": bound}

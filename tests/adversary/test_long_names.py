@@ -45,9 +45,7 @@ async def test_nobody_waits_for_a_long_name(
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_no_dialect_takes_a_name_that_is_longer_than_any_is(
-    route: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_dialect_bounds_name(route: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     wrong = 422 if "scale" in route else 400
     answers: list[tuple[int, Json]] = []
     async with proxied(tmp_path, upstream) as (_, client):
@@ -62,9 +60,7 @@ async def test_no_dialect_takes_a_name_that_is_longer_than_any_is(
 
 
 @pytest.mark.parametrize("group", GROUPS)
-async def test_no_group_of_options_takes_one(
-    group: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_options_bound_name(group: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
         status, _, body = await ask(client, "openai-chat", {group: {"é" * 1000: 1}})
 

@@ -12,8 +12,8 @@ import threading
 import time
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.adversary.others import upstream_aside
 from tests.conftest import KEY, running_proxy, world
@@ -39,7 +39,7 @@ async def flooded(url: str) -> None:
     headers = {"Authorization": f"Bearer {ONE}"}
     asked = {**body("support-chat"), "stream": True}
     async with (
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
         client.post(f"{url}/v1/chat/completions", headers=headers, json=asked) as response,
     ):
         async for _ in response.content.iter_any():
@@ -49,7 +49,7 @@ async def flooded(url: str) -> None:
 async def other(url: str) -> int:
     headers = {"Authorization": f"Bearer {OTHER}"}
     async with (
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
         client.post(
             f"{url}/v1/chat/completions", headers=headers, json=body("search-answers")
         ) as response,

@@ -4,7 +4,7 @@ read what another has left there, by a member that is called as that."""
 
 from __future__ import annotations
 
-import aiohttp
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import Json, ScriptedUpstream, answer, response
@@ -48,7 +48,7 @@ def placed(inner: Json) -> list[Json]:
 async def test_a_member_never_says_of_which_type_it_is(
     place: int,
     inner: Json,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     proxy: Proxy,
     upstream: ScriptedUpstream,
 ) -> None:

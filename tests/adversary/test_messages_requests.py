@@ -110,9 +110,7 @@ def to_messages(body: Json) -> None:
     ],
     ids=["to a chat", "to its own", "of a chat"],
 )
-def test_a_request_crosses_or_is_refused(
-    dialect: str, asked: Json, cross: Callable[[Json], object]
-) -> None:
+def test_translates_or_refuses(dialect: str, asked: Json, cross: Callable[[Json], object]) -> None:
     faults, crossed = [], 0
     for made in with_odd(asked):
         try:

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer
@@ -48,18 +49,16 @@ deployments:
 
 
 @pytest.fixture
-async def client(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[ClientSession]:
     upstream.then(answer({}))
     async with (
         running_proxy(tmp_path / "policies", policies(upstream.url)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as session,
+        ClientSession(base_url=proxy.url, headers=BEARER) as session,
     ):
         yield session
 
 
-async def post(client: aiohttp.ClientSession, target: str, path: str, body: str) -> tuple[int, Any]:
+async def post(client: ClientSession, target: str, path: str, body: str) -> tuple[int, Any]:
     if body == "JSON":
         sent: Any = {"json": {"prompt": "A cat."}}
     else:
@@ -76,7 +75,7 @@ async def post(client: aiohttp.ClientSession, target: str, path: str, body: str)
 @pytest.mark.parametrize("path", [EDITS, CANCEL.format(id="batch_1")])
 @pytest.mark.parametrize("target", TARGETS)
 async def test_a_body_names_the_model_of_the_target(
-    target: str, path: str, body: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    target: str, path: str, body: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     requires_model = target in REQUIRED and path == EDITS
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.emit.log import canonical
@@ -25,7 +26,7 @@ from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events,
 from tests.ledger.kept import kept, ledgered
 from tests.test_pipeline import BEARER
 
-Client = aiohttp.ClientSession
+Client = ClientSession
 Way = Callable[[Client, ScriptedUpstream], Awaitable[None]]
 BODY = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 1}  # 10 tokens of a prompt
 LIMITS = "limits: [{name: month, usd: 900 per month}]"
@@ -391,9 +392,7 @@ async def read(proxy: Proxy, client: Client, what: str) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_every_account_of_a_way_says_the_same(
-    way: Way, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_accounts_agree(way: Way, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     expected = WAYS[way].rows
 
     told = await told_of(way, tmp_path, upstream)

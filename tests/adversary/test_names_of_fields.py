@@ -75,9 +75,7 @@ async def test_no_spelling_of_a_name_passes_what_reads_the_name(
 
 
 @pytest.mark.parametrize("name", [*BOUNDED, *CHOSEN, *GROUPS])
-async def test_no_spelling_passes_within_a_group_of_options(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_options_spelling(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     told = set()
     async with proxied(tmp_path, upstream) as (_, client):
         for spelled in sorted(spellings(name)):
@@ -89,9 +87,7 @@ async def test_no_spelling_passes_within_a_group_of_options(
     assert upstream.requests == []
 
 
-async def test_names_of_other_scripts_that_are_nobodys_pass(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_accepts_names_of_other_scripts(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = {"größe": 5, "長さ": 1, "ﬁeld": True, "timeout": 5, "keepAlive": 1, "top-a": 0.1}
     async with proxied(tmp_path, upstream) as (_, client):
         status, _, _ = await ask(client, "openai-chat", said)

@@ -56,9 +56,7 @@ async def send(there: House, method: str, path: str, body: Json | None = None) -
 
 
 @pytest.mark.parametrize(("outage", "code"), [*OUTAGES.values()], ids=[*OUTAGES])
-async def test_it_is_no_clients_fault_whatever_that_names(
-    outage: Script, code: str, there: House
-) -> None:
+async def test_outage_never_blames_client(outage: Script, code: str, there: House) -> None:
     there.upstream.then(answer(response()), answer(TALK))
     talk_of: Any = {"model": "watched", "input": "Hi"}
     given = (await send(there, "POST", "/v1/responses", talk_of))["id"]

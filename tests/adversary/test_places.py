@@ -144,9 +144,7 @@ HELD: Mapping[str, Callable[[Json], Json]] = {
 
 @for_each("said", SAID)
 @for_each("broken", BROKEN)
-async def test_no_byte_hides_what_stands_in_data_that_says_it_is_text(
-    broken: str, said: str
-) -> None:
+async def test_invalid_byte_hides_nothing_in_text_data(broken: str, said: str) -> None:
     for held, name in product(HELD.values(), PLANTS):
         raw = BROKEN[broken](PLANTS[name].encode())
         body = held(SAID[said](base64.b64encode(raw).decode()))
@@ -167,9 +165,7 @@ async def test_no_byte_hides_what_is_too_short_for_a_picture(broken: str, about:
 
 @for_each("word", ["Z\u00fcrich", "\u041c\u043e\u0441\u043a\u0432\u0430"])
 @for_each("said", ["text/plain", "a URL"])
-async def test_a_byte_that_is_no_text_leaves_the_letters_beside_it_as_they_are(
-    word: str, said: str
-) -> None:
+async def test_invalid_byte_leaves_text_beside_it_alone(word: str, said: str) -> None:
     data = base64.b64encode(b"\0\xff " + f"off to {word} ".encode() * 6000).decode()
     found = detector("keywords", words=[word.lower()], patterns=[], whole_words=True)
 
@@ -271,9 +267,7 @@ CHUNKS = DOCUMENTS.filter(lambda each: MARK in texts_of(each)).filter(is_told_ap
 
 @settings(deadline=None, max_examples=200)
 @given(CHUNKS, st.sampled_from(STREAMED), st.data())
-async def test_nothing_in_any_chunks_passes_unread(
-    document: Json, form: str, data: st.DataObject
-) -> None:
+async def test_no_chunk_passes_unread(document: Json, form: str, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([name for name in PLANTS if says(form, name)]))
     text = FORMS[form](PLANTS[name])
     cut = data.draw(st.integers(1, len(text) - 1))
@@ -307,9 +301,7 @@ ASKED: Mapping[str, Callable[[str], Json]] = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-async def test_nothing_reaches_an_upstream_unread(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_guards_request(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES[name]
     upstream.answer_with(answer(chat("Fine.") if route.chat else legacy("Fine.")))
     tried = islice(zip(cycle(ASKED), turns([*FORMS]), strict=False), 60)
@@ -331,9 +323,7 @@ BESIDE: Mapping[str, Json] = {
 
 
 @pytest.mark.parametrize("name", STREAMED_ROUTES)
-async def test_nothing_beside_the_choices_of_a_stream_reaches_a_client_unread(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_guards_chunk(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     route = ROUTES[name]
     async with guarded(tmp_path, upstream, f"output: [{GUARDS}]") as (_, client):
         for plant, place in BESIDE.items():

@@ -8,8 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.billing import MAX_COST
@@ -67,7 +67,7 @@ CASES = (
 )
 
 
-async def call(client: aiohttp.ClientSession, **more: Any) -> None:
+async def call(client: ClientSession, **more: Any) -> None:
     async with client.post("/v1/completions", headers=BEARER, json={**BODY, **more}) as response:
         assert response.status == 200
         await response.read()
@@ -78,16 +78,14 @@ def nano(value: float | str | None) -> Decimal:
     return round(Decimal(str(value)) * 10**9, 1)
 
 
-async def metric(proxy: Proxy, client: aiohttp.ClientSession, name: str) -> Decimal:
+async def metric(proxy: Proxy, client: ClientSession, name: str) -> Decimal:
     families = text_string_to_metric_families(await read(proxy, client, "metrics"))
     samples = [s.value for family in families for s in family.samples if s.name == name]
     return sum((Decimal(str(value)) for value in samples), Decimal(0))
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-async def test_every_account_says_the_same_of_what_is_reported(
-    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_usage_agrees(streamed: bool, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     tokens = cost = Decimal(0)
     async with ledgered(tmp_path, upstream, LIMITS) as (proxy, client, path):
         for case in CASES:

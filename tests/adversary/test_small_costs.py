@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
-import aiohttp
+from aiohttp import ClientSession
 
 from proxy.emit.log import canonical
 from proxy.settings import LedgerAt
@@ -19,9 +19,7 @@ COST = 5 * 20  # nano-USD: 5 tokens at 0.02 USD per million
 LIMITS = "\n    limits: [{name: month, usd: 0.000002 per month}]"
 
 
-async def test_small_costs_add_up_in_every_account(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     at = LedgerAt("sqlite", tmp_path / "ledger")
     policies = world(upstream.url).replace("input: 0.15, output: 0.6", "input: 0.02, output: 0")
     policies = policies.replace("  resilient:\n", f"  resilient:{LIMITS}\n")
@@ -29,7 +27,7 @@ async def test_small_costs_add_up_in_every_account(
     statuses, costs = [], []
     async with (
         running_proxy(tmp_path / "policies", policies, ledger=at) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         for _ in range(CALLS):
             async with client.post("/v1/completions", headers=BEARER, json=body) as response:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -242,9 +242,7 @@ KEPT = [
 
 
 @for_each(("way", "does"), KEPT)
-def test_no_name_of_a_model_gets_past_a_rule_that_keeps_it_from_being_asked(
-    way: str, does: str
-) -> None:
+def test_no_spelling_avoids_a_model_rule(way: str, does: str) -> None:
     said = WAYS[way]
     for when, condition in CONDITIONS.items():
         rule = {"name": "away", "when": condition, does: AWAY[does]}
@@ -256,9 +254,7 @@ def test_no_name_of_a_model_gets_past_a_rule_that_keeps_it_from_being_asked(
 
 @for_each("does", [{"targets": [TINY]}, {"model": "tiny"}, {"refuse": "no"}], ids=str)
 @for_each("later", [{"fallback": [LARGE]}, {"targets": NEXT}], ids=["spare", "next"])
-def test_what_comes_later_is_left_out_where_its_own_rules_pick_others(
-    later: Json, does: Json
-) -> None:
+def test_omits_later_target_with_other_rules(later: Json, does: Json) -> None:
     said = Way("answers", {"x-user": "a"}, deployment={"targets": NEXT[:2], **later})
     rule = {"name": "away", "when": {"model": "large"}, **does}
 
@@ -276,9 +272,7 @@ def test_what_comes_later_is_left_out_where_its_own_rules_pick_others(
     ],
     ids=["one", "the first of two", "one of a draw"],
 )
-def test_a_call_is_refused_where_the_targets_of_its_choice_are_though_there_is_a_fallback(
-    targets: list[Json], *, refused: bool
-) -> None:
+def test_refuses_unusable_choice_before_fallback(targets: list[Json], *, refused: bool) -> None:
     said = Way("answers", deployment={"targets": targets, "fallback": [SMALL]})
     rule = {"name": "no", "when": {"model": "large"}, "refuse": "no"}
 
@@ -348,9 +342,7 @@ LET_OFF = {"guards": ["pii"], "limits": ["money"]}
     ],
     ids=str,
 )
-def test_what_is_taken_away_for_a_model_holds_wherever_another_is_reached(
-    model: str, deployment: Json, guarded: bool, limited: bool
-) -> None:
+def test_removal_covers_alias(model: str, deployment: Json, guarded: bool, limited: bool) -> None:
     rule = {"name": "let-off", "when": {"model": "large"}, "without": LET_OFF}
     said = Way(model, deployment=deployment, policy=OWN)
     plan = decide(snapshot_of(written(said, rule)), call_of(said))
@@ -439,14 +431,12 @@ ASKED = {"model": "large", "max_tokens": 7, "temperature": 0.5}
 
 
 @pytest.mark.parametrize("model", ["large", "local/large", "answers", "LARGE", "whatever"])
-async def test_a_blocked_text_reaches_nobody_under_any_name(
-    model: str, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_blocks_any_name(model: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     folder = written(Way(model), LARGE_ADDS, base_url=f"{upstream.url}/v1")
     body = {"model": model, "messages": [{"role": "user", "content": f"My key is {SECRET}."}]}
     async with (
         running_proxy(tmp_path / "policies", folder) as proxy,
-        aiohttp.ClientSession() as web,
+        ClientSession() as web,
     ):
         headers = {"authorization": f"Bearer {proxy.key}", **HEADER}
         url = f"{proxy.url}/v1/chat/completions"
@@ -457,14 +447,12 @@ async def test_a_blocked_text_reaches_nobody_under_any_name(
     assert upstream.requests == []
 
 
-async def test_a_fallback_is_asked_with_what_its_own_rules_say(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_fallback_obeys_its_own_rules(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     way = Way("small", deployment=LATER)
     rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
     said = written(way, rule, base_url=f"{upstream.url}/v1")
     upstream.by_model = {"small": answer({}, status=503), "large": answer(chat())}
-    async with running_proxy(tmp_path / "policies", said) as proxy, aiohttp.ClientSession() as web:
+    async with running_proxy(tmp_path / "policies", said) as proxy, ClientSession() as web:
         url = f"{proxy.url}/v1/chat/completions"
         headers = {"authorization": f"Bearer {proxy.key}"}
         async with web.post(url, json={"model": "small", **CHAT[1]}, headers=headers) as response:

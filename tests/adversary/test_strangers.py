@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.emit.log_limits import BURST
 from tests.cli.test_init import serving
@@ -23,7 +23,7 @@ STRANGER = {"Authorization": "Bearer hr-wrong"}
 CROWD = 300
 
 
-async def ask(client: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> int:
+async def ask(client: ClientSession, url: str, headers: dict[str, str]) -> int:
     body = ROUTE.body(streamed=False)
     async with client.post(url + ROUTE.path, headers=headers, json=body) as response:
         await response.read()
@@ -39,14 +39,12 @@ async def stopped(served: Any) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "call"]
 
 
-async def test_a_crowd_of_strangers_is_counted_and_told_of_by_a_few(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_counts_strangers_in_aggregate(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     ledger, decisions = tmp_path / "ledger.db", tmp_path / "decisions"
     kept = {"HEADRACE_LEDGER": f"sqlite:{ledger}", "HEADRACE_DECISION_LOG": str(decisions)}
     async with (
         serving(tmp_path / "p", world(upstream.url), **kept) as (served, url),
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
     ):
         assert await ask(client, url, BEARER) == 200
         for _ in range(CROWD):
@@ -63,12 +61,10 @@ async def test_a_crowd_of_strangers_is_counted_and_told_of_by_a_few(
     assert sum(entry["event"] == "call" for entry in sealed) == len(lines)
 
 
-async def test_strangers_push_no_call_out_of_what_can_be_explained(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_strangers_evict_no_explanation(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with (
         running_proxy(tmp_path / "p", world(upstream.url)) as proxy,
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
     ):
         await ask(client, proxy.url, {**BEARER, "x-request-id": "known"})
         for _ in range(CROWD):
@@ -92,7 +88,7 @@ async def test_a_callers_trace_chooses_nothing_unless_its_key_may(
     always_chosen = f"00-{'0' * 31}1-{'0' * 15}1-01"
     async with (
         serving(tmp_path / "p", policies, HEADRACE_LOG_RATIO="0.000001") as (served, url),
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
     ):
         for _ in range(5):
             assert await ask(client, url, {**BEARER, "traceparent": always_chosen}) == 200

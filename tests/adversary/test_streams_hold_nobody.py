@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 
 from tests.adversary.house import LAG_S, Lag
 from tests.adversary.others import Loop, upstream_aside
@@ -116,7 +116,7 @@ class Stage:
 
     async def _ask(self, path: str, headers: dict[str, str], body: Json) -> tuple[int, bytes]:
         async with (
-            aiohttp.ClientSession() as client,
+            ClientSession() as client,
             client.post(f"{self.proxy.url}{path}", headers=headers, json=body) as response,
         ):
             said = await response.content.read(300)

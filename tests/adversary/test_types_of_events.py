@@ -3,8 +3,8 @@ are the fault of the upstream, and never of the proxy."""
 
 from __future__ import annotations
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import (
@@ -41,7 +41,7 @@ async def test_a_type_that_is_no_text_is_no_fault_of_the_proxy(
     by: str,
     deployment: str,
     odd: object,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     proxy: Proxy,
     upstream: ScriptedUpstream,
 ) -> None:

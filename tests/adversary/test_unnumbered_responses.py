@@ -74,9 +74,7 @@ def bare(events: Sequence[Json], left_out: Sequence[Sequence[str]]) -> list[Json
 
 
 @given(scripts(), LEFT_OUT)
-def test_an_answer_is_read_as_if_all_its_numbers_were_said(
-    script: list[Json], left_out: list[list[str]]
-) -> None:
+def test_reads_events_without_numbers(script: list[Json], left_out: list[list[str]]) -> None:
     made = numbered(*bare(script, left_out))
 
     assert made == script
@@ -90,9 +88,7 @@ def across(events: Sequence[Json]) -> list[Json]:
 
 
 @given(scripts(), st.lists(st.sampled_from(["", "x", "msg_0", "fc_1", None, 7]), min_size=1))
-def test_ids_of_any_kind_lead_to_events_that_are_written(
-    script: list[Json], ids: list[object]
-) -> None:
+def test_writes_events_for_any_kind_of_id(script: list[Json], ids: list[object]) -> None:
     odd = [
         {**each, "item_id": ids[at % len(ids)]} if "item_id" in each else each
         for at, each in enumerate(bare(script, [NUMBERS]))

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import (
@@ -50,19 +51,19 @@ FIRST = piece(event(legacy_events(" Par")[0]))
 @asynccontextmanager
 async def under(
     folder: Path, upstream: ScriptedUpstream
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     reach = f"{REACH}denying, hedged, raced, kept, "
     async with (
         running_proxy(
             folder / "policies", world(upstream.url).replace(REACH, reach) + DEPLOYMENTS
         ) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
 
 async def ask(
-    client: aiohttp.ClientSession, model: str = "gpt-4o-mini", **more: Any
+    client: ClientSession, model: str = "gpt-4o-mini", **more: Any
 ) -> tuple[int, dict[str, str], Any]:
     body = {"model": model, "prompt": "Hi", **more}
     async with client.post("/v1/completions", headers=BEARER, json=body) as response:
@@ -73,7 +74,7 @@ async def ask(
         )
 
 
-async def embed(client: aiohttp.ClientSession) -> int:
+async def embed(client: ClientSession) -> int:
     body = {"model": "gpt-4o-mini", "input": "Hi"}
     async with client.post("/v1/embeddings", headers=BEARER, json=body) as response:
         return response.status
@@ -88,9 +89,7 @@ def coming(*pieces: bytes, status: bytes = b"200") -> Script:
 
 
 @pytest.mark.parametrize("status", REQUESTS_OWN)
-async def test_what_is_the_requests_fault_passes_as_it_is_and_closes_the_target_for_nobody(
-    status: int, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_client_fault(status: int, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({"error": {"message": "Not here."}}, status)] * 6)
     async with under(tmp_path, upstream) as (proxy, client):
         for _ in range(6):
@@ -105,9 +104,7 @@ async def test_what_is_the_requests_fault_passes_as_it_is_and_closes_the_target_
     assert {record.attempts[0].error for record in records[:6]} == {"upstream_refused"}
 
 
-async def test_an_endpoint_that_a_target_does_not_have_closes_no_other(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_missing_endpoint_opens_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({}, 500)] * 5)
     async with under(tmp_path, upstream) as (_, client):
         refused = [await embed(client) for _ in range(6)]
@@ -116,9 +113,7 @@ async def test_an_endpoint_that_a_target_does_not_have_closes_no_other(
     assert (refused, got) == ([502] * 5 + [503], 200)
 
 
-async def test_what_an_upstream_forbids_one_request_closes_nothing_and_is_told_apart(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_forbidden_request_opens_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(*[answer({"error": {"message": "key sk-x", "code": "no_access"}}, 403)] * 6)
     async with under(tmp_path, upstream) as (_, client):
         for _ in range(6):
@@ -132,9 +127,7 @@ async def test_what_an_upstream_forbids_one_request_closes_nothing_and_is_told_a
     assert got == 200
 
 
-async def test_time_that_a_client_allows_itself_closes_nothing(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_client_deadline_opens_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     mine = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "support-chat"}
     hasty = {**mine, "x-portkey-request-timeout": "20"}
@@ -191,9 +184,7 @@ async def test_short_words_of_an_upstreams_error_reach_the_client_and_ours_stand
     assert record.error.code in ("upstream_refused", "upstream_unavailable")
 
 
-async def test_a_key_that_an_upstream_refuses_is_not_the_clients_to_mend(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_rejected_key_is_not_clients(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"error": {"message": "sk-x", "code": "invalid_api_key"}}, 401))
     async with under(tmp_path, upstream) as (_, client):
         got, headers, said = await ask(client)
@@ -203,9 +194,7 @@ async def test_a_key_that_an_upstream_refuses_is_not_the_clients_to_mend(
 
 
 @pytest.mark.parametrize("model", ["denying", "hedged", "raced"])
-async def test_what_a_guard_of_the_upstream_denies_is_asked_of_nobody_else(
-    model: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_denial_is_final(model: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async def once_raced(asked: Asked, wire: Wire) -> None:
         while model == "raced" and len(upstream.requests) < 2:
             upstream.came.clear()
@@ -261,9 +250,7 @@ async def test_every_client_reads_a_denial_of_the_upstream_as_a_block_in_its_own
     [DENIAL, {"error": {"message": "x", "code": "guardrail_blocked"}}],
     ids=["446", "ours"],
 )
-async def test_a_denial_in_a_stream_is_a_block_and_no_failure(
-    denial: Any, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_streamed_denial(denial: Any, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"strict": coming(STREAM, piece(event(denial)), b"0\r\n\r\n")}
     async with under(tmp_path, upstream) as (proxy, client):
         got, _, said = await ask(client, "denying", stream=True)
@@ -284,9 +271,7 @@ async def test_a_denial_in_a_stream_is_a_block_and_no_failure(
     assert len(upstream.requests) == 2
 
 
-async def test_an_error_event_that_blames_the_request_is_a_refusal_and_no_failure(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_error_event_may_blame_request(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     error = {"error": {"message": "Hi there", "type": "BadRequestError", "code": 400}}
     upstream.then(*[coming(STREAM, piece(event(error)), b"0\r\n\r\n")] * 6)
     async with under(tmp_path, upstream) as (_, client):
@@ -332,9 +317,7 @@ async def test_an_answer_that_a_guard_of_the_upstream_flagged_is_good_and_the_fl
     assert {record.attempts[0].status for record in records} == {246}
 
 
-async def test_a_flagged_answer_is_kept_for_nobody(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_flagged_response_is_not_cached(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy(), 246))
     async with under(tmp_path, upstream) as (_, client):
         got = [(await ask(client, "kept"))[1]["x-headrace-cache"] for _ in range(2)]

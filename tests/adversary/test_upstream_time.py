@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.types import Timeouts
 from tests.conftest import Proxy, running_proxy, world
@@ -41,7 +42,7 @@ TOKEN_COST = 600
 @asynccontextmanager
 async def under(
     folder: Path, upstream: ScriptedUpstream, timeouts: str, more: str = ""
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     """The world, where the upstream ``openai`` has such time-outs, and a deployment says more."""
     policies = world(upstream.url)
     before, _, after = policies.partition("timeouts: {")
@@ -49,14 +50,12 @@ async def under(
     policies = policies.replace("  resilient:\n", f"  resilient:\n    {more}\n")
     async with (
         running_proxy(folder / "policies", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
 
-async def ask(
-    client: aiohttp.ClientSession, model: str = "gpt-4o-mini", **more: Any
-) -> tuple[int, Any]:
+async def ask(client: ClientSession, model: str = "gpt-4o-mini", **more: Any) -> tuple[int, Any]:
     body = {"model": model, "prompt": WORDS, **more}
     async with client.post("/v1/completions", headers=BEARER, json=body) as response:
         raw = await response.read()
@@ -92,9 +91,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("script", SLOW.values(), ids=SLOW.keys())
-async def test_a_whole_answer_may_take_all_its_time_before_its_first_byte(
-    script: Script, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_response_time(script: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(script)
     async with under(tmp_path, upstream, "first_byte: 50ms, idle: 50ms") as (_, client):
         status, said = await ask(client)
@@ -102,9 +99,7 @@ async def test_a_whole_answer_may_take_all_its_time_before_its_first_byte(
     assert (status, said["choices"][0]["text"]) == (200, " Paris.")
 
 
-async def test_a_streams_first_byte_is_bounded_by_its_own(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_first_byte_timeout_of_stream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     async with under(tmp_path, upstream, "first_byte: 50ms") as (proxy, client):
         status, said = await ask(client, stream=True)
@@ -114,9 +109,7 @@ async def test_a_streams_first_byte_is_bounded_by_its_own(
     assert record.billing.cost == PROMPT_COST
 
 
-async def test_what_times_out_after_the_upstream_had_it_is_estimated_and_booked(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_timeout_after_sending_is_billed(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     async with under(tmp_path, upstream, "total: 100ms") as (proxy, client):
         status, said = await ask(client, max_tokens=1)
@@ -128,9 +121,7 @@ async def test_what_times_out_after_the_upstream_had_it_is_estimated_and_booked(
     assert record.billing.lost == cost
 
 
-async def test_a_target_that_used_up_its_time_leaves_the_next_one_its_own(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_next_target_has_its_own_time(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang()}
     async with under(tmp_path, upstream, "total: 200ms") as (proxy, client):
         status, _ = await ask(client, "resilient", max_tokens=1)
@@ -154,9 +145,7 @@ def pondering(comments: int, every: float) -> Script:
     return script
 
 
-async def test_comments_count_as_life_and_do_not_pass(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_comments_reset_idle_timeout(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(pondering(6, 0.25))
     async with under(tmp_path, upstream, "idle: 1s") as (proxy, client):
         status, raw = await ask(client, stream=True)
@@ -167,9 +156,7 @@ async def test_comments_count_as_life_and_do_not_pass(
     assert raw.count(b"data: ") == len(EVENTS)  # bare usage was not asked for, [DONE] is one
 
 
-async def test_comments_before_the_first_word_leave_room_for_a_clean_error(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_comments_allow_clean_error(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async def ponder_and_fail(asked: Asked, wire: Wire) -> None:
         await wire.send(STREAM, piece(b": thinking\n\n"), piece(event({"error": {"code": 503}})))
         wire.keep = False
@@ -181,9 +168,7 @@ async def test_comments_before_the_first_word_leave_room_for_a_clean_error(
     assert (status, b"keep-alive" in raw) == (200, False)
 
 
-async def test_an_upstream_that_dies_at_work_is_not_asked_again_unless_the_policy_says_so(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_lost_attempt_needs_policy_retry(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async def work_and_die(asked: Asked, wire: Wire) -> None:
         await asyncio.sleep(0.3)  # what is measured is a delay
         wire.cut()
@@ -199,9 +184,7 @@ async def test_an_upstream_that_dies_at_work_is_not_asked_again_unless_the_polic
 
 
 @pytest.mark.parametrize("rest", [b"", b"content-length: 900\r\n"], ids=["to the end", "cut"])
-async def test_a_refusal_that_breaks_off_is_still_that_refusal(
-    rest: bytes, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_truncated_refusal(rest: bytes, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async def refuse(asked: Asked, wire: Wire) -> None:
         await wire.send(b"HTTP/1.1 413 X\r\n" + rest + b"\r\n" + b'{"error": {"message": "large"}}')
         wire.cut()
@@ -245,7 +228,7 @@ async def test_time_that_the_client_allowed_has_one_name_and_says_nothing_of_the
     )
     async with (
         running_proxy(tmp_path / "policies", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=PORTKEY) as client,
+        ClientSession(base_url=proxy.url, headers=PORTKEY) as client,
     ):
         body = {"model": "gpt-4o-mini", "prompt": WORDS, "stream": streamed}
         for allowed in ("5000", "100", "5000", "5000"):
@@ -267,9 +250,7 @@ async def test_time_that_the_client_allowed_has_one_name_and_says_nothing_of_the
     assert last.error.code == "upstream_circuit_open"  # the second failure in a row opened it
 
 
-async def test_a_call_ends_with_its_answer_and_not_with_the_end_of_its_body(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_call_ends_with_its_last_event(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     recorded = asyncio.Event()
 
     async def late_end(asked: Asked, wire: Wire) -> None:

@@ -148,9 +148,7 @@ async def test_nobody_waits_for_values_in_a_question(
 
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("shape", VALUES)
-async def test_nobody_waits_for_values_in_a_whole_answer(
-    shape: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_response_values(shape: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     message = {"role": "assistant", "tool_calls": [call(many(VALUES[shape]))]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     upstream.answer_with(answer({**chat(""), "choices": [choice]}))
@@ -166,9 +164,7 @@ async def test_nobody_waits_for_values_in_a_whole_answer(
 
 @pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize("shape", ["numbers", "strings", "members"])
-async def test_a_stream_ends_where_it_has_more_values_than_are_read(
-    shape: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_values(shape: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     delta = {"role": "assistant", "tool_calls": [{"index": 0, **call(many(VALUES[shape]))}]}
     choice = {"index": 0, "delta": delta, "finish_reason": None}
     upstream.answer_with(stream([{**chat(""), "choices": [choice]}]))

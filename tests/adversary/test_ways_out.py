@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 import proxy
 from tests.adversary.crossings import ASKED, CASES, Fickle, Step, policies
@@ -131,7 +132,7 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
         upstream.answer_with(fickle)
         async with (
             running_proxy(folder / "policies", policies(upstream.url)) as proxy,
-            aiohttp.ClientSession(
+            ClientSession(
                 base_url=proxy.url, connector=aiohttp.TCPConnector(force_close=True)
             ) as client,
         ):
@@ -242,7 +243,7 @@ async def test_a_key_is_kept_nowhere_by_whatever_header_it_was_sent(
     own = {**others, **route.credential, "x-copy": f"my key is {KEY}"}
     wrong = {**others, **dict.fromkeys(route.credential, "Bearer hr-wrong")}
     body = route.body(streamed=False)
-    async with aiohttp.ClientSession(
+    async with ClientSession(
         base_url=proxy.url, connector=aiohttp.TCPConnector(force_close=True)
     ) as client:
         for headers in (own, wrong):

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, usage
@@ -79,20 +79,20 @@ READ = (
 @asynccontextmanager
 async def proxied(
     folder: Path, upstream: ScriptedUpstream, policy: str = POLICY, more: str = ""
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     said = world(upstream.url).replace(
         "upstreams:\n  openai: {dialect: openai,",
         f"upstreams:\n  openai: {{{more} dialect: openai,",
     )
     async with (
         running_proxy(folder / "policies", said + policy) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
 
 async def ask(
-    client: aiohttp.ClientSession, route: str, said: dict[str, Any]
+    client: ClientSession, route: str, said: dict[str, Any]
 ) -> tuple[int, dict[str, str], Any]:
     path, headers, text = ROUTES[route]
     body = {"model": "support-chat", text: TEXTS[text], **said}
@@ -118,16 +118,14 @@ async def test_a_negative_bound_is_refused_and_touches_no_limit(
     assert len(upstream.requests) == 1
 
 
-async def test_of_two_bounds_the_larger_is_claimed_so_that_no_crowd_outspends_a_budget(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_claims_larger_of_two_bounds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """900 tokens at a thousand USD per million are 0.9 USD: one call fits a budget of 1, not 30."""
     upstream.answer_with(answer(chat("Hi", usage=usage(2, 900))))
     policy = "\npolicies: {default: {limits: [{name: month, usd: 1 per month, unpriced: allow}]}}\n"
     dear = world(upstream.url).replace("output: 0.6", "output: 1000")
     async with (
         running_proxy(tmp_path / "policies", dear + policy) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         asking = [ask(client, "openai-chat", dict(CONDEMNED)) for _ in range(30)]
         statuses = [status for status, _, _ in await asyncio.gather(*asking)]
@@ -137,9 +135,7 @@ async def test_of_two_bounds_the_larger_is_claimed_so_that_no_crowd_outspends_a_
     assert sum(record.billing.cost or 0 for record in records) < 1_000_000_000
 
 
-async def test_economics_looks_at_the_larger_of_two_bounds(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_economics_uses_larger_bound(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policy = "\npolicies: {default: {input: [{guard: economics, max_cost_usd: 0.0001}]}}\n"
     async with proxied(tmp_path, upstream, policy) as (_, client):
         status, _, _ = await ask(client, "openai-chat", dict(CONDEMNED))
@@ -172,9 +168,7 @@ async def test_a_cap_holds_whatever_a_bound_is_called(
     assert (value, body["max_tokens"]) == (8, 8)
 
 
-async def test_a_cap_does_not_raise_what_a_legacy_completion_does_without_a_bound(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_cap_keeps_small_legacy_default(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
         await ask(client, "openai", {})
         await ask(client, "openai-chat", {})
@@ -183,13 +177,11 @@ async def test_a_cap_does_not_raise_what_a_legacy_completion_does_without_a_boun
     assert (legacy_["max_tokens"], chat_["max_tokens"]) == (16, 4096)
 
 
-async def test_a_chat_with_a_model_that_reasons_gets_the_bound_under_the_name_it_takes(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_reasoning_model_gets_its_bound(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = world(upstream.url).replace("gpt-4o-mini", "o3-mini")
     async with (
         running_proxy(tmp_path / "policies", said + POLICY) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         await ask(client, "openai-chat", {})
 
@@ -199,9 +191,7 @@ async def test_a_chat_with_a_model_that_reasons_gets_the_bound_under_the_name_it
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_no_type_of_a_field_that_anybody_reads_is_an_error_of_ours(
-    route: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_field_type_fault(route: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     wrong = []
     async with proxied(tmp_path, upstream) as (proxy, client):
@@ -230,9 +220,7 @@ async def test_a_number_of_the_wrong_type_is_named(
     assert (status, said["error"]["param"]) == (400, field)
 
 
-async def test_a_number_within_options_is_named_with_its_path(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_names_path_of_bad_number(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
         status, _, said = await ask(client, "openai", {"options": {"num_predict": "many"}})
 
@@ -240,9 +228,7 @@ async def test_a_number_within_options_is_named_with_its_path(
 
 
 @pytest.mark.parametrize("name", ["Max_Tokens", "N_PREDICT", "Model", "MESSAGES"])
-async def test_a_known_name_in_other_letters_is_refused_as_some_servers_know_it_too(
-    name: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_letter_case_fails(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
         status, _, said = await ask(client, "openai-chat", {name: 900})
 
@@ -267,9 +253,7 @@ llama.cpp, Azure, Gemini and text-generation-webui obey."""
 
 
 @pytest.mark.parametrize("route", ["openai", "openai-chat", "fireworks", "scale", "multimodel"])
-async def test_what_chooses_a_model_an_address_or_a_key_is_refused(
-    route: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_refuses_routing(route: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     wrong = 422 if route == "scale" else 400
     async with proxied(tmp_path, upstream) as (proxy, client):
         for name in CHOOSING:
@@ -287,9 +271,7 @@ async def test_what_chooses_a_model_an_address_or_a_key_is_refused(
             proxy.sink.forget()
 
 
-async def test_other_unknown_fields_pass_with_their_values(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_forwards_unknown_fields(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = {"chat_template_kwargs": {"enable_thinking": False}, "documents": [{"text": "a"}]}
     async with proxied(tmp_path, upstream) as (_, client):
         await ask(client, "openai-chat", said)
@@ -299,18 +281,14 @@ async def test_other_unknown_fields_pass_with_their_values(
 
 
 @for_each("route", ROUTES)
-async def test_misspelled_field_passes_with_a_warning(
-    route: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_warns_of_typo(route: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
         _, headers, _ = await ask(client, route, {"max_tokns": 5})
 
     assert "max_tokns unknown, did you mean max_tokens?" in headers["x-headrace-warning"]
 
 
-async def test_an_upstream_says_what_it_drops_refuses_and_accepts(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_upstream_settings_rule_fields(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     lists = "drop: [provider, documents], refuse: [seed], accepts: [models],"
     async with proxied(tmp_path, upstream, more=lists) as (_, client):
         body = {"provider": {"order": ["x"]}, "documents": ["d"], "models": ["m"]}
@@ -373,9 +351,7 @@ async def test_ranges_of_documents_stay_for_their_own_routes(
     assert told["error"]["param"] in said
 
 
-async def test_many_stop_sequences_reach_who_takes_them_and_are_named_elsewhere(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_stop_sequences_go_where_allowed(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = {"stop_sequences": ["a", "b", "c", "d", "e"]}
     async with proxied(tmp_path, upstream, "") as (_, client):
         here, _, _ = await ask(client, "scale", {"model": "scale-model", **said})
@@ -388,9 +364,7 @@ async def test_many_stop_sequences_reach_who_takes_them_and_are_named_elsewhere(
     assert (there, told["error"]["param"]) == (422, "stop_sequences")
 
 
-async def test_a_count_of_log_probabilities_is_named_as_the_client_named_it(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_logprobs_error_names_the_field(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = {"model": "portkey-model", "logprobs": True, "top_logprobs": 20}
     async with proxied(tmp_path, upstream, "") as (_, client):
         status, _, told = await ask(client, "scale", said)
@@ -443,9 +417,7 @@ async def test_an_absent_prompt_is_the_beginning_of_a_document_where_a_null_one_
     assert {asked.json["prompt"] for asked in upstream.requests} <= {"<|endoftext|>"}
 
 
-async def test_a_list_of_models_is_as_long_as_the_policy_allows(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_bounds_list_of_models(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """The document of the dialect lists twenty models, and bounds no list."""
     headers = {**BEARER, "x-headrace-deployment": "compare"}
     told = []

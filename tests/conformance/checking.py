@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import aiohttp
+from aiohttp import ClientSession
 
 from tests.conftest import KEY
 from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream, usage
@@ -123,14 +123,14 @@ def named(document: Document, body: Json) -> str | None:
 
 
 async def ask(
-    document: Document, client: aiohttp.ClientSession, body: Json
+    document: Document, client: ClientSession, body: Json
 ) -> tuple[int, str, Mapping[str, str]]:
     async with client.post(document.path, headers=document.headers, json=body) as response:
         return response.status, await response.text(), response.headers
 
 
 async def wrong_parameters(
-    document: Document, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> list[str]:
     """Send each good value, which must arrive, and each wrong one, which must be refused by name
     before anything leaves."""
@@ -147,7 +147,7 @@ async def wrong_parameters(
 
 async def _good(
     document: Document,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     upstream: ScriptedUpstream,
     parameter: Parameter,
     value: Any,
@@ -171,7 +171,7 @@ async def _good(
 
 async def _silent(
     document: Document,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     upstream: ScriptedUpstream,
     parameter: Parameter,
 ) -> Json:
@@ -186,7 +186,7 @@ async def _silent(
 
 async def _wrong(
     document: Document,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     upstream: ScriptedUpstream,
     parameter: Parameter,
     value: Any,
@@ -203,7 +203,7 @@ async def _wrong(
     return [] if name == parameter.name else [f"{shown}: the error names {name}"]
 
 
-async def missing_fields(document: Document, client: aiohttp.ClientSession) -> list[str]:
+async def missing_fields(document: Document, client: ClientSession) -> list[str]:
     """Leave out each required field that may not be null either."""
     problems = []
     never_null = {each.name for each in document.parameters if not each.null}
@@ -215,7 +215,7 @@ async def missing_fields(document: Document, client: aiohttp.ClientSession) -> l
     return problems
 
 
-async def without_credential(document: Document, client: aiohttp.ClientSession) -> int:
+async def without_credential(document: Document, client: ClientSession) -> int:
     async with client.post(document.path, json=document.required) as response:
         return response.status
 
@@ -230,7 +230,7 @@ def wrong_fields(document: Document, data: Json, *, absent: Sequence[str] = ()) 
 
 
 async def whole_answer(
-    document: Document, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> Json:
     """Return what a client gets for an answer with every field."""
     upstream.answer_with(answer(legacy(system_fingerprint=FINGERPRINT)))
@@ -242,7 +242,7 @@ async def whole_answer(
 
 async def streamed_answer(
     document: Document,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     upstream: ScriptedUpstream,
     *,
     done: bool = True,
@@ -299,7 +299,7 @@ def texts_of(events: Sequence[Json]) -> str:
 
 
 async def wrong_streams(
-    document: Document, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> list[str]:
     """Hold the events of a stream, with usage asked for and without, against the document."""
     problems = []

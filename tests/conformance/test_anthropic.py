@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conformance.checking import (
     Document,
@@ -87,9 +87,7 @@ DOCUMENT = Document(
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
-async def test_a_whole_answer_has_every_field(
-    to: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_full_response(to: str, client: ClientSession, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(message() if to == "via-anthropic" else chat(" Paris.")))
     body = {**DOCUMENT.required, "model": to}
     headers = {**DOCUMENT.credential}
@@ -100,9 +98,7 @@ async def test_a_whole_answer_has_every_field(
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
-async def test_a_stream_has_every_event_in_its_order(
-    to: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_events(to: str, client: ClientSession, upstream: ScriptedUpstream) -> None:
     own = to == "via-anthropic"
     events = message_events(text_events(0, " Par", "is.")) if own else chat_events(" Par", "is.")
     upstream.answer_with(stream(events, done=not own))
@@ -122,7 +118,7 @@ async def test_a_stream_has_every_event_in_its_order(
     ]
 
 
-async def test_an_error_has_every_field(client: aiohttp.ClientSession) -> None:
+async def test_an_error_has_every_field(client: ClientSession) -> None:
     status, said, _ = await ask(DOCUMENT, client, {})
 
     body = json.loads(said)
@@ -132,7 +128,7 @@ async def test_an_error_has_every_field(client: aiohttp.ClientSession) -> None:
     assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
 
 
-async def test_a_bearer_is_a_credential_too(client: aiohttp.ClientSession) -> None:
+async def test_a_bearer_is_a_credential_too(client: ClientSession) -> None:
     headers = {"authorization": f"Bearer {KEY}"}
     path = "/v1/messages/count_tokens"
     body = {"model": "support-chat", "messages": MESSAGES}

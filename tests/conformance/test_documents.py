@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conformance import (
     test_anthropic,
@@ -32,14 +32,12 @@ of_each_document = pytest.mark.parametrize(
 
 @of_each_document
 async def test_each_parameter_at_its_bounds_and_just_outside(
-    document: Document, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     assert await wrong_parameters(document, client, upstream) == []
 
 
 @of_each_document
-async def test_what_the_document_requires(
-    document: Document, client: aiohttp.ClientSession
-) -> None:
+async def test_what_the_document_requires(document: Document, client: ClientSession) -> None:
     assert await missing_fields(document, client) == []
     assert await without_credential(document, client) == 401

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import aiohttp
+from aiohttp import ClientSession
 
 from tests.conformance.checking import (
     COMPLETION,
@@ -56,9 +56,7 @@ DOCUMENT = Document(
 )
 
 
-async def test_its_own_headers_choose_the_deployment(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_header_picks_deployment(client: ClientSession, upstream: ScriptedUpstream) -> None:
     headers = {
         **DOCUMENT.credential,
         "x-enkrypt-deployment": "via-enkrypt",
@@ -72,9 +70,7 @@ async def test_its_own_headers_choose_the_deployment(
         assert response.headers["x-headrace-deployment"] == "via-enkrypt"
 
 
-async def test_each_field_of_an_answer(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
     said = await whole_answer(DOCUMENT, client, upstream)
 
     assert wrong_fields(DOCUMENT, said) == []
@@ -82,9 +78,7 @@ async def test_each_field_of_an_answer(
     assert set(said["enkrypt_policy_detections"]) == {"input_guardrails", "output_guardrails"}
 
 
-async def test_each_field_of_a_stream_which_shares_the_shape_of_the_answer(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
     events, ended = await streamed_answer(DOCUMENT, client, upstream)
 
     assert ended

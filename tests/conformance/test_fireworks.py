@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import aiohttp
+from aiohttp import ClientSession
 
 from tests.conformance.checking import (
     BEARER,
@@ -59,15 +59,11 @@ DOCUMENT = Document(
 )
 
 
-async def test_each_field_of_an_answer(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
     assert wrong_fields(DOCUMENT, await whole_answer(DOCUMENT, client, upstream)) == []
 
 
-async def test_each_field_of_a_stream_whose_very_last_chunk_has_the_usage(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_fields_and_usage(client: ClientSession, upstream: ScriptedUpstream) -> None:
     events, ended = await streamed_answer(DOCUMENT, client, upstream)
 
     assert ended

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conformance.checking import (
     BEARER,
@@ -94,7 +94,7 @@ DOCUMENT = Document(
 
 @pytest.mark.parametrize("models", ["m", ["m"]])
 async def test_each_field_of_an_answer(
-    models: Any, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    models: Any, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     document = replace(DOCUMENT, required={"model": models, "prompt": "p"})
 
@@ -105,9 +105,7 @@ async def test_each_field_of_an_answer(
     assert [choice["model"] for choice in said["choices"]] == ["m"]
 
 
-async def test_each_field_of_an_answer_of_its_own_form(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_own_response_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(OWN))
 
     async with client.post(
@@ -120,9 +118,7 @@ async def test_each_field_of_an_answer_of_its_own_form(
     assert said["usage"] == OWN["usage"]
 
 
-async def test_a_list_of_models_has_a_choice_for_each_in_its_order(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_choice_per_model(client: ClientSession, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"first": answer(legacy(" Paris.", usage=usage(7, 2)))}
     headers = {**BEARER, "x-headrace-deployment": "compare"}
     body = {"model": ["second", "first"], "prompt": "p"}
@@ -136,9 +132,7 @@ async def test_a_list_of_models_has_a_choice_for_each_in_its_order(
 
 
 @pytest.mark.parametrize("count", [1000, 1001, 5000])
-async def test_a_list_of_more_models_than_anybody_asks_is_refused_in_few_words(
-    count: int, client: aiohttp.ClientSession
-) -> None:
+async def test_refuses_too_many_models_briefly(count: int, client: ClientSession) -> None:
     body = {"model": [f"{number}" + "m" * 100 for number in range(count)], "prompt": "p"}
 
     async with client.post(DOCUMENT.path, headers=BEARER, json=body) as response:
@@ -149,9 +143,7 @@ async def test_a_list_of_more_models_than_anybody_asks_is_refused_in_few_words(
 
 
 @pytest.mark.parametrize("field", [{"stream": True}, {"n": 2}])
-async def test_what_the_document_has_no_word_for_is_refused(
-    field: dict[str, Any], client: aiohttp.ClientSession
-) -> None:
+async def test_refuses_undocumented_field(field: dict[str, Any], client: ClientSession) -> None:
     body = {**DOCUMENT.required, **field}
 
     async with client.post(DOCUMENT.path, headers=DOCUMENT.headers, json=body) as response:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
@@ -169,7 +169,7 @@ def ways(client: str, upstream: str) -> list[Way]:
 async def test_an_answer_comes_whole_and_streamed(
     client_dialect: str,
     upstream_dialect: str,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     upstream: ScriptedUpstream,
 ) -> None:
     for way in ways(client_dialect, upstream_dialect):
@@ -256,7 +256,7 @@ TABLES = [
 async def test_what_becomes_of_each_field_is_what_the_table_says(
     client_dialect: str,
     endpoint: Endpoint,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     upstream: ScriptedUpstream,
 ) -> None:
     told, known = {}, {}
@@ -288,7 +288,7 @@ def _fate(sample: Sample, target: Target, arrived: Arrived | None, without: Arri
 
 
 async def _arrived(
-    way: Way, client: aiohttp.ClientSession, upstream: ScriptedUpstream, body: Any
+    way: Way, client: ClientSession, upstream: ScriptedUpstream, body: Any
 ) -> Arrived | None:
     """Return what an upstream has got, and what the client was warned of; None if refused."""
     upstream.requests.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import aiohttp
+from aiohttp import ClientSession
 
 from tests.conformance.checking import (
     COMPLETION,
@@ -57,9 +57,7 @@ DOCUMENT = Document(
 )
 
 
-async def test_best_of_is_not_below_n_and_never_streamed(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_best_of_rules(client: ClientSession, upstream: ScriptedUpstream) -> None:
     less = Parameter("best_of", [2, 3], [1], null=False, beside={"n": 2})
     streamed = Parameter("best_of", [1], [2], null=False, beside={"stream": True})
     document = replace(DOCUMENT, parameters=[less, streamed])
@@ -69,15 +67,11 @@ async def test_best_of_is_not_below_n_and_never_streamed(
     assert [each for each in problems if "None" not in each] == []
 
 
-async def test_each_field_of_an_answer(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
     assert wrong_fields(DOCUMENT, await whole_answer(DOCUMENT, client, upstream)) == []
 
 
-async def test_each_field_of_a_stream_which_shares_the_shape_of_the_answer(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
     _, ended = await streamed_answer(DOCUMENT, client, upstream)
 
     assert ended

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conformance.published_usage import PUBLISHED, Published
 from tests.conftest import KEY, Proxy, running_proxy
@@ -96,7 +97,7 @@ def said(each: Published, *, streamed: bool) -> Script:
 async def call(proxy: Proxy, client: str, deployment: str, **more: Any) -> bytes:
     path, body = CLIENTS[client]
     async with (
-        aiohttp.ClientSession(base_url=proxy.url) as session,
+        ClientSession(base_url=proxy.url) as session,
         session.post(path, headers=BEARER, json={"model": deployment, **body, **more}) as response,
     ):
         raw = await response.read()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conformance.checking import (
     COMPLETION,
@@ -92,9 +92,7 @@ DOCUMENT = Document(
 )
 
 
-async def test_top_logprobs_need_logprobs(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_logprobs_rule(client: ClientSession, upstream: ScriptedUpstream) -> None:
     alone = [
         Parameter("top_logprobs", [], [2], beside=beside)
         for beside in ({}, {"logprobs": False}, {"logprobs": 3})
@@ -107,7 +105,7 @@ async def test_top_logprobs_need_logprobs(
 
 
 @pytest.mark.parametrize("model", ["vendor/m", "vendor/m/via-scale"])
-async def test_a_model_may_name_its_deployment(model: str, client: aiohttp.ClientSession) -> None:
+async def test_a_model_may_name_its_deployment(model: str, client: ClientSession) -> None:
     headers = dict(DOCUMENT.headers)
     if model.count("/") == 2:
         del headers["x-headrace-deployment"]
@@ -118,15 +116,11 @@ async def test_a_model_may_name_its_deployment(model: str, client: aiohttp.Clien
         assert response.headers["x-headrace-deployment"] == "via-scale"
 
 
-async def test_each_field_of_an_answer(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
     assert wrong_fields(DOCUMENT, await whole_answer(DOCUMENT, client, upstream)) == []
 
 
-async def test_each_field_of_a_stream_which_ends_without_a_mark(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
     events, ended = await streamed_answer(DOCUMENT, client, upstream, done=False)
 
     assert not ended

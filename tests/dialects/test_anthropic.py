@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy
 from tests.doubles import (
@@ -38,7 +39,7 @@ CALLED = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {"pla
 
 
 async def ask(
-    client: aiohttp.ClientSession, to: str | None = None, **more: Any
+    client: ClientSession, to: str | None = None, **more: Any
 ) -> tuple[int, bytes, dict[str, str]]:
     headers = HEADERS | ({"x-headrace-deployment": to} if to else {})
     async with client.post("/v1/messages", headers=headers, json={**ASKED, **more}) as response:
@@ -92,7 +93,7 @@ def _grow(block: Json, delta: Json) -> None:
 
 
 async def test_a_chats_answer_reaches_a_client_of_messages(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     upstream.answer_with(answer(chat(" Paris.")))
 
@@ -111,9 +112,7 @@ async def test_a_chats_answer_reaches_a_client_of_messages(
     assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
 
 
-async def test_a_chats_stream_reaches_a_client_of_messages_block_by_block(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_chat_stream_as_blocks(client: ClientSession, upstream: ScriptedUpstream) -> None:
     events = chat_events("Let me ", "see.")
     base = {k: v for k, v in events[0].items() if k != "choices"}
     calls = [
@@ -146,7 +145,7 @@ async def test_a_chats_stream_reaches_a_client_of_messages_block_by_block(
 
 
 async def test_an_answer_of_messages_reaches_a_client_of_chat(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     usage = {"input_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
     usage |= {"output_tokens": 3}
@@ -182,7 +181,7 @@ async def test_an_answer_of_messages_reaches_a_client_of_chat(
 
 @pytest.mark.parametrize("wants", [False, True])
 async def test_a_stream_of_messages_reaches_a_client_of_chat(
-    wants: bool, client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    wants: bool, client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     called = block_events(
         1,
@@ -244,7 +243,7 @@ STREAM = message_events(
 
 
 async def test_a_stream_of_the_same_dialect_passes_byte_by_byte(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     upstream.answer_with(stream(STREAM, done=False))
 
@@ -258,9 +257,7 @@ async def test_a_stream_of_the_same_dialect_passes_byte_by_byte(
     assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 30)
 
 
-async def test_a_whole_answer_of_the_same_dialect_passes_byte_by_byte(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUpstream) -> None:
     said = json.dumps(message(THOUGHT, SERVER, FOUND, CALLED, container={"id": "c"}, new=[1]))
     upstream.answer_with(answer(said.encode()))
     asked: Json = {
@@ -287,9 +284,7 @@ async def test_a_whole_answer_of_the_same_dialect_passes_byte_by_byte(
     assert sent.json == {**ASKED, **asked, "model": "anthropic-model"}
 
 
-async def test_errors_are_anthropics(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_errors_are_anthropics(client: ClientSession, upstream: ScriptedUpstream) -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     upstream.answer_with(answer(error, 529, "retry-after: 7"))
 
@@ -304,9 +299,7 @@ async def test_errors_are_anthropics(
     assert headers["retry-after"] == "7"
 
 
-async def test_an_answer_has_the_id_that_sdks_show(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_id_is_for_sdks(client: ClientSession, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(message(), 200, "request-id: req_theirs"))
 
     _, _, headers = await ask(client, "via-anthropic")
@@ -317,7 +310,7 @@ async def test_an_answer_has_the_id_that_sdks_show(
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
 @pytest.mark.parametrize("thread", [{"type": "create"}, {"previous_message_id": "msg_1"}])
 async def test_a_thread_that_the_provider_keeps_is_refused_so_that_its_client_sends_all(
-    thread: Json, to: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    thread: Json, to: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     turn = {"role": "user", "content": [RESULT]}
 
@@ -331,7 +324,7 @@ async def test_a_thread_that_the_provider_keeps_is_refused_so_that_its_client_se
 
 @pytest.mark.parametrize("container", ["container_1", {"id": "container_1", "skills": []}])
 async def test_a_container_of_any_tenant_is_refused_and_one_to_be_made_passes(
-    container: Any, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    container: Any, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(message()))
     skills = {"skills": [{"type": "anthropic", "skill_id": "pdf", "version": "latest"}]}
@@ -380,7 +373,7 @@ UNREADABLE: Json = {"type": "document", "source": {"type": "file"}}
     ],
 )
 async def test_what_is_wrong_is_told_by_its_place(
-    more: Json, to: str | None, said: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    more: Json, to: str | None, said: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(message() if to else chat()))
 
@@ -394,9 +387,7 @@ async def test_what_is_wrong_is_told_by_its_place(
     ("path", "headers"),
     [("/v1/messages/batches", {}), ("/v1/files", {"anthropic-version": "2023-06-01"})],
 )
-async def test_a_path_that_is_not_served_is_told_to_its_clients_in_their_form(
-    path: str, headers: dict[str, str], client: aiohttp.ClientSession
-) -> None:
+async def test_unknown_path(path: str, headers: dict[str, str], client: ClientSession) -> None:
     async with client.post(path, headers=headers, json={}) as response:
         said = await response.json()
 
@@ -408,9 +399,7 @@ async def test_a_path_that_is_not_served_is_told_to_its_clients_in_their_form(
 COUNTED: Json = {"model": "gpt-4o-mini", "messages": ASKED["messages"], "system": "Be brief."}
 
 
-async def count(
-    client: aiohttp.ClientSession, to: str, **more: Any
-) -> tuple[int, bytes, dict[str, str]]:
+async def count(client: ClientSession, to: str, **more: Any) -> tuple[int, bytes, dict[str, str]]:
     headers = HEADERS | {"x-headrace-deployment": to}
     path = "/v1/messages/count_tokens"
     async with client.post(path, headers=headers, json={**COUNTED, **more}) as response:
@@ -418,7 +407,7 @@ async def count(
 
 
 async def test_an_upstream_of_messages_counts_for_nothing(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     told = b'{"input_tokens": 14, "context_management": {"original_input_tokens": 20}}'
     upstream.answer_with(answer(told))
@@ -436,7 +425,7 @@ async def test_an_upstream_of_messages_counts_for_nothing(
 
 
 async def test_a_count_for_a_chat_is_an_estimate_and_says_so(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     status, raw, headers = await count(client, "support-chat")
 
@@ -450,9 +439,7 @@ async def test_a_count_for_a_chat_is_an_estimate_and_says_so(
     assert (record.outcome, record.head.endpoint) == ("success", "count_tokens")
 
 
-async def test_a_picture_is_not_counted_as_the_letters_of_its_bytes(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_picture_is_not_text(client: ClientSession, upstream: ScriptedUpstream) -> None:
     data = {"type": "base64", "media_type": "image/png", "data": "A" * 200_000}
     blocks = [{"type": "text", "text": "Look."}, {"type": "image", "source": data}]
 
@@ -470,7 +457,7 @@ async def test_a_picture_is_not_counted_as_the_letters_of_its_bytes(
     ],
 )
 async def test_what_is_no_count_is_an_error(
-    told: Any, status: int, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    told: Any, status: int, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(told)
 
@@ -480,9 +467,7 @@ async def test_what_is_no_count_is_an_error(
     assert json.loads(raw)["type"] == "error"
 
 
-async def test_an_error_in_a_stream_is_an_event(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_error_is_event(client: ClientSession, upstream: ScriptedUpstream) -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     upstream.answer_with(stream([*STREAM[:4], error], done=False))
 
@@ -498,7 +483,7 @@ async def test_an_error_in_a_stream_is_an_event(
     [("2024-01-01", "2024-01-01"), ("not; one", "2023-06-01"), (None, "2023-06-01")],
 )
 async def test_an_upstream_is_told_a_version_whatever_the_client_says(
-    given: str | None, sent: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    given: str | None, sent: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
     headers = {"x-api-key": KEY, "x-headrace-deployment": "via-anthropic"}
@@ -529,7 +514,7 @@ KEPT_BACK = {
 
 @for_each("deployment", ["via-anthropic", "support-chat"])
 async def test_headers_of_the_vendor_reach_its_upstreams_alone(
-    deployment: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    deployment: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     is_vendor = deployment == "via-anthropic"
     upstream.answer_with(answer(message() if is_vendor else chat()))
@@ -547,7 +532,7 @@ async def test_headers_of_the_vendor_reach_its_upstreams_alone(
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
 async def test_an_answer_for_clients_of_openai_is_dated_by_when_it_was_asked_for(
-    path: str, streamed: bool, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    path: str, streamed: bool, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     words = text_events(0, "Paris.")
     upstream.answer_with(stream(message_events(words)) if streamed else answer(message()))

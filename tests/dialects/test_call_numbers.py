@@ -119,9 +119,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=4), VALUES), st.lists(st.integers(0, 99)), st.booleans())
-def test_an_object_is_over_where_it_ends_however_it_is_cut(
-    value: Json, cuts: list[int], spaced: bool
-) -> None:
+def test_finds_end_of_object_at_any_cut(value: Json, cuts: list[int], spaced: bool) -> None:
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaced else None).decode()
     end, seen = ObjectEnd(), 0
     for a, b in pairwise(sorted({0, *(each for each in cuts if each < len(text)), len(text)})):

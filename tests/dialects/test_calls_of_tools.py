@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects.waiting import MOST_EVENTS
 from tests.adversary.test_call_shapes import SHAPES, Call, answer_of, chat_calls
@@ -60,7 +60,7 @@ def as_made(texts: list[str], policy: str) -> list[tuple[str, str]]:
 class Asking:
     """A client of one dialect, which asks a server of chats through a proxy."""
 
-    def __init__(self, by: str, client: aiohttp.ClientSession, upstream: ScriptedUpstream) -> None:
+    def __init__(self, by: str, client: ClientSession, upstream: ScriptedUpstream) -> None:
         self._by = by
         self._client = client
         self._upstream = upstream
@@ -86,7 +86,7 @@ async def asking(
     policies = f"{world(upstream.url)}\npolicies: {{default: {{match: all, {POLICIES[policy]}}}}}\n"
     async with (
         running_proxy(tmp_path / "policies", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield Asking(by, client, upstream)
 
@@ -155,9 +155,7 @@ async def test_a_whole_answer_is_the_calls_that_the_server_made(
 
 
 @pytest.mark.parametrize("by", ["messages", "responses"])
-async def test_many_calls_in_one_chunk_of_a_stream_are_all_there(
-    by: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_reads_all_calls(by: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     texts = [json.dumps({"b": "x" * 4000})] * 60
     calls = [
         {"index": at, "id": f"c_{at}", "function": {"name": f"f_{at % 2}", "arguments": text}}

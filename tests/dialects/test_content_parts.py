@@ -121,9 +121,7 @@ REDACTED = {"type": "redacted_thinking", "data": "x"}
         ({"content": [TEXT]}, ..., ()),
     ],
 )
-def test_thoughts_that_an_assistant_said_are_left_out_and_named(
-    message: Any, left: Any, names: tuple[str, ...]
-) -> None:
+def test_names_dropped_thoughts(message: Any, left: Any, names: tuple[str, ...]) -> None:
     body = {"messages": [{"role": "user", "content": [THINKING]}, {"role": "assistant", **message}]}
 
     made, dropped = without_thoughts(body)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects import PLAIN_ROUTES, Received, dialect_of, parse_head
 from proxy.dialects.hints import MOST_PARTS, PASSTHROUGH, not_served, plain_path
@@ -94,9 +94,7 @@ MISPLACED: dict[str, tuple[str, dict[str, str], str, str]] = {
 
 
 @for_each("name", MISPLACED)
-async def test_a_key_in_another_place_is_told_the_right_one(
-    name: str, client: aiohttp.ClientSession
-) -> None:
+async def test_misplaced_key_is_explained(name: str, client: ClientSession) -> None:
     path, headers, read, found = MISPLACED[name]
 
     async with client.post(path, headers=headers, json=BODY) as answered:
@@ -120,9 +118,7 @@ NO_CREDENTIALS = {
 
 
 @for_each("name", NO_CREDENTIALS)
-async def test_missing_key_names_the_headers_of_the_dialect(
-    name: str, client: aiohttp.ClientSession
-) -> None:
+async def test_missing_key_names_headers(name: str, client: ClientSession) -> None:
     path, read = NO_CREDENTIALS[name]
 
     async with client.post(path, json=BODY) as answered:
@@ -132,7 +128,7 @@ async def test_missing_key_names_the_headers_of_the_dialect(
     assert f"{NO_KEY} This path reads the key from the header {read}." in text
 
 
-async def test_wrong_key_in_its_place_gets_no_hint(client: aiohttp.ClientSession) -> None:
+async def test_wrong_key_in_its_place_gets_no_hint(client: ClientSession) -> None:
     headers = {"authorization": "Bearer wrong", "x-api-key": KEY}
 
     async with client.post(CHAT, headers=headers, json=BODY) as answered:

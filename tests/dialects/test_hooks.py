@@ -58,9 +58,7 @@ def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
         ([said("flagged", stage="output")], FAILED),
     ],
 )
-def test_an_answer_that_passes_with_a_failed_hook_has_its_own_status(
-    verdicts: Any, code: int
-) -> None:
+def test_failed_hook_has_its_own_status(verdicts: Any, code: int) -> None:
     assert status(verdicts, flagged=False) == code
     assert status(verdicts, flagged=True) == FAILED
     assert DENIED == 446

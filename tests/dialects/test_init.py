@@ -95,9 +95,7 @@ def test_a_route_is_of_one_dialect_or_of_those_that_share_them_all() -> None:
     ],
 )
 @for_each("method", ["GET", "HEAD"])
-def test_what_a_path_names_is_a_parameter_and_its_route_has_the_name_alone(
-    method: str, path: str, model: str
-) -> None:
+def test_path_parameter_is_not_in_route(method: str, path: str, model: str) -> None:
     head = parse_head(method, path, {}, Received("req_1", query="key=sk-1&model=other"))
 
     assert (head.endpoint, head.parameters) == ("models", (("model", model),))
@@ -176,9 +174,7 @@ LEFT_OUT = [
 
 
 @for_each(("dialect", "fields", "warnings"), LEFT_OUT)
-def test_what_a_call_does_not_take_over_from_its_body_is_said(
-    dialect: str, fields: dict[str, Any], warnings: tuple[str, ...]
-) -> None:
+def test_warns_of_dropped(dialect: str, fields: dict[str, Any], warnings: tuple[str, ...]) -> None:
     head = RequestHead(dialect, "completions", "/", "r")
 
     call = read_call(head, {"model": "m", "prompt": "p", **fields})

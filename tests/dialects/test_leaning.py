@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects.responses.words import where_unkept
 from tests.conftest import KEY, Proxy, running_proxy
@@ -77,7 +77,7 @@ class House:
     """A proxy with a secret for ids, and its client."""
 
     proxy: Proxy
-    session: aiohttp.ClientSession
+    session: ClientSession
     upstream: ScriptedUpstream
 
     async def ask(self, key: str = KEY, **body: Any) -> tuple[int, Json]:
@@ -106,7 +106,7 @@ async def house(
     settings = {"id_secrets": (SECRET,), **settings}
     async with (
         running_proxy(folder, policies or policy(upstream.url), **settings) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as session,
+        ClientSession(base_url=proxy.url) as session,
     ):
         yield House(proxy, session, upstream)
 
@@ -332,9 +332,7 @@ async def test_another_model_of_the_deployment_does_not_have_it(there: House) ->
     assert len(there.upstream.requests) == 1
 
 
-async def test_ids_open_on_another_replica_and_after_a_restart(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_ids_survive_restart(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(response()))
     async with house(tmp_path / "one", upstream) as first:
         sealed = await first.id_of()
@@ -345,9 +343,7 @@ async def test_ids_open_on_another_replica_and_after_a_restart(
         assert (await again.ask(previous_response_id=sealed))[0] == 200
 
 
-async def test_a_rotated_secret_opens_as_long_as_it_stands_beside_the_new_one(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_rotated_secret_still_opens(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(response(previous_response_id="resp_1")))
     async with house(tmp_path / "one", upstream, id_secrets=(OLD,)) as before:
         sealed = await before.id_of()
@@ -370,9 +366,7 @@ async def test_a_rotated_secret_opens_as_long_as_it_stands_beside_the_new_one(
         "{upstream: openai, model: gpt-4o-mini, endpoint: chat}",
     ],
 )
-async def test_a_target_that_policy_has_no_more_is_not_asked(
-    now: str, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_skips_removed_target(now: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(response()))
     async with house(tmp_path / "one", upstream) as before:
         sealed = await before.id_of(model="support-chat")
@@ -384,9 +378,7 @@ async def test_a_target_that_policy_has_no_more_is_not_asked(
     assert len(upstream.requests) == asked
 
 
-async def test_a_guard_that_leads_elsewhere_stops_what_cannot_go(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_guard_route_needs_movable_state(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     away = "{name: away, guard: keywords, words: [private], action: route"
     policies = policy(upstream.url).replace(
         "{guard: keywords, words: [forbidden], action: block}",
@@ -405,9 +397,7 @@ async def test_a_guard_that_leads_elsewhere_stops_what_cannot_go(
         assert is_unknown(*await running.ask(model="guarded", previous_response_id=aside), aside)
 
 
-async def test_without_a_secret_ids_pass_and_nothing_leans(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_no_secret_leaves_ids_alone(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(response()))
     async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
         assert await bare.id_of() == "resp_1"

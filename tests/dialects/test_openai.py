@@ -21,9 +21,7 @@ from tests.for_each import for_each
         (openai.top_logprobs_need_logprobs, {"top_logprobs": 2}, "top_logprobs"),
     ],
 )
-def test_fields_that_do_not_fit_each_other_are_refused(
-    rule: Any, body: dict[str, Any], param: str
-) -> None:
+def test_refuses_conflicting_fields(rule: Any, body: dict[str, Any], param: str) -> None:
     with pytest.raises(BadField) as refused:
         rule(body)
 

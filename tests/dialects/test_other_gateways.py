@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.dialects.other_gateways import INFO_PATHS, MEANINGS, PROPERTIES, model_info
@@ -130,9 +130,7 @@ def test_headers_of_the_cache_are_read_by_it_and_not_ignored(name: str) -> None:
         ("x-litellm-tags", "a:" + "b" * (MAX_NAME + 1)),
     ],
 )
-def test_a_value_that_would_decide_something_and_is_malformed_is_refused(
-    name: str, value: str
-) -> None:
+def test_refuses_malformed_routing_value(name: str, value: str) -> None:
     with pytest.raises(BadRequest) as refused:
         read_head(**{name: value})
 
@@ -250,7 +248,7 @@ def test_on_any_other_path_models_stay_as_they_are(parts: dict[str, object]) -> 
 
 
 @pytest.mark.parametrize("path", INFO_PATHS)
-async def test_a_key_is_told_of_what_it_may_use(path: str, client: aiohttp.ClientSession) -> None:
+async def test_a_key_is_told_of_what_it_may_use(path: str, client: ClientSession) -> None:
     headers = {"authorization": f"Bearer {OWN}"}
     async with client.get(path, headers=headers) as response:
         told = await response.json()

@@ -144,9 +144,7 @@ ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32",
 @for_each("field", ["session", "tools", "session[tools]", "extra_body"])
 @for_each("chosen", [b'{"model": "gpt-4o"}', b'[{"server_url": "x"}]', b'{"file_id": "f"}'])
 @for_each("form", UNREADABLE_BY_SOME.values(), ids=UNREADABLE_BY_SOME)
-def test_json_that_another_parser_reads_chooses_nothing(
-    form: bytes, chosen: bytes, field: str
-) -> None:
+def test_ambiguous_json_chooses_nothing(form: bytes, chosen: bytes, field: str) -> None:
     encodings = ENCODINGS if form == b"%s" else ("utf-8",)
     for encoding in encodings:
         value = form % chosen.decode().encode(encoding)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects.paths import (
     compile_route,
@@ -80,9 +80,7 @@ def test_what_a_query_says_in_vain_is_named(query: str, warned: tuple[str, ...])
         ("/v1/models", None),
     ],
 )
-async def test_a_client_is_warned_of_what_its_query_says_in_vain(
-    path: str, body: Json | None, client: aiohttp.ClientSession
-) -> None:
+async def test_warns_of_unused_query(path: str, body: Json | None, client: ClientSession) -> None:
     method, sent = ("GET", None) if body is None else ("POST", {"model": "gpt-4o-mini", **body})
     headers = {"authorization": f"Bearer {KEY}"}
     url = f"{path}?foo=secret-value&api-version=1"

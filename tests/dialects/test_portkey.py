@@ -6,8 +6,8 @@ from collections import Counter
 from hashlib import sha256
 from json import dumps
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects import Received, dialect_of, parse_head
 from proxy.errors import BadRequest
@@ -132,7 +132,7 @@ def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
         {"x_portkey_request_timeout": "0"},
     ],
 )
-def test_what_would_choose_an_upstream_or_is_malformed_is_refused(
+def test_refuses_malformed_routing_headers(
     headers: dict[str, str],
 ) -> None:
     with pytest.raises(BadRequest) as refused:
@@ -171,7 +171,7 @@ def test_the_time_it_allows_is_milliseconds() -> None:
 async def test_a_key_must_be_allowed_to_use_all_that_a_load_balance_names(
     targets: tuple[str, ...],
     status: int,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
     upstream: ScriptedUpstream,
 ) -> None:
     weights = [{"virtual_key": name, "weight": 1 - at} for at, name in enumerate(targets)]

@@ -72,9 +72,7 @@ def test_field_of_the_provider_must_be_an_integer(provider: str, odd: Any) -> No
     (assistant(reasoning_content="So."), "So."),
     ({"role": "assistant", "content": "Hi."}, None),
 ])  # fmt: skip
-def test_message_with_calls_has_a_thought_where_one_is_required(
-    said: Json, thought: str | None
-) -> None:
+def test_calls_carry_a_required_thought(said: Json, thought: str | None) -> None:
     assert message(REQUIRED, said)[0].get("reasoning_content") == thought
 
 

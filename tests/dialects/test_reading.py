@@ -81,9 +81,7 @@ def test_a_stream_that_never_finished_was_cut() -> None:
 
 @for_each("own", [True, False])
 @for_each("server", [ANTHROPIC.server, OPENAI.server.endpoints["responses"]])
-def test_a_stream_in_chats_form_is_none_of_another_form_whatever_ends_it(
-    server: Server, own: bool
-) -> None:
+def test_chat_stream_is_never_of_another_form(server: Server, own: bool) -> None:
     wire = [*map(event, chat_events("Par", "is.")), event(b"[DONE]")]
 
     assert read(wire, server, own=own) == ([], "upstream_invalid_response")
@@ -97,9 +95,7 @@ def test_a_stream_in_chats_form_is_none_of_another_form_whatever_ends_it(
     ],
     ids=["messages", "responses"],
 )
-def test_one_of_another_form_that_has_finished_may_say_done_as_well(
-    server: Server, events: list[Any]
-) -> None:
+def test_finished_stream_may_also_say_done(server: Server, events: list[Any]) -> None:
     chunks, fault = read([*map(event, events), event(b"[DONE]")], server)
 
     assert (chunks[-1].last, fault) == (True, None)

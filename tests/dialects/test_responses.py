@@ -7,8 +7,8 @@ import json
 import re
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy
 from tests.dialects.test_anthropic import events_of
@@ -44,7 +44,7 @@ FUNCTION: Json = {"type": "function", "name": "look_up", "parameters": {"type": 
 
 
 async def ask(
-    client: aiohttp.ClientSession, to: str | None = None, **more: Any
+    client: ClientSession, to: str | None = None, **more: Any
 ) -> tuple[int, bytes, dict[str, str]]:
     headers = BEARER | ({"x-headrace-deployment": to} if to else {})
     async with client.post("/v1/responses", headers=headers, json={**ASKED, **more}) as answered:
@@ -95,7 +95,7 @@ STREAM = response_events(
 
 
 async def test_a_stream_of_the_same_form_passes_byte_by_byte(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     upstream.answer_with(stream(STREAM, done=False))
 
@@ -114,7 +114,7 @@ async def test_a_stream_of_the_same_form_passes_byte_by_byte(
 
 
 async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     document = json.dumps(WHOLE).encode()
     upstream.answer_with(answer(document))
@@ -147,7 +147,7 @@ async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
 
 
 async def test_a_chats_answer_reaches_a_client_of_responses(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     upstream.answer_with(answer(chat(" Paris.")))
 
@@ -168,9 +168,7 @@ async def test_a_chats_answer_reaches_a_client_of_responses(
     ]
 
 
-async def test_a_chats_stream_reaches_a_client_of_responses_item_by_item(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_chat_stream_as_items(client: ClientSession, upstream: ScriptedUpstream) -> None:
     events = chat_events("Let me ", "see.")
     base = {k: v for k, v in events[0].items() if k != "choices"}
     calls = [
@@ -199,7 +197,7 @@ async def test_a_chats_stream_reaches_a_client_of_responses_item_by_item(
 
 @pytest.mark.parametrize("stream_it", [False, True])
 async def test_messages_reach_a_client_of_responses(
-    stream_it: bool, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    stream_it: bool, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     script = stream(message_events(text_events(0, " Par", "is.")), done=False)
     upstream.answer_with(script if stream_it else answer(message()))
@@ -215,7 +213,7 @@ async def test_messages_reach_a_client_of_responses(
 
 
 async def test_a_response_reaches_a_client_of_chat(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, proxy: Proxy
+    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     usage = {**response()["usage"], "input_tokens_details": {"cached_tokens": 2}}
     upstream.answer_with(answer({**WHOLE, "usage": usage}))
@@ -249,7 +247,7 @@ async def test_a_response_reaches_a_client_of_chat(
 
 @pytest.mark.parametrize("wants", [False, True])
 async def test_a_stream_of_a_response_reaches_a_client_of_chat(
-    wants: bool, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    wants: bool, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(STREAM, done=False))
     headers = {**BEARER, "x-headrace-deployment": "responses-only"}
@@ -277,7 +275,7 @@ async def test_a_stream_of_a_response_reaches_a_client_of_chat(
     [("server_error", 502), ("rate_limit_exceeded", 429), ("invalid_image", 400)],
 )
 async def test_a_response_that_failed_is_an_error(
-    code: str, status: int, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    code: str, status: int, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     error = {"code": code, "message": "It went wrong."}
     upstream.answer_with(answer(response(status="failed", error=error, output=[])))
@@ -288,9 +286,7 @@ async def test_a_response_that_failed_is_an_error(
     assert json.loads(raw)["error"]["message"]
 
 
-async def test_a_failure_within_a_stream_is_an_event(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_stream_failure_event(client: ClientSession, upstream: ScriptedUpstream) -> None:
     failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
     upstream.answer_with(
         stream([*STREAM[:6], {"type": "response.failed", "response": failed}], done=False)
@@ -322,7 +318,7 @@ async def test_a_failure_within_a_stream_is_an_event(
     ],
 )
 async def test_what_leans_on_what_a_provider_keeps_is_refused(
-    leaning: Json, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    leaning: Json, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     status, raw, _ = await ask(client, **leaning)
 
@@ -332,9 +328,7 @@ async def test_what_leans_on_what_a_provider_keeps_is_refused(
     assert upstream.requests == []
 
 
-async def test_an_answer_that_is_cut_off_is_incomplete(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_cut_is_incomplete(client: ClientSession, upstream: ScriptedUpstream) -> None:
     cut = chat(" Par")
     cut["choices"][0]["finish_reason"] = "length"
     upstream.answer_with(answer(cut))

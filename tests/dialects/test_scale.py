@@ -73,9 +73,7 @@ def test_the_time_it_allows_bounds_the_call() -> None:
         ("openai/gpt/support-chat", "openai/gpt", "support-chat"),
     ],
 )
-def test_a_deployment_may_be_the_third_part_of_a_model(
-    model: str, name: str, deployment: str | None
-) -> None:
+def test_model_may_name_deployment(model: str, name: str, deployment: str | None) -> None:
     call = read(model=model)
 
     assert (call.models, call.deployment) == ((name,), deployment)

@@ -89,9 +89,7 @@ def test_id_that_holds_no_signature_stays(text: Any) -> None:
     ([call(signature="own")], ["own"]),
     ([], []),
 ])  # fmt: skip
-def test_first_call_without_signature_gets_the_word_for_none(
-    calls: list[Json], expected: list[str | None]
-) -> None:
+def test_unsigned_call_gets_placeholder(calls: list[Json], expected: list[str | None]) -> None:
     body = {"messages": [{"role": "user"}, {"role": "assistant", "tool_calls": calls}]}
 
     made = signed(body, {"known": "s"})

@@ -30,9 +30,7 @@ TOO_MANY = (
 
 
 @given(st.integers(100, 599), st.sampled_from(sorted(DIALECTS)))
-def test_every_status_means_something_and_no_fault_of_a_request_is_an_outage(
-    status: int, dialect: str
-) -> None:
+def test_every_status_has_a_meaning(status: int, dialect: str) -> None:
     meaning = meaning_of(DIALECTS[dialect].server.statuses, status)
 
     if 200 < status < 400:
@@ -67,9 +65,7 @@ def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
         (ErrorBody(), "outage"),
     ],
 )
-def test_an_error_in_place_of_an_answer_is_judged_by_its_words(
-    error: ErrorBody, meaning: str
-) -> None:
+def test_error_body_decides_its_meaning(error: ErrorBody, meaning: str) -> None:
     assert meaning_of_error(USUAL, DENIALS, error, error.status) == meaning
 
 
@@ -113,9 +109,7 @@ def test_the_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | N
         (None, None, False),
     ],
 )
-def test_what_is_said_of_who_pays_is_the_fault_of_no_request(
-    message: str | None, code: str | None, is_so: bool
-) -> None:
+def test_billing_error_is_no_fault(message: str | None, code: str | None, is_so: bool) -> None:
     assert is_about_account(ErrorBody(message=message, code=code)) is is_so
 
 

@@ -56,9 +56,7 @@ def test_a_field_that_tunes_is_dropped_and_named() -> None:
         ("chat", "anthropic", False, False),
     ],
 )
-def test_client_metadata_of_codex_go_to_openai_alone(
-    endpoint: Any, dialect: str, open_ranges: bool, is_sent: bool
-) -> None:
+def test_codex_metadata(endpoint: Any, dialect: str, open_ranges: bool, is_sent: bool) -> None:
     paths = {"x-codex-turn-metadata": '{"cwd": "C:/secret-project"}'}
     body = {"model": "m", "input": "Hi", "client_metadata": paths}
     goes = target(dialect, open_ranges=open_ranges)
@@ -77,9 +75,7 @@ def test_client_metadata_of_codex_go_to_openai_alone(
         ("openai", "anthropic", [{"type": "compaction"}]),
     ],
 )
-def test_what_two_forms_call_by_one_name_is_dropped_and_named(
-    came: str, goes: str, value: Any
-) -> None:
+def test_drops_field_of_same_name(came: str, goes: str, value: Any) -> None:
     endpoints: dict[str, Any] = {"anthropic": "chat", "openai": "responses"}
     body: dict[str, Any] = {"model": "m", "max_tokens": 9, "context_management": value}
     if came == "anthropic":
@@ -118,9 +114,7 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
         ("fireworks", "openai", {"response_format": {"type": "json_object"}}),
     ],
 )
-def test_a_field_that_shapes_the_answer_is_refused_by_name(
-    came: str, goes: str, field: dict[str, Any]
-) -> None:
+def test_refuses_shaping_field_by_name(came: str, goes: str, field: dict[str, Any]) -> None:
     with pytest.raises(BadField) as refused:
         crossed(came, goes, **field)
 
@@ -178,9 +172,7 @@ def test_an_upstream_that_can_be_told_is_told(behaviour: str) -> None:
         ("scale", True, False),
     ],
 )
-def test_whether_stop_text_is_shown_is_a_loss_where_the_upstream_does_otherwise(
-    goes: str, value: bool, dropped: bool
-) -> None:
+def test_warns_where_stop_text_differs(goes: str, value: bool, dropped: bool) -> None:
     fitted = crossed("scale", goes, include_stop_str_in_output=value)
 
     assert fitted.dropped == (("include_stop_str_in_output",) if dropped else ())
@@ -205,9 +197,7 @@ def test_two_bounds_of_a_chat_become_one_and_the_other_is_named() -> None:
     assert (fitted.body["max_tokens"], fitted.dropped) == (4, ("max_tokens",))
 
 
-def test_log_probabilities_that_an_upstream_cannot_give_are_named_however_they_are_asked_for() -> (
-    None
-):
+def test_names_unsupported_logprobs() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "p"}], "logprobs": True}
 
     fitted = translate(
@@ -232,9 +222,7 @@ ONE_ANSWER: list[tuple[str, Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("came", "endpoint", "body"), ONE_ANSWER)
-def test_a_form_of_one_answer_asks_no_chat_for_several(
-    came: str, endpoint: Any, body: dict[str, Any]
-) -> None:
+def test_responses_has_one_answer(came: str, endpoint: Any, body: dict[str, Any]) -> None:
     def asked(number: int | None) -> Any:
         ends: Any = endpoint, "chat"
         said = {**body, "n": number}

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import running_proxy, world
 from tests.dialects.responses.test_numbering import NUMBERS, RICH, STREAM, without
@@ -64,7 +64,7 @@ async def test_an_answer_without_numbers_is_as_one_with_them(
     times = 2 if "kept" in policy else 1
     async with (
         running_proxy(tmp_path / "policies", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         for events in (GUARDED, [*map(LEFT_OUT[left_out], range(99), GUARDED)]):
             upstream.answer_with(stream(events, done=False))
@@ -98,7 +98,7 @@ def meaning(by: str, raw: bytes) -> str:
 
 @pytest.mark.parametrize("events", [STREAM, RICH], ids=["calls", "parts"])
 async def test_a_client_of_responses_gets_each_event_with_its_numbers(
-    events: list[Json], client: aiohttp.ClientSession, upstream: ScriptedUpstream
+    events: list[Json], client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream([without(each, *NUMBERS) for each in events], done=False))
     body = {"model": "gpt-4o-mini", "input": "p", "stream": True}

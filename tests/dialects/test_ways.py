@@ -140,9 +140,7 @@ def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it
 @for_each("dialect", ["openai", "portkey", "enkrypt"])
 @for_each("changes", CHANGES[:3], ids=str)
 @for_each("bounded", [{}, {"max_tokens": 256}], ids=str)
-def test_usual_requests_go_the_short_way(
-    dialect: str, changes: Changes, bounded: dict[str, int]
-) -> None:
+def test_usual_way_is_short(dialect: str, changes: Changes, bounded: dict[str, int]) -> None:
     usual = {**SAID["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
     target = Target(upstream(dialect, {}), "gpt-4o")
     way = way_of("chat", OPENAI, target, DIALECTS[dialect])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.edge.admin import Access
 from proxy.settings import Address, BadSetting, from_environment
@@ -15,9 +15,7 @@ from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 
-async def test_metrics_hold_what_happened_and_no_secret(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_metrics_count_calls_and_hide_secrets(proxy: Proxy, client: ClientSession) -> None:
     route = ROUTES["openai"]
     async with client.post(route.path, headers=BEARER, json=route.body(streamed=False)):
         pass
@@ -37,20 +35,18 @@ async def test_metrics_hold_what_happened_and_no_secret(
     ("path", "status"), [("/healthz", 200), ("/readyz", 200), ("/v1/models", 404), ("/", 404)]
 )
 async def test_there_is_nothing_but_health_and_metrics(
-    path: str, status: int, proxy: Proxy, client: aiohttp.ClientSession
+    path: str, status: int, proxy: Proxy, client: ClientSession
 ) -> None:
     async with client.get(f"{proxy.admin}{path}") as response:
         assert response.status == status
 
 
-async def test_it_cannot_be_written_to(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+async def test_it_cannot_be_written_to(proxy: Proxy, client: ClientSession) -> None:
     async with client.post(f"{proxy.admin}/metrics") as response:
         assert response.status == 405
 
 
-async def test_the_level_of_the_log_is_changed_for_a_while(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_log_level_changes_for_a_while(proxy: Proxy, client: ClientSession) -> None:
     at = f"{proxy.admin}/loglevel"
     async with client.put(f"{at}?level=debug&seconds=60") as response:
         assert await response.json() == {"level": "debug", "seconds_left": 60}
@@ -63,25 +59,19 @@ async def test_the_level_of_the_log_is_changed_for_a_while(
         assert response.status == 400
 
 
-async def test_what_is_no_number_of_seconds_is_told_in_our_words(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_invalid_seconds_are_a_clear_error(proxy: Proxy, client: ClientSession) -> None:
     async with client.put(f"{proxy.admin}/loglevel?level=info&seconds=abc") as response:
         assert response.status == 400
         assert await response.text() == "seconds must be greater than 0 and at most 86400\n"
 
 
-async def test_without_a_candidate_it_is_said_that_none_is_served(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_no_candidate_is_reported(proxy: Proxy, client: ClientSession) -> None:
     async with client.get(f"{proxy.admin}/candidate") as response:
         assert response.status == 404
         assert "No candidate policy is loaded" in await response.text()
 
 
-async def test_an_id_that_two_keys_have_used_is_explained_for_each(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_shared_id_is_explained_per_key(proxy: Proxy, client: ClientSession) -> None:
     for key, model in ((KEY, "support-chat"), ("hr-search-key", "search-answers")):
         headers = {"authorization": f"Bearer {key}", "x-request-id": "mine"}
         body = {"model": model, "prompt": "Hi"}
@@ -150,19 +140,17 @@ async def test_no_page_reads_or_changes_anything(
 ) -> None:
     path = "/loglevel?level=debug&seconds=1"
     async with (
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
         client.request(method, proxy.admin + path, headers=headers) as response,
     ):
         assert response.status == (200 if may else 403)
 
 
-async def test_a_token_opens_all_but_what_probes_ask(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_token_protects_all_but_probes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     right, wrong = f"Bearer {TOKEN}", f"Bearer {TOKEN}x"
     async with (
         running_proxy(tmp_path / "p", world(upstream.url), admin_token=TOKEN) as proxy,
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
     ):
         for path, said, status in (
             ("/metrics", right, 200),

@@ -6,8 +6,8 @@ import asyncio
 import hashlib
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.errors import Overloaded
@@ -71,16 +71,14 @@ def half_sent(size: int, key: str = KEY) -> bytes:
     ).encode() + b" " * size
 
 
-async def held(proxy: Proxy, client: aiohttp.ClientSession) -> float:
+async def held(proxy: Proxy, client: ClientSession) -> float:
     async with client.get(f"{proxy.admin}/metrics") as response:
         lines = (await response.text()).splitlines()
     [line] = [line for line in lines if line.startswith("headrace_request_body_bytes ")]
     return float(line.split()[1])
 
 
-async def test_the_texts_of_one_key_have_one_half_together(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_one_key_may_fill_half(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     size, keys = 100_000, [KEY, "hr-support-key-of-before"]
     own, before = (hashlib.sha256(key.encode()).hexdigest() for key in keys)
     policies = world(upstream.url).replace(f"sha256: {own}", f"sha256: [{own}, {before}]")
@@ -102,13 +100,11 @@ async def test_the_texts_of_one_key_have_one_half_together(
     assert all(b" 503 " in line for line in refused)
 
 
-async def test_unfinished_bodies_are_turned_away_beyond_the_bound_and_others_served(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     size = 100_000
     async with (
         running_proxy(tmp_path / "p", world(upstream.url), bodies_bytes=4 * size) as proxy,
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
     ):
         host, port = proxy.url.removeprefix("http://").split(":")
         opened = []

@@ -64,9 +64,7 @@ async def connected(proxy: Proxy) -> Client:
     return Client(*await asyncio.open_connection(host, int(port)))
 
 
-async def test_a_kept_connection_is_answered_within_the_grace_and_told_to_close(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_kept_connection_closes_in_grace(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with stoppable(tmp_path / "p", upstream, grace=1.0) as (proxy, stop, serving):
         clients = [await connected(proxy) for _ in range(4)]
         for client in clients:
@@ -86,9 +84,7 @@ async def test_a_kept_connection_is_answered_within_the_grace_and_told_to_close(
         await serving
 
 
-async def test_calls_under_way_end_whole_on_kept_connections(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_calls_end_whole_during_stop(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     gate = asyncio.Event()
     upstream.then(answer(legacy()), stream(legacy_events(" Par", "is."), gate=gate))
     async with stoppable(tmp_path / "p", upstream, grace=0.0) as (proxy, stop, serving):
@@ -108,9 +104,7 @@ async def test_calls_under_way_end_whole_on_kept_connections(
         assert record.outcome == "success"
 
 
-async def test_idle_connections_do_not_hold_up_a_stop(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_stop_closes_idle_connections(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with stoppable(tmp_path / "p", upstream, grace=0.1) as (proxy, stop, serving):
         kept, fresh, half = [await connected(proxy) for _ in range(3)]
         kept.writer.write(asked())
@@ -124,9 +118,7 @@ async def test_idle_connections_do_not_hold_up_a_stop(
         await serving
 
 
-async def test_a_client_that_never_rests_lets_a_stop_end(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_busy_client_does_not_delay_stop(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with stoppable(tmp_path / "p", upstream, grace=0.1) as (proxy, stop, serving):
         client, served = await connected(proxy), 0
         head = b""

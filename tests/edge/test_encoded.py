@@ -75,9 +75,7 @@ async def test_no_byte_is_inflated() -> None:
     assert read == [len(BOMB)]
 
 
-async def test_broken_bodies_of_strangers_leave_no_traceback(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_bad_coding_logs_no_traceback(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with serving(tmp_path / "p", world(upstream.url)) as (served, url):
         for body in (b"no such encoding", BOMB[:-9]):
             await told(url, encoded(body, "hr-wrong"))

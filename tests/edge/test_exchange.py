@@ -6,8 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-import aiohttp
-from aiohttp import web
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
@@ -40,9 +39,7 @@ from tests.test_pipeline import BEARER, ROUTES
 ROUTE = ROUTES["openai"]
 
 
-async def test_an_upstream_is_held_back_by_a_client_that_does_not_read(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_slow_client_holds_upstream_back(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     sent = 0
 
     async def endless(asked: Asked, wire: Wire) -> None:
@@ -54,7 +51,7 @@ async def test_an_upstream_is_held_back_by_a_client_that_does_not_read(
             sent += len(chunk)
 
     upstream.answer_with(endless)
-    async with aiohttp.ClientSession(base_url=proxy.url, read_bufsize=1024) as client:
+    async with ClientSession(base_url=proxy.url, read_bufsize=1024) as client:
         response = await client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True))
         steady = await settled(lambda: sent)
         response.close()
@@ -115,7 +112,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
 
 
 async def test_events_that_come_together_leave_together(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     events = legacy_events("Wells", " rise", " here", with_usage=False)
 

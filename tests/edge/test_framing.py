@@ -80,9 +80,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_framing_that_is_broken_is_refused(
-    name: str, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_refuses_bad_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     status, said = await told(proxy, BROKEN[name])
 
     assert status == 400
@@ -93,9 +91,7 @@ async def test_framing_that_is_broken_is_refused(
 
 
 @for_each("name", ENDLESS)
-async def test_framing_that_has_no_end_is_refused_and_cut(
-    name: str, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_cuts_endless_framing(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     """Who goes on sending may find the connection reset before the answer is read. Where all comes
     at once there is no call yet, and so no record."""
     with suppress(ConnectionError):
@@ -123,9 +119,7 @@ async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> Non
     assert body == b""
 
 
-async def test_small_chunks_with_extensions_and_trailers_are_read(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_reads_small_chunks_and_trailers(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     chunks = b"".join(b"%x;a=b\r\n%c\r\n" % (1, each) for each in BODY)
 
     status, _ = await told(
@@ -150,9 +144,7 @@ CODINGS = {
 
 
 @for_each("coding", CODINGS)
-async def test_a_coding_of_the_transfer_that_nobody_undoes_is_refused(
-    coding: str, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_refuses_coding(coding: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     status, said = await told(proxy, [head(coding) + (BODY if LENGTH in coding else CHUNKS)])
 
     assert status == CODINGS[coding]
@@ -194,9 +186,7 @@ BAD_HOSTS = (
 
 
 @for_each("host", BAD_HOSTS)
-async def test_a_host_that_is_none_is_refused(
-    host: str, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_refuses_bad_host(host: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     status, said = await told(
         proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY]
     )

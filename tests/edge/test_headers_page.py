@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.edge import headers
 from tests.conftest import KEY, running_proxy, world
@@ -55,7 +55,7 @@ def rows() -> dict[str, dict[str, str]]:
 class Asking:
     """Makes calls, and gathers the headers of ours of their responses."""
 
-    def __init__(self, client: aiohttp.ClientSession, upstream: ScriptedUpstream) -> None:
+    def __init__(self, client: ClientSession, upstream: ScriptedUpstream) -> None:
         self.client, self.upstream = client, upstream
 
     async def sent(self, kind: str, case: dict[str, str]) -> set[str]:
@@ -80,7 +80,7 @@ async def seen(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set
     """Return the headers of ours of all responses, by their kind."""
     async with (
         running_proxy(tmp_path / "p", world(upstream.url) + POLICIES) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         asking = Asking(client, upstream)
         found = {kind: [await asking.sent(kind, case) for case in CASES[kind]] for kind in KINDS}

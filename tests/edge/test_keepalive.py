@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy, running_proxy, world
 from tests.dialects.test_anthropic import ASKED as MESSAGES_BODY
@@ -76,11 +77,11 @@ def after(gate: asyncio.Event, script: Script) -> Script:
 @asynccontextmanager
 async def keeping_alive(
     folder: Path, upstream: ScriptedUpstream, more: str = "", *, hasty: bool = False
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     policies = f"{world(upstream.url, hasty=hasty)}\n{more}"
     async with (
         running_proxy(folder / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
@@ -111,7 +112,7 @@ class Stream:
 
 @asynccontextmanager
 async def asking(
-    client: aiohttp.ClientSession, family: str, to: str | None = None
+    client: ClientSession, family: str, to: str | None = None
 ) -> AsyncIterator[Stream]:
     path, deployment, body, headers = REQUESTS[family]
     headers = {**headers, "x-headrace-deployment": to or deployment}
@@ -159,9 +160,7 @@ HEDGED = """
 """
 
 
-async def test_failover_goes_on_after_a_keepalive(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_failover_follows_keepalive(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.by_model["primary"] = after(gate, answer({"error": {"message": "down"}}, status=500))
     upstream.by_model["spare"] = stream(EVENTS["chat"])
@@ -227,9 +226,7 @@ async def test_failure_after_a_keepalive_is_an_error_event(
     ["", GUARD.format("hippo", ""), GUARD.format("hippo", ", action: mask")],
     ids=["unguarded", "blocking", "masking"],
 )
-async def test_text_after_a_keepalive_is_recorded_as_sent(
-    more: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_records_sent_text(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """The guards hold the text before the keepalive."""
     gate, left = asyncio.Event(), asyncio.Event()
     held, *events = chat_events("hip", "ster " + "word " * 100)[1:-2]
@@ -254,9 +251,7 @@ async def test_text_after_a_keepalive_is_recorded_as_sent(
 
 
 @pytest.mark.parametrize("text", ["a hippo", "a hipster"])
-async def test_held_text_does_not_hold_keepalives(
-    text: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_held_text_pings(text: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """A masking guard waits for the rest of a word; pings of the upstream or our own pass."""
     gate = asyncio.Event()
     events = message_events(text_events(0, text[:5], text[5:]))
@@ -302,7 +297,7 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
 
     async with (
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
         asking(client, "chat", "hedged") as got,
     ):
         await got.until(KEEPALIVES["chat"])
@@ -315,9 +310,7 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
     assert record.outcome == "success"
 
 
-async def test_equal_calls_that_share_an_answer_send_keepalives(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_shared_response_has_keepalives(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     upstream.answer_with(after(gate, stream(EVENTS["chat"])))
     more = "policies: {default: {match: all, cache: {ttl: 1h}}}"
@@ -338,9 +331,7 @@ async def test_equal_calls_that_share_an_answer_send_keepalives(
     assert {record.outcome for record in records} == {"success"}
 
 
-async def test_client_that_leaves_after_a_keepalive_closes_the_upstream(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_early_client_closes_upstream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     closed = asyncio.Event()
 
     async def script(asked: Asked, wire: Wire) -> None:
@@ -360,11 +351,9 @@ async def test_client_that_leaves_after_a_keepalive_closes_the_upstream(
     assert (record.status, record.outcome) == (499, "client_abort")
 
 
-async def test_shutdown_ends_a_silent_stream_with_an_error(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(after(asyncio.Event(), answer(chat())))
-    async with aiohttp.ClientSession() as client:
+    async with ClientSession() as client:
         async with running_proxy(
             tmp_path / "policies",
             world(upstream.url),

@@ -7,8 +7,8 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.edge.keyless import EXPOSED
 from tests.conftest import Proxy, running_proxy, world
@@ -20,9 +20,7 @@ PROBE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.mark.parametrize("path", ["/health", "/health?verbose=1"])
-async def test_a_probe_needs_no_key_and_learns_nothing_of_the_inside(
-    path: str, proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_probe_needs_no_key(path: str, proxy: Proxy, client: ClientSession) -> None:
     async with client.get(path) as response:
         assert (response.status, await response.json()) == (200, {"status": "ok"})
     shown = {name.lower() for name in response.headers}
@@ -34,7 +32,7 @@ async def test_a_probe_needs_no_key_and_learns_nothing_of_the_inside(
     assert response.headers["server"] == "headrace"
 
 
-async def test_a_probe_is_no_call(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+async def test_a_probe_is_no_call(proxy: Proxy, client: ClientSession) -> None:
     for method in ("GET", "HEAD", "POST"):
         async with client.request(method, "/health") as response:
             await response.read()
@@ -47,22 +45,20 @@ async def test_a_probe_is_no_call(proxy: Proxy, client: aiohttp.ClientSession) -
         assert "/health" not in await response.text()
 
 
-async def test_a_probe_by_another_method_is_told_which_would_do(
-    client: aiohttp.ClientSession,
+async def test_probe_method_error_lists_methods(
+    client: ClientSession,
 ) -> None:
     async with client.post("/health", json={}) as response:
         assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", ["/health/", "/healthz", "/v1/health"])
-async def test_only_the_very_path_is_a_probe(path: str, client: aiohttp.ClientSession) -> None:
+async def test_only_the_very_path_is_a_probe(path: str, client: ClientSession) -> None:
     async with client.get(path) as response:
         assert response.status == 404
 
 
-async def test_a_proxy_that_stops_tells_who_probes_it_while_it_still_serves(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_stopping_proxy_fails_its_probe(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with stoppable(tmp_path / "p", upstream, grace=1.0) as (proxy, stop, serving):
         client = await connected(proxy)
         client.writer.write(PROBE)
@@ -97,15 +93,15 @@ async def shared(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pr
 
 
 @pytest.fixture
-async def browser(shared: Proxy) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(base_url=shared.url) as session:
+async def browser(shared: Proxy) -> AsyncIterator[ClientSession]:
+    async with ClientSession(base_url=shared.url) as session:
         yield session
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models/a/b", "/nowhere"])
 @pytest.mark.parametrize("origin", [PAGE, "vscode-webview://abc"])
 async def test_a_browser_is_told_without_a_key_that_a_page_may_ask(
-    path: str, origin: str, shared: Proxy, browser: aiohttp.ClientSession
+    path: str, origin: str, shared: Proxy, browser: ClientSession
 ) -> None:
     async with browser.options(path, headers={"origin": origin, **ASKING}) as response:
         assert (response.status, await response.read()) == (204, b"")
@@ -122,9 +118,7 @@ async def test_a_browser_is_told_without_a_key_that_a_page_may_ask(
 @pytest.mark.parametrize(
     "origin", [OTHER, "null", "https://app.example.com.evil.test", "http://app.example.com", ""]
 )
-async def test_a_page_of_another_origin_may_neither_ask_nor_read(
-    origin: str, shared: Proxy, browser: aiohttp.ClientSession
-) -> None:
+async def test_other_origin_is_refused(origin: str, shared: Proxy, browser: ClientSession) -> None:
     async with browser.options("/v1/models", headers={"origin": origin, **ASKING}) as response:
         asked = response.status, set(response.headers)
     async with browser.get("/v1/models", headers={**BEARER, "origin": origin}) as response:
@@ -135,9 +129,7 @@ async def test_a_page_of_another_origin_may_neither_ask_nor_read(
     assert [record.status for record in await shared.sink.wait(2)] == [405, 200]
 
 
-async def test_a_page_reads_every_answer_and_refusal_and_its_headers(
-    browser: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_page_reads_all_replies(browser: ClientSession, upstream: ScriptedUpstream) -> None:
     headers = {**BEARER, "origin": PAGE}
     upstream.then(stream(legacy_events("Hi")), cut_before_head(), cut_before_head())
     calls = [
@@ -158,13 +150,11 @@ async def test_a_page_reads_every_answer_and_refusal_and_its_headers(
         assert shown["access-control-expose-headers"].split(", ") == list(EXPOSED)
 
 
-async def test_any_page_may_ask_where_the_policy_says_so_but_never_with_cookies(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     text = "cors: {origins: ['*']}\n" + world(upstream.url)
     async with (
         running_proxy(tmp_path / "p", text) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as browser,
+        ClientSession(base_url=proxy.url) as browser,
     ):
         async with browser.get("/v1/models", headers={**BEARER, "origin": OTHER}) as response:
             shown = response.headers
@@ -176,14 +166,12 @@ async def test_any_page_may_ask_where_the_policy_says_so_but_never_with_cookies(
         assert "access-control-allow-credentials" not in headers
 
 
-async def test_without_a_word_in_the_policy_no_page_may_ask(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_cors_is_off_by_default(proxy: Proxy, client: ClientSession) -> None:
     async with client.options("/v1/models", headers={"origin": PAGE, **ASKING}) as response:
         assert response.status == 405
 
 
-async def test_names_that_are_none_are_not_given_back(browser: aiohttp.ClientSession) -> None:
+async def test_names_that_are_none_are_not_given_back(browser: ClientSession) -> None:
     headers = {"origin": PAGE, **ASKING, "access-control-request-headers": "a, <b>"}
     async with browser.options("/v1/models", headers=headers) as response:
         assert response.status == 204

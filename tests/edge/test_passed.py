@@ -78,9 +78,7 @@ async def test_json_is_read_however_it_comes(proxy: Proxy, upstream: ScriptedUps
     assert [asked.body for asked in upstream.requests] == [b'{"a":1}'] * 2 + [b""] * 2
 
 
-async def test_a_client_that_waits_to_be_asked_for_its_upload_is_asked(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_upload_waits_for_100_continue(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     host, _, port = proxy.url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     upstream.then(answer({}))

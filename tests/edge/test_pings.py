@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import running_proxy, world
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, event, head, piece
@@ -95,15 +95,13 @@ async def test_client_gets_keepalives_while_the_upstream_pings(
     assert record.outcome == "success"
 
 
-async def test_pings_halve_the_silence_before_the_first_byte(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_pings_before_first_byte(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """Of two streams that begin together, that of the upstream with pings gets bytes first."""
     silence_s, gate = 0.8, asyncio.Event()
     upstream.by_model["smol"] = pinging("chat", gate, first=0, every_s=silence_s / 10)
     upstream.by_model["first"] = pinging("chat", gate, first=0, every_s=60)
 
-    async def first_byte(client: aiohttp.ClientSession, target: str) -> str:
+    async def first_byte(client: ClientSession, target: str) -> str:
         async with asking(client, "chat", target) as got:
             await got.until(KEEPALIVES["chat"])
         return target
@@ -112,7 +110,7 @@ async def test_pings_halve_the_silence_before_the_first_byte(
         running_proxy(
             tmp_path / "policies", world(upstream.url), keepalive_seconds=silence_s
         ) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
         asyncio.TaskGroup() as tasks,
     ):
         calls = [tasks.create_task(first_byte(client, name)) for name in ("compare", CHAT_TARGET)]
@@ -122,9 +120,7 @@ async def test_pings_halve_the_silence_before_the_first_byte(
     assert order == [CHAT_TARGET, "compare"]
 
 
-async def test_a_ping_right_after_the_first_event_leaves_room_for_a_status(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_early_ping_keeps_status_open(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async def script(asked: Asked, wire: Wire) -> None:
         events = EVENTS["messages"]
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
@@ -136,7 +132,7 @@ async def test_a_ping_right_after_the_first_event_leaves_room_for_a_status(
     path, target, body, headers = REQUESTS["messages"]
     async with (
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=30) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
         client.post(
             path,
             headers={**headers, "x-headrace-deployment": target},

@@ -10,9 +10,9 @@ from asyncio.subprocess import PIPE
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 from multidict import CIMultiDict
 
 from proxy.dialects.other_gateways import MEANINGS
@@ -79,9 +79,7 @@ async def test_a_head_that_decides_something_wrongly_is_refused(
     assert upstream.requests == []
 
 
-async def test_a_header_of_another_gateway_that_decides_something_comes_once(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_deciding_header_comes_once(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     for name in MEANINGS:
         got, refusal = await raw(proxy, post(f"{AUTH}{JSON}{name}: 1\r\n{name}: 2\r\n", BODY))
 
@@ -96,9 +94,7 @@ async def test_bytes_that_are_no_http_are_not_echoed(proxy: Proxy) -> None:
     assert KEY.encode() not in said
 
 
-async def test_a_declared_body_over_the_bound_is_refused_before_it_is_sent(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_declared_size_is_checked_first(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy:
         huge = f"{AUTH}{JSON}Expect: 100-continue\r\nContent-Length: 10000000000\r\n"
         got, said = await raw(proxy, post(huge))
@@ -107,16 +103,14 @@ async def test_a_declared_body_over_the_bound_is_refused_before_it_is_sent(
     assert b"100 Continue" not in said
 
 
-async def test_a_chunked_body_over_the_bound_is_refused(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_chunked_body_is_bounded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async def endless() -> object:
         for _ in range(100):
             yield b"x" * 100
 
     async with (
         running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
         client.post(
             ROUTE.path, headers={**BEARER, "content-type": "application/json"}, data=endless()
         ) as response,
@@ -124,9 +118,7 @@ async def test_a_chunked_body_over_the_bound_is_refused(
         assert response.status == 413
 
 
-async def test_curl_sends_more_than_a_megabyte_and_reads_compressed_or_not(
-    proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_serves_curl(proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     body = ROUTE.body(streamed=False, prompt="x" * 2_000_000)
     (tmp_path / "body.json").write_text(json.dumps(body))
     headers = ("-H", AUTH.strip(), "-H", JSON.strip(), "-H", "Expect: 100-continue")
@@ -167,7 +159,7 @@ async def test_another_path_is_a_404_in_openais_form(path: str, proxy: Proxy) ->
     assert record.head is None
 
 
-async def test_a_wrong_method_names_the_right_one(client: aiohttp.ClientSession) -> None:
+async def test_a_wrong_method_names_the_right_one(client: ClientSession) -> None:
     async with client.get("/v1/completions", headers=BEARER) as response:
         assert response.status == 405
         assert response.headers["allow"] == "POST"
@@ -189,7 +181,7 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     headers = [*BEARER.items(), *more.items(), *more.items()]
     headers += [("x-request-id", given)] if given else []
     async with (
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
         client.request(method, path, headers=CIMultiDict(headers)) as response,
     ):
         name = response.headers["x-request-id"]
@@ -202,14 +194,14 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     assert call_attributes(facts_of(record))["headrace.request.id"] == name
 
 
-async def test_a_request_id_is_kept_when_it_is_sane(client: aiohttp.ClientSession) -> None:
+async def test_a_request_id_is_kept_when_it_is_sane(client: ClientSession) -> None:
     for given, kept in (("my-id-1", True), ("no spaces please", False)):
         async with client.get("/v1/models", headers={**BEARER, "x-request-id": given}) as response:
             assert (response.headers["x-request-id"] == given) == kept
 
 
 async def test_a_call_that_came_through_this_proxy_before_is_a_loop(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)):
         pass
@@ -224,9 +216,7 @@ async def test_a_call_that_came_through_this_proxy_before_is_a_loop(
             assert response.status == status
 
 
-async def test_a_call_keeps_the_marks_of_those_it_came_through(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_keeps_via_marks(upstream: ScriptedUpstream, client: ClientSession) -> None:
     came = {"x-headrace-via": "0123456789abcdef, nonsense\t"}
 
     async with client.post(
@@ -238,7 +228,7 @@ async def test_a_call_keeps_the_marks_of_those_it_came_through(
     assert (first, len(second)) == ("0123456789abcdef", 16)
 
 
-async def test_every_response_says_who_decided_what(client: aiohttp.ClientSession) -> None:
+async def test_every_response_says_who_decided_what(client: ClientSession) -> None:
     async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response:
         headers = response.headers
 
@@ -286,12 +276,10 @@ async def test_too_many_values_are_refused_whether_small_or_large(size: int) -> 
         await Parsing(most_values=4).read(raw, dict, "a", free)
 
 
-async def test_a_body_of_small_values_is_refused_by_the_setting(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_small_values_are_bounded(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with (
         running_proxy(tmp_path / "p", world(upstream.url), body_values=1000) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         for count, status in ((990, 200), (1100, 400)):
             body = {**ROUTE.body(streamed=False), "metadata": [{}] * count}
@@ -299,9 +287,7 @@ async def test_a_body_of_small_values_is_refused_by_the_setting(
                 assert response.status == status, await response.text()
 
 
-async def test_a_long_name_is_refused_in_every_dialect(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy, client: ClientSession) -> None:
     for name, route in ROUTES.items():
         good, long = "u" * 256, "u" * 257
         if name in ("openai", "fireworks", "scale-5-chat", "enkrypt-chat", "portkey"):
@@ -335,7 +321,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_what_is_taken_for_a_body_is_no_less_than_it_takes_once_it_is_read(
+async def test_body_size_estimate_covers_the_parsed_body(
     shape: str,
 ) -> None:
     raw, taken = SHAPES[shape], list[int]()

@@ -107,7 +107,7 @@ async def test_a_stream_is_that_of_aiohttp(
     assert await sent(aiohttp_raw_server, ours, head) == expected
 
 
-async def test_a_header_that_would_end_itself_is_not_sent(
+async def test_unsafe_header_is_not_sent(
     aiohttp_raw_server: AiohttpRawServer,
 ) -> None:
     begun = []
@@ -125,7 +125,7 @@ async def test_a_header_that_would_end_itself_is_not_sent(
     assert begun == [False] * 3
 
 
-async def test_a_client_that_has_stopped_reading_is_gone(
+async def test_client_that_stopped_reading_is_gone(
     aiohttp_raw_server: AiohttpRawServer,
 ) -> None:
     ended: asyncio.Future[type[BaseException]] = asyncio.get_running_loop().create_future()
@@ -149,7 +149,7 @@ async def test_a_client_that_has_stopped_reading_is_gone(
     writer.close()
 
 
-async def test_a_response_without_its_end_keeps_no_connection(
+async def test_unfinished_response_closes_connection(
     aiohttp_raw_server: AiohttpRawServer,
 ) -> None:
     async def ours(request: web.BaseRequest) -> web.StreamResponse:

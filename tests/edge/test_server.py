@@ -48,9 +48,7 @@ async def until_closed(proxy: Proxy, *pieces: bytes, first: bytes = b"") -> byte
 
 
 @pytest.mark.parametrize("version", ["0.9", "2.0"])
-async def test_another_version_of_http_is_refused_by_name(
-    version: str, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_refuses_version(version: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     said = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/{version}", "Host: x"))
 
     assert said.startswith(b"HTTP/1.1 505 ")
@@ -61,9 +59,7 @@ async def test_another_version_of_http_is_refused_by_name(
 @pytest.mark.parametrize(
     "head", ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.2\r\n\r\n", "GET / HTTP/3\r\n\r\n"]
 )
-async def test_a_version_that_the_parser_does_not_know_is_refused_alike(
-    head: str, proxy: Proxy
-) -> None:
+async def test_refuses_unparseable_version(head: str, proxy: Proxy) -> None:
     said = await until_closed(proxy, head.encode())
 
     assert said.split()[1] == b"505"
@@ -115,9 +111,7 @@ async def test_two_user_agents_are_no_error(proxy: Proxy) -> None:
     assert said.count(b"HTTP/1.1 200 ") == 2
 
 
-async def test_what_looks_like_a_head_in_a_body_is_left_alone(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_body_may_look_like_a_head(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     odd = '{"model": "gpt-4o-mini",\r\n\r\n"prompt": "user-agent: a\\r\\nuser-agent: b"}'
     asked = request(f"POST {ROUTE.path} HTTP/1.1", "Host: x", "Connection: close", body=odd)
 
@@ -218,7 +212,7 @@ CHANGES = [
 
 
 @for_each("wish", [*CHANGES, b"CONNECT x:443 HTTP/1.1\r\nHost: %b\r\n\r\n"])
-async def test_a_wish_for_another_protocol_is_the_last_request_of_its_connection(
+async def test_upgrade_request_is_the_last_of_its_connection(
     wish: bytes,
 ) -> None:
     """What stands behind it may be of that protocol; aiohttp's parser drops what has come with it,

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-import aiohttp
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from proxy.edge.server import Handler, HttpServer
 from tests.conftest import Proxy
@@ -143,9 +142,7 @@ async def test_a_parser_whose_queue_is_full_gives_nothing_on_either(count: int) 
 
 @for_each("upgrade", UPGRADES)
 @for_each("end", [b"0\r\nx-given: 1\r\n\r\n", b"0\r\nx-given: 1\r\n\r\n\n0\r\n\r\n"])
-async def test_a_request_to_change_the_protocol_gives_nothing_on_either(
-    upgrade: bytes, end: bytes
-) -> None:
+async def test_upgrade_request_returns_nothing(upgrade: bytes, end: bytes) -> None:
     asked = POST % upgrade + piece(BODY) + end
     behind = GET.replace(b"\r\n\r\n", b"\r\n" + upgrade + b"\r\n") + POST % b"" + end
     async with served(early=False) as state:
@@ -157,14 +154,12 @@ async def test_a_request_to_change_the_protocol_gives_nothing_on_either(
                 assert not any("x-given" in head for _, head in state.heads), pieces
 
 
-async def test_no_answer_is_given_the_trailers_of_another(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_trailers_stay_with_their_response(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     """On a connection to an upstream that is kept, wherever what came was cut."""
     raw = head(200, "application/json", "transfer-encoding: chunked")
     raw += piece(json.dumps(legacy()).encode()) + b"0\r\nx-ratelimit-remaining-requests: 7\r\n\r\n"
     pairs = list(halves(raw[-60:]))
-    async with aiohttp.ClientSession(base_url=proxy.url) as client:
+    async with ClientSession(base_url=proxy.url) as client:
         for pieces in pairs:
             upstream.then(sending(raw[:-60], *pieces), answer(legacy()))
             for _ in range(2):

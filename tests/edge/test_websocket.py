@@ -48,7 +48,5 @@ async def test_websocket_is_recognized_in_any_spelling(protocol: str, proxy: Pro
     ("path", "protocol", "status"),
     [("/v1/realtime", "websocket", 404), ("/v1/responses", "h2c", 405)],
 )
-async def test_other_upgrades_are_refused_as_before(
-    path: str, protocol: str, status: int, proxy: Proxy
-) -> None:
+async def test_refuses_other_upgrades(path: str, protocol: str, status: int, proxy: Proxy) -> None:
     assert (await upgrade(proxy, path, protocol))[0] == status

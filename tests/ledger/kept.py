@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
-import aiohttp
+from aiohttp import ClientSession
 
 from proxy import ledger
 from proxy.app.context import new_record
@@ -140,7 +140,7 @@ async def ledgered(
     said: str = "",
     kind: str = "sqlite",
     policies_too: str = "",
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession, Path]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession, Path]]:
     """A proxy that keeps a ledger. Costs are whole micro-USD: 5 tokens in and 3 out cost 22; the
     deployment ``resilient`` says more, and so may the rest of the policies."""
     policies = (world(upstream.url, hasty=True) + policies_too).replace(
@@ -151,6 +151,6 @@ async def ledgered(
     at = LedgerAt(kind, path)
     async with (
         running_proxy(folder / "policies", policies, ledger=at) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client, path

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.billing import BudgetCharge
 from proxy.ledger.budgets import NEVER_MS, spent
@@ -41,9 +41,7 @@ CALLED = BudgetQuery(MONTH, ("tag.team",), frozenset({"support-chat"}))
 RULED = BudgetQuery(MONTH, ("tag.team",), None)
 
 
-async def test_a_budget_goes_on_where_the_last_process_left_it(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_budget_survives_restart(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
     policies = world(upstream.url) + BUDGET
     upstream.answer_with(answer(legacy(usage=usage(600, 0))))  # 90 of 100 micro-USD
@@ -51,7 +49,7 @@ async def test_a_budget_goes_on_where_the_last_process_left_it(
     for _ in range(2):
         async with (
             running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy,
-            aiohttp.ClientSession(base_url=proxy.url) as client,
+            ClientSession(base_url=proxy.url) as client,
         ):
             statuses.append(await call(client, model="support-chat", max_tokens=20))
 
@@ -59,21 +57,19 @@ async def test_a_budget_goes_on_where_the_last_process_left_it(
     assert len(upstream.requests) == 1
 
 
-async def test_calls_that_come_while_a_budget_is_recalled_do_not_overtake_that(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_recall_precedes_new_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
     policies = world(upstream.url) + BUDGET
     upstream.answer_with(answer(legacy(usage=usage(600, 0))))  # 90 of 100 micro-USD
     async with (
         running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         assert await call(client, model="support-chat", max_tokens=20) == 200
 
     async with (
         running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         asking = [call(client, model="support-chat", max_tokens=20) for _ in range(30)]
         statuses = await asyncio.gather(*asking)
@@ -127,9 +123,7 @@ async def of(
 
 
 @pytest.mark.parametrize("budget", [CALLED, RULED], ids=["of all calls", "as rules say"])
-async def test_what_was_charged_to_a_budget_is_all_that_it_has_seen(
-    budget: BudgetQuery, tmp_path: Path
-) -> None:
+async def test_counters_hold_every_charge(budget: BudgetQuery, tmp_path: Path) -> None:
     calls = [
         at(0, ("month", SUPPORT, COST), ("other", "", COST)),
         at(1, ("other", "", COST)),
@@ -154,9 +148,7 @@ async def test_calls_before_the_first_charge_count_unless_rules_say_which(tmp_pa
 
 
 @pytest.mark.parametrize("budget", [CALLED, RULED], ids=["of all calls", "as rules say"])
-async def test_calls_of_a_process_that_noted_no_charges_all_count(
-    budget: BudgetQuery, tmp_path: Path
-) -> None:
+async def test_uncharged_rows_count_in_full(budget: BudgetQuery, tmp_path: Path) -> None:
     path = written(tmp_path / "ledger", at(0), at(1, team="search"))
     as_version(path, 4)
     assert await of(path, budget) == {SUPPORT: COST, SEARCH: COST}
@@ -185,7 +177,7 @@ async def test_a_ledger_that_is_not_there_cannot_tell(tmp_path: Path) -> None:
         await spent(tmp_path / "none.db", CALLED, [SUPPORT], 0)
 
 
-async def test_a_call_that_was_charged_late_moves_the_moment_from_which_charges_are_all(
+async def test_late_charge_moves_the_complete_since_mark(
     tmp_path: Path,
 ) -> None:
     path = written(tmp_path / "ledger", at(0), at(3, ("month", SUPPORT, 7)))
@@ -196,9 +188,7 @@ async def test_a_call_that_was_charged_late_moves_the_moment_from_which_charges_
     assert await of(path, CALLED) == {SUPPORT: 5 + 7, SEARCH: 0}
 
 
-async def test_a_recall_of_one_counter_does_not_go_through_all_others(
-    tmp_path: Path, store: Stores
-) -> None:
+async def test_recall_reads_one_counter(tmp_path: Path, store: Stores) -> None:
     costs = []
     for counters in (10, 40_000):
         path = tmp_path / str(counters) / "ledger"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.attempts import Attempt
@@ -52,7 +52,7 @@ policies:
 """
 
 
-async def gauges(proxy: Any, client: aiohttp.ClientSession) -> dict[str, int]:
+async def gauges(proxy: Any, client: ClientSession) -> dict[str, int]:
     """What budgets have counted, in nano-USD."""
     async with client.get(f"{proxy.admin}/metrics") as response:
         families = text_string_to_metric_families(await response.text())
@@ -61,14 +61,12 @@ async def gauges(proxy: Any, client: aiohttp.ClientSession) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("first", [["research"] * 3 + ["support"], ["research"] * 3, []])
-async def test_a_restart_recalls_what_rules_let_a_budget_count(
-    first: list[str], tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_rule_recall(first: list[str], tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """Research spends by itself more than the budget of support allows."""
     path = tmp_path / "ledger.db"
     costs = {"research": 90_000, "support": 15_000}
 
-    async def asked(client: aiohttp.ClientSession, team: str) -> int:
+    async def asked(client: ClientSession, team: str) -> int:
         upstream.answer_with(answer(legacy(usage=usage(costs[team] // 150, 0))))
         headers = {**BEARER, "x-team": team}
         return await call(client, model="support-chat", max_tokens=1, headers=headers)
@@ -79,7 +77,7 @@ async def test_a_restart_recalls_what_rules_let_a_budget_count(
             running_proxy(
                 tmp_path / "policies", world(upstream.url) + RULES, ledger=LedgerAt("sqlite", path)
             ) as proxy,
-            aiohttp.ClientSession(base_url=proxy.url) as client,
+            ClientSession(base_url=proxy.url) as client,
         ):
             assert [await asked(client, team) for team in teams] == [200] * len(teams)
             told.append(await gauges(proxy, client))

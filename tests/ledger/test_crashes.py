@@ -38,9 +38,7 @@ def test_a_crash_is_told_once_with_all_that_is_in_no_row(path: Path, store: Stor
     assert crashes == [Crash(1, lost=2, running=1, exact=True)]
 
 
-def test_a_run_whose_last_counts_are_lost_is_told_as_the_least_that_it_can_be(
-    path: Path, store: Stores
-) -> None:
+def test_lost_counts_are_reported_as_a_minimum(path: Path, store: Stores) -> None:
     dead, tally = store(path)
     dead.write(batch(1, 2), Counts(6, 4, 0, 0))
     tally.close(settled=True)
@@ -91,9 +89,7 @@ def run_once(path: Path, calls: int) -> Told:
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 1), (0, 3), (5, 2)])
-def test_a_start_on_an_older_copy_says_what_it_lacks(
-    before: int, after: int, path: Path, store: Stores
-) -> None:
+def test_older_copy_is_reported(before: int, after: int, path: Path, store: Stores) -> None:
     """The last process had written ``before`` calls when the copy was made, and some later."""
     run_once(path, 4)
     last, counters = store(path)

@@ -16,6 +16,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.emit.log import canonical
@@ -36,7 +37,7 @@ from tests.test_pipeline import BEARER, PROMPT, ROUTES, leave_midway, leave_unan
 from tests.upstream.test_retries import scraped
 
 ROUTE = replace(ROUTES["openai"], said={**PROMPT, "max_tokens": 1})
-Client = aiohttp.ClientSession
+Client = ClientSession
 Way = Callable[[Client, ScriptedUpstream], Awaitable[None]]
 
 
@@ -200,9 +201,7 @@ WAYS: dict[Way, Expected] = {
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_every_way_out_leaves_its_rows_and_all_accounts_agree(
-    way: Way, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_rows_match_accounts(way: Way, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     expected = WAYS[way]
     more = {"said": expected.said, "policies_too": expected.policies}
     async with ledgered(tmp_path, upstream, **more) as (proxy, client, path):
@@ -323,7 +322,7 @@ async def test_a_stop_loses_nothing(tmp_path: Path, upstream: ScriptedUpstream) 
             served,
             url,
         ),
-        aiohttp.ClientSession(base_url=url) as client,
+        ClientSession(base_url=url) as client,
     ):
         await asyncio.gather(*(call(client) for _ in range(50)))
         await stopped(served)
@@ -334,14 +333,12 @@ async def test_a_stop_loses_nothing(tmp_path: Path, upstream: ScriptedUpstream) 
     assert (run["begun"], run["ended"], run["settled"], run["written"]) == (50, 50, 50, 50)
 
 
-async def test_a_kill_loses_the_last_batch_and_the_next_start_says_how_many(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_kill_reports_lost_batch(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     environ = {"HEADRACE_LEDGER": f"sqlite:{path}"}
     async with (
         serving(tmp_path / "p", world(upstream.url), **environ) as (served, url),
-        aiohttp.ClientSession(base_url=url) as client,
+        ClientSession(base_url=url) as client,
     ):
         await asyncio.gather(*(call(client) for _ in range(10)))
         await until(lambda: len(kept(path)) == 10)
@@ -356,7 +353,7 @@ async def test_a_kill_loses_the_last_batch_and_the_next_start_says_how_many(
     unmended = await headrace("verify-ledger", str(path))
     async with serving(tmp_path / "again", world(upstream.url), **environ) as (served, url):
         [crashed] = [line for line in served.lines if line["event"] == "ledger.crashed"]
-        async with aiohttp.ClientSession(base_url=url) as client:
+        async with ClientSession(base_url=url) as client:
             await call(client)
         await stopped(served)
 
@@ -381,7 +378,7 @@ async def test_a_kill_right_after_an_answer_misses_no_call(
     environ = {"HEADRACE_LEDGER": f"sqlite:{path}"}
     async with (
         serving(tmp_path / "p", world(upstream.url), **environ) as (served, url),
-        aiohttp.ClientSession(base_url=url) as client,
+        ClientSession(base_url=url) as client,
     ):
         with closing(sqlite3.connect(path, isolation_level=None)) as lock:
             lock.execute("BEGIN IMMEDIATE")  # no row is written
@@ -405,14 +402,12 @@ async def test_a_kill_right_after_an_answer_misses_no_call(
     assert ended <= answered  # a call may be killed between its answer and its end
 
 
-async def test_a_kill_under_load_leaves_no_call_uncounted(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_kill_under_load_counts_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     environ = {"HEADRACE_LEDGER": f"sqlite:{path}"}
     async with (
         serving(tmp_path / "p", world(upstream.url), **environ) as (served, url),
-        aiohttp.ClientSession(base_url=url) as client,
+        ClientSession(base_url=url) as client,
     ):
         calling = asyncio.gather(*(call(client) for _ in range(300)), return_exceptions=True)
         await until(lambda: len(upstream.requests) >= 150)
@@ -422,7 +417,7 @@ async def test_a_kill_under_load_leaves_no_call_uncounted(
     before = len(kept(path))
     async with (
         serving(tmp_path / "again", world(upstream.url), **environ) as (served, url),
-        aiohttp.ClientSession(base_url=url) as client,
+        ClientSession(base_url=url) as client,
     ):
         [crashed] = [line for line in served.lines if line["event"] == "ledger.crashed"]
         asked = len(upstream.requests)
@@ -435,9 +430,7 @@ async def test_a_kill_under_load_leaves_no_call_uncounted(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
-async def test_a_full_disk_stops_no_call_and_what_it_held_up_is_written_later(
-    kind: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_full_disk_delays(kind: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     environ = {
         "HEADRACE_LEDGER": f"{kind}:{path}",
@@ -445,7 +438,7 @@ async def test_a_full_disk_stops_no_call_and_what_it_held_up_is_written_later(
     }
     async with (
         serving(tmp_path / "p", world(upstream.url), **environ) as (served, url),
-        aiohttp.ClientSession(base_url=url) as client,
+        ClientSession(base_url=url) as client,
     ):
         prlimit(served.process.pid, RLIMIT_FSIZE, (100, RLIM_INFINITY))
         assert [await call(client) for _ in range(5)] == [200] * 5
@@ -471,7 +464,7 @@ async def test_a_locked_ledger_stops_no_call(tmp_path: Path, upstream: ScriptedU
             served,
             url,
         ),
-        aiohttp.ClientSession(base_url=url) as client,
+        ClientSession(base_url=url) as client,
     ):
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -485,9 +478,7 @@ async def test_a_locked_ledger_stops_no_call(tmp_path: Path, upstream: ScriptedU
     assert failing["reason"] == "SQLITE_BUSY"
 
 
-async def test_an_answer_that_was_kept_is_a_row_of_what_it_saved(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_cache_hit_records_savings(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = "cache: {ttl: 1h}"
     async with ledgered(tmp_path, upstream, said) as (proxy, client, path):
         for _ in range(3):

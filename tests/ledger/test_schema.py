@@ -44,9 +44,7 @@ def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path, store: Sto
 
 
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
-def test_a_ledger_of_before_is_read_as_it_is_and_then_brought_up_to_date(
-    version: int, path: Path, store: Stores
-) -> None:
+def test_migrates_old_ledger_after_reading(version: int, path: Path, store: Stores) -> None:
     left = finished(PRICED)
     left.error, left.attempts[0].finished = ClientGone(), False
     told = Told()

@@ -75,9 +75,7 @@ def test_columns_are_those_of_the_tables(path: Path, store: Stores) -> None:
             assert found == ["run", *columns]
 
 
-def test_a_file_that_was_moved_away_is_followed_by_a_new_one_and_its_log_is_kept(
-    path: Path, store: Stores
-) -> None:
+def test_moved_file_is_replaced_with_its_log(path: Path, store: Stores) -> None:
     logs: list[Path | None] = []
     kept_in, _ = store(path, logs=logs)
     kept_in.write(batch(1, 2), counted(2))
@@ -115,9 +113,7 @@ def test_a_file_that_was_deleted_is_told_once(notice: str, path: Path, store: St
     assert len(kept(path, "runs")) == 1
 
 
-def test_a_file_that_somebody_put_in_the_place_of_another_is_taken_with_its_log(
-    path: Path, store: Stores
-) -> None:
+def test_replaced_file_keeps_its_log(path: Path, store: Stores) -> None:
     logs: list[Path | None] = []
     kept_in, _ = store(path, logs=logs)
     kept_in.write(batch(1), counted(1))
@@ -183,9 +179,7 @@ def made_as(path: Path, check: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     "check", ["CHECK (why = 'first' OR why = 'retry')", "CHECK (why IN ('first', 'retry'))"]
 )
-def test_a_file_made_with_fewer_words_takes_all_that_are_known_and_loses_nothing(
-    check: str, path: Path, store: Stores
-) -> None:
+def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores) -> None:
     before, counters = store(path)
     before.write(batch(1, 2), counted(2))
     counters.close(settled=True)
@@ -204,9 +198,7 @@ def test_a_file_made_with_fewer_words_takes_all_that_are_known_and_loses_nothing
         assert file.execute(ATTEMPTS_MADE).fetchone()[0].split() == made.split()
 
 
-def test_a_file_that_lists_all_words_in_the_way_of_before_is_not_made_anew(
-    path: Path, store: Stores
-) -> None:
+def test_same_words_in_old_form_need_no_rebuild(path: Path, store: Stores) -> None:
     before, _ = store(path)
     before.write(batch(1, 2), counted(2))
     _, old = made_as(path, f"CHECK (why IN ({WORDS_OF_WHY}))")
@@ -242,9 +234,7 @@ def test_every_word_of_a_record_may_stand_in_the_file(path: Path, store: Stores)
             assert f"'{word}'" in made
 
 
-def test_a_folder_that_is_out_of_reach_ends_no_round_of_who_prunes(
-    tmp_path: Path, store: Stores
-) -> None:
+def test_unreachable_folder_stops_no_pruning(tmp_path: Path, store: Stores) -> None:
     folder = tmp_path / "ledger"
     folder.mkdir()
     kept_there, _ = store(folder / "ledger.db")

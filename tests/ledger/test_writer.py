@@ -111,7 +111,7 @@ def test_a_store_that_hangs_fills_a_bounded_queue_and_the_rest_is_counted() -> N
     assert sum(told.drops.values()) == MAX_CALLS * 2
 
 
-def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_next_start(
+def test_unwritten_rows_are_counted_now_and_at_next_start(
     tmp_path: Path,
 ) -> None:
     path, told, again = tmp_path / "ledger", Told(), Told()
@@ -304,9 +304,7 @@ def test_a_number_that_the_file_cannot_hold_hurts_no_other_call(tmp_path: Path) 
     assert audit(path, known_missing=1).violations == ()
 
 
-async def test_a_ledger_that_somebody_broke_is_counted_and_its_rows_are_set_aside(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with ledgered(tmp_path, upstream) as (proxy, client, path):
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("DROP TABLE attempts")

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.limits.kinds import KINDS
@@ -45,7 +46,7 @@ NARROW = {
 @asynccontextmanager
 async def bounded(
     folder: Path, upstream: ScriptedUpstream, narrow: str, more: str = ""
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     """A proxy with a limit of each kind, one of them narrow, and a client that waits for nobody."""
     said = {**WIDE, narrow: NARROW[narrow]}
     limits = ", ".join(f"{{name: {name}, {amount}}}" for name, amount in said.items())
@@ -55,9 +56,7 @@ async def bounded(
     )
     async with (
         running_proxy(folder / "policies", policies) as proxy,
-        aiohttp.ClientSession(
-            base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)
-        ) as client,
+        ClientSession(base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
         yield proxy, client
 
@@ -74,7 +73,7 @@ def held(go: asyncio.Event, then: Script) -> Script:
 
 async def gauges(proxy: Proxy) -> dict[str, float]:
     """Where the limits stand: money in nano-USD as spent, the rest as the share that is left."""
-    async with aiohttp.ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
+    async with ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
         text = await response.text()
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
     left = {
@@ -89,9 +88,7 @@ def really_spent(records: Sequence[Any]) -> int:
 
 
 @pytest.mark.parametrize("narrow", NARROW)
-async def test_as_many_as_a_limit_allows_are_under_way_at_once(
-    narrow: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_admits_at_once(narrow: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     go = asyncio.Event()
     upstream.answer_with(held(go, answer(legacy())))
     async with bounded(tmp_path, upstream, narrow) as (proxy, client):
@@ -122,9 +119,7 @@ USED = {"requests": 1, "tokens": 8, "usd": 2550, "concurrency": 0}
 
 @pytest.mark.parametrize("instances", [1, 2])
 @pytest.mark.parametrize("kind", LIMITS)
-async def test_instances_that_share_their_counters_admit_no_more_together(
-    kind: str, instances: int, shared_server: Server
-) -> None:
+async def test_instances_share_counters(kind: str, instances: int, shared_server: Server) -> None:
     clock, prefix, claims = Clock(), uuid4().hex, [Claim(LIMITS[kind], "", CLAIMED[kind])]
     async with AsyncExitStack() as opened:
         views = [shared(shared_server, clock, prefix) for _ in range(instances)]
@@ -175,9 +170,7 @@ async def left(asking: Sequence[asyncio.Future[Any]], proxy: Proxy, came: list[A
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_whatever_way_they_go_out_what_was_spent_is_charged_and_nothing_held(
-    way: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     script, said, more = WAYS[way]
     if way == "retry":
         script = failing(set(range(1, 9)), script)

@@ -96,7 +96,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_client_that_leaves_meanwhile_leaves_the_budget_as_the_ledger_knows_it(
+async def test_cancelled_call_keeps_recalled_budget(
     world: World,
 ) -> None:
     async with world.admission() as admission:
@@ -316,9 +316,7 @@ async def used(replica: Replica) -> int:
 
 
 @pytest.mark.parametrize("order", list(permutations(SPENT)), ids="-".join)
-async def test_each_replica_adds_its_own_ledger_to_a_lost_budget_once(
-    order: tuple[str, ...], server: Server
-) -> None:
+async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: Server) -> None:
     clock = Clock()
     async with AsyncExitStack() as opened:
         replicas = [

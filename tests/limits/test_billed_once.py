@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, cast
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.settings import LedgerAt
 from proxy.types.limit import LEASE_S
@@ -60,9 +60,7 @@ async def costs(*asked: tuple[House, int]) -> list[list[int]]:
     ]
 
 
-async def test_of_all_who_ask_both_at_once_one_is_charged(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_bills_once(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     async with two(tmp_path, upstream, server) as (one, other):
         upstream.answer_with(answer(QUEUED))
         given = [await one.id_of(background=True), await other.id_of(background=True)]
@@ -76,9 +74,7 @@ async def test_of_all_who_ask_both_at_once_one_is_charged(
         assert sorted(here + there) == [0] * 13 + [PRICED]
 
 
-async def test_while_the_store_is_away_each_charges_once_and_nothing_is_lost(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_bills_in_outage(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     async with two(tmp_path, upstream, server) as (one, other):
         upstream.answer_with(answer(QUEUED))
         given = await one.id_of(background=True)
@@ -92,9 +88,7 @@ async def test_while_the_store_is_away_each_charges_once_and_nothing_is_lost(
         server.start()
 
 
-async def test_a_limit_that_is_closed_without_its_store_lets_nobody_ask_and_nothing_is_lost(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_closed_limit(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     limit = "{name: money, usd: 1 per month, on_store_error: closed}"
     async with two(tmp_path, upstream, server, limit) as (one, other):
         upstream.answer_with(answer(QUEUED))
@@ -142,7 +136,7 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
     upstream.answer_with(answer(QUEUED))
     async with (
         serving(tmp_path / "one", told, **environ) as (one, url),
-        aiohttp.ClientSession(base_url=url) as session,
+        ClientSession(base_url=url) as session,
     ):
         given = await House(cast(Any, None), session, upstream).id_of(background=True)
         upstream.answer_with(answer(MADE))
@@ -162,7 +156,7 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
     environ["HEADRACE_LEDGER"] = f"sqlite:{second}"
     async with (
         serving(tmp_path / "two", told, **environ) as (two, url),
-        aiohttp.ClientSession(base_url=url) as session,
+        ClientSession(base_url=url) as session,
     ):
         for _ in range(2):
             assert await ask_for(House(cast(Any, None), session, upstream), given) == 200
@@ -174,9 +168,7 @@ async def test_a_kill_after_the_answer_loses_no_charge_and_makes_no_second(
     assert (state, ttl > 39 * 86_400) == ("booked", True)
 
 
-async def test_a_stop_books_what_its_ledger_writes_last(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_stop_books_last(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
     shared: Any = {"redis": server.at, "cache_secret": "a secret of tests", "ledger": ledger}
     upstream.answer_with(answer(QUEUED))

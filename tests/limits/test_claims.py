@@ -66,9 +66,7 @@ def plan(
         ({"prompt": "注文" * 120, "max_tokens": 7}, Changes(), (240, 7)),
     ],
 )
-def test_tokens_are_estimated_on_the_high_side(
-    body: dict[str, Any], changes: Changes, tokens: tuple[int, int]
-) -> None:
+def test_token_estimates(body: dict[str, Any], changes: Changes, tokens: tuple[int, int]) -> None:
     assert estimated(asked(**body), CHEAP, changes) == tokens
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.emit.log import canonical
 from proxy.policy.files.source import PolicyError
@@ -37,18 +38,18 @@ SEARCH = {"authorization": "Bearer hr-search-key"}
 @asynccontextmanager
 async def limited(
     folder: Path, upstream: ScriptedUpstream, *limits: str, rules: str = ""
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     """The world under a policy for all deployments."""
     said = f"\npolicies:\n  default:\n    match: all\n    limits: [{', '.join(limits)}]\n{rules}"
     async with (
         running_proxy(folder / "policies", world(upstream.url) + said) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
 
 async def ask(
-    client: aiohttp.ClientSession, headers: dict[str, str] = BEARER, **more: Any
+    client: ClientSession, headers: dict[str, str] = BEARER, **more: Any
 ) -> tuple[int, dict[str, str], Any]:
     body = {"model": "support-chat", "prompt": "x" * 40, "max_tokens": 20, **more}
     async with client.post("/v1/completions", headers=headers, json=body) as response:
@@ -57,14 +58,12 @@ async def ask(
         return response.status, {k.lower(): v for k, v in response.headers.items()}, said
 
 
-async def counted(proxy: Proxy, client: aiohttp.ClientSession, line: str) -> bool:
+async def counted(proxy: Proxy, client: ClientSession, line: str) -> bool:
     async with client.get(f"{proxy.admin}/metrics") as response:
         return line in await response.text()
 
 
-async def test_a_rate_admits_its_amount_and_says_when_to_come_back(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_rate_limit_sets_retry_after(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: per-key, requests: 2 per minute, per: key}"
     async with limited(tmp_path, upstream, limit) as (proxy, client):
         first, second, third = [await ask(client) for _ in range(3)]
@@ -86,9 +85,7 @@ async def test_a_rate_admits_its_amount_and_says_when_to_come_back(
     assert len(upstream.requests) == 3
 
 
-async def test_a_budget_refuses_without_a_wish_to_be_asked_again(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_spent_budget_is_not_retried(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: month, usd: 0.000004 per month, unpriced: allow, per: tag.team}"
     async with limited(tmp_path, upstream, limit) as (_, client):
         upstream.answer_with(answer(legacy(usage=usage(100_000, 0))))
@@ -101,9 +98,7 @@ async def test_a_budget_refuses_without_a_wish_to_be_asked_again(
     assert second[1]["x-should-retry"] == "false"
 
 
-async def test_a_call_larger_than_its_limit_is_told_so(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_oversized_call_is_explained(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: tokens, tokens: 1000 per minute}"
     async with limited(tmp_path, upstream, limit) as (_, client):
         status, headers, said = await ask(client, max_tokens=5000)
@@ -202,9 +197,7 @@ WAYS: dict[str, tuple[Any, dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_every_way_out_settles_to_what_was_used(
-    way: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_every_end_settles(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     script, more, used = WAYS[way]
     limits = (
         "{name: tokens, tokens: 10k per day}",
@@ -227,9 +220,7 @@ async def test_every_way_out_settles_to_what_was_used(
     assert headers["x-ratelimit-remaining-requests"] == "98"
 
 
-async def test_a_client_that_leaves_frees_its_place(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_leaving_client_frees_lease(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with limited(tmp_path, upstream, "{name: at-once, concurrency: 1}") as (proxy, client):
         upstream.then(hang())
         leaving = asyncio.ensure_future(ask(client))
@@ -243,9 +234,7 @@ async def test_a_client_that_leaves_frees_its_place(
     assert again == 200
 
 
-async def test_as_many_as_allowed_pass_however_many_come_at_once(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_burst_admits_exact_limit(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limits = ("{name: calls, requests: 37 per day}", "{name: tokens, tokens: 100k per day}")
     async with limited(tmp_path, upstream, *limits) as (proxy, client):
         outcomes = await asyncio.gather(*(ask(client) for _ in range(200)))
@@ -258,9 +247,7 @@ async def test_as_many_as_allowed_pass_however_many_come_at_once(
     assert int(headers["x-ratelimit-remaining-tokens"]) == pytest.approx(100_000 - 37 * 8, abs=50)
 
 
-async def test_a_limit_in_shadow_counts_what_it_would_refuse(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_shadow_limit_counts_denials(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: later, requests: 1 per day, mode: shadow}"
     async with limited(tmp_path, upstream, limit) as (proxy, client):
         statuses = [(await ask(client))[0] for _ in range(3)]
@@ -271,9 +258,7 @@ async def test_a_limit_in_shadow_counts_what_it_would_refuse(
     assert statuses == [200, 200, 200]
 
 
-async def test_a_mark_that_is_passed_is_told_once(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_warning_is_counted_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: month, usd: 1 per month, unpriced: allow, warn_at: 50%}"
     async with limited(tmp_path, upstream, limit) as (proxy, client):
         upstream.answer_with(answer(legacy(usage=usage(2_000_000, 0))))
@@ -283,9 +268,7 @@ async def test_a_mark_that_is_passed_is_told_once(
         assert await counted(proxy, client, 'headrace_limit_warnings_total{limit="month"} 1.0')
 
 
-async def test_rules_add_limits_and_take_them_away(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_rules_add_and_remove_limits(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     rules = """
     rules:
       - {name: chats, when: {endpoint: chat}, limits: [{name: chats, requests: 1 per day}]}
@@ -373,9 +356,7 @@ async def test_all_that_multiplies_a_call_counts(
     assert (status, upstream.requests) == (400, [])
 
 
-async def test_a_call_of_several_models_is_all_of_them(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_models_of_list_add_up(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     rules = guarded(COST * 1.5 / 1e9)
     statuses = []
@@ -420,13 +401,11 @@ policies:
 """
 
 
-async def test_rules_bring_and_take_it_like_any_guard(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_rules_add_and_remove_cost_cap(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = []
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url) + RULED) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         upstream.answer_with(answer(legacy()))
         for headers in ({}, {"x-headrace-tags": "beta"}, {"x-poor": "yes", "x-request-id": "poor"}):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.settings import LedgerAt
 from tests.conftest import Proxy, running_proxy, world
@@ -29,7 +30,7 @@ class Instances:
     """Proxies that share a server, and what their calls came to."""
 
     proxies: list[Proxy]
-    clients: list[aiohttp.ClientSession]
+    clients: list[ClientSession]
     upstream: ScriptedUpstream
 
     async def calls(self, many: int) -> Counter[int]:
@@ -83,7 +84,7 @@ async def instances(
                 ledger=LedgerAt("sqlite", folder / f"{name}.db"),
             )
             proxies.append(await opened.enter_async_context(running))
-            client = aiohttp.ClientSession(
+            client = ClientSession(
                 base_url=proxies[-1].url, connector=aiohttp.TCPConnector(limit=AT_ONCE)
             )
             clients.append(await opened.enter_async_context(client))
@@ -185,9 +186,7 @@ async def test_calls_in_the_middle_of_an_outage_are_let_as_the_limit_says(
     assert statuses[200] in range(allowed.start, allowed.stop + unheard)
 
 
-async def test_a_server_that_comes_back_is_asked_no_more_often_than_there_are_calls(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_few_store_trips(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     async with instances(tmp_path, upstream, server, 2, MONEY, PLACES) as those:
         await those.calls_and(server.kill)
         server.start()

@@ -114,9 +114,7 @@ AMOUNTS = st.integers(0, 60)
 
 
 @given(EVERY_PRICE, AMOUNTS, AMOUNTS, st.sampled_from(list(ASKS)))
-def test_the_most_is_the_most_of_all_that_may_be_billed(
-    price: Price, prompt: int, answer: int, asks: str
-) -> None:
+def test_claims_the_most_expensive_mix(price: Price, prompt: int, answer: int, asks: str) -> None:
     body, audio = ASKS[asks]
     side = {"input", "cached_input", "cache_write"} | (audio & {"audio_input"})
     other = {"output", "reasoning"} | (audio & {"audio_output"})

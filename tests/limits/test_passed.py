@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy, running_proxy
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer
@@ -33,18 +33,18 @@ PLACE = "{name: place, concurrency: 1}"
 @asynccontextmanager
 async def shared(
     folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     """A proxy, one of two that share a server."""
     rules = policies(upstream.url, policy=f"{{limits: [{', '.join(limits)}]}}")
     sharing = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
     async with (
         running_proxy(folder / "policies", rules, **sharing) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
 
-async def sent(client: aiohttp.ClientSession, name: str) -> tuple[int, str | None]:
+async def sent(client: ClientSession, name: str) -> tuple[int, str | None]:
     """Return the status of a call and its error."""
     method, path, body = BODIES[name]
     body = dict(body)
@@ -72,9 +72,7 @@ REFUSED = {
 }
 
 
-async def test_each_kind_of_body_follows_the_rule_of_a_limit_whose_store_is_away(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_store_error(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     upstream.then(*[reply] * sum(RULES.values()))
     server.kill()
 
@@ -96,9 +94,7 @@ async def test_each_kind_of_body_follows_the_rule_of_a_limit_whose_store_is_away
     assert len(upstream.requests) == sum(RULES.values())
 
 
-async def test_what_was_spent_while_it_hung_is_told_once_it_goes_on(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_outage_spend(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     upstream.then(*[reply] * 7)
     async with shared(tmp_path, upstream, server, MONEY, PLACE) as (proxy, client):
         assert await sent(client, "json") == (200, None)
@@ -117,9 +113,7 @@ async def test_what_was_spent_while_it_hung_is_told_once_it_goes_on(
     assert spent == sum(bill.cost or 0 for record in records for bill in record.billing.bills) > 0
 
 
-async def test_an_upload_during_which_it_goes_away_ends_and_gives_its_place_back(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_upload_outage(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     upstream.then(reply, reply)
     begin, middle, end = b"--x\r\n" + PART, b"hippo" * 100_000, b"\r\n--x--\r\n"
 

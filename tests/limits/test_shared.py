@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.settings import LedgerAt
 from tests.conftest import Proxy, running_proxy, world
@@ -21,7 +21,7 @@ from tests.limits.test_init import ask, counted
 from tests.servers import Server
 from tests.test_pipeline import ROUTES
 
-Instance = tuple[Proxy, aiohttp.ClientSession]
+Instance = tuple[Proxy, ClientSession]
 
 
 @asynccontextmanager
@@ -36,19 +36,17 @@ async def two(
             policies = world(upstream.url) + said
             running = running_proxy(folder / name, policies, **shared)
             proxy = await opened.enter_async_context(running)
-            client = aiohttp.ClientSession(base_url=proxy.url)
+            client = ClientSession(base_url=proxy.url)
             instances.append((proxy, await opened.enter_async_context(client)))
         yield instances[0], instances[1]
 
 
-async def admitted(*clients: aiohttp.ClientSession, calls: int) -> int:
+async def admitted(*clients: ClientSession, calls: int) -> int:
     asking = [ask(client) for client in clients for _ in range(calls)]
     return sum(status == 200 for status, _, _ in await asyncio.gather(*asking))
 
 
-async def test_together_they_admit_exactly_what_is_allowed(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_admits_exact(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     limits = (
         "{name: calls, requests: 41 per day}",
         "{name: money, usd: 1 per month, unpriced: allow}",
@@ -61,9 +59,7 @@ async def test_together_they_admit_exactly_what_is_allowed(
     assert sum(record.billing.tokens.total for record in records) == 41 * 8
 
 
-async def test_without_it_each_keeps_to_its_share_and_both_come_back_to_it(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_outage_share(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     limits = ("{name: calls, requests: 20 per day}",)
     async with two(tmp_path, upstream, server, *limits) as ((first, one), (_, other)):
         assert await admitted(one, calls=1) == 1
@@ -103,9 +99,7 @@ async def test_a_limit_that_says_closed_is_unavailable_while_its_store_is_away(
     assert (record.outcome, record.attempts) == ("proxy_error", [])
 
 
-async def test_a_stop_tells_a_server_that_comes_back_in_time_what_was_spent(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_stop_settles(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     limit = "{name: money, usd: 1 per month, unpriced: allow}"
     async with two(tmp_path, upstream, server, limit) as ((first, one), _second):
         assert await admitted(one, calls=1) == 1
@@ -123,9 +117,7 @@ async def test_a_stop_tells_a_server_that_comes_back_in_time_what_was_spent(
     assert spent == sum(bill.cost or 0 for record in records for bill in record.billing.bills) > 0
 
 
-async def test_a_server_that_was_never_there_does_not_keep_a_proxy_from_starting(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_starts_alone(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     server.kill()
     async with two(tmp_path, upstream, server, "{name: calls, requests: 9 per day}") as (
         (_, one),
@@ -141,7 +133,7 @@ BUDGET = 40 * COST
 @asynccontextmanager
 async def with_ledgers(
     folder: Path, upstream: ScriptedUpstream, server: Server
-) -> AsyncIterator[list[tuple[Proxy, aiohttp.ClientSession, Path]]]:
+) -> AsyncIterator[list[tuple[Proxy, ClientSession, Path]]]:
     """Three replicas that share a budget, each with a ledger of its own."""
     limit = f"{{name: month, usd: {BUDGET / 1e9:.9f} per month, unpriced: allow}}"
     policies = world(upstream.url) + f"\npolicies: {{default: {{limits: [{limit}]}}}}\n"
@@ -152,14 +144,12 @@ async def with_ledgers(
             ledger = LedgerAt("sqlite", folder / f"{name}.db")
             running = running_proxy(folder / name, policies, ledger=ledger, **shared)
             proxy = await opened.enter_async_context(running)
-            client = aiohttp.ClientSession(base_url=proxy.url)
+            client = ClientSession(base_url=proxy.url)
             replicas.append((proxy, await opened.enter_async_context(client), ledger.path))
         yield replicas
 
 
-async def test_replicas_keep_to_a_budget_that_redis_has_lost(
-    tmp_path: Path, upstream: ScriptedUpstream, server: Server
-) -> None:
+async def test_lost_budget(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
     """They have spent 36 of 40 calls when it comes back empty, and take turns afterwards."""
     async with with_ledgers(tmp_path, upstream, server) as replicas:
         for _ in range(12):

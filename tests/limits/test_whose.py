@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import aiohttp
+from aiohttp import ClientSession
 
 from tests.cli.test_init import serving
 from tests.conftest import world
@@ -26,7 +26,7 @@ async def test_a_key_is_told_and_a_user_is_not(tmp_path: Path, upstream: Scripte
     body = {**ROUTE.body(streamed=False), "user": "alice-of-sales"}
     async with serving(tmp_path / "p", world(upstream.url) + LIMITS) as (served, url):
         async with (
-            aiohttp.ClientSession() as client,
+            ClientSession() as client,
             client.post(url + ROUTE.path, headers=BEARER, json=body) as response,
         ):
             assert response.status == 200, await response.text()
@@ -38,14 +38,12 @@ async def test_a_key_is_told_and_a_user_is_not(tmp_path: Path, upstream: Scripte
         assert "alice" not in str(told[event])
 
 
-async def test_a_budget_begins_once_and_not_with_a_refused_call(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_budget_begins_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy()))
     limits = LIMITS.replace("requests: 1 per hour, per: [key, user]", "requests: 2 per day")
     users = ["alice", "alice", "alice", "bob", "bob", "carol"]
     async with serving(tmp_path / "p", world(upstream.url) + limits) as (served, url):
-        async with aiohttp.ClientSession() as client:
+        async with ClientSession() as client:
             for user in users:
                 body = {**ROUTE.body(streamed=False), "user": user}
                 async with client.post(url + ROUTE.path, headers=BEARER, json=body) as response:

@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.settings import LedgerAt
 from tests.conftest import KEY, Proxy, running_proxy
@@ -43,7 +43,7 @@ keys: {{widget: {{sha256: {digest(KEY)}, deployments: [pics, free]}}}}
 """
 
 
-async def post(client: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> tuple[int, str]:
+async def post(client: ClientSession, path: str, body: dict[str, Any]) -> tuple[int, str]:
     async with client.post(path, headers=BEARER, json=body) as response:
         await response.read()
         return response.status, response.headers.get("x-headrace-cost-usd", "")
@@ -66,7 +66,7 @@ async def test_calls_at_once_cannot_spend_more_than_there_is(
     upstream.answer_with(held(PICTURE))
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url, most)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         calls = [
             asyncio.ensure_future(post(client, "/v1/images/generations", ASKED)) for _ in range(12)
@@ -82,16 +82,14 @@ async def test_calls_at_once_cannot_spend_more_than_there_is(
     assert (served * 0.16005 <= 1) is bool(most)
 
 
-async def test_a_call_claims_what_it_costs_where_a_guard_may_send_it(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_claim_covers_guard_route(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     dear = "{upstream: openai, model: dear, price: {input: 1000, output: 1000}}"
     guard = f"{{guard: keywords, words: [hippo], action: route, to: [{dear}]}}"
     text = world(upstream.url) + f"policies: {{default: {{match: all, input: [{guard}]}}}}\n"
     upstream.answer_with(answer({"usage": {"input_tokens": 30, "output_tokens": 0}}))
     async with (
         running_proxy(tmp_path / "policies", text) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         for model, path in (("pics", "/v1/images/generations"), ("free", "/v1/moderations")):
             asked = {"model": model, "input": "A hippo by the river, in the evening."}
@@ -103,7 +101,7 @@ async def test_a_call_claims_what_it_costs_where_a_guard_may_send_it(
         assert claim.amount >= 10_000_000  # nano-USD: ten tokens there
 
 
-async def spoken(proxy: Proxy, client: aiohttp.ClientSession) -> Any:
+async def spoken(proxy: Proxy, client: ClientSession) -> Any:
     assert await post(client, "/v1/audio/speech", SPEECH) == (200, "")
     [record] = await proxy.sink.wait()
     return record
@@ -112,16 +110,14 @@ async def spoken(proxy: Proxy, client: aiohttp.ClientSession) -> Any:
 @pytest.mark.parametrize(
     "most", ["", ", most_usd: 0.2"], ids=["claimed by its JSON", "by most_usd"]
 )
-async def test_an_answer_that_says_nothing_of_usage_has_no_known_cost(
-    most: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_has_unknown_cost(most: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     upstream.answer_with(answer(b"sound", media_type="audio/mpeg"))
     async with (
         running_proxy(
             tmp_path / "policies", world(upstream.url, most), ledger=LedgerAt("sqlite", path)
         ) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         record = await spoken(proxy, client)
         async with client.get(f"{proxy.admin}/metrics") as response:
@@ -138,16 +134,14 @@ async def test_an_answer_that_says_nothing_of_usage_has_no_known_cost(
 
 
 @pytest.mark.parametrize("free", ["/v1/moderations", "{path: /v1/moderations, most_usd: 0.01}"])
-async def test_what_costs_nothing_passes_a_spent_budget(
-    free: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_free_calls_pass(free: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = world(upstream.url).replace("name: both", "name: day, per: key")
     text = text.replace("[/v1/moderations]", f"[{free}]")
     text = text.replace("    limits: [{name: day, per: key, usd: 1 per day}]\n", "")
     text += "policies: {default: {match: all, limits: [{name: all, usd: 0.1 per day}]}}\n"
     async with (
         running_proxy(tmp_path / "policies", text) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         upstream.answer_with(PICTURE)
         assert await post(client, "/v1/images/generations", ASKED) == (200, "0.16005")
@@ -161,15 +155,13 @@ async def test_what_costs_nothing_passes_a_spent_budget(
     assert moderated == looked_up == (200, "0")
 
 
-async def test_what_is_for_its_paths_alone_takes_no_chat(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_passthrough_only_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"results": []}))
     chat = {"messages": [{"role": "user", "content": "hi"}]}
     named = {**BEARER, "x-headrace-deployment": "free"}
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         for model in ("free", "mod", "openai/mod"):
             assert (await post(client, "/v1/chat/completions", {**chat, "model": model}))[0] == 404

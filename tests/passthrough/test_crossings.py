@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import (
@@ -48,16 +49,16 @@ FORM_BODY: dict[str, Any] = {
 @asynccontextmanager
 async def under(
     folder: Path, upstream: ScriptedUpstream, policy: str
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     async with (
         running(folder, upstream.url, policy=f"{{match: all, {policy}}}") as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
 
 async def sent(
-    client: aiohttp.ClientSession, path: str = "/v1/rerank", method: str = "POST", **body: Any
+    client: ClientSession, path: str = "/v1/rerank", method: str = "POST", **body: Any
 ) -> tuple[int, bytes, dict[str, str]]:
     headers = dict(BEARER)
     if kind := body.pop("kind", None):
@@ -177,9 +178,7 @@ async def test_an_answer_is_guarded_or_follows_opaque(
         assert verdicts == ["not_applicable"] * ("output" in guards)
 
 
-async def test_a_guard_that_wants_another_answer_blocks_what_may_not_be_made_twice(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_unsafe_guard_retry_is_blocked(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(HEARD))
     guard = "{guard: keywords, words: [hippo], action: retry}"
     async with under(tmp_path, upstream, f"output: [{guard}]") as (_, client):
@@ -190,9 +189,7 @@ async def test_a_guard_that_wants_another_answer_blocks_what_may_not_be_made_twi
 
 
 @pytest.mark.parametrize("script", [answer(HEARD), binary(b"\xffhippo")], ids=["json", "bytes"])
-async def test_texts_are_captured_as_far_as_they_are_read(
-    script: Script, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_captures_text(script: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(script)
     policy = f"output: [{PII}], opaque: allow, capture: {{share: 100%}}"
     async with under(tmp_path, upstream, policy) as (proxy, client):
@@ -203,9 +200,7 @@ async def test_texts_are_captured_as_far_as_they_are_read(
     assert EMAIL not in shown
 
 
-async def test_it_is_explained_by_its_id_without_what_its_client_has_named(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_explains_call_without_payload(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"id": "file-secret"}))
     async with under(tmp_path, upstream, f"input: [{FLAG}]") as (proxy, client):
         _, _, headers = await sent(client, "/v1/files/file-secret", "GET")
@@ -216,9 +211,7 @@ async def test_it_is_explained_by_its_id_without_what_its_client_has_named(
     assert "file-secret" not in explained
 
 
-async def test_an_error_of_the_upstream_is_looked_at(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_upstream_errors_are_guarded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({"error": {"message": f"no {EMAIL}"}}, 400))
     async with under(tmp_path, upstream, f"output: [{PII}]") as (_, client):
         status, raw, _ = await sent(client, json=RERANK)
@@ -250,9 +243,7 @@ async def test_limits_count_it(
     ]
 
 
-async def test_a_spent_budget_refuses_what_nobody_can_estimate(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_spent_budget_blocks_unpriced(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(RANKED))
     limit = "limits: [{name: l, usd: 0.000021 per day}]"
     async with under(tmp_path, upstream, limit) as (_, client):
@@ -261,9 +252,7 @@ async def test_a_spent_budget_refuses_what_nobody_can_estimate(
     assert len(upstream.requests) == 1
 
 
-async def test_a_place_of_concurrency_is_held_to_the_last_byte(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_lease_lasts_to_last_byte(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
 
     async def slowly(asked: Asked, wire: Wire) -> None:
@@ -361,12 +350,10 @@ async def test_a_client_that_leaves_frees_all_that_it_held(
     assert record.attempts[0].error == "cancelled"
 
 
-async def test_an_upload_goes_elsewhere_only_where_none_of_it_was_taken(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_untaken_upload_fails_over(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.then(answer({}, 503), answer({}))
     async with running(tmp_path, upstream.url, retry="{times: 3, wait: 1ms}") as proxy:
-        async with aiohttp.ClientSession(base_url=proxy.url) as client:
+        async with ClientSession(base_url=proxy.url) as client:
             assert (await sent(client, **FORM_BODY))[0] == 503
             assert (await sent(client, json=RERANK))[0] == 200
         first, second = await proxy.sink.wait(2)

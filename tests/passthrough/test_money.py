@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp import ClientSession
 
 from proxy.emit.log import canonical
 from proxy.ledger.audit import audit
@@ -58,7 +59,7 @@ WAYS: dict[str, Script] = {
 }
 
 
-async def ask(client: aiohttp.ClientSession, way: str, *, form: bool) -> None:
+async def ask(client: ClientSession, way: str, *, form: bool) -> None:
     """Make a call, and leave it where that is the way."""
     body: dict[str, Any] = {"headers": FORM, "data": MODEL} if form else {"headers": BEARER}
     if not form:
@@ -75,7 +76,7 @@ async def test_every_account_says_the_same(tmp_path: Path, upstream: ScriptedUps
     world = world.replace("    timeouts:", "    breaker: off\n    timeouts:")
     async with (
         running_proxy(tmp_path / "policies", world, ledger=LedgerAt("sqlite", path)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         for way, script in WAYS.items():
             for form in (False, True):
@@ -110,14 +111,12 @@ async def test_every_account_says_the_same(tmp_path: Path, upstream: ScriptedUps
     assert tokens == summed(metrics, "headrace_tokens_total")
 
 
-async def test_what_is_looked_up_again_and_again_is_not_charged(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_repeated_lookups_are_free(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     world = policies(upstream.url).replace("price: {input: 0,", "price: {input: 3,")
     upstream.answer_with(answer({"id": "batch_1", "usage": {"total_tokens": 7}}))
     async with (
         running_proxy(tmp_path / "policies", world) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         for method in ("GET", "GET", "DELETE"):
             async with client.request(method, "/v1/files/a", headers=BEARER) as response:

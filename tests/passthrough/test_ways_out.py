@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+from aiohttp import ClientSession
 
 from proxy.emit.log import canonical
 from proxy.estimate import body_quarters, whole_tokens
@@ -163,7 +164,7 @@ async def by_path(asked: Asked, wire: Wire) -> None:
 
 
 async def go(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream, name: str, way: str, method: str
+    client: ClientSession, upstream: ScriptedUpstream, name: str, way: str, method: str
 ) -> None:
     """Make a call; leave it once its upstream has it, or once it has begun to answer."""
     began = asyncio.Event()
@@ -191,9 +192,7 @@ async def go(
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_every_account_of_every_way_out_says_the_same(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     upstream.answer_with(by_path)
     calls = [(name, way, method) for name in PRICES for way in WAYS for method in ("GET", "POST")]
@@ -201,9 +200,7 @@ async def test_every_account_of_every_way_out_says_the_same(
         running_proxy(
             tmp_path / "policies", world(upstream.url), ledger=LedgerAt("sqlite", path)
         ) as proxy,
-        aiohttp.ClientSession(
-            base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)
-        ) as client,
+        ClientSession(base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
         for late in (False, True):  # whose time is short goes when nobody else is on its way
             some = [each for each in calls if (each[1] == "total-timeout") == late]

@@ -42,7 +42,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return read_folder(tmp_path, None)
 
 
-def test_a_budget_is_told_by_its_deployments_unless_rules_say_which_calls_it_counts(
+def test_budget_lists_deployments_unless_rules_decide(
     snapshot: Snapshot,
 ) -> None:
     found = budgets(snapshot)

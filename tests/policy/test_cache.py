@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-import aiohttp
+from aiohttp import ClientSession
 
 from proxy.policy.decide import decide
 from proxy.policy.review.sample_call import example, suppose
@@ -54,14 +54,12 @@ def test_the_nearest_word_counts(
     assert decide(snapshot, key, call).cache == rule
 
 
-async def test_a_policy_that_says_so_has_answers_kept(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_policy_enables_cache(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url) + "\npolicies: {default: {cache: {ttl: 1h}}}\n"
     said = []
     async with (
         running_proxy(tmp_path / "policies", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         for more in ({}, {}, {"cache-control": "no-cache"}, {"cache-control": "no-store,no-cache"}):
             body = {"model": "support-chat", "prompt": "Hi"}

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from bench import cold
 from bench.processes import serving as serving_module
@@ -85,7 +85,7 @@ def with_more(policies: str) -> str:
     return policies.replace("    output:\n", f"{MORE}    output:\n")
 
 
-async def calls(url: str, session: aiohttp.ClientSession, first: int, over: asyncio.Event) -> int:
+async def calls(url: str, session: ClientSession, first: int, over: asyncio.Event) -> int:
     """Call until it is over; return how many calls there were, all of which were answered."""
     for done, text in enumerate(itertools.islice(itertools.cycle(TEXTS), first, None), 1):
         body = {"model": "support-chat", "messages": [{"role": "user", "content": text}]}
@@ -105,12 +105,10 @@ async def reloaded(served: Served, folder: Path, policies: str) -> None:
 @pytest.mark.heavy
 @pytest.mark.process
 @pytest.mark.timeout(300)
-async def test_cold_starts_and_reloads_refuse_no_call(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_cold_starts_refuse_no_call(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat("On its way.")))
     policies = world(upstream.url) + GUARDS
-    async with aiohttp.ClientSession() as session:
+    async with ClientSession() as session:
         for number in range(STARTS):
             folder, over = tmp_path / f"p{number}", asyncio.Event()
             async with serving(folder, policies, UPSTREAM_KEY="k") as (served, url):

@@ -60,9 +60,7 @@ class Revisions:
         ("back and forth", list("ababab"[: 2 + DROPPED])),
     ],
 )
-async def test_no_snapshot_is_freed_on_the_event_loop(
-    name: str, revisions: list[str], tmp_path: Path
-) -> None:
+async def test_frees_off_event_loop(name: str, revisions: list[str], tmp_path: Path) -> None:
     source = Revisions(tmp_path, revisions)
     store = PolicyStore(source, time.monotonic, let_others_come, Events(), lambda *told: None)
     for _ in revisions[1:]:

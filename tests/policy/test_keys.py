@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -102,9 +102,7 @@ def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
         ("", ["widget", "widget", "box"]),
     ],
 )
-def test_a_key_or_one_of_its_texts_is_revoked(
-    revoked: str, left: list[str | None], tmp_path: Path
-) -> None:
+def test_revokes_key_or_digest(revoked: str, left: list[str | None], tmp_path: Path) -> None:
     snapshot = read_folder(written(tmp_path, revoked=f"revoked: {revoked}"), {})
 
     assert [who(snapshot, text) for text in ("old", "new", "other")] == left
@@ -206,9 +204,7 @@ def test_diff_says_which_texts_and_revocations_are_new(tmp_path: Path) -> None:
     assert any(f"sha256.{NEW}" in line and line.endswith("(added)") for line in said)
 
 
-async def test_a_revoked_key_is_unauthorized_at_once_and_metrics_tell_of_its_last_use(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_revoked_key_fails_at_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     label = hashlib.sha256(KEY.encode()).hexdigest()[:8]
     used = "headrace_key_last_used_timestamp_seconds"
     asked = {"model": "support-chat", "prompt": "Hi"}
@@ -216,7 +212,7 @@ async def test_a_revoked_key_is_unauthorized_at_once_and_metrics_tell_of_its_las
     began = datetime.now(UTC).timestamp()
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        aiohttp.ClientSession() as web,
+        ClientSession() as web,
     ):
 
         async def ask(**headers: str) -> int:
@@ -264,9 +260,7 @@ revoked: [new]
         ("nobody", BEFORE, "unknown"),
     ],
 )
-def test_who_asks_for_a_key_by_name_hears_why_it_counts_no_more(
-    name: str, at: datetime, why: str | None, tmp_path: Path
-) -> None:
+def test_says_why_key_is_gone(name: str, at: datetime, why: str | None, tmp_path: Path) -> None:
     snapshot = read_folder(written(tmp_path, ENDED), {})
 
     assert snapshot.lapse_of(name, at) == why
@@ -274,7 +268,7 @@ def test_who_asks_for_a_key_by_name_hears_why_it_counts_no_more(
     assert (found is not None) == (why is None)
 
 
-def test_a_key_whose_every_digest_is_revoked_is_revoked_and_one_text_is_asked_for_alone(
+def test_all_digests_revoked_revokes_key(
     tmp_path: Path,
 ) -> None:
     snapshot = read_folder(written(tmp_path, f"{TWO}revoked: [{OTHER}]"), {})
@@ -298,9 +292,7 @@ def test_a_key_whose_every_digest_is_revoked_is_revoked_and_one_text_is_asked_fo
         ("old", "2026-06-01", "result: route to up/m"),
     ],
 )
-def test_explain_refuses_a_key_as_the_server_does(
-    name: str, at: str, said: str, tmp_path: Path
-) -> None:
+def test_explain_refuses_key_like_server(name: str, at: str, said: str, tmp_path: Path) -> None:
     folder = written(tmp_path, ENDED)
     asked = ["explain", "--policies", str(folder), "--key", name, "--deployment", "chat"]
 
@@ -311,7 +303,7 @@ def test_explain_refuses_a_key_as_the_server_does(
     assert ("result: route to" in told.output) == (said == "result: route to up/m")
 
 
-def test_recorded_calls_of_a_key_that_is_revoked_or_ends_are_decided_otherwise(
+def test_replay_sees_revoked_and_ended_keys(
     tmp_path: Path,
 ) -> None:
     call = {"event": "call", "models": ["m"], "endpoint": "chat", "key": "widget"}

@@ -173,9 +173,7 @@ def outcome(decided: Callable[[Call], Plan], call: Call) -> Json | tuple[int, st
 
 @given(snapshots(), st.lists(calls(), min_size=2, max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_no_call_gets_the_plan_of_another_that_is_decided_otherwise(
-    snapshot: Snapshot, series: list[Given]
-) -> None:
+def test_plans_are_never_mixed_up(snapshot: Snapshot, series: list[Given]) -> None:
     for said in [*series, *series]:
         key = snapshot.key_named(said.key)
         assert key is not None

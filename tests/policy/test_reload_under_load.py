@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import aiohttp
-from aiohttp import web
+from aiohttp import ClientSession, web
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import edge
@@ -193,7 +192,7 @@ async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
             await runner.cleanup()
 
 
-async def ask(client: aiohttp.ClientSession, *, streamed: bool = False) -> Told:
+async def ask(client: ClientSession, *, streamed: bool = False) -> Told:
     """Make a call that must pass to its end; give what its client is told."""
     body = ROUTE.body(streamed=streamed, model="support-chat")
     async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
@@ -205,19 +204,17 @@ async def ask(client: aiohttp.ClientSession, *, streamed: bool = False) -> Told:
     return Told(headers["x-trace-id"], headers["x-headrace-policy"], said.removesuffix("."))
 
 
-async def test_hundreds_of_revisions_under_load_fail_no_call_mix_in_none_and_leak_nothing(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_reloads_under_load_lose_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     ledger, revisions, done = Ledger(), Revisions(tmp_path, upstream), asyncio.Event()
     upstream.answer_with(revisions.answer)
 
-    async def keep_asking(client: aiohttp.ClientSession, *, streamed: bool) -> None:
+    async def keep_asking(client: ClientSession, *, streamed: bool) -> None:
         while not done.is_set():
             ledger.note(await ask(client, streamed=streamed))
 
     async with (
         served_from(revisions.store, ledger) as url,
-        aiohttp.ClientSession(base_url=url) as client,
+        ClientSession(base_url=url) as client,
         asyncio.TaskGroup() as group,
     ):
         for number in range(CLIENTS):
@@ -239,7 +236,7 @@ async def test_hundreds_of_revisions_under_load_fail_no_call_mix_in_none_and_lea
     assert after.descriptors - before.descriptors <= CLIENTS
 
 
-async def readings(client: aiohttp.ClientSession, admin: str) -> dict[str, float]:
+async def readings(client: ClientSession, admin: str) -> dict[str, float]:
     """Count the readings that a live process has made, by how they went."""
     async with client.get(f"http://{admin}/metrics") as response:
         families = text_string_to_metric_families(await response.text())
@@ -251,12 +248,10 @@ async def readings(client: aiohttp.ClientSession, admin: str) -> dict[str, float
     }
 
 
-async def test_a_live_process_told_to_read_what_has_not_changed_counts_it_and_serves_on(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_unchanged_reload_is_counted(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with (
         serving(tmp_path / "policies", world(upstream.url)) as (served, url),
-        aiohttp.ClientSession(base_url=url) as client,
+        ClientSession(base_url=url) as client,
     ):
         admin = served.lines[-1]["admin"]
         first, before = await ask(client), await readings(client, admin)

@@ -37,9 +37,7 @@ keys:
         ("chats, messages", "chats, messages", []),
     ],
 )
-def test_an_upstream_is_shared_where_two_keys_may_have_responses_kept_there(
-    one: str, other: str, shared: list[str], tmp_path: Path
-) -> None:
+def test_shares_stored_objects(one: str, other: str, shared: list[str], tmp_path: Path) -> None:
     text = POLICIES.replace("ONE", one).replace("OTHER", other)
     (tmp_path / "p.yaml").write_text(text)
 

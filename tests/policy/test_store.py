@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
@@ -188,7 +188,7 @@ async def test_of_a_change_under_way_only_what_it_revokes_counts(stored: Stored)
     assert stored.told == ["in_force"]
 
 
-async def test_revocations_of_a_folder_that_is_wrong_count_before_it_has_settled(
+async def test_revocations_of_broken_folder_apply_at_once(
     stored: Stored,
 ) -> None:
     (stored.folder / "wrong.yaml").write_text("upstream: {}\n")
@@ -252,9 +252,7 @@ async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) 
 
 
 @pytest.mark.parametrize("key", ["hr-search-key", "hr-stranger"])
-async def test_a_key_without_the_permission_does_not_touch_the_disk(
-    key: str, stored: Stored
-) -> None:
+async def test_refresh_needs_permission(key: str, stored: Stored) -> None:
     await stored.store.read(RequestHead(**{**_fields(HEAD), "digest": Secret(key).digest}))
 
     assert stored.readings == 1
@@ -271,7 +269,7 @@ async def test_many_who_ask_at_once_share_few_readings_a_second_apart(stored: St
     assert all(wait <= 1 for wait in stored.clock.slept)
 
 
-async def test_a_secret_that_changed_is_in_force_though_the_files_are_the_same(
+async def test_changed_secret_makes_a_revision(
     tmp_path: Path,
 ) -> None:
     folder, secret = tmp_path / "policies", tmp_path / "secret"
@@ -334,7 +332,7 @@ async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored)
     assert slow.patience.expired()
 
 
-async def test_revocation_is_in_force_while_policies_are_read_and_afterwards(
+async def test_revocation_applies_during_a_reload(
     stored: Stored,
 ) -> None:
     """A reading that began before the revocation does not take it back."""
@@ -365,7 +363,7 @@ async def test_revocation_is_in_force_while_policies_are_read_and_afterwards(
 
 
 async def test_a_client_can_ask_by_header(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     route = ROUTES["enkrypt-chat"]
     file = proxy.policies / "policies.yaml"
@@ -377,8 +375,8 @@ async def test_a_client_can_ask_by_header(
         assert upstream.requests[-1].json["model"] == model
 
 
-async def test_a_refresh_without_permission_is_ignored_aloud(
-    client: aiohttp.ClientSession,
+async def test_refresh_without_permission_warns(
+    client: ClientSession,
 ) -> None:
     headers = {"Authorization": "Bearer hr-search-key", "x-headrace-refresh-cache": "true"}
     async with client.get("/v1/models", headers=headers) as response:

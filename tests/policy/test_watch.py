@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.background import running_beside
 from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, FolderWatch, Look, Stillness, look
@@ -94,9 +94,7 @@ def readings(looks: str, settle_s: float = 0.5) -> list[str]:
         "two changes",
     ],
 )
-def test_a_change_is_read_when_the_folder_has_been_still(
-    looks: str, settle_s: float, read: str
-) -> None:
+def test_waits_for_settled_folder(looks: str, settle_s: float, read: str) -> None:
     assert "".join(readings(looks, settle_s)) == read
 
 
@@ -200,7 +198,7 @@ async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> N
         await reloads.wait()
 
 
-async def test_a_folder_that_is_gone_and_comes_back_is_noticed(
+async def test_notices_returned_folder(
     watched: tuple[Path, Reloads],
 ) -> None:
     folder, reloads = watched
@@ -227,7 +225,7 @@ def mount(volume: Path, number: int, policies: str) -> None:
 async def asked_model(url: str, upstream: ScriptedUpstream) -> Any:
     """Make a call; give the model that the upstream was asked for."""
     async with (
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
         client.post(
             url + ROUTE.path, headers=BEARER, json={"model": "support-chat", "prompt": "p"}
         ) as response,
@@ -236,9 +234,7 @@ async def asked_model(url: str, upstream: ScriptedUpstream) -> Any:
     return upstream.requests[-1].json["model"]
 
 
-async def test_a_live_process_walks_through_its_revisions(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_live_process_follows_revisions(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     def revision(number: int) -> str:
         return world(upstream.url).replace("gpt-4o-mini", f"model-{number}")
 
@@ -278,9 +274,7 @@ async def in_force(served: Served) -> None:
 
 
 @pytest.mark.parametrize("how", ["written", "swapped"])
-async def test_a_secret_in_a_file_counts_anew_when_the_file_has_changed(
-    how: str, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_rereads_secret_file(how: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     for name in ("first", "second"):
         (tmp_path / name).write_text(f"sk-{name}\n")
@@ -292,7 +286,7 @@ async def test_a_secret_in_a_file_counts_anew_when_the_file_has_changed(
     body = ROUTE.body(streamed=False)
     async with (
         running_proxy(tmp_path / "p", text) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as caller,
+        ClientSession(base_url=proxy.url, headers=BEARER) as caller,
     ):
         await caller.post(ROUTE.path, json=body)
         (tmp_path / "next").symlink_to(tmp_path / "second")
@@ -308,14 +302,12 @@ async def test_a_secret_in_a_file_counts_anew_when_the_file_has_changed(
     assert upstream.requests[0].headers["authorization"] == "Bearer sk-first"
 
 
-async def test_a_folder_whose_secret_is_missing_is_in_force_once_its_file_is_there(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_folder_recovers_with_its_secret(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     secret, body = tmp_path / "secret", ROUTE.body(streamed=False)
     text = world(upstream.url)
     async with (
         running_proxy(tmp_path / "p", text) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as caller,
+        ClientSession(base_url=proxy.url, headers=BEARER) as caller,
     ):
 
         async def rejected() -> bool:

@@ -65,9 +65,7 @@ async def test_it_reads_whole_and_streamed_answers(
     assert [whole["request_id"], streamed["request_id"]] == [r.request_id for r in records]
 
 
-async def test_blocks_of_each_kind_are_of_their_types(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_blocks_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -> None:
     cited = {"type": "text", "text": "It is Paris.", "citations": [CITED]}
     blocks = THOUGHT, SERVER, FOUND, cited, CALLED
     upstream.then(answer(message(*blocks, stop_reason="tool_use")), stream(STREAM, done=False))
@@ -93,9 +91,7 @@ async def test_blocks_of_each_kind_are_of_their_types(
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
-async def test_a_whole_loop_of_tools_and_a_picture_reach_the_upstream(
-    to: str, drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_tool_loop_with_picture(to: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     said = {"name": "look_up", "arguments": '{"place": "Paris"}'}
     call = {"id": "toolu_1", "type": "function", "function": said}
     told = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -130,9 +126,7 @@ async def test_a_whole_loop_of_tools_and_a_picture_reach_the_upstream(
         assert sent["messages"][2]["content"] == "It is in France."
 
 
-async def test_it_raises_its_own_exception_for_each_refusal(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
+async def test_raises_sdk_error(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     upstream.then(answer(busy, 529), answer({"error": {"message": "slow down"}}, 429))
     upstream.then(answer({}, 500))
@@ -160,9 +154,7 @@ async def test_it_raises_its_own_exception_for_each_refusal(
         assert document["error"].keys() == {"type", "message"}
 
 
-async def test_a_stream_that_fails_or_is_cut_raises(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_broken_stream_raises(drive: Drive, upstream: ScriptedUpstream) -> None:
     busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     upstream.then(stream([*STREAM[:4], busy], done=False))
     upstream.then(stream(STREAM, done=False, cut_after=5))
@@ -173,9 +165,7 @@ async def test_a_stream_that_fails_or_is_cut_raises(
     assert "APIStatusError" in failed["mro"], failed
 
 
-async def test_a_client_that_leaves_has_its_upstream_closed(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
+async def test_leaving_closes(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     many = message_events(text_events(0, *["word "] * 2000))
     upstream.answer_with(stream(many, done=False))
 
@@ -186,9 +176,7 @@ async def test_a_client_that_leaves_has_its_upstream_closed(
     assert record.outcome in ("client_abort", "success")
 
 
-async def test_what_may_pass_is_tried_again(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
+async def test_retries_transient(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     upstream.then(answer(busy, 529, "retry-after: 1"), answer(message()))
 
@@ -199,9 +187,7 @@ async def test_what_may_pass_is_tried_again(
     assert outcomes == ["upstream_error", "success"]
 
 
-async def test_it_counts_and_asks_for_what_is_new(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
+async def test_counts_new_tokens(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     upstream.then(answer({"input_tokens": 14}), answer(message()))
     counted = step("count")
     del counted["with"]["max_tokens"]
@@ -224,9 +210,7 @@ async def test_it_counts_and_asks_for_what_is_new(
 
 
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
-async def test_langchain_reads_answers_streams_and_tools(
-    to: str, drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_langchain_reads_all(to: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     own = to == "via-anthropic"
     events = message_events(text_events(0, " Par", "is.")) if own else chat_events(" Par", "is.")
     upstream.then(answer(message() if own else chat(" Paris.")), stream(events, done=not own))
@@ -249,9 +233,7 @@ async def test_langchain_reads_answers_streams_and_tools(
 
 
 @pytest.mark.parametrize("limit", [{}, {"limit": 2}])
-async def test_it_lists_models_page_by_page_and_tells_of_one(
-    limit: dict[str, int], drive: Drive
-) -> None:
+async def test_pages_through_models(limit: dict[str, int], drive: Drive) -> None:
     listed, one, missing = await drive(
         "anthropic",
         {"do": "models", "with": limit},

@@ -90,9 +90,7 @@ async def test_an_sdk_notices_a_stream_that_was_cut(
 
 
 @pytest.mark.parametrize("sdk", [*OPENAIS, "portkey", "fireworks"])
-async def test_usage_comes_to_whom_it_was_promised(
-    sdk: str, drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_reports_usage(sdk: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is.")))
 
     silent, asked = await drive(
@@ -106,9 +104,7 @@ async def test_usage_comes_to_whom_it_was_promised(
     assert all(each.json["stream_options"]["include_usage"] for each in upstream.requests)
 
 
-async def test_the_openai_sdk_reads_embeddings_models_and_the_request_id(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_openai_reads_embeddings_and_ids(drive: Drive, upstream: ScriptedUpstream) -> None:
     vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
     upstream.then(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
 
@@ -131,9 +127,7 @@ async def test_the_openai_sdk_reads_embeddings_models_and_the_request_id(
     assert identified["request_id"].startswith("req_")
 
 
-async def test_azures_client_names_a_deployment_in_its_path_and_its_models_elsewhere(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
+async def test_azure_names(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
     usage = {"usage": {"prompt_tokens": 2, "total_tokens": 2}}
     upstream.then(answer(chat(" Paris.")), answer({**vectors, **usage}), answer(response()))
@@ -162,9 +156,7 @@ async def test_azures_client_names_a_deployment_in_its_path_and_its_models_elsew
     assert routes[0] == "/openai/deployments/{deployment}/chat/completions"
 
 
-async def test_the_openai_sdk_does_not_retry_a_refusal_and_waits_before_a_retry(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
+async def test_openai_retries(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     retrying = {"client": {"max_retries": 2}}
     upstream.then(answer({"error": {"message": "slow down"}}, 429, "retry-after: 1"))
 
@@ -181,9 +173,7 @@ async def test_the_openai_sdk_does_not_retry_a_refusal_and_waits_before_a_retry(
     assert outcomes == ["client_error", "upstream_error", "success"]
 
 
-async def test_portkeys_placeholder_and_headers_never_reach_the_upstream(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
+async def test_portkey_keys_stay(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     options = {
         "config": {"cache": {"mode": "simple"}, "retry": {"attempts": 2}},
         "trace_id": "tr1",
@@ -200,9 +190,7 @@ async def test_portkeys_placeholder_and_headers_never_reach_the_upstream(
     assert record.plan.tags == {"env": "prod", "team": "support", "feature": "search-box"}
 
 
-async def test_langchains_nulls_and_one_element_prompts_pass(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_langchain_nulls_pass(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(legacy()), stream(legacy_events(" Par", "is.")), answer(chat(" Paris.")))
     model = {"model": "support-chat"}
 
@@ -217,9 +205,7 @@ async def test_langchains_nulls_and_one_element_prompts_pass(
     assert upstream.requests[0].json["prompt"] == ["Hello"]
 
 
-async def test_the_multi_model_client_gets_one_choice_for_each_model(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_multimodel_has_choice_per_model(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"first": answer(legacy(" one")), "second": answer({}, 503)}
     said = {"prompt": "Once", "max_tokens": 5}
 
@@ -239,9 +225,7 @@ async def test_the_multi_model_client_gets_one_choice_for_each_model(
     assert none["exception"] == "HTTPError"
 
 
-async def test_the_enkrypt_client_gets_its_detections_and_its_errors(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
+async def test_enkrypt_findings(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     upstream.then(answer(chat("Paris.")))
     body = {"model": "m", "messages": MESSAGES, "enkrypt_context": "France"}
     options = {"tags": "beta", "refresh_cache": True, "return_error": True}
@@ -261,9 +245,7 @@ async def test_the_enkrypt_client_gets_its_detections_and_its_errors(
     assert "enkrypt_context" not in upstream.requests[0].json
 
 
-async def test_masked_values_come_back_through_the_openai_sdk_and_never_go_out(
-    drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_restores_masked(drive: Drive, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(echoing(2))
     asked = "Write to jane@example.com"
     said = {"messages": [{"role": "user", "content": asked}]}
@@ -287,9 +269,7 @@ FLAG = "{guard: keywords, name: rivals, words: [hippo], action: flag}"
 BLOCK = "{guard: pii, entities: [email]}"
 
 
-async def test_portkeys_sdk_reads_what_hooks_said_of_answers_and_of_refusals(
-    drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_portkey_hooks(drive: Drive, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
     upstream.answer_with(stream(chat_events("A hip", "po.")))
     async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as (proxy, _):
@@ -305,9 +285,7 @@ async def test_portkeys_sdk_reads_what_hooks_said_of_answers_and_of_refusals(
     assert (streamed["ok"], streamed["text"]) == (True, "A hippo.")
 
 
-async def test_the_enkrypt_client_reads_what_was_detected(
-    drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_enkrypt_detects(drive: Drive, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
     said = {"do": "chat", "with": {"model": "m", "messages": MESSAGES}}
     said["client"] = {"return_error": True}

@@ -121,9 +121,7 @@ async def test_it_gets_a_document_of_its_schema_and_sends_a_picture(
 
 
 @pytest.mark.parametrize("client", [name for name, api in CLIENTS.items() if api != "chat"])
-async def test_it_gives_back_a_thought_as_it_got_it(
-    client: str, drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_returns_reasoning(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     to = OWN[CLIENTS[client]]
     for streamed in (False, True):
         upstream.then(calls(APIS[to], streamed=streamed, thinking=True))
@@ -139,9 +137,7 @@ async def test_it_gives_back_a_thought_as_it_got_it(
         assert THOUGHT.encode() in request.body
 
 
-async def test_the_ai_sdk_sends_what_was_said_where_it_is_told_to_store_nothing(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUpstream) -> None:
     for _ in range(2):
         upstream.then(answer(WHOLE))
     upstream.then(says("responses", " Paris."))
@@ -160,9 +156,7 @@ async def test_the_ai_sdk_sends_what_was_said_where_it_is_told_to_store_nothing(
 
 
 @every_client
-async def test_it_raises_what_is_refused_and_what_fails(
-    client: str, drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_raises_errors(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     to = OWN[CLIENTS[client]]
     upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
     wrong = {"error": {"message": "No such place.", "type": "invalid_request_error"}}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp import web
+from aiohttp import ClientSession, web
 from pytest_aiohttp.plugin import AiohttpRawServer
 
 from tests.conftest import KEY, running_proxy
@@ -74,9 +74,7 @@ def refers_outside(path: str) -> bool:
     return bool(REFERS.search(name)) and name not in HARMLESS and path != "model" and not is_quoted
 
 
-async def test_no_field_that_refers_outside_reaches_the_upstream(
-    aiohttp_raw_server: AiohttpRawServer, tmp_path: Path
-) -> None:
+async def test_drops_outside_refs(aiohttp_raw_server: AiohttpRawServer, tmp_path: Path) -> None:
     fields = [each for each in read_fields() if refers_outside(each[0])]
     bodies: list[bytes] = []
 
@@ -88,7 +86,7 @@ async def test_no_field_that_refers_outside_reaches_the_upstream(
     reached, told = list[tuple[str, str]](), list[str]()
     async with (
         running_proxy(tmp_path / "policies", policies(url), id_secrets=("a secret",)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
         headers = {"x-headrace-deployment": "responses"}
         async with client.post("/v1/conversations", headers=headers, json={}) as got:

@@ -39,9 +39,7 @@ def page(name: str, *, more: bool) -> Json:
     return {"object": "list", "data": [item], **ends}
 
 
-async def test_it_goes_on_from_reads_cancels_and_deletes_what_is_kept(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstream) -> None:
     second = response(text_item(" Lyon."), id="resp_2", previous_response_id="resp_1")
     pages = page("msg_1", more=True), page("msg_2", more=False)
     deleted = {"id": "resp_1", "object": "response", "deleted": True}
@@ -78,9 +76,7 @@ async def test_it_goes_on_from_reads_cancels_and_deletes_what_is_kept(
     ]
 
 
-async def test_it_reads_a_server_that_leaves_events_unnumbered(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_reads_unnumbered_events(drive: Drive, upstream: ScriptedUpstream) -> None:
     bare = stream([without(event, *NUMBERS) for event in STREAM], done=False)
     upstream.then(bare, bare, stream(STREAM, done=False))
 

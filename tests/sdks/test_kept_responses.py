@@ -120,9 +120,7 @@ async def test_a_loop_of_tools_with_what_clients_do_by_default(
     )
 
 
-async def test_it_reads_cancels_and_deletes_what_is_kept(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_works_with_stored_responses(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(response()))
     [first] = await drive("openai", step("respond"))
     given = {"response_id": first["data"]["id"]}
@@ -182,9 +180,7 @@ async def test_what_is_not_served_is_said_to_it(drive: Drive, upstream: Scripted
     assert len(upstream.requests) == 1
 
 
-async def test_it_asks_for_what_is_made_in_the_background_until_that_is_over(
-    drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_polls_background(drive: Drive, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     begun = response(status="queued", background=True, output=[], usage=None)
     made = response(background=True)
     upstream.then(*map(answer, (begun, {**begun, "status": "in_progress"}, made, made)))

@@ -155,9 +155,7 @@ def call(method: str, *of: str, do: str = "call", **said: Any) -> dict[str, Any]
     return {"do": do, "method": method, "of": of, "with": said}
 
 
-async def test_moderations_pictures_and_sounds(
-    drive: Drive, proxy: Proxy, provider: Provider
-) -> None:
+async def test_moderations_images_audio(drive: Drive, proxy: Proxy, provider: Provider) -> None:
     seen = await drive(
         "openai",
         call("moderations.create", model="moderation", input="kind"),
@@ -190,9 +188,7 @@ async def test_moderations_pictures_and_sounds(
     assert [record.billing.cost for record in records] == costs
 
 
-async def test_files_batches_and_vector_stores(
-    drive: Drive, proxy: Proxy, provider: Provider
-) -> None:
+async def test_files_batches_stores(drive: Drive, proxy: Proxy, provider: Provider) -> None:
     steps = [
         call("files.create", file="abc", purpose="batch"),
         call("files.list", purpose="batch", limit=5),

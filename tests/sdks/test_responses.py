@@ -67,9 +67,7 @@ async def test_it_reads_whole_and_streamed_answers(
     assert {record.billing.tokens.total for record in records} == {8}
 
 
-async def test_events_are_of_the_types_that_it_knows(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_events_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -> None:
     function = {"name": "look_up", "arguments": '{"place":'}
     calls: list[Json] = [
         {"index": 0, "id": "call_1", "type": "function", "function": function},
@@ -103,9 +101,7 @@ async def test_events_are_of_the_types_that_it_knows(
         assert each["data"]["output"][1]["arguments"] == CALLED["arguments"]
 
 
-async def test_a_whole_loop_of_tools_reaches_the_upstream(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_tool_loop_reaches_upstream(drive: Drive, upstream: ScriptedUpstream) -> None:
     to = ("support-chat", "search-answers")
     function = {"name": "look_up", "arguments": CALLED["arguments"]}
     turn: Json = {"role": "assistant", "content": None}
@@ -142,9 +138,7 @@ async def test_a_whole_loop_of_tools_reaches_the_upstream(
     assert [message["role"] for message in crossed["messages"]] == ["user", "assistant", "tool"]
 
 
-async def test_it_raises_what_is_refused_and_what_fails_within_a_stream(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_raises_errors_within_streams(drive: Drive, upstream: ScriptedUpstream) -> None:
     error = {"code": "server_error", "message": "Sorry."}
     failed = {"type": "response.failed", "response": response(status="failed", error=error)}
     upstream.then(
@@ -167,9 +161,7 @@ async def test_it_raises_what_is_refused_and_what_fails_within_a_stream(
     assert "APIError" in broken["mro"]
 
 
-async def test_langchain_calls_it_for_a_tool_that_the_provider_runs(
-    drive: Drive, upstream: ScriptedUpstream
-) -> None:
+async def test_langchain_runs_hosted_tool(drive: Drive, upstream: ScriptedUpstream) -> None:
     upstream.then(answer(WHOLE), stream(STREAM, done=False))
     asked = {"model": "support-chat", "tools": [{"type": "web_search"}, FUNCTION]}
 

@@ -149,9 +149,7 @@ async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Ask
 
 
 @pytest.mark.parametrize("crossing", [*CROSSINGS.values()], ids=[*CROSSINGS])
-async def test_the_first_call_that_shows_its_end_is_charged_and_no_other(
-    crossing: tuple[Json, int, list[Step]], asker: Asker
-) -> None:
+async def test_first_end_is_charged(crossing: tuple[Json, int, list[Step]], asker: Asker) -> None:
     first, cost, steps = crossing
 
     assert await asker.begin(first) == 200
@@ -213,7 +211,7 @@ async def test_a_failed_one_is_a_loss_that_its_upstream_caused(asker: Asker) -> 
     assert billed.attempt.error == "upstream_unavailable"
 
 
-async def test_one_that_is_over_at_once_is_paid_by_who_made_it_whatever_its_id(
+async def test_finished_at_once_is_billed_to_its_creator(
     asker: Asker,
 ) -> None:
     for _ in range(2):
@@ -246,7 +244,7 @@ async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> N
     assert [record.billing.cost for record in records] == [0, PRICED, 0]
 
 
-async def test_an_upstream_may_refuse_to_have_anything_made_in_the_background(
+async def test_upstream_may_refuse_background(
     asker: Asker,
 ) -> None:
     status, body = await asker.house.ask(background=True, model="strict")
@@ -275,7 +273,7 @@ async def test_another_key_is_neither_answered_nor_charged(asker: Asker) -> None
     assert [record.billing.cost for record in records] == [0, 0, PRICED]
 
 
-async def test_a_budget_that_is_spent_is_charged_further_and_lets_no_new_one_begin(
+async def test_spent_budget_bills_running_and_refuses_new(
     asker: Asker,
 ) -> None:
     asked: Json = {"model": "costly", "max_output_tokens": 1}
@@ -371,9 +369,7 @@ async def test_it_is_explained_as_any_call(asker: Asker) -> None:
     assert "cache: off" in text
 
 
-async def test_without_a_secret_the_setting_is_named(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_names_missing_secret_setting(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with house(tmp_path / "one", upstream, id_secrets=()) as bare:
         status, body = await bare.ask(background=True)
 
@@ -392,9 +388,7 @@ async def test_saying_that_nothing_is_made_in_the_background_changes_nothing(ask
     assert [record.billing.cost for record in records] == [PRICED] * 2
 
 
-async def test_the_ledger_finds_what_each_has_cost_by_its_id(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_ledger_finds_cost_by_id(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     told, kept = policy(upstream.url), LedgerAt("sqlite", path)
     async with house(tmp_path / "policies", upstream, told, ledger=kept) as running:

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.upstream.client import KnownPlace, place_of, written
 from tests.conftest import Proxy, running_proxy, world
@@ -137,7 +137,7 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
     code: str,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     upstream.then(script)
     body = ROUTE.body(streamed=False)
@@ -190,7 +190,7 @@ async def test_a_fault_in_a_stream_ends_it_with_an_error_event(
     code: str,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     upstream.answer_with(script)
 
@@ -203,9 +203,7 @@ async def test_a_fault_in_a_stream_ends_it_with_an_error_event(
     assert record.error.code == code
 
 
-async def test_a_fault_before_any_text_is_a_clean_error(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_early_fault_is_error(upstream: ScriptedUpstream, client: ClientSession) -> None:
     upstream.then(
         raw(STREAM_HEAD, piece(event({"error": {"message": "overloaded"}}))),
         raw(STREAM_HEAD, b"zz\r\n"),
@@ -219,9 +217,7 @@ async def test_a_fault_before_any_text_is_a_clean_error(
         assert (response.status, said["error"]["code"]) == (502, code)
 
 
-async def test_a_stream_without_done_but_with_a_finish_is_whole(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_finish_ends_stream(upstream: ScriptedUpstream, client: ClientSession) -> None:
     upstream.answer_with(stream(legacy_events(" Par", "is."), done=False))
 
     async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)) as response:
@@ -231,7 +227,7 @@ async def test_a_stream_without_done_but_with_a_finish_is_whole(
 
 
 async def test_a_stale_pooled_connection_is_replaced_once_without_the_client_noticing(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     async def answer_then_break_on_reuse(asked: Asked, wire: Wire) -> None:
         await answer(legacy())(asked, wire)
@@ -256,9 +252,7 @@ async def test_a_stale_pooled_connection_is_replaced_once_without_the_client_not
     assert len(second.billing.bills) == 1
 
 
-async def test_connections_are_reused_after_whole_and_streamed_answers(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_reuses_connections(upstream: ScriptedUpstream, client: ClientSession) -> None:
     for streamed in (False, True, True, False):
         upstream.answer_with(stream(legacy_events("x")) if streamed else answer(legacy()))
         async with client.post(
@@ -273,7 +267,7 @@ async def test_an_upstream_that_nobody_serves_is_a_502(tmp_path: Any) -> None:
     nowhere = world("http://127.0.0.1:9")
     async with (
         running_proxy(tmp_path / "policies", nowhere) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
         client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
     ):
         said = await response.json()
@@ -281,9 +275,7 @@ async def test_an_upstream_that_nobody_serves_is_a_502(tmp_path: Any) -> None:
     assert (response.status, said["error"]["code"]) == (502, "upstream_unavailable")
 
 
-async def test_the_time_a_portkey_client_allows_is_its_own(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_portkey_timeout(upstream: ScriptedUpstream, client: ClientSession) -> None:
     upstream.answer_with(hang())
     route = ROUTES["portkey"]
     headers = {**route.credential, "x-portkey-request-timeout": "100"}
@@ -336,13 +328,11 @@ def test_the_head_of_a_request_is_its_own_whatever_was_asked_before() -> None:
     ]
 
 
-async def test_calls_beyond_the_connections_of_the_setting_wait_for_one(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_calls_wait_for_a_connection(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(hang())
     async with (
         running_proxy(tmp_path / "p", world(upstream.url), upstream_connections=1) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        ClientSession(base_url=proxy.url, headers=BEARER) as client,
     ):
         body = ROUTE.body(streamed=False)
         calls = [asyncio.create_task(client.post(ROUTE.path, json=body)) for _ in range(2)]
@@ -355,6 +345,6 @@ async def test_calls_beyond_the_connections_of_the_setting_wait_for_one(
         await asyncio.gather(*calls, return_exceptions=True)
 
 
-async def _is_queued(client: aiohttp.ClientSession, proxy: Proxy) -> bool:
+async def _is_queued(client: ClientSession, proxy: Proxy) -> bool:
     async with client.get(f"{proxy.admin}/metrics") as response:
         return "headrace_queued_requests 1.0" in await response.text()

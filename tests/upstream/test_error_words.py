@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.words import MAX_TEXT
 from tests.conftest import KEY, Proxy, running_proxy
@@ -254,7 +254,7 @@ class Answered(NamedTuple):
 
 
 async def send(
-    session: aiohttp.ClientSession, client: str, deployment: str, way: str = "whole"
+    session: ClientSession, client: str, deployment: str, way: str = "whole"
 ) -> Answered:
     """Send a call by a client's API; return the error that it reads, in the body or an event."""
     user = [{"role": "user", "content": "Hi"}]
@@ -285,10 +285,10 @@ async def send(
 @asynccontextmanager
 async def running(
     folder: Path, url: str, more: str = "", **settings: Any
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     async with (
         running_proxy(folder / "p", policies(url, more), **settings) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as session,
+        ClientSession(base_url=proxy.url) as session,
     ):
         yield proxy, session
 
@@ -305,9 +305,7 @@ def upstream_apis(case: Case) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("client", ["chat", "messages", "responses"])
-async def test_clients_read_the_words_of_an_upstream_in_their_own_api(
-    client: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_shows_message(client: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with running(tmp_path, upstream.url) as (_, session):
         for name, case in CASES.items():
             for api in upstream_apis(case):
@@ -333,9 +331,7 @@ LONG = "x" * (MAX_TEXT + 500)
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_no_key_and_no_host_of_an_upstream_reaches_a_client(
-    way: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_hides_key_and_host(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     host = upstream.url.removeprefix("http://")
     said = f"{OURS} at {upstream.url}/v1, {host} and {host.split(':')[0]}. {LONG}"
     case = Case("chat", 503, error(said, "server_error"), (503, "", ""), (529, ""))
@@ -350,9 +346,7 @@ async def test_no_key_and_no_host_of_an_upstream_reaches_a_client(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_guards_of_responses_inspect_the_message(
-    way: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_guards_inspect_error(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     case = Case("chat", 503, error("A hippo.", "server_error"), (503, "", ""), (529, ""))
     upstream.answer_with(script_of(way, "chat", case))
     async with running(tmp_path, upstream.url, ", policy: p") as (_, session):
@@ -363,9 +357,7 @@ async def test_guards_of_responses_inspect_the_message(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_log_line_has_the_type_and_code_but_not_the_message(
-    way: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_log_hides_message(way: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     log = tmp_path / "log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
     cases = (

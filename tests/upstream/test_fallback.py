@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import (
@@ -48,14 +48,14 @@ def body(*, streamed: bool) -> dict[str, object]:
     return {**ROUTE.body(streamed=streamed), "model": "resilient"}
 
 
-async def ask(client: aiohttp.ClientSession, *, streamed: bool = False) -> tuple[int, bytes]:
+async def ask(client: ClientSession, *, streamed: bool = False) -> tuple[int, bytes]:
     async with client.post(ROUTE.path, headers=BEARER, json=body(streamed=streamed)) as response:
         return response.status, await response.read()
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
 async def test_a_fallback_of_another_dialect_answers_for_a_failing_target(
-    failure: Script, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    failure: Script, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     upstream.by_model = {"primary": failure, "spare": answer(legacy())}
 
@@ -77,7 +77,7 @@ async def test_a_fallback_of_another_dialect_answers_for_a_failing_target(
 
 @pytest.mark.parametrize("failure", FIRST_EVENTS.values(), ids=FIRST_EVENTS.keys())
 async def test_a_stream_falls_back_before_its_first_event(
-    failure: Script, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    failure: Script, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     events = stream(legacy_events(" Par", "is."), done=False)
     upstream.by_model = {"primary": failure, "spare": events}
@@ -87,9 +87,7 @@ async def test_a_stream_falls_back_before_its_first_event(
     assert (status, texts(ROUTE, said, streamed=True)) == (200, " Paris.")
 
 
-async def test_nothing_is_tried_again_once_an_answer_has_begun(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_no_retry_after_start(upstream: ScriptedUpstream, client: ClientSession) -> None:
     upstream.by_model = {"primary": stream(legacy_events(" Par", "is."), cut_after=1)}
 
     _, raw = await ask(client, streamed=True)
@@ -98,9 +96,7 @@ async def test_nothing_is_tried_again_once_an_answer_has_begun(
     assert len(upstream.requests) == 1
 
 
-async def test_a_request_that_is_itself_at_fault_is_not_sent_again(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_no_retry_of_bad_request(upstream: ScriptedUpstream, client: ClientSession) -> None:
     upstream.by_model = {"primary": answer({"error": {"message": "too long"}}, 400)}
 
     status, _ = await ask(client)
@@ -109,7 +105,7 @@ async def test_a_request_that_is_itself_at_fault_is_not_sent_again(
 
 
 async def test_when_all_fail_the_last_failure_is_told(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     upstream.by_model = {
         "primary": answer({}, 500),
@@ -125,9 +121,7 @@ async def test_when_all_fail_the_last_failure_is_told(
     assert record.billing.tokens.total == 0
 
 
-async def test_a_client_whose_time_is_over_waits_for_no_fallback(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_deadline_stops_fallback(upstream: ScriptedUpstream, client: ClientSession) -> None:
     upstream.by_model = {"primary": hang()}
     route = ROUTES["portkey"]
     headers = {"x-portkey-api-key": route.credential["x-portkey-api-key"]}
@@ -139,9 +133,7 @@ async def test_a_client_whose_time_is_over_waits_for_no_fallback(
     assert len(upstream.requests) == 1
 
 
-async def test_portkey_clients_are_told_which_target_answered(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_portkey_target_header(upstream: ScriptedUpstream, client: ClientSession) -> None:
     upstream.by_model = {"primary": answer({}, 500)}
     route = ROUTES["portkey"]
     headers = {**route.credential, "x-portkey-virtual-key": "resilient"}

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.emit.log import canonical
 from tests.conftest import KEY, Proxy, running_proxy, world
@@ -45,7 +45,7 @@ async def ask(proxy: Proxy, client: str, spoken: str, **more: Any) -> tuple[int,
     path, credential = CLIENTS[client]
     headers = {**credential, "x-headrace-deployment": f"via-{spoken}"}
     async with (
-        aiohttp.ClientSession(base_url=proxy.url) as session,
+        ClientSession(base_url=proxy.url) as session,
         session.post(path, headers=headers, json={**PROMPT, **more}) as response,
     ):
         return response.status, await response.text()
@@ -57,9 +57,7 @@ def found(proxy: Proxy) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_detections_of_an_upstream_are_joined_with_ours(
-    streamed: bool, guarded: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_joins_detected(streamed: bool, guarded: Proxy, upstream: ScriptedUpstream) -> None:
     said: dict[str, Any] = {"enkrypt_policy_detections": DETECTED}
     events = legacy_events("a", with_usage=False)
     events[-1] |= said
@@ -83,9 +81,7 @@ async def test_detections_of_an_upstream_are_joined_with_ours(
     }
 
 
-async def test_detections_that_come_before_the_end_of_a_stream_are_told_at_its_end(
-    guarded: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_late_detections_are_reported(guarded: Proxy, upstream: ScriptedUpstream) -> None:
     events = legacy_events("a", with_usage=False)
     events[0] |= {"enkrypt_policy_detections": DETECTED}
     upstream.answer_with(stream(events))
@@ -97,9 +93,7 @@ async def test_detections_that_come_before_the_end_of_a_stream_are_told_at_its_e
 
 
 @pytest.mark.parametrize("status", [200, 246])
-async def test_hooks_of_an_upstream_are_joined_with_ours(
-    status: int, guarded: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_joins_hooks(status: int, guarded: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(legacy(hook_results=HOOKED), status))
 
     told, text = await ask(guarded, "portkey", "portkey")
@@ -165,9 +159,7 @@ async def test_what_is_said_with_a_denial_reaches_the_client_without_its_texts(
 
 
 @pytest.mark.parametrize("client", ["openai", "portkey", "enkrypt"])
-async def test_an_answer_whose_upstream_found_nothing_passes_as_any_other(
-    client: str, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_clean_result_passes(client: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     clean = {**HOOKED, "before_request_hooks": [{"id": "words", "verdict": True}]}
     upstream.answer_with(answer(legacy(hook_results=clean)))
 
@@ -177,9 +169,7 @@ async def test_an_answer_whose_upstream_found_nothing_passes_as_any_other(
     assert json.loads(text)["hook_results"] == clean
 
 
-async def test_the_field_that_an_upstream_of_scale_names_is_named_to_the_client(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_scale_error_names_client_field(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     detail = [{"loc": ["body", "stop", 0], "msg": "must be short", "type": "value_error"}]
     upstream.answer_with(answer({"detail": detail}, 422))
 

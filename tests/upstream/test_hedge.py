@@ -17,9 +17,7 @@ from tests.upstream.test_retries import ask, models, scraped, under
 HEDGE = "hedge: {after: 50ms}"
 
 
-async def test_a_slow_target_is_joined_by_the_next_and_cut(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": hang()}
     async with under(tmp_path, upstream, HEDGE) as (proxy, client):
         status, _, said = await ask(client, prompt="x" * 40, max_tokens=1)
@@ -50,9 +48,7 @@ async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUp
     assert (models(upstream), record.billing.lost) == (["primary"], 0)
 
 
-async def test_a_target_that_fails_early_is_followed_at_once(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": answer({}, 500)}
     async with under(tmp_path, upstream, "hedge: {after: 60s}") as (_, client):
         async with asyncio.timeout(PATIENCE_S):
@@ -97,9 +93,7 @@ async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstrea
     assert [each.lost for each in record.attempts] == [False, True]
 
 
-async def test_when_both_fail_the_last_failure_is_told(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_last_failure_is_reported(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": answer({}, 500), "spare": answer({}, 429, "retry-after: 7")}
     async with under(tmp_path, upstream, HEDGE) as (_, client):
         status, headers, _ = await ask(client)

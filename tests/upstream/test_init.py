@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy
 from tests.doubles import (
@@ -78,7 +78,7 @@ async def test_any_client_is_served_by_any_upstream(
     streamed: bool,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     upstream.answer_with(served(spoken, route, streamed=streamed))
     deployment = "support-chat" if spoken == "openai" else f"via-{spoken}"
@@ -105,7 +105,7 @@ async def test_any_client_is_served_by_any_upstream(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_legacy_call_is_served_by_a_model_that_only_chats(
-    streamed: bool, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    streamed: bool, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     route = ROUTES["openai"]
     upstream.answer_with(
@@ -126,7 +126,7 @@ async def test_a_legacy_call_is_served_by_a_model_that_only_chats(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_chat_is_served_by_a_model_that_only_completes(
-    streamed: bool, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    streamed: bool, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     route = ROUTES["openai-chat"]
     upstream.answer_with(
@@ -143,7 +143,7 @@ async def test_a_chat_is_served_by_a_model_that_only_completes(
 
 
 async def test_what_a_target_cannot_express_is_refused_and_what_tunes_is_dropped_aloud(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     route = ROUTES["fireworks"]
     tuned = route.body(streamed=False, mirostat_lr=0.5, top_k=40, n=1, unheard_of={"a": 1})
@@ -161,9 +161,7 @@ async def test_what_a_target_cannot_express_is_refused_and_what_tunes_is_dropped
     assert "mirostat_lr" not in asked.json
 
 
-async def test_what_is_left_out_of_a_request_is_named_to_its_client(
-    upstream: ScriptedUpstream, client: aiohttp.ClientSession
-) -> None:
+async def test_warns_of_dropped(upstream: ScriptedUpstream, client: ClientSession) -> None:
     route = ROUTES["scale-5"]
     fields = {
         "stop": ["a"],
@@ -192,7 +190,7 @@ async def test_what_is_left_out_of_a_request_is_named_to_its_client(
 
 
 async def test_several_models_answer_side_by_side_with_their_own_usage(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     upstream.by_model = {
         "first": answer(legacy(" one")),
@@ -216,7 +214,7 @@ async def test_several_models_answer_side_by_side_with_their_own_usage(
 
 
 async def test_all_models_failing_is_an_error(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     upstream.answer_with(answer({}, 503))
     body = {"model": ["first", "second"], "prompt": "Once upon a time"}
@@ -243,7 +241,7 @@ async def test_all_models_failing_is_an_error(
     ],
 )
 async def test_what_is_dropped_is_named_as_the_client_said_it(
-    name: str, asked: dict[str, Any], warning: str, client: aiohttp.ClientSession
+    name: str, asked: dict[str, Any], warning: str, client: ClientSession
 ) -> None:
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "via-multimodel"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.policy.review.sample_call import suppose
 from proxy.types import ModelCall, Plan, Target, Upstream
@@ -21,7 +21,7 @@ OTHERS = {"Authorization": "Bearer hr-search-key"}
     "name", ["smol", "search-answers", "openai/smol", "openai%2Fsmol"], ids=str
 )
 async def test_a_model_is_told_by_any_of_its_names(
-    name: str, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    name: str, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     async with client.get(f"{proxy.url}/v1/models/{name}", headers=OTHERS) as response:
         body = await response.json()
@@ -34,9 +34,7 @@ async def test_a_model_is_told_by_any_of_its_names(
 
 
 @pytest.mark.parametrize("name", ["gpt-4o-mini", "support-chat", "nobody-has-it", "a/b/c"])
-async def test_a_model_of_another_key_is_not_there_in_the_words_of_one_that_nobody_has(
-    name: str, proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_hides_model_of_other_key(name: str, proxy: Proxy, client: ClientSession) -> None:
     async with client.get(f"/v1/models/{name}", headers=OTHERS) as response:
         body = await response.json()
 
@@ -52,9 +50,7 @@ async def test_a_model_of_another_key_is_not_there_in_the_words_of_one_that_nobo
     assert record.outcome == "client_error"
 
 
-async def test_the_head_of_a_list_is_told_without_it(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_the_head_of_a_list_is_told_without_it(proxy: Proxy, client: ClientSession) -> None:
     async with client.get("/v1/models", headers=OTHERS) as response:
         whole = await response.read()
     async with client.head("/v1/models", headers=OTHERS) as response:
@@ -64,7 +60,7 @@ async def test_the_head_of_a_list_is_told_without_it(
     assert int(response.headers["content-length"]) == len(whole)
 
 
-async def test_a_stranger_learns_of_no_model(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+async def test_a_stranger_learns_of_no_model(proxy: Proxy, client: ClientSession) -> None:
     for name in ("smol", "nobody-has-it"):
         async with client.get(f"/v1/models/{name}") as response:
             body = await response.json()
@@ -77,8 +73,8 @@ DEPLOYMENTS = ["compare", "legacy-only", "resilient", "responses-only", "search-
 SHOWN = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
 
 
-async def test_a_list_has_one_name_for_each_model_and_all_for_who_asks(
-    client: aiohttp.ClientSession,
+async def test_list_has_one_id_per_model_unless_asked(
+    client: ClientSession,
 ) -> None:
     listed = {}
     for query in ("", "?names=all", "?names=some"):
@@ -95,9 +91,7 @@ async def test_a_list_has_one_name_for_each_model_and_all_for_who_asks(
     assert [each["owned_by"] for each in listed[""]["data"] if each["id"] == "smol"] == ["openai"]
 
 
-async def test_every_name_of_a_list_is_one_that_a_call_may_say(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_listed_ids_work(client: ClientSession, upstream: ScriptedUpstream) -> None:
     async with client.get("/v1/models", headers=FIRST) as response:
         names = [model["id"] for model in (await response.json())["data"]]
 
@@ -116,9 +110,7 @@ ANTHROPICS = [
 
 
 @pytest.mark.parametrize("headers", ANTHROPICS, ids="+".join)
-async def test_a_client_of_anthropics_reads_a_page_in_its_own_form(
-    headers: dict[str, str], client: aiohttp.ClientSession
-) -> None:
+async def test_anthropic_page_format(headers: dict[str, str], client: ClientSession) -> None:
     pages = []
     for query in ("", "?limit=2", "?limit=2&after_id=legacy-only", "?limit=2&before_id=first"):
         async with client.get(f"/v1/models{query}", headers=headers) as response:
@@ -137,8 +129,8 @@ async def test_a_client_of_anthropics_reads_a_page_in_its_own_form(
     assert [model["id"] for model in before["data"]] == ["enkrypt-model", "fireworks-model"]
 
 
-async def test_a_page_of_no_size_is_refused_in_the_same_form(
-    client: aiohttp.ClientSession,
+async def test_invalid_page_size_is_refused(
+    client: ClientSession,
 ) -> None:
     async with client.get("/v1/models?limit=0", headers=ANTHROPICS[0]) as response:
         body = await response.json()
@@ -147,8 +139,8 @@ async def test_a_page_of_no_size_is_refused_in_the_same_form(
     assert body["error"]["message"] == "limit: must be an integer between 1 and 1000"
 
 
-async def test_a_model_that_is_not_there_is_an_error_of_anthropics(
-    client: aiohttp.ClientSession,
+async def test_missing_model_is_an_anthropic_error(
+    client: ClientSession,
 ) -> None:
     async with client.get("/v1/models/nobody-has-it", headers=ANTHROPICS[1]) as response:
         body = await response.json()
@@ -157,9 +149,7 @@ async def test_a_model_that_is_not_there_is_an_error_of_anthropics(
     assert response.headers["x-headrace-error"] == "model_not_found"
 
 
-async def test_fireworks_clients_have_models_and_embeddings_under_their_own_address(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_fireworks_paths_work(client: ClientSession, upstream: ScriptedUpstream) -> None:
     vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
     upstream.answer_with(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
     async with client.get("/inference/v1/models", headers=FIRST) as response:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.emit.log import canonical
 from proxy.errors import UpstreamFinding, UpstreamRefused
@@ -80,9 +80,7 @@ async def test_no_error_of_an_upstream_brings_a_part_of_our_key_to_the_client_or
 
 
 @pytest.mark.parametrize("begun", [0, 1])
-async def test_no_error_within_a_stream_does(
-    begun: int, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_hides_streamed_key(begun: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stream([*legacy_events(" Par")[:begun], {"error": ERROR}]))
 
     text = await ask(proxy, streamed=True)
@@ -93,7 +91,7 @@ async def test_no_error_within_a_stream_does(
 
 async def ask(proxy: Proxy, *, streamed: bool) -> str:
     async with (
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        ClientSession(base_url=proxy.url, headers=BEARER) as client,
         client.post(
             "/v1/completions", json={"model": "gpt-4o-mini", "prompt": "x", "stream": streamed}
         ) as response,

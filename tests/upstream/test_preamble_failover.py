@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.dialects.switched import SWITCHED
 from tests.conftest import Proxy, running_proxy, world
@@ -78,20 +78,20 @@ def held_open(family: str, count: int, gate: asyncio.Event) -> Script:
 @asynccontextmanager
 async def serving(
     folder: Path, upstream: ScriptedUpstream, family: str, more: str = "", keepalive_s: float = 0.0
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     target = TARGETS[family]
     policies = world(upstream.url).replace("[support-chat, ", "[twice, support-chat, ")
     policies += f"  twice:\n    targets: [{{{target}, model: primary}}]\n"
     policies += more or f"    fallback: [{{{target}, model: spare}}]\n"
     async with (
         running_proxy(folder / "policies", policies, keepalive_seconds=keepalive_s) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
 
 @asynccontextmanager
-async def asking(client: aiohttp.ClientSession, family: str) -> AsyncIterator[Stream]:
+async def asking(client: ClientSession, family: str) -> AsyncIterator[Stream]:
     path, _, body, headers = REQUESTS[family]
     headers = {**headers, "x-headrace-deployment": "twice"}
     async with client.post(path, headers=headers, json={**body, "stream": True}) as response:
@@ -105,9 +105,7 @@ def starts(family: str, raw: bytes) -> int:
 
 
 @families
-async def test_the_fallback_answers_after_a_preamble(
-    family: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_falls_back(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with serving(tmp_path, upstream, family) as (proxy, client):
         upstream.by_model = {
             "primary": fails_after(family, PREAMBLES[family]),
@@ -132,9 +130,7 @@ async def test_the_fallback_answers_after_a_preamble(
 
 
 @families
-async def test_a_stream_that_fails_after_text_is_not_asked_again(
-    family: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_no_retry_of_text(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with serving(tmp_path, upstream, family) as (proxy, client):
         upstream.by_model = {"primary": fails_after(family, PREAMBLES[family] + 1)}
 
@@ -149,9 +145,7 @@ async def test_a_stream_that_fails_after_text_is_not_asked_again(
 
 
 @families
-async def test_a_failure_of_all_targets_is_an_error_response(
-    family: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_total_failure(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with serving(tmp_path, upstream, family) as (_, client):
         failure = fails_after(family, PREAMBLES[family])
         upstream.by_model = {"primary": failure, "spare": failure}
@@ -166,9 +160,7 @@ async def test_a_failure_of_all_targets_is_an_error_response(
 
 
 @families
-async def test_the_same_target_is_asked_again_after_a_preamble(
-    family: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_retries_target(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     more = "    retry: {times: 1, on: [500, 502, 503, 529, invalid, connect], wait: 1ms}\n"
     scripts = [fails_after(family, PREAMBLES[family]), stream(FALLBACKS[family])]
 
@@ -188,9 +180,7 @@ async def test_the_same_target_is_asked_again_after_a_preamble(
 
 
 @families
-async def test_a_hedge_wins_against_a_preamble(
-    family: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_hedge_wins(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     fallback = f"    fallback: [{{{TARGETS[family]}, model: spare}}]\n"
     gate = asyncio.Event()
     async with serving(tmp_path, upstream, family, f"    hedge: {{after: 10ms}}\n{fallback}") as (
@@ -214,9 +204,7 @@ async def test_a_hedge_wins_against_a_preamble(
 
 
 @families
-async def test_keepalives_go_on_during_a_preamble(
-    family: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_keepalives_go_on(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     async with serving(tmp_path, upstream, family, keepalive_s=SILENCE_S) as (proxy, client):
         upstream.by_model = {
@@ -239,9 +227,7 @@ async def test_keepalives_go_on_during_a_preamble(
 
 
 @families
-async def test_a_failure_after_a_keepalive_is_an_error_event(
-    family: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_error_after_ping(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     async with serving(tmp_path, upstream, family, keepalive_s=SILENCE_S) as (_, client):
         upstream.by_model = {
@@ -260,9 +246,7 @@ async def test_a_failure_after_a_keepalive_is_an_error_event(
 
 
 @families
-async def test_a_client_that_leaves_during_a_preamble_ends_the_call(
-    family: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_client_leaves(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     async with serving(tmp_path, upstream, family, keepalive_s=SILENCE_S) as (proxy, client):
         upstream.by_model = {"primary": held_open(family, PREAMBLES[family], gate)}

@@ -38,9 +38,7 @@ NOW = {"date": "Sat, 31 Jan 2026 12:00:00 GMT"}
         ({"retry-after": "Sat, 31 Jan 2026 12:00:30 -0000", **NOW}, None),
     ],
 )
-def test_what_an_upstream_asks_for_becomes_a_sane_number(
-    headers: dict[str, str], seconds: float | None
-) -> None:
+def test_bounds_retry_after(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers) == seconds
 
 
@@ -113,9 +111,7 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
         ),
     ],
 )
-async def test_a_path_that_nobody_serves_has_no_words_of_an_api(
-    status: int, body: bytes, in_words: bool
-) -> None:
+async def test_unknown_path_error_is_ours(status: int, body: bytes, in_words: bool) -> None:
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9")
 
     error = await refusal(Said(status, body), upstream)  # type: ignore[arg-type]  # as above
@@ -207,9 +203,7 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
         ),
     ],
 )
-def test_the_model_and_the_path_are_named_by_the_policy(
-    error: UpstreamRefused, asked: Call
-) -> None:
+def test_error_names_policy_model_and_path(error: UpstreamRefused, asked: Call) -> None:
     found = blame(error, asked, TARGET)
 
     assert isinstance(found, UpstreamNotFound)

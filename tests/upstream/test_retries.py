@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import (
@@ -32,25 +32,25 @@ RESILIENT = "  resilient:\n"
 @asynccontextmanager
 async def under(
     folder: Path, upstream: ScriptedUpstream, said: str, of_upstream: str = ""
-) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     """The world, its deployment ``resilient`` saying more, and its upstream ``openai`` too."""
     policies = world(upstream.url).replace(RESILIENT, f"{RESILIENT}    {said}\n")
     policies = policies.replace("dialect: openai,", f"dialect: openai,{of_upstream}", 1)
     async with (
         running_proxy(folder / "policies", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield proxy, client
 
 
-async def ask(client: aiohttp.ClientSession, **more: Any) -> tuple[int, dict[str, str], Any]:
+async def ask(client: ClientSession, **more: Any) -> tuple[int, dict[str, str], Any]:
     body = {"model": "resilient", "prompt": "Hi", **more}
     async with client.post("/v1/completions", headers=BEARER, json=body) as response:
         said = await response.json() if "json" in response.content_type else None
         return response.status, {k.lower(): v for k, v in response.headers.items()}, said
 
 
-async def scraped(proxy: Proxy, client: aiohttp.ClientSession) -> str:
+async def scraped(proxy: Proxy, client: ClientSession) -> str:
     async with client.get(f"{proxy.admin}/metrics") as response:
         return await response.text()
 
@@ -81,9 +81,7 @@ async def test_a_failure_that_may_pass_is_tried_again(
     assert f"headrace_upstream_repeats_total{{{labels}}} 2.0" in metrics
 
 
-async def test_after_its_tries_the_next_target_is_asked(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_then_asks_next_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with under(tmp_path, upstream, "retry: {times: 1, wait: 1ms}") as (_, client):
         upstream.by_model = {"primary": answer({}, 503)}
 
@@ -104,9 +102,7 @@ async def test_a_request_at_fault_is_not_tried_again(
     assert len(upstream.requests) == 1
 
 
-async def test_a_target_that_asks_for_a_longer_wait_than_allowed_is_left_for_the_next(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_skips_target_with_long_wait(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = "retry: {times: 2, wait: 1ms, max_wait: 2s}"
     async with under(tmp_path, upstream, said) as (_, client):
         upstream.by_model = {"primary": answer({}, 429, "retry-after: 60")}
@@ -116,9 +112,7 @@ async def test_a_target_that_asks_for_a_longer_wait_than_allowed_is_left_for_the
     assert (status, models(upstream)) == (200, ["primary", "spare"])
 
 
-async def test_nothing_is_tried_again_after_the_first_chunk(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_no_retry_after_first_chunk(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with under(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
         upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=1))
 
@@ -130,9 +124,7 @@ async def test_nothing_is_tried_again_after_the_first_chunk(
     assert len(upstream.requests) == 1
 
 
-async def test_tries_together_take_no_longer_than_the_client_allows(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = "retry: {times: 9, wait: 200ms, max_wait: 200ms}"
     async with under(tmp_path, upstream, said) as (_, client):
         upstream.answer_with(answer({}, 503))
@@ -148,9 +140,7 @@ async def test_tries_together_take_no_longer_than_the_client_allows(
     assert 1 <= len(upstream.requests) < 9
 
 
-async def test_a_storm_of_failures_is_multiplied_by_no_more_than_its_budget(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_retry_budget_bounds_a_storm(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = "retry: {times: 5, wait: 1ms, max_wait: 1ms}"
     async with under(tmp_path, upstream, said, "breaker: off,") as (_, client):
         upstream.by_model = {"primary": answer({}, 503)}
@@ -161,9 +151,7 @@ async def test_a_storm_of_failures_is_multiplied_by_no_more_than_its_budget(
     assert models(upstream).count("primary") <= 60 * 1.2 + 10
 
 
-async def test_a_breaker_opens_lets_one_probe_through_and_closes(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     breaker = "breaker: {failures: 2, rest: 300ms},"
     async with under(tmp_path, upstream, "", breaker) as (proxy, client):
         upstream.by_model = {"primary": answer({}, 500)}
@@ -187,9 +175,7 @@ async def test_a_breaker_opens_lets_one_probe_through_and_closes(
         assert f"headrace_circuit_state{{{labels}}} 0.0" in await scraped(proxy, client)
 
 
-async def test_when_every_circuit_is_open_the_call_is_refused_at_once_and_told_when_to_come_back(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_open_circuits_refuse_at_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     breaker = "breaker: {failures: 1, rest: 30s},"
     async with under(tmp_path, upstream, "", breaker) as (proxy, client):
         upstream.answer_with(answer({}, 500))
@@ -204,9 +190,7 @@ async def test_when_every_circuit_is_open_the_call_is_refused_at_once_and_told_w
     assert len(upstream.requests) == 1
 
 
-async def test_an_upstream_at_its_bound_sheds_at_once_and_takes_calls_again(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_full_upstream_sheds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with under(tmp_path, upstream, "", "max_concurrency: 1,") as (_, client):
         upstream.by_model = {"gpt-4o-mini": hang()}
         first = asyncio.ensure_future(ask(client, model="gpt-4o-mini"))
@@ -226,9 +210,7 @@ async def test_an_upstream_at_its_bound_sheds_at_once_and_takes_calls_again(
         assert (await ask(client, model="gpt-4o-mini"))[0] == 200
 
 
-async def test_the_least_loaded_of_several_is_asked(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_picks_least_loaded(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     targets = "[{upstream: openai, model: left}, {upstream: portkey, model: right}]"
     policies = world(upstream.url) + f"  even: {{balance: least_loaded, targets: {targets}}}\n"
     policies = policies.replace(REACH, f"{REACH}even, ")
@@ -236,7 +218,7 @@ async def test_the_least_loaded_of_several_is_asked(
     upstream.by_model = {"left": stream(legacy_events("a", "b"), gate=gate)}
     async with (
         running_proxy(tmp_path / "policies", policies) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         body = {"model": "even", "prompt": "Hi", "stream": True}
         async with client.post("/v1/completions", headers=BEARER, json=body) as slow:

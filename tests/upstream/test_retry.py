@@ -8,8 +8,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.errors import (
     AnswerTooLarge,
@@ -69,9 +69,7 @@ def unavailable(status: int | None, asked: float | None = None) -> UpstreamUnava
     ],
     ids=lambda each: str(each)[:20],
 )
-def test_every_failure_has_the_name_that_policies_use(
-    failure: ProxyError, named: int | str | None
-) -> None:
+def test_failures_have_policy_names(failure: ProxyError, named: int | str | None) -> None:
     assert cause(failure) == named
 
 
@@ -89,7 +87,7 @@ def test_the_wait_doubles_up_to_its_bound_and_is_drawn_within(tries: int, second
         (RETRY, unavailable(429, asked=3.1), 1),
     ],
 )
-def test_nothing_is_waited_for_without_policy_tries_cause_or_patience(
+def test_never_waits_without_reason(
     given: tuple[Retry | None, ProxyError, int],
 ) -> None:
     assert next_delay(*given, lambda: 0.5) is None
@@ -167,7 +165,7 @@ async def passing(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sen
     told = told.replace("    timeouts:", "    breaker: off\n    timeouts:")
     async with (
         running_proxy(folder, told) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         upstream.answer_with(answer({"results": []}))
 
@@ -240,9 +238,7 @@ FIELD = BadField("tools", "cannot be served")
     ],
     ids=lambda each: ", ".join(e.code for e in each) if isinstance(each, list) else each.code,
 )
-def test_the_failure_that_helps_a_client_most_is_told(
-    failures: Sequence[ProxyError], told: ProxyError
-) -> None:
+def test_reports_most_useful_failure(failures: Sequence[ProxyError], told: ProxyError) -> None:
     assert most_useful(failures) is told
 
 

@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, legacy, stream, usage
@@ -38,7 +38,7 @@ async def test_the_finish_words_of_a_multimodel_upstream_are_openais_for_all_oth
     words: tuple[str, str],
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     route = ROUTES[name]
     word, known = words
@@ -53,7 +53,7 @@ async def test_the_finish_words_of_a_multimodel_upstream_are_openais_for_all_oth
 
 
 async def test_a_multimodel_client_reads_the_finish_words_of_its_own_dialect(
-    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     ended = {**CHOICE, "finish_reason": "stop token reached"}
     upstream.answer_with(answer({**MULTIMODEL, "choices": [ended]}))
@@ -90,7 +90,7 @@ async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_sca
     streamed: bool,
     proxy: Proxy,
     upstream: ScriptedUpstream,
-    client: aiohttp.ClientSession,
+    client: ClientSession,
 ) -> None:
     route = ROUTES[name]
     choice = {"index": 0, "text": " Paris.", "logprobs": CONTENT, "finish_reason": "stop"}
@@ -122,7 +122,7 @@ async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_sca
 
 @pytest.mark.parametrize("models", ["support-chat", ["support-chat"], ["first", "second"]])
 async def test_how_long_a_model_took_is_measured(
-    models: Any, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    models: Any, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
     async def slow(asked: Asked, wire: Wire) -> None:
         await asyncio.sleep(0.03)

@@ -22,7 +22,7 @@ from tests.limits.world import PLACES, claims
 from tests.servers import Server
 
 
-async def test_a_bill_is_kept_until_its_row_is_written_or_its_process_is_dead(
+async def test_bill_lives_until_booked_or_orphaned(
     server: Server,
 ) -> None:
     def bills() -> list[tuple[bytes, bool]]:

@@ -26,7 +26,7 @@ def owner(cluster: Cluster) -> Member:
     return cluster.owner(_key())
 
 
-async def test_calls_at_the_same_time_share_a_trip_to_the_server_of_their_counters(
+async def test_concurrent_calls_share_a_cluster_trip(
     shared_cluster: Cluster,
 ) -> None:
     asked = claims((REQUESTS, 0), (BUDGET, 1), (PLACES, 0))
@@ -63,7 +63,7 @@ async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -
         assert (one.store.under_way, one.remote.under_way, one.store.lost) == (0, 0, 0)
 
 
-async def test_a_replica_takes_over_where_the_server_of_the_counters_hangs(
+async def test_replica_takes_over_hanging_server(
     cluster: Cluster,
 ) -> None:
     asked, prefix = claims((MONTH, 1), (PLACES, 1)), uuid4().hex

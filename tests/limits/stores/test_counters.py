@@ -48,9 +48,7 @@ def wait_ms(outcome: Outcome) -> int:
     burst=st.integers(1, 5000),
     asked=st.lists(st.integers(1, 5000), min_size=1, max_size=20),
 )
-def test_retry_after_is_exact_to_the_millisecond(
-    amount: int, window: int, burst: int, asked: list[int]
-) -> None:
+def test_retry_after_is_exact(amount: int, window: int, burst: int, asked: list[int]) -> None:
     clock = Clock()
     store, limit = clock.memory(), Limit("team", KINDS["tokens"], amount, window, burst)
     for number, one in enumerate(asked):
@@ -65,7 +63,7 @@ def test_retry_after_is_exact_to_the_millisecond(
 
 @settings(deadline=None)
 @given(steps=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 9)), min_size=1, max_size=60))
-def test_no_stretch_of_time_lets_more_through_than_a_burst_and_the_rate(
+def test_no_interval_exceeds_burst_and_rate(
     steps: list[tuple[int, int]],
 ) -> None:
     clock, limit = Clock(), Limit("team", KINDS["tokens"], 7, 1, burst=11)
@@ -231,9 +229,7 @@ def test_a_place_is_kept_for_as_long_as_its_lease_is_renewed() -> None:
     parts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), max_size=12),
     late=st.integers(0, 5),
 )
-def test_spent_money_is_the_sum_of_what_calls_really_cost(
-    parts: list[tuple[int, int]], late: int
-) -> None:
+def test_spend_is_sum_of_actual_costs(parts: list[tuple[int, int]], late: int) -> None:
     store, spent, held = Clock().memory(), 0, []
     for number, (estimate, actual) in enumerate(parts):
         if store.admit_now(f"call-{number}", [Claim(MONTH, SUPPORT, estimate)]).admitted:

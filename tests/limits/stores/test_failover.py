@@ -113,9 +113,7 @@ GoAway = Callable[[Server], Awaitable[Callable[[], None]]]
 
 
 @WAYS
-async def test_calls_go_on_without_the_store_and_it_is_found_again(
-    server: Server, go_away: GoAway
-) -> None:
+async def test_calls_continue_during_outage(server: Server, go_away: GoAway) -> None:
     async with instance(server) as one:
         come_back = await go_away(server)
         waits = 0
@@ -164,9 +162,7 @@ async def test_a_budget_is_told_what_it_counted_and_no_more(
 
 
 @pytest.mark.parametrize("go_away", [_stop, _pause], ids=["stop", "pause"])
-async def test_calls_that_the_store_admitted_are_settled_there_when_it_is_back(
-    server: Server, go_away: GoAway
-) -> None:
+async def test_settlements_reach_recovered_store(server: Server, go_away: GoAway) -> None:
     asked = claims((BUDGET, 100), (PLACES, 1))
     async with instance(server) as one:
         for number in range(100):
@@ -183,7 +179,7 @@ async def test_calls_that_the_store_admitted_are_settled_there_when_it_is_back(
         assert (one.store.under_way, one.remote.under_way) == (0, 0)
 
 
-async def test_a_store_that_comes_back_empty_is_told_what_calls_under_way_cost(
+async def test_empty_store_learns_cost_of_running_calls(
     server: Server,
 ) -> None:
     asked = claims((BUDGET, 100), (PLACES, 1))
@@ -216,7 +212,7 @@ async def test_a_budget_that_the_store_has_lost_raises_an_alarm(server: Server) 
     assert [claim.limit for claim in one.lost] == [BUDGET]
 
 
-async def test_what_a_ledger_knows_is_counted_here_while_the_store_is_away(
+async def test_ledger_spend_counts_during_outage(
     server: Server,
 ) -> None:
     """A charge that failed is made up for; one that was never asked is asked of nobody later."""
@@ -268,7 +264,7 @@ async def _spend(stores: tuple[FailoverStore, ...], limit: Limit, when: str, cal
     return let
 
 
-async def test_500_calls_while_the_store_comes_and_goes_are_all_accounted_for(
+async def test_500_calls_across_outages_are_accounted(
     server: Server,
 ) -> None:
     asked = claims((REQUESTS, 0), (BUDGET, 100), (PLACES, 0))
@@ -313,7 +309,7 @@ async def test_a_store_that_is_away_at_the_start_delays_nothing(server: Server) 
         assert one.told == ["degraded"]
 
 
-async def test_a_call_is_one_round_trip_and_is_settled_before_the_next_is_admitted(
+async def test_call_takes_one_round_trip(
     server: Server,
 ) -> None:
     """Nobody waits for a settlement: it is with the server before whatever is asked next."""
@@ -359,7 +355,7 @@ async def test_one_failure_is_no_outage_and_its_settlement_is_made_up_for(server
         assert (await one.store.read(claims((BUDGET, 0))))[0].used == 5
 
 
-async def test_what_is_billed_meanwhile_is_billed_by_each_alone_and_told_when_it_is_back(
+async def test_bills_of_an_outage_reach_the_store(
     server: Server,
 ) -> None:
     prefix = uuid4().hex

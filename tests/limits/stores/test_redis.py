@@ -171,7 +171,7 @@ async def test_the_servers_clock_counts(shared_server: Server) -> None:
         assert 0 < wait <= 0.5 <= time.monotonic() - begun + 0.002
 
 
-async def test_a_call_that_is_cancelled_while_it_is_admitted_is_released(
+async def test_cancelled_admission_is_released(
     shared_server: Server,
 ) -> None:
     asked = claims((MONTH, 10), (PLACES, 1))
@@ -190,7 +190,7 @@ async def test_a_call_that_is_cancelled_while_it_is_admitted_is_released(
         assert store.under_way == 0
 
 
-async def test_a_server_that_hangs_is_left_in_time_and_nothing_is_counted_twice(
+async def test_hanging_server_counts_nothing_twice(
     server: Server,
 ) -> None:
     asked = claims((MONTH, 10), (PLACES, 1))
@@ -212,7 +212,7 @@ async def test_a_server_that_hangs_is_left_in_time_and_nothing_is_counted_twice(
         assert [standing.used for standing in standings] == [11, 0]
 
 
-async def test_after_a_flush_money_of_calls_under_way_is_charged_and_the_loss_is_told(
+async def test_flush_keeps_running_spend_and_reports_loss(
     server: Server,
 ) -> None:
     asked = claims((MONTH, 10), (TOKENS, 10), (PLACES, 1))

@@ -69,9 +69,7 @@ async def call(store: FailoverStore, name: str, asked: Sequence[Claim], used: in
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 @pytest.mark.parametrize("limit", [MONTH, HOURLY, WORDS], ids=lambda limit: limit.kind.name)
-async def test_trips_that_fail_one_at_a_time_do_not_add_up(
-    limit: Limit, replicas: int, slow: Slow, clock: Clock
-) -> None:
+async def test_single_failures_fit(limit: Limit, replicas: int, slow: Slow, clock: Clock) -> None:
     store = sheltered(slow, clock, replicas)
     refused = []
     for number in range(60):
@@ -85,9 +83,7 @@ async def test_trips_that_fail_one_at_a_time_do_not_add_up(
     assert slow.tell == []
 
 
-async def test_what_was_used_alone_is_known_until_that_counter_is_heard_of_again(
-    slow: Slow, clock: Clock
-) -> None:
+async def test_local_use_counts_until_next_reading(slow: Slow, clock: Clock) -> None:
     store, other = sheltered(slow, clock), claims((HOURLY, 1))
     slow.admit_now("others", claims((MONTH, 90)))
     assert await call(store, "first", claims((MONTH, 0)), 0)
@@ -101,9 +97,7 @@ async def test_what_was_used_alone_is_known_until_that_counter_is_heard_of_again
     assert let == 5
 
 
-async def test_places_of_calls_under_way_are_held_when_a_trip_fails(
-    slow: Slow, clock: Clock
-) -> None:
+async def test_failed_trip_keeps_leases_of_running_calls(slow: Slow, clock: Clock) -> None:
     store, one = sheltered(slow, clock), claims((replace(PLACES, amount=10), 1))
     for number in range(6):
         assert (await store.admit(f"shared-{number}", one)).admitted
@@ -133,9 +127,7 @@ async def test_what_calls_had_claimed_and_not_used_is_not_borne(slow: Slow, cloc
     assert [standing.used for standing in here] == [6, 100]
 
 
-async def test_a_claim_of_a_window_before_is_not_taken_from_this_one(
-    slow: Slow, clock: Clock
-) -> None:
+async def test_earlier_window_is_not_refunded_here(slow: Slow, clock: Clock) -> None:
     store = sheltered(slow, clock)
     await store.admit("long", claims((MONTH, 40)))
     clock.ms += 31 * 86_400_000

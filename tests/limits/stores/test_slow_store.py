@@ -77,7 +77,7 @@ async def leave(store: FailoverStore, name: str, turns: int) -> None:
         await store.settle(name, [0, 0])
 
 
-async def test_clients_that_leave_while_the_store_is_slow_leave_no_place_behind(
+async def test_leaving_clients_release_leases_of_slow_store(
     server: Server,
 ) -> None:
     async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
@@ -145,7 +145,7 @@ async def test_a_stop_tells_the_store_what_it_is_owed(server: Server) -> None:
             assert await used(other) == [0, 60]
 
 
-async def test_places_of_who_was_killed_are_free_after_the_lease_and_only_theirs(
+async def test_leases_of_killed_instance_expire(
     server: Server,
 ) -> None:
     """The killed one is an instance that asks nothing more; the other renews, through a pause."""
@@ -172,7 +172,7 @@ async def test_places_of_who_was_killed_are_free_after_the_lease_and_only_theirs
         assert await used(living, short) == [0]
 
 
-async def test_a_call_over_its_budget_that_may_have_a_kept_answer_leaves_no_debt(
+async def test_cacheable_call_over_budget_leaves_no_debt(
     server: Server,
 ) -> None:
     spent = replace(MONTH, amount=10, on_store_error="closed")

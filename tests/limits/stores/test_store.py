@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.store import CounterStore, renewing
@@ -89,9 +90,7 @@ async def instances(request: pytest.FixtureRequest) -> AsyncIterator[Instances]:
     [(REQUESTS, 1, 100), (TOKENS, 7, 14), (MONTH, 9, 11), (PLACES, 1, 100)],
     ids=lambda value: value.kind.name if isinstance(value, Limit) else "",
 )
-async def test_of_500_at_once_exactly_as_many_are_admitted_as_fit(
-    instances: Instances, limit: Limit, amount: int, fit: int
-) -> None:
+async def test_admits_exact(instances: Instances, limit: Limit, amount: int, fit: int) -> None:
     asked = claims((WIDE, 1), (limit, amount))
 
     outcomes = await instances.admit_all(asked)
@@ -101,7 +100,7 @@ async def test_of_500_at_once_exactly_as_many_are_admitted_as_fit(
     assert (wide.used, tight.used) == (fit, fit * amount)
 
 
-async def test_each_way_out_leaves_what_was_really_used_and_no_reservation(
+async def test_every_end_leaves_actual_usage_only(
     instances: Instances,
 ) -> None:
     asked = claims((WIDE, 1), (BUDGET, 100), (PLACES, 1))
@@ -146,9 +145,7 @@ async def test_a_refund_never_goes_below_zero(instances: Instances) -> None:
 
 
 @pytest.mark.parametrize("limit", [REQUESTS, TOKENS, MONTH, PLACES], ids=lambda it: it.kind.name)
-async def test_a_negative_claim_is_refused_for_good_and_changes_nothing(
-    instances: Instances, limit: Limit
-) -> None:
+async def test_refuses_negative_claim(instances: Instances, limit: Limit) -> None:
     store, shadow = instances.stores[0], replace(limit, name="shadow", shadow=True)
     await store.admit("before", claims((limit, 3), (shadow, 3)))
 
@@ -173,7 +170,7 @@ async def test_a_negative_use_gives_back_no_more_than_was_claimed(instances: Ins
     assert [standing.used for standing in await instances.standings(asked)] == [5, 5]
 
 
-async def test_a_limit_in_shadow_counts_as_if_in_force_and_refuses_nobody(
+async def test_shadow_limit_counts_and_refuses_nobody(
     instances: Instances,
 ) -> None:
     shadow = Limit("shadow", KINDS["requests"], 60, 60, shadow=True)
@@ -225,9 +222,7 @@ async def test_of_all_who_bill_one_name_at_once_one_is_the_first(instances: Inst
 
 
 @pytest.mark.parametrize("limit", [MONTH, TOKENS], ids=lambda limit: limit.kind.name)
-async def test_what_only_counts_is_never_refused_and_counted_beyond_the_limit(
-    instances: Instances, limit: Limit
-) -> None:
+async def test_count_only_limit_never_refuses(instances: Instances, limit: Limit) -> None:
     store, [asked] = instances.stores[0], claims((limit, 0))
     free = [replace(asked, only_counts=True)]
     used = [replace(asked, amount=limit.capacity)]
@@ -281,7 +276,7 @@ async def test_a_process_that_is_killed_leaves_places_that_come_free(
     upstream.answer_with(answer(legacy()))
     shared = {"HEADRACE_REDIS_URL": server.url, "HEADRACE_SECRET": "0123456789abcdef"}
     body = ROUTE.body(streamed=False)
-    async with aiohttp.ClientSession(headers=BEARER) as client:
+    async with ClientSession(headers=BEARER) as client:
         async with serving(tmp_path / "one", world(upstream.url) + ONE, **shared) as (served, url):
             asking = asyncio.ensure_future(client.post(url + ROUTE.path, json=body))
             await upstream.came.wait()

@@ -47,9 +47,7 @@ deployments:
         ),
     ],
 )
-def test_similar_prompts_are_only_counted_by_default(
-    config: dict[str, object], rule: Semantic | None
-) -> None:
+def test_semantic_cache_shadows_first(config: dict[str, object], rule: Semantic | None) -> None:
     made = cache_decision(CacheConfig.model_validate(config))
 
     assert made is not None

@@ -161,9 +161,7 @@ def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: P
 
 
 @pytest.mark.parametrize("policies", ["shipped", "own"])
-def test_what_is_read_leaves_nothing_that_only_the_garbage_collector_frees(
-    policies: str, tmp_path: Path
-) -> None:
+def test_compiling_leaves_no_reference_cycles(policies: str, tmp_path: Path) -> None:
     if policies == "own":
         (tmp_path / "policies.yaml").write_text(json.dumps(ALIKE))
     folder = Path("policies") if policies == "shipped" else tmp_path

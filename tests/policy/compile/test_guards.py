@@ -104,7 +104,7 @@ def test_what_all_guards_have_in_common_is_read(tmp_path: Path) -> None:
     assert (rule.deadline_s, rule.roles, rule.message) == (2.0, frozenset({"user"}), "No.")
 
 
-def test_injection_leaves_out_what_the_application_wrote_unless_roles_name_it(
+def test_injection_skips_application_text_by_default(
     tmp_path: Path,
 ) -> None:
     first, second = (

@@ -65,9 +65,7 @@ def key(folder: Path, *deployments: str) -> VirtualKey:
     ],
     ids="+".join,
 )
-def test_deployments_come_first_and_one_name_stands_for_each_model(
-    deployments: list[str], names: list[str], tmp_path: Path
-) -> None:
+def test_lists_one_id_per_model(deployments: list[str], names: list[str], tmp_path: Path) -> None:
     listing = key(tmp_path, *deployments).listing
 
     assert [model.id for model in listing.values() if model.is_main] == names
@@ -81,7 +79,7 @@ def test_every_name_of_a_key_is_in_its_list(tmp_path: Path) -> None:
     assert list(found.listing)[3:] == sorted(list(found.listing)[3:])
 
 
-def test_without_a_table_of_its_own_a_folder_has_the_date_of_the_packaged_one(
+def test_default_price_table_has_packaged_date(
     tmp_path: Path,
 ) -> None:
     packaged = price_table.packaged().sections.price_table.as_of

@@ -77,9 +77,7 @@ def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
         ("per: [tag.team, deployment]", ("tag.team", "deployment")),
     ],
 )
-def test_a_counter_that_is_a_keys_is_named_by_it_first(
-    written: str, per: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_key_comes_first_in_counter(written: str, per: tuple[str, ...], tmp_path: Path) -> None:
     text = POLICIES.replace("per: [tag.team, user]", written).replace("TOTAL", "10m")
     (tmp_path / "p.yaml").write_text(text)
     found = read_folder(tmp_path, None).deployments["chat"].bounds
@@ -88,9 +86,7 @@ def test_a_counter_that_is_a_keys_is_named_by_it_first(
 
 
 @pytest.mark.parametrize("total", ["10m", "1h"])
-def test_a_place_is_leased_for_seconds_however_long_a_call_may_take(
-    total: str, tmp_path: Path
-) -> None:
+def test_lease_is_short_for_any_timeout(total: str, tmp_path: Path) -> None:
     lease = bounds(tmp_path, total)["at-once"].limit.lease_s
 
     assert lease == LEASE_S < 60

@@ -86,9 +86,7 @@ def test_drained_target_leaves_folder_usable(folder: Json) -> None:
 
 @given(DEPLOYMENT, st.sampled_from(NAMES), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_check_names_exactly_the_targets_that_no_call_reaches(
-    deployment: Json, name: str, weighted: bool
-) -> None:
+def test_check_lists_unreachable_targets(deployment: Json, name: str, weighted: bool) -> None:
     targets = [dict(target) for target in deployment["targets"]]
     for target in targets if not weighted else ():
         del target["weight"]

@@ -47,9 +47,7 @@ def read(folder: Path, named: str) -> Snapshot:
         ("~", ["default/short"]),
     ],
 )
-def test_a_policys_own_rules_come_before_those_it_extends_and_each_once(
-    named: str, rules: list[str], tmp_path: Path
-) -> None:
+def test_own_rules_precede_inherited(named: str, rules: list[str], tmp_path: Path) -> None:
     sections = read(tmp_path, named).deployments["support-chat"].sections
 
     assert [rule.name for section in sections for rule in section.rules] == rules

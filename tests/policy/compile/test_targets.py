@@ -78,9 +78,7 @@ RULE = "rules: [{name: r, RULE}]"
         ),
     ],
 )  # fmt: skip
-def test_a_limit_of_money_over_a_target_without_a_whole_price_is_an_error(
-    changes: list[tuple[str, str]], error: str, tmp_path: Path
-) -> None:
+def test_budget_needs_price(changes: list[tuple[str, str]], error: str, tmp_path: Path) -> None:
     found = judged(tmp_path, *changes)
 
     assert [str(problem) for problem in found.errors] == [f"p.yaml:{error}"]
@@ -100,9 +98,7 @@ def test_a_limit_of_money_over_a_target_without_a_whole_price_is_an_error(
     ],
     ids=["priced", "allowed", "no money", "embeddings", "without the limit"],
 )
-def test_what_is_priced_or_not_counted_is_no_error(
-    changes: list[tuple[str, str]], tmp_path: Path
-) -> None:
+def test_unpriced_target_may_be_fine(changes: list[tuple[str, str]], tmp_path: Path) -> None:
     assert judged(tmp_path, *changes).errors == ()
 
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.policy.store import read_folder
 from tests.conftest import KEY, Proxy, running_proxy
@@ -45,12 +45,12 @@ async def running(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[P
 
 
 @pytest.fixture
-async def caller(running: Proxy) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(base_url=running.url, headers=BEARER) as session:
+async def caller(running: Proxy) -> AsyncIterator[ClientSession]:
+    async with ClientSession(base_url=running.url, headers=BEARER) as session:
         yield session
 
 
-async def ask(caller: aiohttp.ClientSession, model: str, **more: Any) -> tuple[int, Any]:
+async def ask(caller: ClientSession, model: str, **more: Any) -> tuple[int, Any]:
     body = {"model": model, **MESSAGES, **more}
     async with caller.post("/v1/chat/completions", json=body) as response:
         return response.status, await response.json()
@@ -92,7 +92,7 @@ async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
     model: str,
     fields: dict[str, Any],
     problem: str | None,
-    caller: aiohttp.ClientSession,
+    caller: ClientSession,
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.answer_with(answer(chat()))
@@ -113,7 +113,7 @@ async def test_an_upstream_takes_as_much_of_a_field_as_the_policy_says(
 
 @pytest.mark.parametrize("asked", [None, {"include_usage": True}, {"include_usage": True, "x": 1}])
 async def test_a_server_that_refuses_to_be_asked_for_its_usage_is_not_asked(
-    asked: Any, running: Proxy, caller: aiohttp.ClientSession, upstream: ScriptedUpstream
+    asked: Any, running: Proxy, caller: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(stream(chat_events(" Par", "is.")))
     body = {"model": "compatible", **MESSAGES, "stream": True}
@@ -132,7 +132,7 @@ async def test_a_server_that_refuses_to_be_asked_for_its_usage_is_not_asked(
 
 @pytest.mark.parametrize("name", ["gpt-4o", "a/b:free"])
 async def test_a_deployment_is_called_by_any_of_its_names(
-    name: str, running: Proxy, caller: aiohttp.ClientSession, upstream: ScriptedUpstream
+    name: str, running: Proxy, caller: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(chat()))
     header = {"x-headrace-deployment": name}
@@ -152,9 +152,7 @@ async def test_a_deployment_is_called_by_any_of_its_names(
     assert listed == ["closed", "compatible", "openai", "wider", "fireworks/c", "m", "o", "w"]
 
 
-async def test_a_name_of_a_deployment_goes_before_a_model_of_another(
-    caller: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
+async def test_name_precedes_model(caller: ClientSession, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(chat()))
 
     assert (await ask(caller, "c"))[0] == 200
@@ -190,7 +188,7 @@ deployments: {{one: {{targets: [{{upstream: mine, model: my/gpt}}]}}}}
 """
     async with (
         running_proxy(tmp_path / "p", text) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as caller,
+        ClientSession(base_url=proxy.url, headers=BEARER) as caller,
     ):
         for _ in range(2):
             assert (await ask(caller, "one", temperature=1))[0] == 200

@@ -75,9 +75,7 @@ def test_default_takes_no_call_that_means_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("defaults", [(), ("first", "second")])
-def test_without_one_default_a_call_must_name_a_deployment(
-    defaults: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_ambiguous_default_requires_a_name(defaults: tuple[str, ...], tmp_path: Path) -> None:
     policies = snapshot(tmp_path, *defaults)
     for path, body in AMBIGUOUS.values():
         with pytest.raises(BadField, match="first, second"):

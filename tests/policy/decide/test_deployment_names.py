@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
@@ -194,9 +194,7 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
         ("when: {not: {model: gpt-4o}}, refuse: No.", {NAME: BOTH, "our/chat": BOTH}),
     ],
 )
-def test_rules_take_the_name_for_the_deployment(
-    rule: str, asks: dict[str, set[str]], tmp_path: Path
-) -> None:
+def test_rules_use_deployment_name(rule: str, asks: dict[str, set[str]], tmp_path: Path) -> None:
     price = "price: {input: 1, output: 2}"
     rule = rule.replace("EU1", f"{{upstream: eu, model: gpt-4o-eu, weight: 1, {price}}}")
     rule = rule.replace("EU", f"{{upstream: eu, model: gpt-4o-eu, {price}}}")
@@ -228,14 +226,12 @@ def without(failing: str) -> Script:
 
 
 @pytest.mark.parametrize("failing", [EU, US])
-async def test_other_target_answers_while_one_fails(
-    failing: str, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_failover_answers(failing: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """Each way to ask is tried often enough that the failing target is asked first by some."""
     upstream.answer_with(without(failing))
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         for name, ask in ASKS.items():
             statuses: Counter[int] = Counter()

@@ -93,9 +93,7 @@ def test_a_list_of_models_needs_one_deployment_that_serves_them_all(snapshot: Sn
         (call("\x1b[31mred\r\n" + "x" * 500), "model"),
     ],
 )
-def test_an_unknown_name_is_refused_without_echoing_it_raw(
-    asked: Call, param: str, snapshot: Snapshot
-) -> None:
+def test_unknown_name_is_escaped(asked: Call, param: str, snapshot: Snapshot) -> None:
     with pytest.raises(NotFound) as refused:
         decide(snapshot, asked)
 

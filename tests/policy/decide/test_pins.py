@@ -66,9 +66,7 @@ def decided(folder: Path, model: str, pin: Pin, header: str | None = None, *othe
         ("near", "ruled", "openai/far"),
     ],
 )
-def test_it_goes_to_its_target_alone(
-    model: str, deployment: str, target: str, tmp_path: Path
-) -> None:
+def test_pin_selects_target(model: str, deployment: str, target: str, tmp_path: Path) -> None:
     plan = decided(tmp_path, model, Pin("resp_s", deployment, target, "resp_1"))
 
     [model_call] = plan.model_calls
@@ -112,9 +110,7 @@ def test_a_header_that_names_nothing_is_refused_as_ever(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drawn", [("weighted", "support-chat"), ("support-chat", "weighted")])
-def test_of_deployments_to_draw_from_it_goes_to_its_own(
-    drawn: tuple[str, str], tmp_path: Path
-) -> None:
+def test_pin_selects_drawn_target(drawn: tuple[str, str], tmp_path: Path) -> None:
     plan = decided(tmp_path, "first", Pin("s", "support-chat", "openai/first", "i"), *drawn)
 
     assert (plan.deployment, len(plan.model_calls[0].targets)) == ("support-chat", 1)

@@ -78,9 +78,7 @@ def test_a_deployment_and_tags_say_who_says_so(folder: Path) -> None:
         ("m", {}, "the only deployment of this key that serves the request"),
     ],
 )
-def test_a_deployment_that_is_not_asked_for_by_name_says_how_it_was_found(
-    model: str, headers: dict[str, str], why: str, folder: Path
-) -> None:
+def test_says_why_deployment(model: str, headers: dict[str, str], why: str, folder: Path) -> None:
     assert decided(folder, model, **headers).origin_of_deployment().why == why
 
 
@@ -137,9 +135,7 @@ def test_targets_say_why_they_are_where_they_are(folder: Path) -> None:
         ("user", {}, "drawn for each call"),
     ],
 )
-def test_weighted_target_says_if_its_draw_is_fixed(
-    sticky: str, headers: dict[str, str], fixed_for: str, folder: Path
-) -> None:
+def test_explains_draw(sticky: str, headers: dict[str, str], fixed_for: str, folder: Path) -> None:
     text = POLICIES.replace("tags: {env: prod}", f"sticky: {sticky}")
     (folder / "p.yaml").write_text(text)
 

@@ -43,9 +43,7 @@ def test_without_weights_the_first_is_tried_alone() -> None:
 
 
 @for_each(("drawn", "order"), [(0, (A, B)), (8, (A, B)), (9, (B, A)), (10, (A, B))])
-def test_a_draw_decides_by_weight_and_the_others_follow(
-    drawn: int, order: tuple[Target, ...]
-) -> None:
+def test_weights_decide_order(drawn: int, order: tuple[Target, ...]) -> None:
     assert Candidates((A, B), (9, 1)).order(drawn) == order
 
 
@@ -104,9 +102,7 @@ def test_a_user_stays_with_one_target_and_users_are_shared_out(snapshot: Snapsho
 
 
 @pytest.mark.parametrize("recipe", [False, True], ids=["without", "with"])
-def test_a_canary_of_another_model_gets_calls_once_a_rule_names_the_deployment(
-    recipe: bool, tmp_path: Path
-) -> None:
+def test_canary_gets_calls_by_deployment_rule(recipe: bool, tmp_path: Path) -> None:
     text = POLICIES.replace("sticky: STICKY", "tags: {}")
     text = text.replace("spare, model: m, weight: 1", "spare, model: larger, weight: 1")
     if recipe:

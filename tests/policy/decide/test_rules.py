@@ -84,9 +84,7 @@ def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
     ],
 )
 @for_each("endpoint", ["chat", "completions"])
-def test_of_all_names_of_a_bound_the_earliest_that_is_set_wins(
-    values: list[dict[str, int]], endpoint: Endpoint
-) -> None:
+def test_first_set_bound_wins(values: list[dict[str, int]], endpoint: Endpoint) -> None:
     rules = [rule(str(at), changes=Changes(each)) for at, each in enumerate(values)]
 
     body = apply_parameters(endpoint, {"max_tokens": 100}, followed(*rules).changes, BOUNDS)

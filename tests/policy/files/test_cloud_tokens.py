@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -216,9 +216,7 @@ keys: {{widget: {{sha256: {digest}, deployments: [support-chat]}}}}
 
 
 @pytest.mark.parametrize("dialect", ["openai", "azure", "anthropic"])
-def test_a_token_is_a_bearer_in_whichever_header_keys_are_sent(
-    dialect: str, tmp_path: Path
-) -> None:
+def test_token_is_always_a_bearer(dialect: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(policy(AZURE, dialect=dialect))
 
     snapshot = read_folder(tmp_path, {}, Cloud().tokens())
@@ -329,7 +327,7 @@ async def test_calls_carry_the_token_of_googles_library_and_the_next_one_when_it
     text = policy(GOOGLE, f"{upstream.url}/v1", "openai_compatible")
     async with (
         running_proxy(tmp_path / "served", text, environ=environ) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
 
         async def call() -> str:
@@ -357,9 +355,7 @@ for ref in ("azure:https://cognitiveservices.azure.com/.default", "aws:eu-centra
 """
 
 
-def test_the_libraries_of_azure_and_aws_know_the_identity_of_the_machine(
-    token_server: TokenServer, tmp_path: Path
-) -> None:
+def test_cloud_libraries_know_the_identity(token_server: TokenServer, tmp_path: Path) -> None:
     environ = {
         "IDENTITY_ENDPOINT": token_server.url,
         "IDENTITY_HEADER": "of-the-service",

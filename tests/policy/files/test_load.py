@@ -213,9 +213,7 @@ MODELS = models()
 
 
 @for_each(("kind", "path"), MODELS.items(), ids=[kind.__name__ for kind in MODELS])
-def test_misspelled_key_names_the_right_one(
-    kind: type[BaseModel], path: Path_, tmp_path: Path
-) -> None:
+def test_suggests_the_right_key(kind: type[BaseModel], path: Path_, tmp_path: Path) -> None:
     keys = [field.alias or name for name, field in fields_of(kind)]
     words = {key: word for key in keys if (word := misspelled(key, keys))}
     names = get_args(kind.model_fields["guard"].annotation) if "guard" in keys else ()

@@ -48,9 +48,7 @@ def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> Non
         ("price_table: {as_of: 2026-01-31}", []),
     ],
 )
-def test_a_folder_that_brings_a_table_has_that_alone(
-    own: str, known: list[Price], tmp_path: Path
-) -> None:
+def test_own_table_replaces_packaged_one(own: str, known: list[Price], tmp_path: Path) -> None:
     assert list(prices(read(tmp_path, own))) == known
 
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 
 from proxy.policy.files import load
 from proxy.policy.files.revocations import read_revocations
@@ -129,9 +129,7 @@ class Served:
 
 @pytest.mark.parametrize("place", PLACES)
 @for_each("defect", DEFECTS)
-async def test_revocation_is_in_force_beside_any_defect(
-    defect: str, place: str, tmp_path: Path
-) -> None:
+async def test_revocation_survives_any_defect(defect: str, place: str, tmp_path: Path) -> None:
     reload, revoke = tmp_path / defect / "reload", tmp_path / defect / "revoke"
     for folder in (reload, revoke):
         folder.mkdir(parents=True)
@@ -165,9 +163,7 @@ LISTS = (
         if name not in ("UTF-16", "too large")
     ],
 )
-def test_list_in_a_broken_file_is_in_force_or_reported(
-    defect: str, written: bytes, is_first: bool, tmp_path: Path
-) -> None:
+def test_keeps_revocations(defect: str, written: bytes, is_first: bool, tmp_path: Path) -> None:
     content = written + TEXTS[defect] if is_first else TEXTS[defect] + b"\n" + written
     (tmp_path / "one.yaml").write_bytes(content)
 
@@ -262,14 +258,12 @@ async def test_unexpected_error_is_reported_and_keeps_earlier_revocations(tmp_pa
     assert "secret" not in message
 
 
-async def test_running_proxy_refuses_revoked_key_while_folder_is_broken(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_broken_folder_keeps_revocations(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """The proxy notices the list by itself, and its metrics name the parts that it cannot read."""
     route = ROUTES["openai"]
     async with (
         running_proxy(tmp_path / "p", world(upstream.url)) as proxy,
-        aiohttp.ClientSession() as client,
+        ClientSession() as client,
     ):
 
         async def status() -> int:

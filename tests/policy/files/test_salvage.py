@@ -162,9 +162,7 @@ keys:
 
 
 @pytest.mark.parametrize("address", ["", "base_url: 'ftp://x', ", "base_url: 5, "])
-def test_an_upstream_without_a_good_address_is_looked_at_to_its_end(
-    address: str, tmp_path: Path
-) -> None:
+def test_checks_upstream_with_bad_address(address: str, tmp_path: Path) -> None:
     text = f"upstreams: {{u: {{dialect: openai, {address}api_key: '${{MISSING}}', drop: 5}}}}\n"
 
     told_paths = {each.split()[1] for each in told_of(tmp_path, text)}

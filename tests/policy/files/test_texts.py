@@ -38,9 +38,7 @@ def test_what_a_file_says_is_read_by_its_name(tmp_path: Path) -> None:
         ("w.txt", b"x" * (MOST_BYTES + 1), "is larger than"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(
-    name: str, content: bytes | None, problem: str, tmp_path: Path
-) -> None:
+def test_reports_bad_file(name: str, content: bytes | None, problem: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
 

@@ -53,9 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *((word, word) for word in ("2026-01-31", "1:30", ".5", "+1", ".inf", "9" * 40)),
     ],
 )
-def test_only_plain_words_and_numbers_are_more_than_text(
-    written: str, meant: object, folder: Path
-) -> None:
+def test_parses_plain_scalars_only(written: str, meant: object, folder: Path) -> None:
     document = read(f"s: {{name: {written}}}", folder)
 
     assert document.problems == []
@@ -81,9 +79,7 @@ def test_a_path_is_told_as_it_is_written(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [("tags:", "tags: {a: [b]}"), ("tags: {a: [b]}", "tags:")]
 )
-def test_a_section_without_content_takes_nothing_away(
-    first: str, second: str, folder: Path
-) -> None:
+def test_empty_section_keeps_the_other(first: str, second: str, folder: Path) -> None:
     document = read(second, folder, into=read(first, folder))
 
     assert document.problems == []

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
@@ -40,7 +40,7 @@ async def ask(proxy: Proxy, model: str, request: str, key: str = KEY) -> int:
     headers = {"authorization": f"Bearer {key}", "x-request-id": request}
     body = {"model": model, "prompt": "Hi"}
     async with (
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
         client.post("/v1/completions", headers=headers, json=body) as response,
     ):
         await response.read()
@@ -49,7 +49,7 @@ async def ask(proxy: Proxy, model: str, request: str, key: str = KEY) -> int:
 
 async def told(proxy: Proxy, path: str) -> str:
     async with (
-        aiohttp.ClientSession(base_url=proxy.admin) as client,
+        ClientSession(base_url=proxy.admin) as client,
         client.get(path) as response,
     ):
         return await response.text()
@@ -59,7 +59,7 @@ async def test_a_call_of_several_models_is_counted_once(both: Proxy) -> None:
     body = {"model": ["first", "second"], "prompt": "Hi"}
     headers = {"authorization": f"Bearer {KEY}", "x-request-id": "call-1"}
     async with (
-        aiohttp.ClientSession(base_url=both.url) as client,
+        ClientSession(base_url=both.url) as client,
         client.post("/v1/completion", headers=headers, json=body) as response,
     ):
         assert response.status == 200
@@ -71,9 +71,7 @@ async def test_a_call_of_several_models_is_counted_once(both: Proxy) -> None:
     assert "parameters: differs for 1 call (changed by rule default/wide)" in text
 
 
-async def test_divergences_are_counted_by_kind_and_rule_and_change_nothing(
-    both: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_counts_divergences_by_rule(both: Proxy, upstream: ScriptedUpstream) -> None:
     statuses = [
         await ask(both, "support-chat", "call-1"),
         await ask(both, "resilient", "call-2"),
@@ -109,9 +107,7 @@ async def test_examples_are_told_with_what_was_and_what_would_be(both: Proxy) ->
     assert "parameters: no max_tokens -> max_tokens 5 (by default/short)" in of_one
 
 
-async def test_a_stranger_whom_only_the_candidate_knows_is_counted(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_counts_candidate_only_keys(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url)
     gone = hashlib.sha256(b"hr-search-key").hexdigest()
     candidate = tmp_path / "candidate"
@@ -129,9 +125,7 @@ async def test_a_stranger_whom_only_the_candidate_knows_is_counted(
     assert "unknown -> key search-box" in text
 
 
-async def test_a_candidate_that_breaks_keeps_its_last_good_and_disturbs_nobody(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_broken_candidate_is_harmless(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url)
     candidate = tmp_path / "candidate"
     candidate.mkdir()
@@ -145,9 +139,7 @@ async def test_a_candidate_that_breaks_keeps_its_last_good_and_disturbs_nobody(
         assert "max_tokens 5" in await told(proxy, "/candidate")
 
 
-async def test_without_a_candidate_there_is_nothing_to_tell(
-    proxy: Proxy, client: aiohttp.ClientSession
-) -> None:
+async def test_no_candidate_has_no_report(proxy: Proxy, client: ClientSession) -> None:
     async with client.get("/v1/models", headers=BEARER):
         pass
     async with client.get(f"{proxy.admin}/candidate") as response:
@@ -155,9 +147,7 @@ async def test_without_a_candidate_there_is_nothing_to_tell(
 
 
 @pytest.mark.parametrize("more", ["revoked: [support-widget]\n", "expires"])
-async def test_a_key_that_only_the_candidate_takes_away_is_told_alike_of_all_and_of_one_call(
-    more: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_reports_removed_key(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url)
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     assert digest in policies
@@ -181,9 +171,7 @@ async def test_a_key_that_only_the_candidate_takes_away_is_told_alike_of_all_and
     assert "refusal: allowed" not in of_one
 
 
-async def test_a_call_that_a_guard_leads_elsewhere_is_decided_alike_by_the_same_policies(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     detour = "{guard: keywords, words: [secret], action: route, to: [{upstream: openai, model: x}]}"
     said = world(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
     upstream.answer_with(answer(legacy()))
@@ -191,7 +179,7 @@ async def test_a_call_that_a_guard_leads_elsewhere_is_decided_alike_by_the_same_
     (tmp_path / "c" / "p.yaml").write_text(said)
     async with running_proxy(tmp_path / "p", said, candidate=tmp_path / "c") as proxy:
         async with (
-            aiohttp.ClientSession() as client,
+            ClientSession() as client,
             client.post(
                 f"{proxy.url}/v1/completions",
                 headers={"Authorization": f"Bearer {KEY}"},

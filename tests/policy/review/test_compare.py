@@ -135,9 +135,7 @@ def test_a_change_is_told_by_its_kind_and_its_rule(
         ("usd: 5 per month, per: key, mode: shadow", "5 USD per month, per key, shadow mode"),
     ],
 )
-def test_a_limit_is_told_with_its_unit_its_window_and_whose_it_is(
-    now: str, told: str, tmp_path: Path
-) -> None:
+def test_limit_is_printed_with_unit_and_scope(now: str, told: str, tmp_path: Path) -> None:
     limit = "{name: money, unpriced: allow, usd: 5 per month, per: key}"
     was = POLICIES.replace("match: all\n", f"match: all\n    limits: [{limit}]\n")
     snapshots = [
@@ -154,9 +152,7 @@ def test_a_limit_is_told_with_its_unit_its_window_and_whose_it_is(
 
 
 @pytest.mark.parametrize("asked", [{"max_tokens": 1}, {"max_tokens": 8}])
-def test_a_cap_that_a_call_does_not_reach_changes_nothing(
-    asked: dict[str, int], tmp_path: Path
-) -> None:
+def test_unreached_cap_changes_nothing(asked: dict[str, int], tmp_path: Path) -> None:
     assert compared(tmp_path, "max_tokens: 9", "max_tokens: 8", **asked) == []
 
 

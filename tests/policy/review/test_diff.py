@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
+from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -109,9 +109,7 @@ def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
         ),
     ],
 )
-def test_a_change_is_told_where_it_matters(
-    old: str, new: str, said: list[str], tmp_path: Path
-) -> None:
+def test_reports_relevant_change(old: str, new: str, said: list[str], tmp_path: Path) -> None:
     for name, text in (("a", POLICIES), ("b", POLICIES.replace(old, new))):
         (tmp_path / name).mkdir()
         (tmp_path / name / "p.yaml").write_text(text)
@@ -121,9 +119,7 @@ def test_a_change_is_told_where_it_matters(
     assert [line.replace("caller_tags.", "") for line in found] == said
 
 
-async def test_recorded_calls_are_decided_again_under_both(
-    proxy: Proxy, client: aiohttp.ClientSession, tmp_path: Path
-) -> None:
+async def test_replays_recorded_calls(proxy: Proxy, client: ClientSession, tmp_path: Path) -> None:
     tagged = {**BEARER, "x-headrace-tags": "feature=help"}
     named = {**BEARER, "x-headrace-deployment": "support-chat"}
     for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (named, "anything")):
@@ -317,9 +313,7 @@ def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_
     assert skipped == ("of 1 call would" in told.output), told.output
 
 
-async def test_calls_that_were_refused_for_their_key_are_told_as_calls_not_decided_again(
-    proxy: Proxy, client: aiohttp.ClientSession, tmp_path: Path
-) -> None:
+async def test_skips_unauthorized(proxy: Proxy, client: ClientSession, tmp_path: Path) -> None:
     async with client.post("/v1/completions", json={"model": "support-chat"}) as response:
         assert response.status == 401
     [record] = await proxy.sink.wait(1)

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
+from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -130,9 +130,7 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
         ("feature=HELP", "clients may not set this value, or the key or deployment sets"),
     ],
 )
-def test_a_tag_that_is_dropped_is_told_with_what_policy_lacks(
-    given: str, why: str, snapshot: Snapshot
-) -> None:
+def test_dropped_tag_names_the_gap(given: str, why: str, snapshot: Snapshot) -> None:
     call = suppose(example("even"), {"x-headrace-tags": given}, AT)
     key = snapshot.key_named("widget")
     assert key is not None
@@ -169,9 +167,7 @@ def test_targets_of_a_rule_have_their_own_line(snapshot: Snapshot) -> None:
         ("tokens: 100 per day", "rules: [{name: n, refuse: No.}], ", "403 by rule own/n"),
     ],
 )
-def test_a_call_that_a_limit_never_allows_goes_nowhere(
-    limit: str, more: str, decided: str, tmp_path: Path
-) -> None:
+def test_impossible_call_is_refused(limit: str, more: str, decided: str, tmp_path: Path) -> None:
     own = f"policies:\n  own: {{{more}limits: [{{name: l, {limit}}}]}}\n"
     text = POLICIES.replace("policies:\n", own, 1).replace("policy: public", "policy: own", 1)
     text = text.replace("fallback: [{upstream: eu, model: spare}]", "fallback: []")
@@ -190,9 +186,7 @@ def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> Non
 
 
 @pytest.mark.parametrize(("mode", "refused"), [("shadow", 0), ("enforce", 1)])
-def test_what_no_guard_can_read_is_refused_only_where_one_is_in_force(
-    mode: str, refused: int, tmp_path: Path
-) -> None:
+def test_unreadable_part_needs_active_guard(mode: str, refused: int, tmp_path: Path) -> None:
     guard = f"    input: [{{guard: keywords, words: [hippo], mode: {mode}}}]\n"
     text = POLICIES.replace("    extends: house\n", f"    extends: house\n{guard}")
     (tmp_path / "p.yaml").write_text(text)
@@ -216,7 +210,7 @@ def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_pa
     assert [part.decided for part in about(explained, "targets").parts] == ["eu/m"]
 
 
-def test_a_reason_does_not_depend_on_the_order_in_which_a_condition_is_written(
+def test_condition_order_does_not_change_reason(
     tmp_path: Path,
 ) -> None:
     tags = "when: {tag: {team: support, feature: x}, header: {x-b: '1', x-a: '1'}}"
@@ -263,9 +257,7 @@ def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Sna
         ),
     ],
 )
-def test_targets_say_how_they_came_to_their_place(
-    deployment: str, whys: list[str], snapshot: Snapshot
-) -> None:
+def test_says_why_target_is_used(deployment: str, whys: list[str], snapshot: Snapshot) -> None:
     targets = about(told(snapshot, deployment), "targets")
 
     assert [(part.why or "").partition(";")[0] for part in targets.parts] == whys
@@ -317,9 +309,7 @@ def test_a_call_that_a_rule_refuses_is_explained_and_so_no_failure(folder: Path)
         ),
     ],
 )
-def test_a_path_that_is_passed_on_is_explained(
-    arguments: tuple[str, ...], decided: str, why: str, folder: Path
-) -> None:
+def test_explains_path(arguments: tuple[str, ...], decided: str, why: str, folder: Path) -> None:
     code, text = run(folder, "--deployment", "support-chat", *arguments)
 
     assert code == 0, text
@@ -428,9 +418,7 @@ def test_a_path_that_is_passed_on_needs_no_deployment_to_be_explained(
 @pytest.mark.parametrize(
     ("most", "decided"), [(2, "rejected with 429 by limit day"), (1, "route to")]
 )
-def test_what_a_path_may_cost_is_told_and_held_to_its_limit(
-    most: int, decided: str, tmp_path: Path
-) -> None:
+def test_path_cost_is_limited(most: int, decided: str, tmp_path: Path) -> None:
     listed = f"{{path: /v1/images/generations, most_usd: {most}}}"
     limit = "    limits: [{name: day, usd: 1 per day}]\n    policy: guarded\n"
     text = PASSING.replace("AAAA", "a" * 64).replace("[/v1/images/generations]", f"[{listed}]")
@@ -464,9 +452,7 @@ def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
     assert "not evaluated" not in unguarded
 
 
-async def test_a_call_of_the_past_is_explained_on_the_admin_port(
-    client: aiohttp.ClientSession, proxy: Any
-) -> None:
+async def test_explains_past_call(client: ClientSession, proxy: Any) -> None:
     headers = {"authorization": f"Bearer {proxy.key}", "x-request-id": "call-7"}
     body = {"model": "support-chat", "prompt": "the words of a secret", "user": "someone"}
     async with client.post("/v1/completions", headers=headers, json=body) as response:
@@ -507,9 +493,7 @@ def test_a_call_that_nothing_is_said_of_is_not_guessed(folder: Path) -> None:
         ({}, "/v1/chat/completions"),
     ],
 )
-def test_a_body_without_a_path_is_taken_for_what_it_is_most_likely(
-    body: dict[str, Any], path: str
-) -> None:
+def test_guesses_path_of_body(body: dict[str, Any], path: str) -> None:
     assert path_of(body) == path
 
 

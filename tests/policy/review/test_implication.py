@@ -50,9 +50,7 @@ def condition(config: dict[str, Any]) -> Condition:
     ],
     ids=str,
 )
-def test_what_is_wider_is_proven_to_be(
-    wide: dict[str, Any], narrow: dict[str, Any], proven: bool
-) -> None:
+def test_proves_implication(wide: dict[str, Any], narrow: dict[str, Any], proven: bool) -> None:
     assert covers(condition(wide), condition(narrow)) is proven
 
 

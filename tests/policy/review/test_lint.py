@@ -146,9 +146,7 @@ def test_a_doubtful_place_is_told(tmp_path: Path, old: str, new: str, finding: s
         ("acme", "responses", False),
     ],
 )
-def test_an_endpoint_that_a_provider_lacks_is_told(
-    tmp_path: Path, provider: str, endpoint: str, is_told: bool
-) -> None:
+def test_missing_endpoint(tmp_path: Path, provider: str, endpoint: str, is_told: bool) -> None:
     text = GOOD.replace("'${KEY}'}", f"'${{KEY}}', provider: {provider}}}")
 
     found = judged(tmp_path, text.replace("model: m,", f"model: m, endpoint: {endpoint},"))
@@ -172,7 +170,7 @@ CANARY = """
 """
 
 
-def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
+def test_canary_of_other_model_needs_rule(
     tmp_path: Path,
 ) -> None:
     text = GOOD[: GOOD.index("\n    targets:")] + CANARY
@@ -219,9 +217,7 @@ def test_a_target_is_told_of_where_it_is_written_whatever_its_weight(tmp_path: P
     ],
     ids=["alone", "balanced", "with a fallback"],
 )
-def test_a_hedge_that_has_no_other_target_to_ask_is_told_of(
-    more: str, told: list[str], tmp_path: Path
-) -> None:
+def test_warns_of_hedge_without_target(more: str, told: list[str], tmp_path: Path) -> None:
     other = "      - {upstream: openai, model: o, price: {input: 1, output: 2}}\n"
     hedge = "    hedge: {after: 500ms}\n"
 
@@ -257,9 +253,7 @@ def test_the_shipped_policies_have_no_findings() -> None:
         ("targets: [{M, weight: 9}, {LARGER, weight: 1}]", True),
     ],
 )
-def test_weights_count_where_the_deployment_has_the_name_of_a_model(
-    deployment: str, told: bool, tmp_path: Path
-) -> None:
+def test_weights_apply_to_named_deployment(deployment: str, told: bool, tmp_path: Path) -> None:
     for name, model in (("M", "m"), ("LARGER", "larger"), ("NAMED", "support-chat")):
         target = f"upstream: openai, model: {model}, price: {{input: 1, output: 2}}"
         deployment = deployment.replace(f"{{{name}", f"{{{target}")

@@ -64,9 +64,7 @@ def test_what_several_keys_share_is_told(one: str, other: str, times: int, tmp_p
         (RERANK, None),
     ],
 )
-def test_ids_that_requests_may_not_name_are_reported(
-    route: str, names: str | None, tmp_path: Path
-) -> None:
+def test_reports_ids_of_other_tenants(route: str, names: str | None, tmp_path: Path) -> None:
     messages = [each for each in warned(tmp_path, route, RERANK) if "may not refer" in each]
 
     assert len(messages) == (names is not None)
@@ -87,9 +85,7 @@ def test_ids_that_requests_may_not_name_are_reported(
         (RERANK, False),
     ],
 )
-def test_paths_that_give_credentials_are_reported(
-    route: str, expected: bool, tmp_path: Path
-) -> None:
+def test_reports_paths_of_credentials(route: str, expected: bool, tmp_path: Path) -> None:
     messages = warned(tmp_path, route, RERANK)
 
     assert any("may contain credentials" in each for each in messages) is expected
@@ -132,9 +128,7 @@ UNBOUNDED = "/v1/rerank has no most_usd. Concurrent calls may together spend mor
         (RERANK, "match: all, rules: [{name: r, limits: [{name: day, usd: 5 per day}]}]", 1),
     ],
 )
-def test_a_path_whose_cost_nothing_bounds_is_told(
-    one: str, policy: str, times: int, tmp_path: Path
-) -> None:
+def test_warns_of_unbounded_cost(one: str, policy: str, times: int, tmp_path: Path) -> None:
     quiet = f"{{path: {RERANK}, most_usd: 1}}"
     messages = warned(tmp_path, one, quiet, policy)
 
@@ -175,9 +169,7 @@ def test_no_bound_is_missed_where_nothing_costs_anything(tmp_path: Path) -> None
         ("{path: /v1/rerank, methods: [GET]}", "true", False),
     ],
 )
-def test_gateway_paths_without_fields_are_reported(
-    route: str, gateway: str, expected: bool, tmp_path: Path
-) -> None:
+def test_warns_without_fields(route: str, gateway: str, expected: bool, tmp_path: Path) -> None:
     messages = warned(tmp_path, route, "{path: /v1/x, fields: []}", gateway=gateway)
 
     assert any("sends only the field model" in each for each in messages) is expected

@@ -100,9 +100,7 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
         (f"sha256: {ONE}", f"revoked: [{'1' * 63}e]", []),
     ],
 )
-def test_keys_that_no_call_can_use_are_doubtful(
-    old: str, revoked: str, said: list[str], tmp_path: Path
-) -> None:
+def test_warns_of_unusable_key(old: str, revoked: str, said: list[str], tmp_path: Path) -> None:
     assert warned(tmp_path, old, revoked) == said
 
 

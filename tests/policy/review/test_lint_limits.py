@@ -43,9 +43,7 @@ WARNED = (
         ),
     ],
 )  # fmt: skip
-def test_a_limit_is_told_of_where_it_is_less_than_a_call_claims(
-    rules: tuple[str, ...], told: str | None, tmp_path: Path
-) -> None:
+def test_warns_of_tight_limit(rules: tuple[str, ...], told: str | None, tmp_path: Path) -> None:
     warnings = found(tmp_path, *rules)
 
     if told is None:
@@ -112,9 +110,7 @@ MONEY_RULE = "      - {name: r, %slimits: [{name: l, usd: 0.002 per month}]}\n"
         ("model: one/dear, ", f"{CHEAP}, {DEAR % 'other'}", f"{CHEAP}, {DEAR % 'dear'}"),
     ],
 )
-def test_each_deployment_that_claims_otherwise_is_inspected(
-    effect: str, first: str, second: str, tmp_path: Path
-) -> None:
+def test_lints_each_differing_claim(effect: str, first: str, second: str, tmp_path: Path) -> None:
     targets = {"first": first, "second": second}
     deployments = [f"  {name}: {{policy: p, targets: [{t}]}}\n" for name, t in targets.items()]
 

@@ -106,9 +106,7 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
         ),
     ],
 )
-def test_what_was_hardly_meant_is_told(
-    match: str, rules: tuple[str, ...], finding: str, tmp_path: Path
-) -> None:
+def test_likely_mistake(match: str, rules: tuple[str, ...], finding: str, tmp_path: Path) -> None:
     assert found(tmp_path, *rules, match=match) == [finding]
 
 

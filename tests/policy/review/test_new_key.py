@@ -31,8 +31,6 @@ def test_no_two_keys_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(("chosen", "known"), [(("nowhere",), KNOWN), ((), ())])
-def test_a_key_that_could_call_nothing_is_not_drawn(
-    chosen: tuple[str, ...], known: tuple[str, ...]
-) -> None:
+def test_useless_key_is_not_drawn(chosen: tuple[str, ...], known: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"does not exist|no deployment"):
         draw("widget", chosen, known)

@@ -63,9 +63,7 @@ def test_what_cannot_be_matched_in_linear_time_is_refused(text: str) -> None:
         ("*", "\udc80", False),
     ],
 )
-def test_a_glob_fits_whole_values_and_means_no_other_sign(
-    text: str, value: str, fits: bool
-) -> None:
+def test_glob_matches_whole_value(text: str, value: str, fits: bool) -> None:
     assert [patterns.glob(text).fits(value) for _ in range(2)] == [fits, fits]
 
 

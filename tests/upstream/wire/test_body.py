@@ -57,9 +57,7 @@ def test_extensions_and_trailers_are_thrown_away() -> None:
     [(FixedLength(2), b"okEXTRA"), (Chunked(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
     ids=["counted", "chunked"],
 )
-def test_what_follows_the_end_is_no_part_of_the_body(
-    body: FixedLength | Chunked, data: bytes
-) -> None:
+def test_bytes_after_end_are_not_body(body: FixedLength | Chunked, data: bytes) -> None:
     pieces: list[bytes] = []
 
     body.feed(data, pieces)

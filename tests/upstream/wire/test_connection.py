@@ -53,9 +53,7 @@ def sends(*pieces: bytes) -> Script:
     return script
 
 
-async def test_a_request_is_written_whole_and_its_answer_read(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_exchanges_whole_messages(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.then(sends(OK))
 
     assert await ask(http, f"{upstream.url}/a/b?c=d", body=b"body") == b"ok"
@@ -69,9 +67,7 @@ async def test_a_request_is_written_whole_and_its_answer_read(
     }
 
 
-async def test_the_head_says_status_and_headers(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_reads_status_and_headers(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(b"", 418, "X-Tea: pot"))
 
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
@@ -79,9 +75,7 @@ async def test_the_head_says_status_and_headers(
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb: c", "a\rb", "a\0b", "na\u00efve"])
-async def test_a_header_that_could_become_two_is_not_sent(
-    value: str, http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_refuses_split(value: str, http: HttpClient, upstream: ScriptedUpstream) -> None:
     with pytest.raises(UpstreamUnavailable):
         await http.post(upstream.url, {"x": value}, b"", PATIENT)
 
@@ -128,9 +122,7 @@ async def test_a_connection_is_used_again_when_nothing_speaks_against_it(
     assert upstream.connections == connections
 
 
-async def test_what_comes_unasked_ends_a_connection_at_rest(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_unexpected_bytes_close_it(http: HttpClient, upstream: ScriptedUpstream) -> None:
     more, ended = asyncio.Event(), asyncio.Event()
 
     async def answer_then_speak(asked: Asked, wire: Wire) -> None:
@@ -207,9 +199,7 @@ async def test_an_answer_that_drips_is_bounded_too(
     assert late.value.code == f"upstream_{phase}_timeout"
 
 
-async def test_the_time_in_all_counts_for_a_reader_that_never_waits(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_total_timeout_always_applies(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stall(OK[:-1]))
     short = Timeouts(connect=1, first_byte=1, idle=1, total=0.1)
 
@@ -221,9 +211,7 @@ async def test_the_time_in_all_counts_for_a_reader_that_never_waits(
     assert late.value.code == "upstream_total_timeout"
 
 
-async def test_a_later_request_may_be_less_patient_than_the_one_before(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_later_request_may_be_shorter(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.then(sends(OK), hang())
 
     await ask(http, upstream.url)
@@ -254,9 +242,7 @@ async def test_an_answer_that_is_broken_off_is_none(
     assert len(upstream.requests) == 1
 
 
-async def test_a_reset_is_no_end_of_a_body_that_lasts_until_the_end(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_reset_is_not_end_of_body(http: HttpClient, upstream: ScriptedUpstream) -> None:
     async def reset(asked: Asked, wire: Wire) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\n\r\nok")
         await go_on.wait()
@@ -274,9 +260,7 @@ async def test_a_reset_is_no_end_of_a_body_that_lasts_until_the_end(
             await reply.read()
 
 
-async def test_what_came_before_a_fault_is_given_before_it(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_bytes_before_fault_are_read(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(raw(STREAM + piece(b"good") + b"zz\r\n"))
 
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
@@ -285,9 +269,7 @@ async def test_what_came_before_a_fault_is_given_before_it(
             await reply.read()
 
 
-async def test_a_cancelled_request_leaves_its_upstream_at_once(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_cancel_leaves_upstream(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
 
     asking = asyncio.create_task(ask(http, upstream.url))
@@ -300,9 +282,7 @@ async def test_a_cancelled_request_leaves_its_upstream_at_once(
         await asking
 
 
-async def test_a_reply_that_is_left_before_its_end_is_cut(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_leaving_early_cuts_reply(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stall(STREAM, piece(b"ok")))
 
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
@@ -312,9 +292,7 @@ async def test_a_reply_that_is_left_before_its_end_is_cut(
         await upstream.requests[0].closed.wait()
 
 
-async def test_a_reply_that_was_left_cannot_be_read(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_abandoned_reply_is_closed(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(sends(OK))
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
         await whole(reply)
@@ -324,9 +302,7 @@ async def test_a_reply_that_was_left_cannot_be_read(
         await reply.read()
 
 
-async def test_an_upstream_waits_for_a_reader_that_does_not_read(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedUpstream) -> None:
     sent, block = 0, b"x" * 65536
 
     async def endless(asked: Asked, wire: Wire) -> None:
@@ -351,7 +327,7 @@ async def test_an_upstream_waits_for_a_reader_that_does_not_read(
     assert set(first) == {ord("x")}
 
 
-async def test_what_is_held_can_be_read_when_the_connection_has_ended(
+async def test_buffered_bytes_outlive_connection(
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.answer_with(stall(STREAM, piece(b"x" * 2**20)))

@@ -45,7 +45,7 @@ async def dialed_by(names: Names, port: int, patience: float = 2.0) -> str:
     return address
 
 
-async def test_the_next_address_is_tried_and_the_failed_one_comes_last(
+async def test_failed_address_moves_to_the_end(
     upstream: ScriptedUpstream,
 ) -> None:
     names = Book("127.0.0.2", "127.0.0.1").names()
@@ -103,7 +103,7 @@ async def test_connecting_is_bounded(timeouts: Timeouts, phase: str) -> None:
     assert late.value.code == f"upstream_{phase}_timeout"
 
 
-async def test_an_address_that_does_not_answer_has_only_its_share_of_the_time(
+async def test_dead_address_gets_only_its_share_of_time(
     upstream: ScriptedUpstream,
 ) -> None:
     port = int(upstream.url.rpartition(":")[2])
@@ -138,7 +138,7 @@ async def tls_upstream(
         yield upstream
 
 
-async def test_tls_verifies_names_the_host_and_keeps_the_connection(
+async def test_tls_verifies_and_keeps_connection(
     certificate: tuple[Path, Path],
 ) -> None:
     greeted: list[str | None] = []
@@ -155,9 +155,7 @@ async def test_tls_verifies_names_the_host_and_keeps_the_connection(
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["nobody trusts it", "it names another host"])
-async def test_a_certificate_that_is_not_valid_is_never_accepted(
-    told: bool, certificate: tuple[Path, Path]
-) -> None:
+async def test_rejects_invalid_certificate(told: bool, certificate: tuple[Path, Path]) -> None:
     trust = trusted()
     if told:
         trust.load_verify_locations(certificate[0])
@@ -182,7 +180,7 @@ async def test_an_upstream_that_speaks_no_tls_cannot_be_reached() -> None:
             await http.post(f"https://127.0.0.1:{port}", {}, b"", TIMEOUTS)
 
 
-async def test_a_stop_in_a_tls_answer_is_bounded_and_ends_the_connection(
+async def test_stuck_tls_shutdown_is_bounded(
     certificate: tuple[Path, Path],
 ) -> None:
     trust = trusted()

@@ -52,9 +52,7 @@ async def test_a_large_body_goes_out_whole(http: HttpClient, upstream: ScriptedU
     assert upstream.connections == 1
 
 
-async def test_a_large_body_goes_out_where_no_descriptor_is_left(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_large_body_needs_no_socket(http: HttpClient, upstream: ScriptedUpstream) -> None:
     """The second descriptor only helps to read a refusal that comes before the body is out."""
     upstream.then(sends(OK), sends(OK), sends(OK))
     body = bytes(256) * 2**12
@@ -80,7 +78,7 @@ def no_descriptor_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_an_answer_that_comes_before_the_question_is_out_is_taken_and_ends_the_connection(
+async def test_early_response_ends_the_connection(
     http: HttpClient,
 ) -> None:
     body = b"x" * 2**26
@@ -119,9 +117,7 @@ def refusing(answer: bytes, times: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("answer", REFUSALS.values(), ids=REFUSALS.keys())
 @pytest.mark.parametrize("size", [2**14, 2**18, 2**24])
-async def test_a_refusal_whose_server_then_closes_is_read_while_the_request_goes_out(
-    answer: bytes, size: int, http: HttpClient
-) -> None:
+async def test_reads_early_refusal(answer: bytes, size: int, http: HttpClient) -> None:
     got = []
     with refusing(answer, 30) as url:
         for _ in range(30):

@@ -172,9 +172,7 @@ def hanging() -> Iterator[Hanging]:
     system.over.set()
 
 
-async def test_lookups_that_hang_hold_up_nobody_who_wants_another_name(
-    hanging: Hanging, upstream: ScriptedUpstream
-) -> None:
+async def test_hanging_lookup_blocks_nobody(hanging: Hanging, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(b"ok"))
     port = upstream.url.rpartition(":")[2]
     hasty = Timeouts(connect=0.05, total=1)

@@ -65,7 +65,7 @@ async def test_the_connection_that_rested_last_is_taken_first(upstream: Scripted
     pool.close()
 
 
-async def test_who_finds_no_place_waits_in_turn_and_not_for_ever(
+async def test_waits_in_turn_for_a_bounded_time(
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.answer_with(sends(OK))
@@ -185,7 +185,7 @@ async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> Non
         await upstream.requests[0].closed.wait()
 
 
-async def test_that_a_connection_at_rest_had_been_closed_is_told_and_nothing_is_sent_twice(
+async def test_stale_connection_sends_nothing_twice(
     upstream: ScriptedUpstream,
 ) -> None:
     async def leave(asked: Asked, wire: Wire) -> None:
@@ -205,7 +205,7 @@ async def test_that_a_connection_at_rest_had_been_closed_is_told_and_nothing_is_
         assert (len(upstream.requests), upstream.connections) == (3, 2)
 
 
-async def test_an_upstream_that_dies_later_may_have_worked_so_it_is_not_told_as_stale(
+async def test_later_death_is_not_stale(
     upstream: ScriptedUpstream,
 ) -> None:
     async def work_and_die(asked: Asked, wire: Wire) -> None:
@@ -222,7 +222,7 @@ async def test_an_upstream_that_dies_later_may_have_worked_so_it_is_not_told_as_
     assert upstream.connections == 1
 
 
-async def test_a_connection_that_had_begun_to_answer_is_not_replaced(
+async def test_started_response_is_not_replaced(
     upstream: ScriptedUpstream,
 ) -> None:
     async def half(asked: Asked, wire: Wire) -> None:
@@ -264,9 +264,7 @@ async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: Scripte
 @pytest.mark.parametrize(
     "rest", [b"", b"4\r\nmore\r\n", b"garbage\r\n"], ids=["never", "more", "no chunk"]
 )
-async def test_a_connection_whose_answer_does_not_end_is_cut(
-    rest: bytes, upstream: ScriptedUpstream
-) -> None:
+async def test_endless_response_is_cut(rest: bytes, upstream: ScriptedUpstream) -> None:
     async def endless(asked: Asked, wire: Wire) -> None:
         await wire.send(STREAM, piece(b"[DONE]"), rest)
         await asked.closed.wait()
@@ -279,7 +277,7 @@ async def test_a_connection_whose_answer_does_not_end_is_cut(
         await until(lambda: http.open == 0)
 
 
-async def test_leaving_the_client_ends_what_waits_for_an_end_too(
+async def test_closing_client_ends_waiting(
     upstream: ScriptedUpstream,
 ) -> None:
     upstream.answer_with(stall(STREAM, piece(b"[DONE]")))

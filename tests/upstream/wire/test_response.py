@@ -73,9 +73,7 @@ def cut(raw: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(interim, whole, surplus, st.lists(st.integers(0, 400), max_size=12))
-def test_any_cut_gives_the_same_response(
-    before: bytes, raw: bytes, after: bytes, places: list[int]
-) -> None:
+def test_cuts_change_nothing(before: bytes, raw: bytes, after: bytes, places: list[int]) -> None:
     sent = before + raw + after
 
     at_once = read([sent])

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from pytest_aiohttp.plugin import AiohttpRawServer
 
 from tests.conftest import Proxy
@@ -89,13 +89,13 @@ class Store:
 @asynccontextmanager
 async def stored(
     folder: Path, aiohttp_raw_server: AiohttpRawServer, **how: Any
-) -> AsyncIterator[tuple[Store, Proxy, aiohttp.ClientSession]]:
+) -> AsyncIterator[tuple[Store, Proxy, ClientSession]]:
     store = Store()
     server = await aiohttp_raw_server(store.handle)
     url = str(server.make_url("")).rstrip("/")
     async with (
         running(folder, url, **how) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
+        ClientSession(base_url=proxy.url) as client,
     ):
         yield store, proxy, client
 
@@ -127,9 +127,7 @@ async def test_a_large_upload_passes_in_bounded_memory(
     assert record.billing.cost == 0
 
 
-async def test_a_large_download_passes_in_bounded_memory(
-    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
-) -> None:
+async def test_bounds_memory(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (_, proxy, client):
         before, size = resident(), 0
         async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
@@ -147,9 +145,7 @@ async def test_a_large_download_passes_in_bounded_memory(
     assert record.outcome == "success"
 
 
-async def test_a_client_that_reads_slowly_holds_the_upstream_back(
-    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
-) -> None:
+async def test_slow_client_waits(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
         async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
             await response.content.readany()
@@ -163,9 +159,7 @@ async def test_a_client_that_reads_slowly_holds_the_upstream_back(
     assert record.outcome == "client_abort"
 
 
-async def test_a_client_that_leaves_amid_its_upload_ends_it(
-    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
-) -> None:
+async def test_leaving_ends_upload(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, _):
         host, _, port = proxy.url.removeprefix("http://").partition(":")
         _, writer = await asyncio.open_connection(host, int(port))
@@ -182,9 +176,7 @@ async def test_a_client_that_leaves_amid_its_upload_ends_it(
     assert store.seen == []
 
 
-async def test_an_upload_that_is_refused_early_is_told_so(
-    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
-) -> None:
+async def test_early_refusal(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
         store.refuse_at = MIB
         headers = {**BEARER, "content-type": "application/pdf"}
@@ -215,9 +207,7 @@ async def test_an_upload_is_bounded_by_what_is_listed(
     assert store.seen == []
 
 
-async def test_an_answer_that_breaks_off_breaks_off(
-    tmp_path: Path, aiohttp_raw_server: AiohttpRawServer
-) -> None:
+async def test_cut_response(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
         store.cut_at = MIB
         async with client.get("/v1/files/file-1/content", headers=BEARER) as response:

@@ -64,9 +64,7 @@ async def opened(http: HttpClient, url: str, timeouts: Timeouts = PATIENT) -> Ht
     return await http.post(url, {}, b"", timeouts)
 
 
-async def test_who_takes_what_comes_is_woken_for_the_end_alone(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_end_wakes_reader(http: HttpClient, upstream: ScriptedUpstream) -> None:
     body, taker = Paced(), Taker()
     upstream.answer_with(body)
     async with await opened(http, upstream.url) as reply:
@@ -82,9 +80,7 @@ async def test_who_takes_what_comes_is_woken_for_the_end_alone(
     assert taker.taken == [b"a", b"b", b"c"]
 
 
-async def test_who_wants_to_be_woken_finds_what_came_since(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_late_waker_finds_data(http: HttpClient, upstream: ScriptedUpstream) -> None:
     body, taker = Paced(), Taker(b"wake")
     upstream.answer_with(body)
     async with await opened(http, upstream.url) as reply:
@@ -100,9 +96,7 @@ async def test_who_wants_to_be_woken_finds_what_came_since(
     assert taker.taken == [b"a", b"wake"]
 
 
-async def test_silence_counts_from_what_was_taken_last(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_taking_resets_idle_timer(http: HttpClient, upstream: ScriptedUpstream) -> None:
     body, taker = Paced(), Taker()
     upstream.answer_with(body)
     times = Timeouts(connect=1, first_byte=5, idle=0.3, total=5)
@@ -121,9 +115,7 @@ async def test_silence_counts_from_what_was_taken_last(
     assert loop.time() - last >= 0.29
 
 
-async def test_the_time_in_all_is_over_whatever_is_taken(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_total_timeout_applies(http: HttpClient, upstream: ScriptedUpstream) -> None:
     body, taker = Paced(), Taker()
     upstream.answer_with(body)
     times = Timeouts(connect=1, first_byte=5, idle=5, total=0.3)
@@ -137,9 +129,7 @@ async def test_the_time_in_all_is_over_whatever_is_taken(
     assert taker.taken == [b"x"]
 
 
-async def test_a_fault_is_told_to_who_was_not_woken_for_what_came_before(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_fault_reaches_next_waker(http: HttpClient, upstream: ScriptedUpstream) -> None:
     body, taker = Paced(ends=False), Taker()
     upstream.answer_with(body)
     async with await opened(http, upstream.url) as reply:
@@ -151,9 +141,7 @@ async def test_a_fault_is_told_to_who_was_not_woken_for_what_came_before(
             await reading
 
 
-async def test_what_goes_wrong_in_taking_is_raised_where_it_is_waited_for(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_error_in_taking_is_raised(http: HttpClient, upstream: ScriptedUpstream) -> None:
     def broken(data: bytes) -> bool:
         raise KeyError(data)
 
@@ -166,9 +154,7 @@ async def test_what_goes_wrong_in_taking_is_raised_where_it_is_waited_for(
             await reading
 
 
-async def test_the_next_answer_of_a_connection_knows_nothing_of_who_took_the_last(
-    http: HttpClient, upstream: ScriptedUpstream
-) -> None:
+async def test_next_response_is_independent(http: HttpClient, upstream: ScriptedUpstream) -> None:
     first, second, taker = Paced(), Paced(), Taker(b"wake")
     upstream.then(first, second)
     async with await opened(http, upstream.url) as reply:
@@ -193,9 +179,7 @@ async def test_the_next_answer_of_a_connection_knows_nothing_of_who_took_the_las
     wakes=st.sets(st.integers(0, 255), max_size=40),
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-async def test_however_it_is_cut_and_whoever_is_woken_the_body_is_the_same(
-    data: list[bytes], cuts: list[int], wakes: set[int]
-) -> None:
+async def test_any_cut_same_body(data: list[bytes], cuts: list[int], wakes: set[int]) -> None:
     whole = b"".join(map(piece, data)) + END
     ends = sorted({min(cut, len(whole)) for cut in cuts} | {len(whole)})
     parts = [whole[at:end] for at, end in zip([0, *ends[:-1]], ends, strict=True)]
