@@ -107,7 +107,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("logs.md", "or 32 MiB of them", 32 * MIB, spool.MAX_BYTES),
     ("logs.md", "contain twenty at once", 20, log_limits.BURST),
     ("logs.md", "ten a minute after that", 10, log_limits.PER_MINUTE),
-    ("logs.md", "every 10,000th line", 10_000, decisions.TELL_EVERY),
+    ("logs.md", "every 10,000th line", 10_000, decisions.LOG_EVERY),
     ("logs.md", "A line has at most 256 KiB", 256 * KIB, chain.MAX_LINE),
     ("logs.md", "up to 10,000 decisions", 10_000, decisions.MAX_ENTRIES),
     ("metrics.md", "a quarter of an hour after it", 15 * MINUTE, registry.RETIRED_S),

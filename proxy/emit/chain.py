@@ -1,9 +1,9 @@
-"""A file of lines each of which seals the one before, so that what was changed afterwards shows.
+"""Hash-chained file of the decision log, in which a later change shows.
 
-A line is JSON with sorted keys. Its ``hash`` is the SHA-256 of the line without it, in which
-``prev`` is the hash of the line before. What a process that was killed wrote in part stays where it
-is: the next line says so, by the hash of those bytes. There is no secret in it: who can write the
-file can write all of it anew, so its last hash should be known elsewhere, as it is in the log.
+A line is JSON with sorted keys. Its ``hash`` is the SHA-256 of the line without it, and ``prev`` is
+the hash of the line before. An incomplete line of a killed process stays in the file, and the next
+line contains the hash of its bytes. The chain holds no secret: who can write the file can replace
+all of it, so the log also gets the last hash.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from proxy.words import counted
 FIRST = "0" * 64
 BEGIN = b'{"'
 MAX_LINE = 256 * 1024  # for the writer and the reader, with the line feed
-SEAL_BYTES = 256  # at most, of what a line has beside its entry
+SEAL_BYTES = 256  # bound of the members that sealing adds to an entry
 TAIL = 4 * MAX_LINE
+NOT_A_LINE = "is not a line of a decision log"
 Entry = dict[str, Any]
 
 
 class BadChain(Exception):
-    """The file cannot be written, or what is there cannot be continued; its message says why."""
+    """The file cannot be written or continued, with the reason."""
 
 
 def sealed(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
@@ -47,8 +48,7 @@ def sealed(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
 
 
 def shortened(entry: Entry) -> Entry:
-    """Return an entry that fits into a line: each list keeps its first items, as many as fit into
-    an equal share. ``cut`` counts the others."""
+    """Shorten the lists of an entry to equal shares of a line. ``cut`` counts the removed items."""
     lists = {name: value for name, value in entry.items() if isinstance(value, list)}
     bare: Entry = {**entry, **{name: [] for name in lists}, "cut": dict.fromkeys(lists, MAX_LINE)}
     room = MAX_LINE - SEAL_BYTES - len(orjson.dumps(bare))
@@ -68,7 +68,7 @@ def _digest(data: bytes) -> str:
 
 
 def _read(line: bytes) -> Entry | None:
-    """Return the entry of a line, None where it is no JSON object, as a part of one never is."""
+    """Return the entry of a line, or None if it is no JSON object. A part of a line never is."""
     try:
         entry = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -77,7 +77,7 @@ def _read(line: bytes) -> Entry | None:
 
 
 def _is_whole(line: bytes, entry: Entry) -> bool:
-    """True if a line is as it was sealed."""
+    """Return True if a line is unchanged since it was sealed."""
     seq, prev = entry.get("seq"), entry.get("prev")
     if type(seq) is not int or not isinstance(prev, str):
         return False
@@ -86,10 +86,10 @@ def _is_whole(line: bytes, entry: Entry) -> bool:
 
 
 class ChainFile:
-    """A chain that is written to, by one process alone. Close it."""
+    """Chain that one process at a time appends to."""
 
     def __init__(self, path: Path) -> None:
-        """Open a chain, or begin one. Raises ``BadChain``."""
+        """Open or create a file. Raises ``BadChain``."""
         self.seq, self.head = 0, FIRST
         self._path = path
         self._torn, self._open_line = b"", False
@@ -108,33 +108,36 @@ class ChainFile:
             raise
 
     def is_in_place(self) -> bool:
-        """True if the file is still there under its name: who writes to another writes for
-        nobody."""
+        """Return True unless the file was moved away or deleted."""
         return is_in_place(self._fd, self._path)
 
     def close(self) -> None:
         os.close(self._fd)
 
     def append(self, entries: Sequence[Entry]) -> int:
-        """Write entries and have the disk keep them. Return how many are whole in the file.
+        """Write entries and sync the file. Return how many are complete in it.
 
-        Fewer than all mean that the disk did not take more. Blocks.
+        A full disk takes fewer than all. Blocks.
         """
         batch = [*entries]
         if self._torn:
             torn = {"torn": len(self._torn), "torn_sha256": _digest(self._torn)}
             batch.insert(0, {"event": "resumed", **torn})
-        data, states, seq, head = self._prefix(), [(self.seq, self.head, 0)], self.seq, self.head
-        prefix = len(data)
+        is_unfinished = self._open_line or (self._torn and not self._torn.endswith(b"\n"))
+        data = b"\n" if is_unfinished else b""
+        states, seq, head, prefix = [(self.seq, self.head, 0)], self.seq, self.head, len(data)
         for entry in batch:
             seq += 1
-            before = head
-            line, head = sealed(entry, seq, before)
+            prev = head
+            line, head = sealed(entry, seq, prev)
             if len(line) > MAX_LINE:
-                line, head = sealed(shortened(entry), seq, before)
+                line, head = sealed(shortened(entry), seq, prev)
             data += line
             states.append((seq, head, len(data)))
-        written = self._write(data)
+        written, error = append(self._fd, data)
+        if error is None:
+            with suppress(OSError):
+                os.fsync(self._fd)
         done = sum(1 for *_, end in states[1:] if written >= end - 1)
         self.seq, self.head, end = states[done]
         if done:
@@ -145,34 +148,26 @@ class ChainFile:
             self._torn += data[:written]
         return max(0, done - (len(batch) - len(entries)))
 
-    def _prefix(self) -> bytes:
-        unfinished = self._open_line or (self._torn and not self._torn.endswith(b"\n"))
-        return b"\n" if unfinished else b""
-
-    def _write(self, data: bytes) -> int:
-        written, error = append(self._fd, data)
-        if error is None:
-            with suppress(OSError):
-                os.fsync(self._fd)
-        return written
-
     def _resume(self, path: Path) -> None:
-        """Find the last whole line. What follows it is a torn one, unless somebody wrote it."""
-        about = os.fstat(self._fd)
-        if not stat.S_ISREG(about.st_mode):
+        """Find the last complete line. The bytes after it are an incomplete one."""
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
             return
-        start = max(0, about.st_size - TAIL)
-        tail = os.pread(self._fd, TAIL, start)
-        lines = tail.splitlines(keepends=True)
-        if start:
-            lines = lines[1:]
+        start = max(0, status.st_size - TAIL)
+        lines = os.pread(self._fd, TAIL, start).splitlines(keepends=True)
         torn = b""
-        for line in reversed(lines):
+        for line in reversed(lines[1:] if start else lines):
             entry = _read(line)
-            if entry is not None:
-                self._continue(path, line, entry, torn)
-                return
-            torn = line + torn
+            if entry is None:
+                torn = line + torn
+                continue
+            if not _is_whole(line, entry):
+                raise BadChain(
+                    f"the last line of {path} was changed. Run headrace verify-log {path}."
+                )
+            self.seq, self.head = entry["seq"], entry["hash"]
+            self._torn, self._open_line = torn, not line.endswith(b"\n")
+            return
         if start:
             raise BadChain(
                 f"{path} does not end with a complete line. Run headrace verify-log {path}."
@@ -181,18 +176,14 @@ class ChainFile:
             raise BadChain(f"{path} is not a decision log")
         self._torn = torn
 
-    def _continue(self, path: Path, line: bytes, entry: Entry, torn: bytes) -> None:
-        if not _is_whole(line, entry):
-            raise BadChain(f"the last line of {path} was changed. Run headrace verify-log {path}.")
-        self.seq, self.head = entry["seq"], entry["hash"]
-        self._torn, self._open_line = torn, not line.endswith(b"\n")
-
 
 @frozen
 class Verified:
-    """Result of a check: the number of complete lines and the hash of the last one. ``torn`` are
-    incomplete lines of killed processes, ``missing`` entries that could not be written. ``broken``
-    is the first invalid line and the reason."""
+    """Result of a check.
+
+    ``torn`` counts incomplete lines of killed processes, ``missing`` entries that were not written.
+    ``broken`` is the number of the first invalid line and the reason.
+    """
 
     lines: int
     head: str
@@ -209,30 +200,26 @@ class Verified:
             missing = counted(self.missing, "decision was", "decisions were")
             sentences.append(f"{missing} not written (the log counts them)")
         if self.broken is not None:
-            number, why = self.broken
-            return "\n".join([*sentences, f"invalid: line {number} {why}"])
+            number, reason = self.broken
+            return "\n".join([*sentences, f"invalid: line {number} {reason}"])
         return "\n".join([*sentences, "valid: no line was changed, removed or inserted"])
 
 
 class _ChainReader:
-    """Follows a chain line by line."""
+    """Checks a chain line by line."""
 
     def __init__(self) -> None:
         self.seq, self.head = 0, FIRST
         self.torn, self.missing = 0, 0
         self._part = b""
-        self._part_at = 0
+        self._part_number = 0
 
-    def feed(self, number: int, line: bytes) -> tuple[int, str] | None:
+    def read(self, number: int, line: bytes) -> tuple[int, str] | None:
         """Return the number of an invalid line and the reason, or None."""
         entry = _read(line)
         if entry is None:
-            self._part, self._part_at = self._part + line, self._part_at or number
-            return (
-                (self._part_at, "is not a line of a decision log")
-                if len(self._part) > TAIL
-                else None
-            )
+            self._part, self._part_number = self._part + line, self._part_number or number
+            return (self._part_number, NOT_A_LINE) if len(self._part) > TAIL else None
         if not _is_whole(line, entry):
             return number, "was changed after it was written"
         if entry["seq"] != self.seq + 1 or entry["prev"] != self.head:
@@ -240,45 +227,40 @@ class _ChainReader:
                 number,
                 "does not follow the previous line: lines were removed, inserted or moved",
             )
-        if self._part and not self._accounts(entry):
-            return (
-                self._part_at,
-                "is not a line of a decision log, and the next line does not explain it",
-            )
+        hashes = (_digest(self._part), _digest(self._part.removesuffix(b"\n")))
+        is_explained = entry.get("event") == "resumed" and entry.get("torn_sha256") in hashes
+        if self._part and not is_explained:
+            return self._part_number, f"{NOT_A_LINE}, and the next line does not explain it"
         self.torn += bool(self._part)
-        self._part, self._part_at = b"", 0
+        self._part, self._part_number = b"", 0
         self.seq, self.head = entry["seq"], entry["hash"]
         self.missing += entry.get("missing", 0)
         return None
 
-    def _accounts(self, entry: Entry) -> bool:
-        hashes = (_digest(self._part), _digest(self._part.removesuffix(b"\n")))
-        return entry.get("event") == "resumed" and entry.get("torn_sha256") in hashes
-
     def end(self) -> tuple[int, str] | None:
-        """Take what no line follows: the last write may have been torn, a whole line not."""
+        """Check the bytes after the last line: an incomplete line, without a line end."""
         if self._part.count(b"\n"):
-            return self._part_at, "is not a line of a decision log"
+            return self._part_number, NOT_A_LINE
         self.torn += bool(self._part)
         return None
 
 
 def verify(path: Path, known: Iterable[str] = ()) -> Verified:
-    """Check a chain from its first line. Hashes that are ``known`` must be in it."""
-    reader, wanted = _ChainReader(), set(known)
+    """Check a chain from its first line. It must contain all ``known`` hashes."""
+    reader, missing = _ChainReader(), set(known)
     broken: tuple[int, str] | None = None
     number = 0
     with path.open("rb") as file:
         for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
-            broken = reader.feed(number, line)
-            wanted.discard(reader.head)
+            broken = reader.read(number, line)
+            missing.discard(reader.head)
             if broken is not None:
                 break
     broken = broken or reader.end()
     if broken is None and not reader.seq:
         broken = 1, "is missing: the log is empty or was truncated"
-    if broken is None and wanted:
-        broken = number, f"is the last line, and no line has the hash {min(wanted)}"
+    if broken is None and missing:
+        broken = number, f"is the last line, and no line has the hash {min(missing)}"
     return Verified(
         lines=reader.seq, head=reader.head, torn=reader.torn, missing=reader.missing, broken=broken
     )

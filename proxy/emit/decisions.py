@@ -1,7 +1,7 @@
-"""The decision log: one line per decision of the policies, for whoever must show what was decided.
+"""Decision log: one sealed line for each decision of the policies, without any text of a call.
 
-It holds names and verdicts, no text. Lines are sealed and written by the thread of a spool; what
-the disk does not take waits there, and what is lost is counted in the next line.
+A spool's thread writes the lines. Entries that the disk does not take wait there, and the next line
+counts the lost ones.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from proxy.ports import EventLog
 from proxy.record import Record
 from proxy.spool import Spool, SpoolBounds
 from proxy.summary import facts_of
-from proxy.types.guard import GuardResult
-from proxy.types.limit import Limit
 from proxy.words import MAX_NAME, word
 
 MAX_ENTRIES = 10_000
@@ -26,11 +24,13 @@ BOUNDS: SpoolBounds[Entry] = SpoolBounds(
     "decision-log", gather_s=0.1, items=MAX_ENTRIES, unwritable="invalid"
 )
 CLOSE_S = 2.0
-TELL_EVERY = 10_000
+LOG_EVERY = 10_000  # lines between two events that log the last hash
 
 
 def decision(facts: CallFacts) -> Entry:
-    """Return what was decided about a call, without any text of it."""
+    """Return the entry of a call."""
+    # Refusing limits come first, because a long line keeps only the first ones.
+    limits = sorted(facts.limits, key=lambda decided: not decided[1])
     return {
         "time": facts.started_at.isoformat(timespec="milliseconds"),
         "event": "call",
@@ -41,11 +41,23 @@ def decision(facts: CallFacts) -> Entry:
         "deployment": facts.deployment,
         "rules": list(facts.rules),
         "shadow_rules": list(facts.shadow_rules),
-        # The limits that refuse come first: of a long line only the first ones are kept.
         "limits": [
-            _limit(*decided) for decided in sorted(facts.limits, key=lambda each: not each[1])
+            {
+                "limit": limit.name,
+                "decision": "deny" if refuses else "allow",
+                "shadow": limit.shadow,
+            }
+            for limit, refuses in limits
         ],
-        "guards": [_guard(stage, result) for stage, result in facts.verdicts],
+        "guards": [
+            {
+                "guard": result.guard,
+                "stage": stage,
+                "verdict": result.verdict,
+                "shadow": result.shadow,
+            }
+            for stage, result in facts.verdicts
+        ],
         "cache": facts.cache,
         "outcome": facts.outcome,
         "status": facts.status,
@@ -53,20 +65,12 @@ def decision(facts: CallFacts) -> Entry:
     }
 
 
-def _limit(limit: Limit, refuses: bool) -> Entry:  # as facts have it
-    decision = "deny" if refuses else "allow"
-    return {"limit": limit.name, "decision": decision, "shadow": limit.shadow}
-
-
-def _guard(stage: str, result: GuardResult) -> Entry:
-    named = {"guard": result.guard, "stage": stage}
-    return {**named, "verdict": result.verdict, "shadow": result.shadow}
-
-
 class Decisions:
-    """The sink that seals decisions. ``put`` never waits. ``dropped`` is told why and how many
-    entries are in no line, ``failed`` of an exception that nobody foresaw, ``replaced`` when the
-    file was gone and another was begun."""
+    """Sink that writes the decision log. ``put`` never waits.
+
+    ``dropped`` gets the reason and the number of lost entries, ``failed`` an unexpected exception.
+    ``replaced`` is called when the file was gone and another one was created.
+    """
 
     name: ClassVar[str] = "decisions"
 
@@ -83,15 +87,15 @@ class Decisions:
         self._replaced = replaced
         self._chain = ChainFile(path)
         self._log = log
-        self._told = 0
-        self._failing = False
+        self._counted = 0  # lost entries that a line counts
+        self._is_failing = False
         log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
         self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._end)
         self.put: Callable[[Entry], object] = self._spool.put
 
     @property
     def waiting(self) -> int:
-        """How many entries are in no line yet."""
+        """Entries that are not written yet."""
         return self._spool.waiting
 
     def end(self, record: Record) -> None:
@@ -99,12 +103,12 @@ class Decisions:
             self.put(decision(facts_of(record)))
 
     def policy(self, result: str, revision: str) -> None:
-        """Note that policies were read, and which are in force then."""
+        """Write an entry for a load of the policies, with the active revision."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.put({"time": now, "event": "policy", "result": result, "policy": revision})
 
     def close(self) -> None:
-        """Write what is waiting, for at most ``CLOSE_S``. Blocks."""
+        """Write the waiting entries, for at most ``CLOSE_S`` seconds. Blocks."""
         self._spool.close(CLOSE_S)
 
     def _end(self) -> None:
@@ -112,37 +116,34 @@ class Decisions:
         self._chain.close()
 
     def _write(self, entries: list[Entry]) -> None:
-        """Write some; what was not taken is given again."""
-        missed = self._spool.lost - self._told
-        if missed:
-            entries = [{**entries[0], "missing": missed}, *entries[1:]]
+        """Write entries. The spool passes those that were not taken again."""
+        lost = self._spool.lost - self._counted
+        if lost:
+            entries = [{**entries[0], "missing": lost}, *entries[1:]]
         done = 0
-        if self._is_in_place():
+        if self._chain.is_in_place() or self._replace():
             before = self._chain.seq
             done = self._chain.append(entries)
-            if self._chain.seq // TELL_EVERY > before // TELL_EVERY:
+            if self._chain.seq // LOG_EVERY > before // LOG_EVERY:
                 self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
         self._spool.done(done)
         if done:
-            self._told += missed
+            self._counted += lost
         is_failing = done < len(entries)
-        if is_failing != self._failing:
-            self._failing = is_failing
+        if is_failing != self._is_failing:
+            self._is_failing = is_failing
             self._log.warning("decisions.failing" if is_failing else "decisions.mended")
 
-    def _is_in_place(self) -> bool:
-        """Begin a new file where the one before was moved away or deleted. False if that cannot
-        be."""
-        if self._chain.is_in_place():
-            return True
+    def _replace(self) -> bool:
+        """Create the file that was moved away or deleted. Return False if that is impossible."""
         try:
-            fresh = ChainFile(self._path)
+            chain = ChainFile(self._path)
         except BadChain:
             return False
-        before, self._chain = self._chain, fresh
+        before, self._chain = self._chain, chain
         before.close()
         self._replaced()
         ended = {"seq": before.seq, "hash": before.head}
         self._log.error("decisions.begun_anew", file=str(self._path), **ended)
-        self._log.info("decisions.begin", seq=fresh.seq, hash=fresh.head)
+        self._log.info("decisions.begin", seq=chain.seq, hash=chain.head)
         return True

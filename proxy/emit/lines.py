@@ -1,8 +1,7 @@
-"""Lines of the log: their names, size, redaction, and the way to a file descriptor.
+"""Log lines: schemas, size, redaction, and the writer.
 
-structlog adds time and level, renders JSON of bounded size and redacts credentials. A schema
-renames the fields that Elastic or OpenTelemetry have a name for; all others go below ``headrace``.
-Lines pass a spool, so a stalled pipe, a full disk or a closed reader never delays a call.
+structlog adds time and level, renders JSON of bounded size and redacts credentials. A spool writes
+the lines, so a stalled pipe, a full disk or a closed reader never delays a call.
 """
 
 from __future__ import annotations
@@ -27,11 +26,10 @@ MAX_LINE = 32 * 1024
 BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 Line = dict[str, Any]
 Schema = Callable[[Line], Line]
-PREFIX = "headrace."
-OURS = ("time", "level", "event", "trace_id", "span_id")
+COMMON = ("time", "level", "event", "trace_id", "span_id")
+"""Fields with a place of their own in each schema."""
 SEVERITIES = {"debug": 5, "info": 9, "warning": 13, "error": 17}
-NS_A_MS = 1_000_000
-SUCCESSES = ("success",)
+NS_PER_MS = 1_000_000
 
 ECS: Mapping[str, str] = {
     "request_id": "http.request.id",
@@ -52,7 +50,7 @@ def native(line: Line) -> Line:
 
 
 def ecs(line: Line) -> Line:
-    """Return a line with Elastic's field names. Durations are in nanoseconds there."""
+    """Return a line with Elastic's field names. Durations are in nanoseconds."""
     renamed: Line = {
         "@timestamp": line["time"],
         "log.level": line["level"],
@@ -64,9 +62,9 @@ def ecs(line: Line) -> Line:
     if line.get("trace_id"):
         renamed |= {"trace.id": line["trace_id"], "span.id": line.get("span_id")}
     if "duration_ms" in line:
-        renamed["event.duration"] = round(line["duration_ms"] * NS_A_MS)
+        renamed["event.duration"] = round(line["duration_ms"] * NS_PER_MS)
     if "outcome" in line:
-        renamed["event.outcome"] = "success" if line["outcome"] in SUCCESSES else "failure"
+        renamed["event.outcome"] = "success" if line["outcome"] == "success" else "failure"
     return renamed | _renamed(line, ECS)
 
 
@@ -74,7 +72,7 @@ def otel(line: Line) -> Line:
     """Return a line in the form of OpenTelemetry's log data model."""
     moment = datetime.fromisoformat(line["time"])
     renamed: Line = {
-        "Timestamp": f"{round(moment.timestamp() * 1000) * NS_A_MS}",
+        "Timestamp": f"{round(moment.timestamp() * 1000) * NS_PER_MS}",
         "SeverityText": line["level"].upper(),
         "SeverityNumber": SEVERITIES.get(line["level"], 0),
         "Body": line["event"],
@@ -87,15 +85,15 @@ def otel(line: Line) -> Line:
 
 
 def _renamed(line: Line, names: Mapping[str, str]) -> Line:
+    """Return the other fields, without a name in the schema below ``headrace``."""
     return {
-        names.get(name, PREFIX + name): value for name, value in line.items() if name not in OURS
+        names.get(name, f"headrace.{name}"): value
+        for name, value in line.items()
+        if name not in COMMON
     }
 
 
 SCHEMAS: Mapping[str, Schema] = {"native": native, "ecs": ecs, "otel": otel}
-
-
-REDACTED = b"[redacted]"
 _CREDENTIALS = re2.compile(
     rb"sk-[A-Za-z0-9_-]{16,}"  # of several providers
     rb"|hr-[A-Za-z0-9_-]{40,}"  # a virtual key of Headrace
@@ -109,13 +107,13 @@ _CREDENTIALS = re2.compile(
 
 
 def redacted(line: bytes) -> bytes:
-    """Replace credentials of known shapes. JSON remains JSON.
+    """Replace credentials of known shapes, as a second net: no field should contain one.
 
-    Lines and spans are built from chosen fields, so there should be none: the last line of defense.
+    JSON remains JSON.
     """
     if _CREDENTIALS.search(line) is None:  # half the time of `sub`, and nearly always enough
         return line
-    cleaned: bytes = _CREDENTIALS.sub(REDACTED, line)
+    cleaned: bytes = _CREDENTIALS.sub(b"[redacted]", line)
     return cleaned
 
 
@@ -126,15 +124,14 @@ def redact_text(text: str) -> str:
 
 def shortened(line: dict[str, Any]) -> dict[str, Any]:
     """Empty the longest lists of a line until it fits into ``MAX_LINE``. ``cut`` names them."""
-    cut: list[str] = []
+    cut: Line = {}
     sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
     excess = sum(sizes.values()) - MAX_LINE // 2
     for name in sorted(line, key=lambda name: -sizes[name]):
         if excess > 0 and isinstance(line[name], (list, dict)):
             excess -= sizes[name]
-            cut.append(name)
-    empty = {name: type(line[name])() for name in cut}
-    return {**line, **empty, "cut": cut}
+            cut[name] = type(line[name])()
+    return {**line, **cut, "cut": [*cut]}
 
 
 def line_logger(
@@ -145,41 +142,36 @@ def line_logger(
     ``levels`` may change while the process runs. A field ``line`` has all fields of a line.
     """
 
-    def drop_below_level(_: object, level: str, fields: EventDict) -> EventDict:
+    def complete(_: object, level: str, fields: EventDict) -> EventDict:
+        """Drop a line below the active level. Add time and level, unless a whole line is given."""
         if not levels.allows(level):
             raise DropEvent
-        return fields
+        line: EventDict | None = fields.get("line")
+        if line is not None:
+            return line
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        return {"time": time, **fields, "level": level}
 
-    def serialize(line: dict[str, Any], default: Callable[[object], str]) -> bytes:
-        options = orjson.OPT_APPEND_NEWLINE
-        data = orjson.dumps(schema(line), default, options)
+    def serialize(line: Line, default: Callable[[object], str]) -> bytes:
+        data = orjson.dumps(schema(line), default, orjson.OPT_APPEND_NEWLINE)
         if len(data) <= MAX_LINE:
             return data
-        return orjson.dumps(schema(shortened(line)), default, options)
+        return orjson.dumps(schema(shortened(line)), default, orjson.OPT_APPEND_NEWLINE)
+
+    def redact(_: object, level: str, line: Any) -> bytes:
+        return redacted(line)
 
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        _Lines(put),
-        processors=[drop_below_level, _complete, JSONRenderer(serialize, default=str), _redact],
+        _Output(put),
+        processors=[complete, JSONRenderer(serialize, default=str), redact],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         context_class=dict,
     ).bind()
     return logger
 
 
-def _complete(_: object, level: str, fields: EventDict) -> EventDict:
-    """Add the time and the level, unless there is a whole line."""
-    line: EventDict | None = fields.get("line")
-    if line is not None:
-        return line
-    return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **fields, "level": level}
-
-
-def _redact(_: object, level: str, line: Any) -> bytes:
-    return redacted(line)
-
-
-class _Lines:
-    """Receives the lines of a logger of structlog, which calls the method of their level."""
+class _Output:
+    """Output of a structlog logger, which calls the method of a line's level."""
 
     def __init__(self, put: Callable[[bytes], object]) -> None:
         self.debug = self.info = self.warning = self.error = put
@@ -192,19 +184,15 @@ class LineWriter:
     """
 
     def __init__(
-        self,
-        fd: int,
-        dropped: Callable[[str, int], None],
-        failed: Callable[[Exception], None],
+        self, fd: int, dropped: Callable[[str, int], None], failed: Callable[[Exception], None]
     ) -> None:
         self._fd = fd
-        self._torn = False  # the last line was written in part
+        self._is_torn = False  # the last line was written in part
         self._spool = Spool(BOUNDS, self._write, dropped, failed)
         self.put: Callable[[bytes], object] = self._spool.put
 
     @property
     def waiting(self) -> int:
-        """Lines that are not written yet."""
         return self._spool.waiting
 
     def close(self, timeout: float = 2.0) -> None:
@@ -212,13 +200,12 @@ class LineWriter:
         self._spool.close(timeout)
 
     def _write(self, lines: list[bytes]) -> None:
-        """Write lines. A line that the descriptor does not take is lost, as is one that it takes in
-        part, which is then ended before the next line."""
-        prefix = b"\n" if self._torn else b""
+        """Write lines. One that is written in part is lost, and ended before the next line."""
+        prefix = b"\n" if self._is_torn else b""
         data = prefix + b"".join(lines)
         written, error = append(self._fd, data)
         if written:
-            self._torn = not data.endswith(b"\n", 0, written)
+            self._is_torn = not data.endswith(b"\n", 0, written)
         if error is None:
             self._spool.done(len(lines))
             return
