@@ -166,7 +166,7 @@ def table(kept: Mapping[str, Any], revision: str = "now") -> Iterator[str]:
     yield f"| guards | {' | '.join(TEXTS)} |"
     yield f"|---|{'---|' * len(TEXTS)}"
     for name, texts in kept[revision].items():
-        cells = (" / ".join(f"{seconds:.2f}" for seconds in texts[kind]) for kind in TEXTS)
+        cells = ("/".join(f"{seconds:.2f}" for seconds in texts[kind]) for kind in TEXTS)
         yield f"| {name} | {' | '.join(cells)} |"
 
 

@@ -205,15 +205,11 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "metrics.md": {"metrics": metrics},
     "performance.md": {
         "machine": partial(results.told, results.CALLS, table.machine),
-        "reach": partial(results.told, results.CALLS, table.reach),
         "calls": partial(results.told, results.CALLS, table.calls),
         "streams": partial(results.told, results.CALLS, table.streams),
         "latency": partial(results.told, results.CALLS, table.latency),
         "processes": partial(results.told, results.CALLS, table.processes),
         "delays": partial(results.told, delays.KEPT, delays.table),
-        "delays before": partial(
-            results.told, delays.KEPT, partial(delays.table, revision="before")
-        ),
         "sizing": partial(results.told, results.CALLS, table.sizing),
         "growth": partial(results.told, results.GROWTH, pictures.table),
         "pictures": partial(results.told, results.GROWTH, pictures.pictures),

