@@ -1,7 +1,6 @@
-"""Emits metrics, spans and one log line per call, all from its record.
+"""Emits metrics, spans and one log line per call from its record, once, however the call ended.
 
-Emitting never raises and never waits. It happens once for each call, however it ended, within
-``EMIT_EVERY_S`` seconds.
+Emitting never raises and never waits, and happens within ``EMIT_EVERY_S`` seconds.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ Step = Callable[[], None]
 
 @dataclass(slots=True)
 class Emitters:
-    """All sinks of the process. ``failed`` gets the error of a sink; the others continue.
+    """Passes the records of finished calls to all sinks.
 
-    Records are emitted in batches, sink by sink, which uses the processor's cache better. ``soon``
-    schedules a batch. ``MAX_WAITING`` calls or a large one do not wait for it. ``next_turn`` runs a
-    step in the next iteration of the event loop: it is used when no other call is active.
-    ``unauthenticated`` bounds the calls without a known key that appear outside the metrics, as
-    anybody can send them. ``side_tasks`` owns background work of calls: the record of such a call
-    is emitted when the work is done.
+    ``failed`` gets the error of a sink; the others continue. Records are emitted in batches, sink
+    by sink, which uses the processor's cache better. ``soon`` schedules a batch, ``next_turn`` runs
+    one in the next iteration of the event loop if no other call is active. ``MAX_WAITING`` calls or
+    a large one do not wait. ``unauthenticated`` bounds the calls without a known key outside the
+    metrics, as anybody can send them. ``side_tasks`` owns background work of calls: such a call
+    ends when the work is done.
     """
 
     sinks: tuple[Sink, ...]
@@ -70,7 +69,7 @@ class Emitters:
     unauthenticated: Quota | None = None
     side_tasks: SideTasks | None = None
     _ended: list[Record] = field(default_factory=list)
-    _under_way: int = 0
+    _active: int = 0
     _begin_sinks: list[BeginSink] = field(init=False)
     _end_counters: list[EndCounter] = field(init=False)
 
@@ -82,13 +81,10 @@ class Emitters:
         return Observation(self, record)
 
     def begin(self, record: Record) -> None:
-        self._under_way += 1
+        self._active += 1
         record.side_tasks = self.side_tasks
         for sink in self._begin_sinks:
-            try:
-                sink.begin(record)
-            except Exception as error:  # noqa: BLE001  # telemetry must not break a call
-                self.failed(sink, error)
+            self._try(sink, sink.begin, record)
 
     def end(self, record: Record) -> None:
         record.side_tasks, record.pending = None, ()  # a stored record must not hold them
@@ -96,17 +92,14 @@ class Emitters:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0
         for counter in self._end_counters:
-            try:
-                counter.count_end(record)
-            except Exception as error:  # noqa: BLE001  # telemetry must not break a call
-                self.failed(counter, error)
-        self._under_way -= 1
+            self._try(counter, counter.count_end, record)
+        self._active -= 1
         is_first = not self._ended
         self._ended += (record,)
         is_large = record.call is not None and record.call.size > LARGE_BYTES
         if is_large or len(self._ended) >= MAX_WAITING:
             self.tell()
-        elif self.next_turn is not None and not self._under_way:
+        elif self.next_turn is not None and not self._active:
             self.next_turn(self.tell)
         elif is_first:
             self.soon(self.tell)
@@ -116,10 +109,13 @@ class Emitters:
         records, self._ended = self._ended, []
         for sink in self.sinks:
             for record in records:
-                try:
-                    sink.end(record)
-                except Exception as error:  # noqa: BLE001  # telemetry must not break a call
-                    self.failed(sink, error)
+                self._try(sink, sink.end, record)
+
+    def _try(self, sink: Sink, step: Callable[[Record], None], record: Record) -> None:
+        try:
+            step(record)
+        except Exception as error:  # noqa: BLE001  # telemetry must not break a call
+            self.failed(sink, error)
 
 
 @dataclass(slots=True)

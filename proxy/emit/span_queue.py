@@ -34,8 +34,7 @@ class SpanQueue:
     ) -> None:
         self._max_spans = bounds.max_spans
         self._on_drop = on_drop
-        self._spans = 0
-        self._chars = 0
+        self._spans = self._chars = 0
         self._exporter = _CountingExporter(exporter, on_drop, on_error)
         self._processor = BatchSpanProcessor(
             self._exporter, bounds.max_spans, bounds.delay_ms, bounds.max_batch
@@ -47,7 +46,7 @@ class SpanQueue:
         return self._spans - self._exporter.spans
 
     def put(self, spans: Sequence[ReadableSpan]) -> None:
-        """Take all spans of a call, or drop all of them if the queue is full. Never waits."""
+        """Take all spans of a call, or drop all of them. Never waits."""
         chars = sum(map(_captured_chars, spans))
         is_full = (
             self.waiting + len(spans) > self._max_spans
@@ -76,7 +75,7 @@ class SpanQueue:
 
 
 class _CountingExporter(SpanExporter):
-    """Exports spans, and counts those that went either way. Its own thread calls ``export``."""
+    """Exports spans in the processor's thread. ``spans`` and ``chars`` are no longer queued."""
 
     def __init__(
         self,
@@ -87,8 +86,7 @@ class _CountingExporter(SpanExporter):
         self._exporter = exporter
         self._on_drop = on_drop
         self._on_error = on_error
-        self.spans = 0
-        self.chars = 0
+        self.spans = self.chars = 0
         self.is_closed = False  # no batch starts
         self.is_settled = False  # the batch in transit has been counted
 

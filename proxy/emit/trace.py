@@ -6,7 +6,7 @@ record when it has ended. So the decision to sample knows how the call ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from opentelemetry.context import Context
@@ -24,10 +24,18 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from proxy.attempts import Attempt
 from proxy.call_facts import UNKNOWN, CallFacts
-from proxy.emit import attributes
-from proxy.emit.attributes import OUTCOME, Attributes, Profile, SpanOf
+from proxy.emit.attributes import (
+    OUTCOME,
+    Attributes,
+    Profile,
+    SpanOf,
+    attempt_attributes,
+    call_attributes,
+    call_events,
+    captured_texts,
+    model_attributes,
+)
 from proxy.emit.lines import redact_text
 from proxy.record import Record
 from proxy.summary import facts_of
@@ -36,6 +44,12 @@ FAILED = frozenset({"proxy_error", "timeout", "upstream_error"})
 SAMPLED, UNSAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 NO_PARENT = Context()
 OK, ERROR = Status(), Status(StatusCode.ERROR)
+NAMES: Mapping[SpanOf, Sequence[str]] = {
+    "server": ("http.request.method", "http.route"),
+    "model": ("gen_ai.operation.name", "gen_ai.request.model"),
+    "attempt": ("http.request.method",),
+}
+"""Attributes whose values are the name of a span."""
 SCOPE = InstrumentationScope("headrace")
 
 
@@ -81,150 +95,116 @@ class Traces:
         texts: Attributes = {}
         error = None
         try:
-            texts = attributes.captured_texts(record) if record.attempts else {}
+            texts = captured_texts(record) if record.attempts else {}
         except Exception as problem:  # noqa: BLE001  # raised once the spans are exported
             error = problem
-        call = CallSpans(record, facts, self._resource, self._profiles)
-        spans = [call.attempt(attempt) for attempt in record.attempts]
-        if spans:
-            spans.append(call.model_call(texts))
-        spans.append(call.server())
+        spans = self._spans(record, facts, texts)
         for receiver in self._receivers:
             receiver.put(spans)
         if error is not None:
             raise error
 
     def _is_sampled(self, record: Record, facts: CallFacts) -> bool:
+        """Ask the sampler, with the client's span as parent if its key may decide."""
+        context, parent = NO_PARENT, record.head.parent if record.head is not None else None
+        if parent is not None and record.parent_sampled is not None:
+            flags = SAMPLED if record.parent_sampled else UNSAMPLED
+            ids = int(parent.trace_id, 16), int(parent.span_id, 16)
+            span = NonRecordingSpan(SpanContext(*ids, is_remote=True, trace_flags=flags))
+            context = set_span_in_context(span, NO_PARENT)
         route = facts.route or UNKNOWN
         result = self._sampler.should_sample(
-            _parent_context(record),
+            context,
             int(record.sample_id, 16),
             f"{facts.method} {route}",
             SpanKind.SERVER,
-            {
-                "http.request.method": facts.method,
-                "http.route": route,
-                OUTCOME: facts.outcome,
-            },
+            {"http.request.method": facts.method, "http.route": route, OUTCOME: facts.outcome},
         )
         return result.decision is Decision.RECORD_AND_SAMPLE
 
-
-def _parent_context(record: Record) -> Context:
-    """Return the client's span, if its key may decide whether a call is sampled."""
-    parent = record.head.parent if record.head is not None else None
-    if parent is None or record.parent_sampled is None:
-        return NO_PARENT
-    flags = SAMPLED if record.parent_sampled else UNSAMPLED
-    trace_id, span_id = int(parent.trace_id, 16), int(parent.span_id, 16)
-    span = NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags))
-    return set_span_in_context(span, NO_PARENT)
-
-
-class CallSpans:
-    """Builds the spans of one finished call."""
-
-    __slots__ = ("epoch_ns", "facts", "profiles", "record", "resource", "trace_id")
-
-    def __init__(
-        self, record: Record, facts: CallFacts, resource: Resource, profiles: Sequence[Profile]
-    ) -> None:
-        self.record = record
-        self.facts = facts
-        self.resource = resource
-        self.profiles = profiles
-        self.trace_id = int(facts.trace_id, 16)
-        # Nanoseconds since the epoch when the record's monotonic clock was 0.
-        started_us = round(facts.started_at.timestamp() * 1e6)
-        self.epoch_ns = started_us * 1000 - int(record.started * 1e9)
-
-    def server(self) -> ReadableSpan:
-        """Return the span of the client's call. Its parent is the client's own span."""
-        record, facts = self.record, self.facts
+    def _spans(self, record: Record, facts: CallFacts, texts: Attributes) -> list[ReadableSpan]:
+        """Return the spans of a call: the attempts, the model call around them, and the call."""
+        server_id, model_id = facts.server_span, record.ids.model_span
+        spans = [
+            self._span(
+                record,
+                "attempt",
+                (attempt.span_id, model_id),
+                (attempt.started, attempt.ended or record.ended or attempt.started),
+                attempt_attributes(attempt, facts.method),
+            )
+            for attempt in record.attempts
+        ]
+        if record.attempts:
+            first, last = record.attempts[0], record.attempts[-1]
+            attributes = {**model_attributes(record, facts), **texts}
+            times = (first.started, last.ended or record.ended or last.started)
+            spans.append(self._span(record, "model", (model_id, server_id), times, attributes))
         parent = record.head.parent if record.head is not None else None
-        ended = record.ended or record.started
-        return self._span(
+        server = self._span(
+            record,
             "server",
-            f"{facts.method} {facts.route or UNKNOWN}",
-            (facts.server_span, parent.span_id if parent is not None else None),
-            (record.started, ended),
-            attributes.call_attributes(facts),
-            attributes.call_events(facts),
+            (server_id, parent.span_id if parent is not None else None),
+            (record.started, record.ended or record.started),
+            call_attributes(facts),
+            call_events(facts),
         )
-
-    def model_call(self, texts: Attributes) -> ReadableSpan:
-        """Return the span that covers all attempts, with the captured texts."""
-        record, facts = self.record, self.facts
-        first, last = record.attempts[0], record.attempts[-1]
-        described = {**attributes.model_attributes(record, facts), **texts}
-        return self._span(
-            "model",
-            f"{described['gen_ai.operation.name']} {last.target.model}",
-            (record.ids.model_span, facts.server_span),
-            (first.started, last.ended or record.ended or last.started),
-            described,
-        )
-
-    def attempt(self, attempt: Attempt) -> ReadableSpan:
-        """Return the span of one request to an upstream."""
-        record, method = self.record, self.facts.method
-        return self._span(
-            "attempt",
-            method,
-            (attempt.span_id, record.ids.model_span),
-            (attempt.started, attempt.ended or record.ended or attempt.started),
-            attributes.attempt_attributes(attempt, method),
-        )
+        return [*spans, server]
 
     def _span(
         self,
+        record: Record,
         span_of: SpanOf,
-        name: str,
         ids: tuple[str, str | None],
         times: tuple[float, float],
-        described: Attributes,
-        events: Sequence[attributes.Event] = (),
+        attributes: Attributes,
+        events: Sequence[tuple[str, Attributes]] = (),
     ) -> ReadableSpan:
         """Return a span. ``ids`` are its own and its parent's, ``times`` of the record's clock.
         Events have the time of its end."""
-        own_id, parent_id = ids
-        ended_ns = self.epoch_ns + int(times[1] * 1e9)
-        is_server = span_of == "server"
-        is_error = self._is_error() if is_server else described["error.type"] is not None
+        is_server, trace_id = span_of == "server", int(record.ids.trace_id, 16)
+        # Nanoseconds since the epoch when the record's monotonic clock was 0.
+        epoch_us = round(record.started_at.timestamp() * 1e6)
+        epoch_ns = epoch_us * 1000 - int(record.started * 1e9)
+        started_ns, ended_ns = (epoch_ns + int(moment * 1e9) for moment in times)
         added: dict[str, Any] = {}
-        for profile in self.profiles:
-            added |= profile(span_of, self.record, described)
-        known, *of_events = exported([{**described, **added}, *(values for _, values in events)])
+        for profile in self._profiles:
+            added |= profile(span_of, record, attributes)
+        known, *of_events = exported([{**attributes, **added}, *(values for _, values in events)])
+        own_id, parent_id = ids
+        parent = (
+            SpanContext(trace_id, int(parent_id, 16), is_server, SAMPLED) if parent_id else None
+        )
         return ReadableSpan(
-            redact_text(name),
-            context=self._context(own_id),
-            parent=self._context(parent_id, is_remote=is_server) if parent_id else None,
-            resource=self.resource,
+            redact_text(" ".join([f"{attributes[each]}" for each in NAMES[span_of]])),
+            context=SpanContext(trace_id, int(own_id, 16), False, SAMPLED),
+            parent=parent,
+            resource=self._resource,
             attributes=known,
             events=[
-                Event(name, values, ended_ns)
-                for (name, _), values in zip(events, of_events, strict=True)
+                Event(event, values, ended_ns)
+                for (event, _), values in zip(events, of_events, strict=True)
             ],
             kind=SpanKind.SERVER if is_server else SpanKind.CLIENT,
-            status=ERROR if is_error else OK,
-            start_time=self.epoch_ns + int(times[0] * 1e9),
+            status=ERROR if _is_error(attributes) else OK,
+            start_time=started_ns,
             end_time=ended_ns,
             instrumentation_scope=SCOPE,
         )
 
-    def _is_error(self) -> bool:
-        """Return True if the proxy or the upstream failed. The head may have been sent before."""
-        is_client_error = 400 <= (self.facts.status or 500) < 500
-        return self.facts.outcome in FAILED and not is_client_error
 
-    def _context(self, span_id: str, *, is_remote: bool = False) -> SpanContext:
-        return SpanContext(self.trace_id, int(span_id, 16), is_remote, SAMPLED)
+def _is_error(attributes: Attributes) -> bool:
+    """Return True if the proxy or an upstream failed. The head may have been sent before."""
+    if OUTCOME not in attributes:
+        return attributes["error.type"] is not None
+    status: Any = attributes["http.response.status_code"] or 500
+    return attributes[OUTCOME] in FAILED and not 400 <= status < 500
 
 
-def exported(described: Sequence[Attributes]) -> list[dict[str, Any]]:
+def exported(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
     """Return the attributes that are known, with credentials and lone surrogates replaced."""
     known = [
-        {name: value for name, value in each.items() if value is not None} for each in described
+        {name: value for name, value in each.items() if value is not None} for each in attributes
     ]
     text = repr(known)  # one search instead of one for each value: nearly always it finds nothing
     if "\\ud" not in text and redact_text(text) == text:
