@@ -5,18 +5,15 @@ What nobody reports is estimated, by ``proxy.estimate``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from proxy.estimate import (
     NOTHING_HIDDEN,
     HiddenOutput,
     interrupted_tokens,
     text_quarters,
-    value_quarters,
     whole_tokens,
 )
-from proxy.index import index_of
 from proxy.types.events import (
     Begin,
     Delta,
@@ -28,34 +25,15 @@ from proxy.types.events import (
     Start,
     UsageReport,
 )
-from proxy.usage import MAX_TOKENS, Json, Source, Tokens, Usage, read_usage
+from proxy.usage import MAX_TOKENS, Source, Tokens, Usage
 from proxy.words import MAX_ID, Word, word, word_of
 
 MAX_FINISHES = 128  # choices of one answer whose ends are noted
-TEXTS = frozenset({"content", "text", "refusal", "function_call", "tool_calls"})
-SPOKEN = frozenset({"content", "text", "reasoning_content", "refusal", "function_call"})
-
 THOUGHTS: frozenset[Kind] = frozenset({"reasoning", "summary"})
 CHATS: frozenset[FamilyName] = frozenset({"", "chat", "completions"})
 """The families whose own finish reasons are recorded."""
 UNCOUNTED_TEXT: frozenset[Kind] = frozenset({"audio"})
 """Kinds of text that no estimate counts: the audio itself was the output."""
-
-TYPES_OF_PARTS = ("refusal", "text", "thinking")  # of a chat's content, where that is a list
-
-
-def _call_quarters(call: Any) -> int:
-    """Estimate a tool's name and arguments; the ids and numbers around them no model wrote."""
-    if not isinstance(call, dict):
-        return 0
-    return value_quarters([call.get("function"), call.get("custom")])
-
-
-def answer_quarters(data: Mapping[str, Any]) -> int:
-    """Estimate what an answer or a chunk says, in quarters of a token."""
-    choices = data.get("choices")
-    listed = choices if isinstance(choices, list) else []
-    return sum([_choice_quarters(each) for each in listed if isinstance(each, dict)])
 
 
 def frame_quarters(frame: Frame) -> int:
@@ -75,99 +53,6 @@ def _is_text(event: Event) -> bool:
     if type(event) is Delta:
         return event.part.kind not in THOUGHTS and bool(event.text)
     return type(event) is Begin and event.call is not None
-
-
-def _choice_quarters(choice: dict[str, Any]) -> int:
-    """Estimate what a model wrote, in quarters of a token. Some servers send the reasoning twice,
-    under its two names."""
-    message = choice.get("delta") or choice.get("message") or choice
-    if type(message) is not dict:
-        return 0
-    quarters = 0
-    for name in message:
-        value = message[name]
-        if value is None:
-            continue
-        if name in SPOKEN:
-            quarters += text_quarters(value) if type(value) is str else _parts_quarters(value)
-        elif name == "reasoning":
-            if value and not message.get("reasoning_content"):
-                quarters += value_quarters(value)
-        elif name in OTHERWISE:
-            quarters += OTHERWISE[name](value)
-    return quarters
-
-
-def _has_text(choices: list[Any]) -> bool:
-    """Return True if one of the choices has text or a tool call, and not only thoughts."""
-    for choice in choices:
-        message = choice.get("delta") or choice if type(choice) is dict else None
-        if type(message) is dict:
-            for name in TEXTS:
-                if message.get(name) and not _is_thought(message[name]):
-                    return True
-    return False
-
-
-def _is_thought(content: Any) -> bool:
-    """Return True for a list of parts that are all thoughts."""
-    return isinstance(content, list) and all(
-        isinstance(part, dict) and part.get("type") == "thinking" for part in content
-    )
-
-
-def _parts_quarters(value: Any) -> int:
-    """Estimate what a list of parts says, without the words for their types: a stream has these in
-    each of its chunks."""
-    if isinstance(value, list):
-        return sum(map(_parts_quarters, value))
-    if isinstance(value, dict) and value.get("type") in TYPES_OF_PARTS:
-        return sum(_parts_quarters(value[name]) for name in value if name != "type")
-    return value_quarters(value)
-
-
-def _calls_quarters(calls: Any) -> int:
-    return sum(map(_call_quarters, calls)) if isinstance(calls, list) else 0
-
-
-def _beside_quarters(block: Any) -> int:
-    """Estimate what an event of Responses says beside the words of a chat: in a delta of another
-    kind, as the code that a provider runs, and in items that no delta has said."""
-    if not isinstance(block, dict):
-        return 0
-    delta = block.get("delta")
-    delta = delta if isinstance(delta, dict) else {}
-    quarters = _text_quarters(delta.get("delta")) + _text_quarters(delta.get("partial_json"))
-    for event in (block.get("start"), block.get("event")):
-        if isinstance(event, dict):
-            response = event.get("response")
-            missing = response.get("output") if isinstance(response, dict) else None
-            quarters += _item_quarters(event.get("item"))
-            quarters += sum(_item_quarters(each.get("item")) for each in _objects(missing))
-    return quarters
-
-
-def _item_quarters(item: Any) -> int:
-    if not isinstance(item, dict):
-        return 0
-    parts = [*_objects(item.get("content")), *_objects(item.get("summary"))]
-    texts = [part.get(name) for part in parts for name in ("text", "refusal")]
-    return sum(map(_text_quarters, (*texts, item.get("arguments"), item.get("input"))))
-
-
-def _text_quarters(text: Any) -> int:
-    return text_quarters(text) if isinstance(text, str) else 0
-
-
-OTHERWISE: Mapping[str, Callable[[Any], int]] = {
-    "tool_calls": _calls_quarters,
-    "block": _beside_quarters,
-}
-"""What of a message is no text of its own, and what estimates it."""
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 class Meter:
@@ -209,27 +94,7 @@ class Meter:
         self.invalid_usage = 0
         self.finish_reasons: dict[int, Word] = {}
 
-    def feed(self, data: Mapping[str, Any] | None, now: float, quarters: int | None = None) -> None:
-        """Take one answer or stream event in OpenAI's form, with the estimate of what it says where
-        that was made before."""
-        if data is None:
-            return
-        if self.answer_id is None:
-            self.answer_id = word_of(data.get("id"), MAX_ID)
-            self.answer_model = word_of(data.get("model"), MAX_ID)
-        if "choices" in data and type(data["choices"]) is list:
-            size = self._choices(data["choices"], quarters)
-            if size:
-                if self.text_at is None and not self.finish_reasons:
-                    self._begin(data["choices"], size, now)
-                self.output_quarters += size
-                self.last_token_at = now
-                first = self.first_token_at
-                self.first_token_at = now if first is None else first
-        if "usage" in data and data["usage"] is not None:
-            self.report(read_usage(data["usage"]))
-
-    def feed_frame(self, frame: Frame, now: float) -> None:
+    def feed(self, frame: Frame, now: float) -> None:
         """Take one frame of an answer."""
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
@@ -269,40 +134,12 @@ class Meter:
         if self.first_token_at is None:
             self.first_token_at = now
 
-    def _begin(self, choices: list[Any], size: int, now: float) -> None:
-        """Note the first text of a stream, or thoughts before it."""
-        if _has_text(choices[:MAX_FINISHES]):
-            self.text_at = now
-        else:
-            self.thought_quarters += size
-
     def report(self, tokens: Tokens | None) -> None:
         """Take reported usage, None for an invalid value."""
         if tokens is None:
             self.invalid_usage += 1
         else:
             self.reported, self.reported_quarters = tokens, self.output_quarters
-
-    def _choices(self, choices: list[Any], known: int | None) -> int:
-        """Note how choices finished, of many whose estimate is ``known`` only the first. Return the
-        estimate of what they say."""
-        size = known or 0
-        for choice in choices if known is None else choices[:MAX_FINISHES]:
-            if type(choice) is dict:
-                if "finish_reason" in choice and choice["finish_reason"] is not None:
-                    self._finish(choice, choice["finish_reason"])
-                if known is None:
-                    size += _choice_quarters(choice)
-        return size
-
-    def _finish(self, choice: Json, reason: Any) -> None:
-        if type(reason) is not str:
-            return
-        number = choice.get("index")
-        if type(number) is not int:
-            number = index_of(choice, 0)
-        if number in self.finish_reasons or len(self.finish_reasons) < MAX_FINISHES:
-            self.finish_reasons[number] = word(reason)
 
     def settle(
         self,

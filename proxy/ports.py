@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 from proxy.errors import ProxyError
 from proxy.record import Record
 from proxy.types import AnswerPiece, Call, Head, Plan, RequestHead
+from proxy.types.events import Frame
 from proxy.types.guard import GuardEgress
 
 
@@ -42,10 +43,10 @@ class Exchange(Protocol):
     async def begin(self, head: Head, record: Record) -> None:
         """Remember the head; it leaves with the first chunk, so a refusal is possible till then."""
 
-    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
+    async def send(self, chunks: Sequence[Frame]) -> None:
         """Write chunks in the client's dialect, together. Raises ``ClientGone``."""
 
-    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         """Do so where it is little work and waits for nobody. False, and nothing is done, where it
         is not."""
 
@@ -93,7 +94,7 @@ class Policies(Protocol):
         """Return the revision for this call, re-read from disk if its key may ask for that."""
 
 
-HandOn = Callable[[Sequence[AnswerPiece]], bool]
+HandOn = Callable[[Sequence[Frame]], bool]
 """Takes chunks of an answer as they come. False if the answer is to return them all the same, to
 whoever knows what is left to be done with them."""
 
@@ -104,7 +105,7 @@ class Answer(Protocol):
     @property
     def head(self) -> Head: ...
 
-    def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[AnswerPiece]]:
+    def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
         """Return the chunks, a few at a time: those that have come together. End with one that is
         marked ``last``, or raise an ``UpstreamError``. Chunks between that come while they are
         waited for may go to ``hand_on``."""
@@ -197,9 +198,9 @@ class Shown(Protocol):
 
     async def begin(self, head: Head, record: Record) -> None: ...
 
-    async def send(self, chunks: Sequence[AnswerPiece]) -> None: ...
+    async def send(self, chunks: Sequence[Frame]) -> None: ...
 
-    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         """Send chunks after the first and before the last, where that is little work and waits for
         nobody. False, and nothing is done, where it is not."""
 

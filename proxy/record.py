@@ -31,7 +31,7 @@ from proxy.estimate import HiddenOutput
 from proxy.freed import let_frames_go
 from proxy.frozen import frozen
 from proxy.meter import Meter
-from proxy.types import UNBILLED, AnswerPiece, Call, Plan, RequestHead, Target
+from proxy.types import UNBILLED, Call, Plan, RequestHead, Target
 from proxy.types.events import Frame
 from proxy.types.guard import GuardResult, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
@@ -223,18 +223,13 @@ class Record:
             if (warning := word(remark, MAX_NAME)) not in self.warnings:
                 self.warnings.append(warning)
 
-    def account(self, chunk: AnswerPiece) -> None:
-        """Count what an upstream said on one leg, shown to the client or not. Chunks that have come
-        together have moments of their own all the same: they tell the pace of an answer."""
-        is_frame = type(chunk) is Frame
-        attempt = self.serving.get(chunk.model_call if is_frame else chunk.leg)
-        if attempt is None:
-            return
-        attempt.bill = None
-        if is_frame:
-            attempt.meter.feed_frame(chunk, self.now())
-        else:
-            attempt.meter.feed(chunk.data, self.now(), chunk.quarters)
+    def account(self, frame: Frame) -> None:
+        """Meter a frame of an upstream, sent to the client or not. Frames that have come together
+        have moments of their own all the same: they tell the pace of an answer."""
+        attempt = self.serving.get(frame.model_call)
+        if attempt is not None:
+            attempt.bill = None
+            attempt.meter.feed(frame, self.now())
 
     def meters(self) -> list[Meter]:
         """Return the meters of the answers that were used, one for each leg."""

@@ -8,7 +8,7 @@ from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Shown, Watch
 from proxy.record import Record
 from proxy.turn import LoopTurn, LoopTurns
-from proxy.types import AnswerPiece
+from proxy.types.events import Frame
 
 TOGETHER = 64  # chunks that are handed on in one go
 
@@ -50,11 +50,11 @@ class StraightWay:
         self._watch = watch
         self._record = record
         self._to = to
-        self.shown: list[AnswerPiece] = []
-        self._rest: Sequence[AnswerPiece] | None = None
+        self.shown: list[Frame] = []
+        self._rest: Sequence[Frame] | None = None
         self._error: ProxyError | None = None
 
-    def hand_on(self, chunks: Sequence[AnswerPiece]) -> bool:
+    def hand_on(self, chunks: Sequence[Frame]) -> bool:
         """Take chunks of an answer. False if something has to be waited for, or has gone wrong:
         ``left_of`` tells what is left."""
         shown, watch = self.shown, self._watch
@@ -76,7 +76,7 @@ class StraightWay:
         shown.clear()
         return True
 
-    def left_of(self, chunks: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
+    def left_of(self, chunks: Sequence[Frame]) -> Sequence[Frame]:
         """Return those of the chunks that nobody has looked at. Raise what a guard has said."""
         if self._error is not None:
             raise self._failure()
@@ -89,7 +89,7 @@ class StraightWay:
         return error or ProxyError("")
 
 
-async def _looked(watch: Watch, chunk: AnswerPiece, turn: LoopTurn) -> Sequence[AnswerPiece]:
+async def _looked(watch: Watch, chunk: Frame, turn: LoopTurn) -> Sequence[Frame]:
     """Return what may be shown once guards have looked, and others have had their turn."""
     safe = await watch.feed(chunk)
     if turn.is_over():
@@ -97,7 +97,7 @@ async def _looked(watch: Watch, chunk: AnswerPiece, turn: LoopTurn) -> Sequence[
     return safe
 
 
-async def _show(chunks: Sequence[AnswerPiece], to: Shown, turn: LoopTurn) -> None:
+async def _show(chunks: Sequence[Frame], to: Shown, turn: LoopTurn) -> None:
     """Send what may be shown, be it nothing or all that was held back."""
     for at in range(0, len(chunks), TOGETHER):
         await to.send(chunks[at : at + TOGETHER])

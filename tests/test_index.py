@@ -9,10 +9,10 @@ from proxy.guardrails.capture import Capturing
 from proxy.guardrails.stream.chunk_parts import text_place
 from proxy.index import index_of
 from proxy.meter import Meter
-from proxy.types import Chunk
 from proxy.types.guard import Capture
 from tests.doubles import Json
 from tests.for_each import for_each
+from tests.frames import stream_frames
 
 HOSTILE = [
     0,
@@ -70,14 +70,16 @@ def test_all_who_read_an_index_read_the_same(index: object) -> None:
 def captured(pieces: list[Json]) -> list[str]:
     capturing = Capturing(Capture(1.0), (), {}, lambda: 0.0)
     for piece in pieces:
-        capturing.feed(Chunk({"choices": [piece]}))
+        [frame] = stream_frames({"choices": [piece]}, family="completions")
+        capturing.feed(frame)
     return [each.text for each in capturing.shown().answered]
 
 
 def metered(pieces: list[Json]) -> dict[int, Any]:
     meter = Meter()
     for piece in pieces:
-        meter.feed({"choices": [piece]}, 0.0)
+        [frame] = stream_frames({"choices": [piece]}, family="completions")
+        meter.feed(frame, 0.0)
     return dict(meter.finish_reasons)
 
 

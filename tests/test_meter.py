@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.document import Content, document_frame
-from proxy.estimate import TOKENS_PER_SECOND, HiddenOutput, value_quarters
-from proxy.meter import MAX_FINISHES, Meter, answer_quarters
+from proxy.estimate import TOKENS_PER_SECOND, HiddenOutput
+from proxy.meter import MAX_FINISHES, Meter
 from proxy.types.events import (
     Begin,
     Delta,
@@ -26,20 +26,26 @@ from proxy.types.events import (
 from proxy.usage import MAX_TOKENS, Tokens
 from proxy.words import MAX_ID, MAX_WORD
 from tests.for_each import for_each
+from tests.frames import stream_frames, whole_frame
 
-ITEM = {
-    "type": "message",
-    "content": [{"type": "output_text", "text": "Paris"}, {"type": "refusal", "refusal": "No."}, 1],
-    "summary": [{"type": "summary_text", "text": "Hm"}],
-}
 TEXT = {"type": "text", "text": "Paris"}
 THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
-CALL = {"type": "function_call", "name": "f", "arguments": "{}"}
-END = {"output": [{"output_index": 0, "item": ITEM}, {"item": CALL}, None]}
 
 
 def chunk(**choice: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, **choice}]}
+
+
+def feed(meter: Meter, doc: dict[str, Any], now: float) -> None:
+    """Feed a whole answer or a chunk of a stream."""
+    choices = doc.get("choices")
+    members = {name for each in choices or () if isinstance(each, dict) for name in each}
+    if "message" in members:
+        frames = [whole_frame(doc, "chat")]
+    else:
+        frames = stream_frames(doc, family="completions" if "text" in members else "chat")
+    for frame in frames:
+        meter.feed(frame, now)
 
 
 def nothing() -> int:
@@ -49,13 +55,11 @@ def nothing() -> int:
 @for_each(
     ("data", "length"),
     [
-        pytest.param(None, 0, id="no-data"),
         pytest.param({}, 0, id="empty"),
         pytest.param({"choices": "none"}, 0, id="no-list"),
         pytest.param({"choices": [None, 3]}, 0, id="no-choices"),
         pytest.param(chunk(delta={"role": "assistant", "content": ""}), 0, id="role"),
         pytest.param(chunk(delta="Paris"), 0, id="no-delta"),
-        pytest.param(chunk(delta={}, finish_reason="stop"), 0, id="end"),
         pytest.param(chunk(text=" Paris", logprobs=None), 6, id="legacy"),
         pytest.param(chunk(delta={"content": "Paris"}), 5, id="chat-delta"),
         pytest.param(chunk(message={"content": "Paris", "refusal": None}), 5, id="chat-whole"),
@@ -63,14 +67,7 @@ def nothing() -> int:
         pytest.param(chunk(delta={"reasoning_content": "Hm"}), 2, id="reasoning"),
         pytest.param(chunk(delta={"content": [THINKING]}), 2, id="thoughts-in-parts"),
         pytest.param(chunk(message={"content": [THINKING, TEXT, "!"]}), 8, id="parts"),
-        pytest.param(chunk(delta={"content": [{"type": ["text"], "x": "Hm"}]}), 6, id="odd-part"),
-        pytest.param(chunk(delta={"block": {"delta": {"delta": "x = 1"}}}), 5, id="code"),
-        pytest.param(chunk(delta={"block": {"delta": {"partial_json": "x = 1"}}}), 5, id="asked"),
-        pytest.param(chunk(delta={"block": {"start": {"item": ITEM}}}), 10, id="item"),
-        pytest.param(chunk(delta={"block": {"event": {"item": CALL}}}), 2, id="call-item"),
-        pytest.param(chunk(delta={"block": {"start": {"response": END}}}), 12, id="end"),
-        pytest.param(chunk(delta={"block": {"delta": 1, "start": [], "event": {"item": 1}}}), 0),
-        pytest.param(chunk(delta={"block": "text", "tool_calls": 1}), 0, id="no-block"),
+        pytest.param(chunk(delta={"content": [{"type": ["text"], "x": "Hm"}]}), 0, id="odd-part"),
         pytest.param(chunk(delta={"reasoning": "Hm"}), 2, id="reasoning-by-its-other-name"),
         pytest.param(
             chunk(delta={"reasoning": "Hm", "reasoning_content": "Hm"}), 2, id="said-twice"
@@ -102,47 +99,19 @@ def nothing() -> int:
 def test_what_a_model_wrote_is_counted(data: Any, length: int) -> None:
     meter = Meter()
 
-    meter.feed(data, 5.0)
+    feed(meter, data, 5.0)
 
     assert meter.output_quarters == length
     assert meter.first_token_at == (5.0 if length else None)
 
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.text(max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(st.sampled_from(["function", "custom", "name", "arguments"]), inner)
-    ),
-    max_leaves=6,
-)
-NAMES = ("content", "text", "reasoning_content", "refusal", "function_call", "reasoning")
-messages = st.dictionaries(st.sampled_from([*NAMES, "tool_calls", "role", "index"]), values)
-
-
-@given(message=messages, under=st.sampled_from(["delta", "message", None]))
-def test_message_estimate_sums_its_fields(message: dict[str, Any], under: str | None) -> None:
-    choice = message if under is None else {"index": 0, under: message}
-    *written, reasoning = NAMES
-
-    said = sum(value_quarters(message.get(name)) for name in written)
-    if message.get(reasoning) and not message.get("reasoning_content"):
-        said += value_quarters(message[reasoning])
-    if isinstance(calls := message.get("tool_calls"), list):
-        parts = ("function", "custom")
-        tools = [call for call in calls if isinstance(call, dict)]
-        said += sum(value_quarters(call.get(part)) for call in tools for part in parts)
-
-    assert answer_quarters({"choices": [choice]}) == said
-
-
 def test_first_and_last_token_are_when_text_came() -> None:
     meter = Meter()
 
-    meter.feed(chunk(delta={"role": "assistant", "content": ""}), 1.0)
-    meter.feed(chunk(delta={"content": "Pa"}), 2.0)
-    meter.feed(chunk(delta={"tool_calls": [{"function": {"arguments": "{"}}]}), 3.0)
-    meter.feed(chunk(delta={}, finish_reason="tool_calls"), 4.0)
+    feed(meter, chunk(delta={"role": "assistant", "content": ""}), 1.0)
+    feed(meter, chunk(delta={"content": "Pa"}), 2.0)
+    feed(meter, chunk(delta={"tool_calls": [{"function": {"arguments": "{"}}]}), 3.0)
+    feed(meter, chunk(delta={}, finish_reason="tool_calls"), 4.0)
 
     assert (meter.first_token_at, meter.last_token_at) == (2.0, 3.0)
 
@@ -150,9 +119,9 @@ def test_first_and_last_token_are_when_text_came() -> None:
 def test_finish_reasons_are_kept_by_choice() -> None:
     meter = Meter()
 
-    meter.feed({"choices": [{"index": 1, "text": "", "finish_reason": "length"}]}, 1.0)
-    meter.feed({"choices": [{"text": "", "finish_reason": "stop"}]}, 1.0)
-    meter.feed({"choices": [{"index": 1, "text": "", "finish_reason": None}]}, 1.0)
+    feed(meter, {"choices": [{"index": 1, "text": "", "finish_reason": "length"}]}, 1.0)
+    feed(meter, {"choices": [{"text": "", "finish_reason": "stop"}]}, 1.0)
+    feed(meter, {"choices": [{"index": 1, "text": "", "finish_reason": None}]}, 1.0)
 
     assert meter.finish_reasons == {0: "stop", 1: "length"}
 
@@ -162,8 +131,8 @@ def test_the_last_usage_counts_and_none_are_added_up() -> None:
 
     for completion in (1, 2, 3):
         usage = {"prompt_tokens": 9, "completion_tokens": completion}
-        meter.feed(chunk(text="x") | {"usage": usage}, 1.0)
-    meter.feed(chunk(text="x") | {"usage": None}, 1.0)
+        feed(meter, chunk(text="x") | {"usage": usage}, 1.0)
+    feed(meter, chunk(text="x") | {"usage": None}, 1.0)
 
     settled = meter.settle(nothing, finished=True)
     assert (settled.source, settled.tokens) == ("provider", Tokens(9, output=3))
@@ -172,8 +141,8 @@ def test_the_last_usage_counts_and_none_are_added_up() -> None:
 def test_usage_gone_wrong_is_counted_and_does_not_count() -> None:
     meter = Meter()
 
-    meter.feed({"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, 1.0)
-    meter.feed({"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, 1.0)
+    feed(meter, {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, 1.0)
+    feed(meter, {"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, 1.0)
 
     assert meter.invalid_usage == 1
     assert meter.settle(nothing, finished=True).tokens == Tokens(9, output=2)
@@ -182,7 +151,7 @@ def test_usage_gone_wrong_is_counted_and_does_not_count() -> None:
 def test_a_reported_zero_is_not_replaced_by_a_guess() -> None:
     meter = Meter()
 
-    meter.feed(chunk(text="Paris") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
+    feed(meter, chunk(text="Paris") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
 
     settled = meter.settle(lambda: 400, finished=True)
     assert (settled.source, settled.tokens) == ("provider", Tokens())
@@ -190,8 +159,8 @@ def test_a_reported_zero_is_not_replaced_by_a_guess() -> None:
 
 def test_of_an_answer_that_was_left_the_larger_of_report_and_estimate_is_booked() -> None:
     meter = Meter()
-    meter.feed({"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
-    meter.feed(chunk(text="x" * 40), 1.0)
+    feed(meter, {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
+    feed(meter, chunk(text="x" * 40), 1.0)
 
     def left(prompt: int, hidden: int) -> Tokens:
         hidden_output = HiddenOutput(hidden / TOKENS_PER_SECOND, most=9000)
@@ -215,8 +184,8 @@ def test_hidden_output_is_no_more_than_any_usage_report_may_say() -> None:
 
 def test_usage_that_more_text_follows_is_no_more_than_a_lower_bound() -> None:
     meter = Meter()
-    meter.feed({"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
-    meter.feed(chunk(text="x" * 40), 1.0)
+    feed(meter, {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
+    feed(meter, chunk(text="x" * 40), 1.0)
 
     settled = meter.settle(lambda: 400, finished=True)
     assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(12, output=10))
@@ -224,8 +193,8 @@ def test_usage_that_more_text_follows_is_no_more_than_a_lower_bound() -> None:
 
 def test_zeros_that_more_text_follows_are_no_report_of_the_prompt_either() -> None:
     meter = Meter()
-    meter.feed(chunk(text="Hi") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
-    meter.feed(chunk(text="x" * 40), 1.0)
+    feed(meter, chunk(text="Hi") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
+    feed(meter, chunk(text="x" * 40), 1.0)
 
     settled = meter.settle(lambda: 400, finished=True)
     assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(100, output=11))
@@ -238,7 +207,7 @@ def test_zeros_that_more_text_follows_are_no_report_of_the_prompt_either() -> No
 def test_unreported_usage_is_estimated(prompt: int, answer: str, tokens: Tokens) -> None:
     meter = Meter()
 
-    meter.feed(chunk(text=answer), 1.0)
+    feed(meter, chunk(text=answer), 1.0)
 
     settled = meter.settle(lambda: prompt, finished=True)
     assert (settled.source, settled.tokens) == ("partial_estimate", tokens)
@@ -259,13 +228,13 @@ def test_cut_stream_counts_like_whole(text: str, arguments: str, cuts: list[int]
     whole, streamed = Meter(), Meter()
 
     said = {"content": text, **tool(arguments)}
-    whole.feed(chunk(message=said, finish_reason="stop") | {"usage": usage}, 1.0)
+    feed(whole, chunk(message=said, finish_reason="stop") | {"usage": usage}, 1.0)
     for piece in pieces(text, cuts):
-        streamed.feed(chunk(delta={"content": piece}, finish_reason=None), 1.0)
+        feed(streamed, chunk(delta={"content": piece}, finish_reason=None), 1.0)
     for piece in pieces(arguments, cuts):
-        streamed.feed(chunk(delta=tool(piece)), 1.0)
-    streamed.feed(chunk(delta={}, finish_reason="stop"), 1.0)
-    streamed.feed({"choices": [], "usage": usage}, 1.0)
+        feed(streamed, chunk(delta=tool(piece)), 1.0)
+    feed(streamed, chunk(delta={}, finish_reason="stop"), 1.0)
+    feed(streamed, {"choices": [], "usage": usage}, 1.0)
 
     assert facts(streamed) == facts(whole)
 
@@ -277,7 +246,7 @@ def facts(meter: Meter) -> dict[str, Any]:
 def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
     meter = Meter()
     choices = [{"index": n, "text": "", "finish_reason": "f" * 10_000} for n in range(1000)]
-    meter.feed({"id": "i" * 10_000, "model": ["m"] * 10_000, "choices": choices}, 0.0)
+    feed(meter, {"id": "i" * 10_000, "model": ["m"] * 10_000, "choices": choices}, 0.0)
 
     assert meter.answer_id == "i" * MAX_ID
     assert meter.answer_model is None
@@ -290,10 +259,10 @@ def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
 def test_a_meter_without_estimates_counts_reported_usage(unreported: Any, finished: bool) -> None:
     meter = Meter(estimates=False, unreported=unreported)
 
-    meter.feed_frame(document_frame({"text": "Paris."}), 1.0)
+    meter.feed(document_frame({"text": "Paris."}), 1.0)
     silent = meter.settle(lambda: 400, finished=finished)
     usage = UsageReport(Tokens(7), {"total_tokens": 7})
-    meter.feed_frame(document_frame({}, content=Content(usage)), 2.0)
+    meter.feed(document_frame({}, content=Content(usage)), 2.0)
     reported = meter.settle(nothing, finished=finished)
 
     assert (silent.source, silent.tokens) == (unreported, Tokens())
@@ -315,7 +284,7 @@ def test_events_of_frames_are_counted() -> None:
     ]
 
     for now, events in enumerate(frames):
-        meter.feed_frame(Frame(events), now)
+        meter.feed(Frame(events), now)
 
     assert (meter.answer_id, meter.answer_model) == ("id", "model")
     assert (meter.thought_quarters, meter.output_quarters) == (2, 2 + 3 + 5)
@@ -326,21 +295,21 @@ def test_events_of_frames_are_counted() -> None:
 
 def test_a_frame_is_estimated_once() -> None:
     meter = Meter()
-    meter.feed_frame(Frame((Delta(Part("text", 0), "Paris"),), quarters=99), 1)
+    meter.feed(Frame((Delta(Part("text", 0), "Paris"),), quarters=99), 1)
 
     assert (meter.output_quarters, meter.text_at) == (99, 1)
 
 
 def test_invalid_usage_of_frames_is_counted() -> None:
     meter = Meter()
-    meter.feed_frame(Frame((UsageReport(None, {}),)), 1)
+    meter.feed(Frame((UsageReport(None, {}),)), 1)
 
     assert (meter.invalid_usage, meter.reported) == (1, None)
 
 
 def test_an_answer_may_name_itself_in_a_later_chunk() -> None:
     meter = Meter()
-    meter.feed_frame(Frame((Start(None, None, None),), doc={"id": ""}), 1)
-    meter.feed_frame(Frame((Delta(Part("text", 0), "Paris"),), doc={"id": "a", "model": "m"}), 2)
+    meter.feed(Frame((Start(None, None, None),), doc={"id": ""}), 1)
+    meter.feed(Frame((Delta(Part("text", 0), "Paris"),), doc={"id": "a", "model": "m"}), 2)
 
     assert (meter.answer_id, meter.answer_model) == ("a", "m")

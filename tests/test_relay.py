@@ -18,9 +18,11 @@ from proxy.ports import HandOn
 from proxy.record import Record
 from proxy.relay import relay
 from proxy.turn import TURN_S, LoopTurns
-from proxy.types import Chunk, Head, Target, Upstream
+from proxy.types import Head, Target, Upstream
+from proxy.types.events import Delta, Frame, Part
 from tests.doubles import Unguarded
 
+TEXT = Part("text", 0)
 TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")
 DOES = ("pass", "pass", "pass", "hold", "wait", "block")
 Batch = tuple[bool, list[str]]
@@ -30,20 +32,20 @@ Batch = tuple[bool, list[str]]
 class Coming:
     """An answer whose chunks come in batches; it breaks off after them where it does not end."""
 
-    def __init__(self, batches: Sequence[tuple[bool, Sequence[Chunk]]], *, ends: bool) -> None:
+    def __init__(self, batches: Sequence[tuple[bool, Sequence[Frame]]], *, ends: bool) -> None:
         self.head = Head(streamed=True)
         self._batches = batches
         self._ends = ends
         self.returned = 0
 
-    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Chunk]]:
+    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
         for waited, chunks in self._batches:
             if not (waited and hand_on is not None and hand_on(chunks)):
                 self.returned += 1
                 yield chunks
         if not self._ends:
             raise UpstreamInvalid("It broke off.")
-        yield (Chunk(None, last=True),)
+        yield (Frame((), last=True),)
 
     async def __aenter__(self) -> Self:
         return self
@@ -56,16 +58,16 @@ class Guarding(Unguarded):
     """A guard that does with each chunk what that says."""
 
     def __init__(self) -> None:
-        self._held: list[Chunk] = []
+        self._held: list[Frame] = []
 
-    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
-        does = "pass" if chunk.data is None else chunk.data["does"]
+    def feed_at_once(self, chunk: Frame) -> Sequence[Frame] | None:
+        does = "pass" if chunk.doc is None else chunk.doc["does"]
         return None if does == "wait" else self._looked(chunk, does)
 
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+    async def feed(self, chunk: Frame) -> Sequence[Frame]:
         return self._looked(chunk, "pass")
 
-    def _looked(self, chunk: Chunk, does: str) -> Sequence[Chunk]:
+    def _looked(self, chunk: Frame, does: str) -> Sequence[Frame]:
         if does == "block":
             raise GuardBlocked("No.", guard="house", kind="word")
         self._held.append(chunk)
@@ -74,7 +76,7 @@ class Guarding(Unguarded):
         released, self._held = self._held, []
         return released
 
-    def cut(self) -> Sequence[Chunk]:
+    def cut(self) -> Sequence[Frame]:
         return self._held
 
 
@@ -82,28 +84,27 @@ class Shown:
     """Where chunks are shown, some of them ``at_once``."""
 
     def __init__(self, at_once: Sequence[bool] = ()) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[Frame] = []
         self._at_once = list(at_once)
 
     async def begin(self, head: Head, record: Record) -> None:
         """A head is not shown here."""
 
-    async def send(self, chunks: Sequence[Chunk]) -> None:
+    async def send(self, chunks: Sequence[Frame]) -> None:
         self.chunks += chunks
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         is_sent = self._at_once.pop(0) if self._at_once else True
         self.chunks += chunks if is_sent else ()
         return is_sent
 
 
-def said(does: str, number: int = 1) -> Chunk:
+def said(does: str, number: int = 1) -> Frame:
     """Return a chunk of so many characters."""
-    choices = [{"index": 0, "delta": {"content": "x" * number}}]
-    return Chunk({"does": does, "choices": choices})
+    return Frame((Delta(TEXT, "x" * number),), "chat", {"does": does})
 
 
-async def relayed(answer: Coming, shown: Shown) -> tuple[list[Chunk], int, str | None]:
+async def relayed(answer: Coming, shown: Shown) -> tuple[list[Frame], int, str | None]:
     """Return what is shown of an answer, what is accounted, and how it ends."""
     record = new_record()
     attempt = record.attempt(TARGET, 0, "")
@@ -153,7 +154,7 @@ batches = st.lists(
 @given(given=batches, at_once=st.lists(st.booleans(), max_size=8), ends=st.booleans())
 async def test_wakes_change_nothing(given: list[Batch], at_once: list[bool], ends: bool) -> None:
     number = 0
-    coming: list[tuple[bool, Sequence[Chunk]]] = []
+    coming: list[tuple[bool, Sequence[Frame]]] = []
     for waited, does in given:
         chunks = [said(each, number := number + 1) for each in does]
         coming.append((waited, chunks))

@@ -14,6 +14,7 @@ from proxy.types.guard import GuardResult
 from proxy.usage import Tokens
 from proxy.words import word
 from tests.doubles import legacy
+from tests.frames import whole_frame
 
 TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")
 
@@ -41,7 +42,7 @@ def test_overhead_is_all_time_but_the_upstreams(
 def test_the_first_token_is_counted_from_the_request() -> None:
     record = ended((0.1, 0.9), total=1)
     record.serve(0, record.attempts[0])
-    record.attempts[0].meter.feed(legacy(), 100.4)
+    record.attempts[0].meter.feed(whole_frame(legacy()), 100.4)
 
     facts = facts_of(record)
     assert facts.ttft_s == pytest.approx(0.4)

@@ -20,8 +20,7 @@ from proxy.cache.cached_answer import RATIO, AnswerMetadata, CachedAnswer, dump,
 from proxy.cache.decoded import DecodedAnswers
 from proxy.cache.echo import ECHOING, for_call
 from proxy.cache.flight import Flight, Listener
-from proxy.cache.frame_recorder import Recorder, recorder_of
-from proxy.cache.recorder import choices_wanted
+from proxy.cache.recorder import AnswerRecorder, choices_wanted, recorder_of
 from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.dialects.upstream_request import parameters
@@ -31,7 +30,8 @@ from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
 from proxy.turn import LoopTurn, LoopTurns
-from proxy.types import AnswerPiece, CacheRule, Call, Head, Plan
+from proxy.types import CacheRule, Call, Head, Plan
+from proxy.types.events import Frame
 from proxy.usage import Tokens, in_force
 
 TOGETHER = 64  # chunks that are sent in one go
@@ -128,17 +128,17 @@ class CacheLookup:
         """Whether it is young enough for the client, too."""
         return self.control.max_age is None or self._age(kept) <= self.control.max_age
 
-    def store(self, keep: Recorder, bill: Bill | None) -> None:
+    def store(self, keep: AnswerRecorder, bill: Bill | None) -> None:
         """Keep a small answer that is whole, with the bill of it."""
         short_as_is = self.backend.is_own
         self._put(dump(self.key, self._about(keep, bill), keep.lines, short_as_is=short_as_is))
 
-    async def store_large(self, keep: Recorder, bill: Bill | None) -> None:
+    async def store_large(self, keep: AnswerRecorder, bill: Bill | None) -> None:
         """Keep a large one."""
         dumped = partial(dump, self.key, self._about(keep, bill), keep.lines)
         self._put(await self.offload.run(keep.size, dumped, self.call.caller))
 
-    def _about(self, keep: Recorder, bill: Bill | None) -> AnswerMetadata:
+    def _about(self, keep: AnswerRecorder, bill: Bill | None) -> AnswerMetadata:
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         return AnswerMetadata(
             at=self.now(),
@@ -210,16 +210,10 @@ class CacheCall:
     async def _replay(self, kept: CachedAnswer) -> None:
         self.record.cache = "hit_semantic" if kept.is_semantic else "hit"
         self.record.saved = self.lookup.worth(kept, self.record)
-        streamed = self.lookup.call.stream
-        frames = kept.about.family != ""
-        await self.client.begin(Head(streamed, frames=frames), self.record)
-        if kept.size <= LARGE_BYTES or frames:
-            chunks = kept.chunks(streamed=streamed)
-        else:
-            made = partial(kept.chunks, streamed=streamed)
-            chunks = await self.lookup.offload.run(kept.size, made, self.lookup.call.caller)
+        await self.client.begin(Head(self.lookup.call.stream), self.record)
+        chunks: Sequence[Frame] = kept.frames
         if self.lookup.echoed is not None:
-            chunks = [for_call(chunk, self.lookup.echoed) for chunk in chunks]
+            chunks = [for_call(frame, self.lookup.echoed) for frame in chunks]
         if len(chunks) <= TOGETHER:
             await self.client.send(chunks)
             return
@@ -231,7 +225,7 @@ class CacheCall:
     def _turn(self) -> LoopTurn:
         return LoopTurn(self.record.now, self.turns, self.record.key)
 
-    async def _send(self, chunks: Sequence[AnswerPiece], turn: LoopTurn) -> None:
+    async def _send(self, chunks: Sequence[Frame], turn: LoopTurn) -> None:
         await self.client.send(chunks)
         if turn.is_over():
             await turn.rest()
@@ -253,7 +247,7 @@ class CacheCall:
     async def _listen(self, flight: Flight, place: Listener) -> None:
         self.record.cache = "coalesced"
         theirs = flight.head
-        head = Head(self.lookup.call.stream, flagged=theirs.flagged, frames=theirs.frames)
+        head = Head(self.lookup.call.stream, flagged=theirs.flagged)
         await self.client.begin(head, self.record)
         await self._show_all(await place.next(TOGETHER), place)
         self.record.saved = flight.saved
@@ -291,7 +285,7 @@ class CacheCall:
                 await self.client.begin(flight.head, self.record)
                 await self._show_all(first, place)
 
-    async def _show_all(self, chunks: Sequence[AnswerPiece], place: Listener) -> None:
+    async def _show_all(self, chunks: Sequence[Frame], place: Listener) -> None:
         """Show an answer that is being fetched, from its first chunks on. Raise what went wrong."""
         turn: LoopTurn | None = None
         while not chunks[-1].last:
@@ -310,7 +304,7 @@ class Fill:
     lookup: CacheLookup
     forward: Forward
     flight: Flight
-    _keep: Recorder = field(init=False)
+    _keep: AnswerRecorder = field(init=False)
     _record: Record = field(init=False)
     _task: asyncio.Task[None] = field(init=False)
     _to_keep: Callable[[], None] | None = None
@@ -347,11 +341,11 @@ class Fill:
         self._keep.flagged = head.flagged
         self.flight.head = head
 
-    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
+    async def send(self, chunks: Sequence[Frame]) -> None:
         for chunk in chunks:
             await self._send(chunk)
 
-    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         keep, flight = self._keep, self.flight
         for chunk in chunks:
             if flight.oversize or chunk.last or chunk.size > LARGE_BYTES:
@@ -362,7 +356,7 @@ class Fill:
         flight.oversize = keep.oversize
         return True
 
-    async def _send(self, chunk: AnswerPiece) -> None:
+    async def _send(self, chunk: Frame) -> None:
         """Pass a chunk on. What ends with the last one is kept before anyone can ask again on
         seeing it: a large answer before it is shown, a small one in the round of the loop in which
         it is, behind those who show it, and before anything is read."""

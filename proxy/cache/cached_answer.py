@@ -1,97 +1,64 @@
 """Cached answers, and the bytes that stores keep of them.
 
 The bytes are a version, the key of the entry, and compressed lines of JSON: metadata, then the
-documents of the answer in the API family that it came in, or its chunks. Short answers in a store
-of the process are not compressed. A value that is no answer, or is stored under another key, is a
-miss.
+documents of the answer in the API family that it came in. Short answers in a store of the process
+are not compressed. A value that is no answer, or is stored under another key, is a miss.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import field
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from proxy.cache.echo import ECHOING
 from proxy.cache.key import BYTES
-from proxy.dialects import DIALECTS, hub, sse
-from proxy.dialects.chat.merging import merged
+from proxy.dialects import DIALECTS, sse
 from proxy.dialects.documents import Documents
-from proxy.dialects.families import FAMILIES, crosses
+from proxy.dialects.families import FAMILIES, client_family, crosses
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.sequencer import Sequencer
-from proxy.dialects.switched import client_family
 from proxy.errors import ProxyError
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
-from proxy.types import AnswerPiece, Call, Chunk, Json
+from proxy.types import Call, Json
 from proxy.types.events import STOP, FamilyName, Frame
 from proxy.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 
-VERSION, PLAIN_VERSION = b"\x01", b"\x03"  # of chunks
-FRAMES_VERSION, PLAIN_FRAMES_VERSION = b"\x04", b"\x05"
+VERSION, PLAIN_VERSION = b"\x04", b"\x05"
 SHORT_BYTES = 2048  # to compress so much takes as long as three of a call's spans, and saves 1 KB
 RATIO = 16  # what is stored becomes hardly more than so many times as long, or is made in no time
 NO_BOUND = 10**9  # of values: there was one when the answer came
 LEVEL = 1  # half the size of level 6 costs three times the time on the loop
 WINDOW_BITS, MEMORY_LEVEL = 14, 5  # 80 KB of memory for it, not 270, for as much of most answers
 ABOUT_BYTES = 4096  # more than the first line ever has
-ANSWERS = ("choices", "data")  # a whole answer is one of these lists
 
 
 @frozen
 class AnswerMetadata:
     """The origin of an answer. ``at`` is the time of its end in seconds since the epoch. ``family``
-    is the API family of its documents, "" for chunks."""
+    is the API family of its documents."""
 
     at: float
     streamed: bool
     upstream: str
     model: str
     tokens: Tokens
-    family: FamilyName = ""
+    family: FamilyName
 
 
 @frozen
 class CachedAnswer:
-    """An answer that can be shown again. ``lines`` are its documents. ``frames`` are read of them
-    for a stream or a whole answer; chunks have ``events`` instead, which serve both.
-    ``is_semantic``: it is the response to a similar prompt."""
+    """An answer that can be shown again, read from ``size`` bytes. ``is_semantic``: it is the
+    response to a similar prompt."""
 
     about: AnswerMetadata
-    lines: tuple[bytes, ...]
-    events: tuple[Json, ...] = ()
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[Frame, ...]
+    size: int
     is_semantic: bool = False
-    size: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Note how many bytes it has."""
-        object.__setattr__(self, "size", sum(map(len, self.lines)))
-
-    def chunks(self, *, streamed: bool) -> list[AnswerPiece]:
-        """Return it in the form that is wanted; in the one it came in, byte for byte."""
-        if self.about.family:
-            return [*self.frames]
-        if streamed:
-            return [*self._events()]
-        if self.about.streamed:
-            return [Chunk(merged(self.events), last=True, size=self.size)]
-        return [Chunk(self.events[0], self.lines[0], last=True, size=self.size)]
-
-    def _events(self) -> Iterator[Chunk]:
-        if self.about.streamed:
-            for event, line in zip(self.events, self.lines, strict=True):
-                yield Chunk(event, line, size=len(line))
-        else:
-            size = self.size
-            for event in hub.as_stream(self.events[0]):
-                yield Chunk(event, size=size)
-        yield Chunk(None, last=True)
 
 
 def dump(
@@ -102,16 +69,12 @@ def dump(
     every = zip(TOKEN_TYPES, about.tokens.counts(), strict=True)
     counts = {name: count for name, count in every if count}
     counts |= about.tokens.beside()
-    first = [about.at, about.streamed, about.upstream, about.model, counts]
-    versions = VERSION, PLAIN_VERSION
-    if about.family:
-        first.append(about.family)
-        versions = FRAMES_VERSION, PLAIN_FRAMES_VERSION
+    first = [about.at, about.streamed, about.upstream, about.model, counts, about.family]
     text = b"\n".join((orjson.dumps(first), *lines))
     if short_as_is and len(text) <= SHORT_BYTES:
-        return b"".join((versions[1], key, text))
+        return b"".join((PLAIN_VERSION, key, text))
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
-    return b"".join((versions[0], key, packer.compress(text), packer.flush()))
+    return b"".join((VERSION, key, packer.compress(text), packer.flush()))
 
 
 def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
@@ -120,9 +83,9 @@ def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
     begin = 1 + BYTES
     if len(key) != BYTES or value[1:begin] != key:
         return None
-    if value.startswith((PLAIN_VERSION, PLAIN_FRAMES_VERSION)):
+    if value.startswith(PLAIN_VERSION):
         return value[begin:] if len(value) <= begin + SHORT_BYTES else None
-    if not value.startswith((VERSION, FRAMES_VERSION)):
+    if not value.startswith(VERSION):
         return None
     reading = zlib.decompressobj()
     try:
@@ -137,18 +100,10 @@ def parse(text: bytes, call: Call) -> CachedAnswer | None:
     first, _, rest = text.partition(b"\n")
     try:
         about = _about(orjson.loads(first))
-        if about.family:
-            lines = rest.split(b"\n") if about.streamed else [rest]
-            frames = _frames(about, lines, call)
-            return CachedAnswer(about, tuple(lines), frames=frames) if frames else None
-        lines = rest.split(b"\n")
-        documents = Documents(NO_BOUND, vectors=call.head.endpoint == "embeddings")
-        events = tuple(map(documents.read, lines))
+        frames = _frames(about, rest.split(b"\n") if about.streamed else [rest], call)
     except (ValueError, TypeError, AttributeError, ProxyError):
         return None
-    if not _is_answer(events, streamed=about.streamed):
-        return None
-    return CachedAnswer(about, tuple(lines), events)
+    return CachedAnswer(about, frames, len(rest)) if frames else None
 
 
 def _frames(about: AnswerMetadata, lines: Sequence[bytes], call: Call) -> tuple[Frame, ...]:
@@ -212,7 +167,7 @@ def _passed(
 
 def _about(value: Any) -> AnswerMetadata:
     """Raise ``ValueError`` or ``TypeError`` for what ``dump`` would not have written."""
-    at, streamed, upstream, model, counts, *family = value
+    at, streamed, upstream, model, counts, family = value
     if any(type(count) is not int or not 0 <= count <= MAX_TOKENS for count in counts.values()):
         raise ValueError("not a count of tokens")
     return AnswerMetadata(
@@ -221,32 +176,5 @@ def _about(value: Any) -> AnswerMetadata:
         upstream=str(upstream),
         model=str(model),
         tokens=Tokens(**counts),
-        family=family[0] if family else "",
+        family=family,
     )
-
-
-def _is_answer(events: Sequence[Json], *, streamed: bool) -> bool:
-    """True if these are the events of a stream, or one whole answer."""
-    if not all(map(_has_choices, events)):
-        return False
-    if streamed:
-        return any(event.get("choices") for event in events)
-    return len(events) == 1 and any(isinstance(events[0].get(name), list) for name in ANSWERS)
-
-
-def _has_choices(event: Json) -> bool:
-    """True if the choices of an event, if it has any, are such as can be shown in either form."""
-    choices = event.get("choices")
-    if choices is None:
-        return True
-    return isinstance(choices, list) and all(map(_is_choice, choices))
-
-
-def _is_choice(choice: Any) -> bool:
-    if not isinstance(choice, dict) or type(choice.get("index", 0)) is not int:
-        return False
-    message = choice.get("message") or choice.get("delta") or {}
-    if not isinstance(message, dict) or not isinstance(choice.get("text") or "", str):
-        return False
-    calls = message.get("tool_calls") or []
-    return isinstance(calls, list) and all(isinstance(call, dict) for call in calls)

@@ -6,8 +6,8 @@ The cache key leaves out who sends a request, which a response of the Responses 
 from __future__ import annotations
 
 from proxy.cache.key import CALLER
-from proxy.dialects.responses.words import ECHOED
-from proxy.types import AnswerPiece, Call, Json
+from proxy.dialects.responses.tables import ECHOED
+from proxy.types import Call, Json
 from proxy.types.events import Frame
 
 ECHOING = frozenset({"responses"})
@@ -15,20 +15,18 @@ ECHOING = frozenset({"responses"})
 _NAMES = sorted(CALLER & ECHOED.keys())
 
 
-def for_call(piece: AnswerPiece, call: Call) -> AnswerPiece:
-    """Return a chunk or a frame of an answer with the request of ``call`` repeated in it."""
-    if type(piece) is not Frame:
-        return piece.rewritten(piece.data)
-    doc = piece.doc
-    if piece.family != "responses" or doc is None:
-        return piece
+def for_call(frame: Frame, call: Call) -> Frame:
+    """Return a frame of an answer with the request of ``call`` repeated in it."""
+    doc = frame.doc
+    if frame.family != "responses" or doc is None:
+        return frame
     if isinstance(doc.get("response"), dict):
         doc = {**doc, "response": doc["response"] | _repeated(call)}
     elif doc.get("object") == "response":
         doc = doc | _repeated(call)
     else:
-        return piece
-    return piece._replace(doc=doc, raw=None)
+        return frame
+    return frame._replace(doc=doc, raw=None)
 
 
 def _repeated(call: Call) -> Json:

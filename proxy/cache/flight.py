@@ -14,7 +14,8 @@ from proxy.cache.cached_answer import CachedAnswer
 from proxy.cache.echo import for_call
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.ports import Shown
-from proxy.types import AnswerPiece, Call, Head
+from proxy.types import Call, Head
+from proxy.types.events import Frame
 
 
 class Flight:
@@ -39,7 +40,7 @@ class Flight:
         self.oversize = False
         self.whole = False
         self.closed = False
-        self.chunks: list[AnswerPiece] = []
+        self.chunks: list[Frame] = []
         self.base = 0
         self.places: set[Listener] = set()
         self._waiting: list[asyncio.Future[None]] = []
@@ -71,7 +72,7 @@ class Flight:
         self._waiting.append(waiting)
         await waiting
 
-    async def add(self, chunk: AnswerPiece) -> None:
+    async def add(self, chunk: Frame) -> None:
         """Take the next chunk; once oversize, wait until all who listen have taken it."""
         self.chunks.append(chunk)
         self.whole = chunk.last
@@ -82,7 +83,7 @@ class Flight:
             self.base = self._end
             self.chunks.clear()
 
-    def add_at_once(self, chunk: AnswerPiece) -> None:
+    def add_at_once(self, chunk: Frame) -> None:
         """Take the next chunk of one that is not oversize, and neither the first nor the last."""
         self.chunks.append(chunk)
         position, missed = self.base + len(self.chunks) - 1, False
@@ -150,7 +151,7 @@ class Listener:
         self._flight.places.discard(self)
         self._flight.tell()
 
-    async def next(self, most: int = 1) -> list[AnswerPiece]:
+    async def next(self, most: int = 1) -> list[Frame]:
         """Return the next chunks, so many at the most, as soon as one is there. Raise what ended
         the flight before it."""
         flight = self._flight
@@ -172,7 +173,7 @@ class Listener:
         call = self._call
         return chunks if call is None else [for_call(each, call) for each in chunks]
 
-    def show(self, chunk: AnswerPiece, position: int) -> bool:
+    def show(self, chunk: Frame, position: int) -> bool:
         """Show the chunk at a position where it is the next, and waits for nobody. False where the
         listener has to be woken for it."""
         if self.straight is None or not self._waits or self.position != position:

@@ -1,16 +1,31 @@
-"""What of an answer may be kept: all of it, once its last chunk is out and nothing was amiss."""
+"""Records an answer for the cache, as documents of the API family that it came in."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
-from proxy.dialects.pieces import dump
-from proxy.types import CacheRule, Call, Chunk, Json, Untouched
-from proxy.types.events import FamilyName
+from proxy.dialects import sse
+from proxy.dialects.families import FAMILIES, client_family
+from proxy.dialects.family import FamilyWriter, WriteOptions
+from proxy.dialects.findings import is_flagged
+from proxy.dialects.writing import nobody
+from proxy.types import CacheRule, Call, Head, Json
+from proxy.types.events import (
+    CALLS,
+    Begin,
+    Delta,
+    Event,
+    Extension,
+    FamilyName,
+    Fault,
+    Finish,
+    Frame,
+    Native,
+)
 
-_AMISS = frozenset({"content_filter", "error"})
-_CALLS = frozenset({"tool_calls", "function_call"})
+_DATA = b"data: "
 
 
 def choices_wanted(call: Call, body: Json) -> int:
@@ -28,84 +43,107 @@ def _texts(value: Any) -> int:
 
 
 class AnswerRecorder:
-    """Fed with an answer as it was shown; ``lines`` are there to be kept once it is ``whole``.
+    """Collects the documents of an answer while it is sent to a client.
 
-    It is not kept when it is larger than the rule allows, holds an error, was filtered, was
-    ``flagged`` by the upstream, has a choice that did not finish or fewer of them than were
-    ``wanted``, or calls a tool and the rule does not want that.
+    ``family`` is the client's, which is that of the documents unless a frame has another one;
+    ``open_writer`` returns a writer of it. ``expected`` is the number of choices or vectors of a
+    complete answer. After the last frame ``whole`` is true, unless the answer is
+    larger than the rule allows, has an error, was filtered, was ``flagged`` by the upstream, lacks
+    a choice or the end of one, or calls a tool and the rule excludes that.
     """
 
     __slots__ = (
-        *("_finished", "_good", "_rule", "_seen", "_vectors", "_wanted"),
-        *("flagged", "lines", "oversize", "size", "whole"),
+        *("_began", "_expected", "_finished", "_good", "_open_writer", "_rule", "_streamed"),
+        *("_vectors", "_writer", "family", "flagged", "lines", "oversize", "size", "whole"),
     )
-    family: ClassVar[FamilyName] = ""
 
-    def __init__(self, rule: CacheRule, wanted: int = 1) -> None:
+    def __init__(
+        self,
+        rule: CacheRule,
+        expected: int,
+        family: FamilyName,
+        open_writer: Callable[[FamilyName], FamilyWriter],
+        *,
+        streamed: bool,
+    ) -> None:
         self._rule = rule
-        self._wanted = wanted
+        self._expected = expected
+        self._open_writer = open_writer
+        self._streamed = streamed
+        self._writer: FamilyWriter | None = None
         self._good = True
         self._vectors = 0
-        self._seen: set[int] = set()
+        self._began: set[int] = set()
         self._finished: set[int] = set()
+        self.family = family
         self.lines: list[bytes] = []
         self.size = 0
         self.oversize = False
         self.flagged = False
         self.whole = False
 
-    def write(self, chunk: Chunk) -> bytes:
-        """Return a chunk as JSON on one line."""
-        raw = chunk.raw
-        if raw is not None and b"\n" not in raw and not isinstance(raw, Untouched):
-            return raw
-        # A copy, as the writer keeps some 4 KiB for each of its results, however short.
-        return bytes(bytearray(dump(chunk.data, chunk.size)))
+    def write(self, frame: Frame) -> bytes:
+        """Return what the writer of the family makes of a frame. Takes long for a large one."""
+        if frame.doc is None and not frame.events:  # a keep-alive
+            return b""
+        if self._writer is None:
+            self.family = frame.family or self.family
+            self._writer = self._open_writer(self.family)
+        return self._writer.feed(frame)
 
-    def feed(self, chunk: Chunk, line: bytes | None = None) -> None:
-        """Take the next chunk, and its line where that was made before. What is too large is
-        counted no further and holds no memory."""
-        if chunk.data is not None and not self.oversize:
-            self._take(chunk.data, self.write(chunk) if line is None else line)
-        if chunk.last:
-            enough = len(self._seen) + self._vectors >= self._wanted
-            good = self._good and not self.flagged and enough
-            self.whole = good and self._seen == self._finished
-
-    def _take(self, data: Json, line: bytes) -> None:
-        self.size += len(line) + 1
-        self.oversize = self.size > self._rule.max_bytes
-        if self.oversize or data.get("error"):
-            self._good = False
-        if DETECTIONS in data or HOOKS in data:
-            self.flagged = self.flagged or is_flagged(data)
-        if "data" in data and isinstance(data["data"], list):
-            self._vectors += len(data["data"])
-        choices = data.get("choices")
-        for choice in choices if type(choices) is list else ():
-            if type(choice) is dict:
-                self._judge(choice)
-        if self._good:
-            self.lines.append(line)
-        else:
+    def feed(self, frame: Frame, written: bytes | None = None) -> None:
+        """Record the next frame, which ``write`` has perhaps ``written``. An answer that is too
+        large is recorded no further and takes no memory."""
+        if not self.oversize:
+            self._add(self.write(frame) if written is None else written)
+        for event in frame.events:
+            if type(event) is not Delta:
+                self._judge(event, frame)
+        if not self._good:
             self.lines.clear()
+        if frame.last:
+            enough = len(self._began) + self._vectors >= self._expected
+            good = self._good and not self.flagged and enough
+            self.whole = good and self._began == self._finished
 
-    def _judge(self, choice: Json) -> None:
-        at, end = choice.get("index", 0), choice.get("finish_reason")
-        if type(at) is not int or not (end is None or type(end) is str):
-            self._good = False
-            return
-        if at not in self._seen:
-            self._seen.add(at)
-        if end is not None:
-            self._finished.add(at)
-            self._good = self._good and end not in _AMISS
-        if not self._rule.tool_calls and (end in _CALLS or _calls_a_tool(choice)):
-            self._good = False
+    def _add(self, written: bytes) -> None:
+        for line in _documents(written) if self._streamed else (written,) * bool(written):
+            self.size += len(line) + 1
+            self.lines.append(line)
+        if self.size > self._rule.max_bytes:
+            self.oversize, self._good, self._writer = True, False, None
+
+    def _judge(self, event: Event, frame: Frame) -> None:
+        match event:
+            case Begin(part):
+                self._began.add(part.choice)
+                self._good &= part.kind not in CALLS or self._rule.tool_calls
+            case Finish(choice, reason, native):
+                self._began.add(choice)
+                self._finished.add(choice)
+                self._good &= reason != "content_filter" and native != "error"
+                self._good &= reason != "tool_calls" or self._rule.tool_calls
+            case Extension(name, value):
+                self.flagged = self.flagged or is_flagged({name: value})
+            case Native() if frame.doc is not None and isinstance(frame.doc.get("data"), list):
+                self._vectors += len(frame.doc["data"])
+            case Fault():
+                self._good = False
+            case _:
+                pass
 
 
-def _calls_a_tool(choice: Json) -> bool:
-    message: Any = choice.get("delta") or choice.get("message") or choice
-    if type(message) is not dict or _CALLS.isdisjoint(message):
-        return False
-    return any(message.get(name) for name in _CALLS)
+def _documents(written: bytes) -> list[bytes]:
+    """Return the documents of events, without comments and the mark of the end."""
+    lines = [line[len(_DATA) :] for line in written.split(b"\n") if line.startswith(_DATA)]
+    return [line for line in lines if line != sse.DONE]
+
+
+def recorder_of(head: Head, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
+    """Return the recorder of an answer to a call."""
+    writer = partial(_native_writer, call, whole=not head.streamed)
+    return AnswerRecorder(rule, expected, client_family(call), writer, streamed=head.streamed)
+
+
+def _native_writer(call: Call, family: FamilyName, *, whole: bool) -> FamilyWriter:
+    return FAMILIES[family].writer(WriteOptions(call, whole, nobody, complete=True))

@@ -13,13 +13,12 @@ from proxy.dialects.base import (
     Client,
     Dialect,
     ErrorResponse,
-    EventOrder,
     Headers,
     Server,
     TableCells,
 )
 from proxy.dialects.bounds import typed
-from proxy.dialects.messages import reading, writing
+from proxy.dialects.messages import models
 from proxy.dialects.messages.checking import check_blocks
 from proxy.dialects.messages.models import check_page
 from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, QUOTA, USUAL
@@ -111,12 +110,6 @@ def _status(error: ProxyError) -> int:
     return BUSY if busy or theirs else error.status
 
 
-def _block_order() -> EventOrder:
-    from proxy.dialects.messages.order import BlockOrder  # noqa: PLC0415  # for streams alone
-
-    return BlockOrder()
-
-
 ANTHROPIC = Dialect(
     name="anthropic",
     provider="anthropic",
@@ -134,10 +127,8 @@ ANTHROPIC = Dialect(
         read_headers=read_headers,
         rules=dict.fromkeys(PATHS, (check_blocks, check_thinking)),
         ruled=frozenset({"messages", "system", "thinking"}),
-        whole=writing.whole,
+        whole=models.whole,
         user=user_of,
-        events=lambda call: writing.MessageEvents(),
-        done=False,
         always_usage=True,
         reads_error_events=True,
         known_by="anthropic-version",
@@ -146,13 +137,6 @@ ANTHROPIC = Dialect(
         prefix="/v1",
         paths=PATHS,
         authorize=lambda key: ("x-api-key", key),
-        to_hub=reading.chat_answer,
-        own_to_hub=reading.own_answer,
-        answers="content",
-        events=lambda own: reading.EventTurn(own=own).feed,
-        order=_block_order,
-        ends=frozenset({"message_stop"}),
-        usage_option=False,
         shown=("anthropic-ratelimit-",),
         statuses={**USUAL, 402: "credential"},
         passed_prefix="anthropic-",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
 from proxy.fields.checks import Fields
 from proxy.frozen import frozen
-from proxy.types import AnswerPiece, Call, Endpoint, Json, RequestHead, Secret
+from proxy.types import Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.events import FamilyName
 from proxy.types.guard import Verdicts
 
@@ -45,22 +45,6 @@ class ErrorResponse:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class AnswerWriter(Protocol):
-    """Feed it chunks; it returns bytes as soon as there is something to send. ``weight`` is
-    about how many bytes it takes to write a chunk."""
-
-    @property
-    def media_type(self) -> str: ...
-
-    def weight(self, chunk: AnswerPiece) -> int: ...
-
-    def feed(self, chunk: AnswerPiece) -> bytes: ...
-
-    def fail(self, document: bytes) -> bytes:
-        """Return the events that end a stream with an error, given as the body of a refusal."""
-        ...
-
-
 def ok(verdicts: Verdicts, *, flagged: bool) -> int:
     return 200
 
@@ -82,25 +66,24 @@ class Client:
     ``aliases`` are other names of fields: where a field stands under both, ``to_hub`` keeps the
     field and leaves the alias out. ``filtered`` are the fields of which only a part may pass.
 
-    An answer: ``whole`` rewords it; None means that OpenAI's form passes untouched.
-    ``add_verdicts`` adds what guards found, ours and the upstream's, to a whole answer and to an
-    error; with ``streams_verdicts`` also to the chunk that finishes a choice. ``status`` is that of
-    an answer, which guards may change, as may an upstream that has ``flagged`` it. ``headers``
-    returns those of an answer, by its document (None for a stream), its attempts and the verdict of
-    the cache. ``done`` is true where a stream ends with ``[DONE]``, ``always_usage`` where its last
-    chunk carries usage unasked.
+    A response: ``whole`` returns the document of a whole answer by those of its model calls; None
+    if it is the only one. ``add_verdicts`` adds the verdicts of our guards and the upstream's to a
+    whole answer and to an error, with ``streams_verdicts`` also to the chunk that finishes a
+    choice. ``status`` returns the status, which guards may change, as may an upstream that has
+    ``flagged`` the answer. ``headers`` returns headers by the document (None for a stream), the
+    number of attempts and the verdict of the cache. ``done`` is true if a stream ends with
+    ``[DONE]``, ``always_usage`` if its last chunk carries usage unasked.
 
-    ``reads_error_events`` is true where clients take an error event for the failure of a stream,
-    which then ends cleanly; only a broken connection tells all others. ``reads_any_logprobs`` is
-    true where those of legacy completions may have chat's form, ``reads_times`` where an answer
-    says how long its model took.
+    ``reads_error_events`` is true if clients take an error event for the failure of a stream, which
+    then ends cleanly; for all others the connection is cut. ``reads_any_logprobs`` is true if those
+    of legacy completions may have chat's form, ``reads_times`` if an answer tells the time that its
+    model took.
 
     ``known_by`` is a header that its clients send with each request, by which they are known on a
     path that is not served.
 
-    ``user`` finds the end user in the ``metadata`` of a body that says it under no ``user``.
-    ``events`` makes what writes a stream that is none of OpenAI's to a call. ``endpoints`` are the
-    clients of endpoints at which they are answered otherwise.
+    ``user`` finds the end user in the ``metadata`` of a body without ``user``. ``endpoints`` are
+    the clients of endpoints with other responses.
     """
 
     routes: Mapping[tuple[str, str], Endpoint]
@@ -125,49 +108,24 @@ class Client:
     reads_any_logprobs: bool = False
     reads_times: bool = False
     user: Callable[[Json], str | None] | None = None
-    events: Callable[[Call | None], AnswerWriter] | None = None
     known_by: str | None = None
     endpoints: Mapping[Endpoint, Client] = field(default_factory=dict)
 
 
-class OrderedEvent(NamedTuple):
-    """An event of a stream in its place. ``raw`` are its bytes, None once any has waited; ``size``
-    is how many bytes it came in."""
-
-    event: Json
-    raw: bytes | None
-    size: int
-
-
-class EventOrder(Protocol):
-    """Feed it events that take turns; it returns those that follow now. ``left`` returns all that
-    still waits, as the stream has ended. Raises ``ProxyError`` where too much waits."""
-
-    def feed(self, event: Json, raw: bytes) -> Sequence[OrderedEvent]: ...
-
-    def left(self) -> Sequence[OrderedEvent]: ...
-
-
 @frozen
 class Server:
-    """How an upstream of the dialect is asked, and what its answers need to become OpenAI's form.
+    """How an upstream of the dialect is asked, and how its answers differ from those of the family.
 
-    ``prefix`` goes before ``paths`` when a ``base_url`` has no path of its own. ``finishes`` are
-    finish reasons that only clients of the dialect know, with OpenAI's words. ``shown`` are the
-    response headers (or prefixes ending in ``-``) that a client of the same dialect may see.
-    ``usage_option`` says whether usage in streams must be asked for. ``statuses`` says what those
-    of its responses mean, ``denials`` by which words of an error its guards deny a call.
-    ``implied`` says what the upstream does about a field that it does not know, as if it had been
-    told so. ``required_headers`` are those that it refuses a request without, and that only a
-    policy can name. ``answers`` is the list that each whole answer has. Where its streams are none
-    of OpenAI's, ``events`` makes what reads one of their events as chunks in chat's form, for a
-    client of the same form or of another, and ``numbers`` what gives events the numbers that they
-    lack, None for one that lacks none, ``order`` what puts those in sequence that take turns.
-    ``own_to_hub`` is ``to_hub`` for one of the same form. It gets the headers of its own clients
-    whose names begin with ``passed_prefix``, and ``usual_headers`` where they have none. ``ends``
-    are the types of the events that such a stream ends with. ``failure`` returns the error object
-    of a document that has failed in other words. ``endpoints`` are the servers of endpoints that
-    are asked and answer otherwise.
+    ``prefix`` goes before ``paths`` when a ``base_url`` has no path of its own. ``to_hub`` puts a
+    document into the form of its family. ``finishes`` are finish reasons that only clients of the
+    dialect know, with OpenAI's words. ``shown`` are the response headers (or prefixes ending in
+    ``-``) that a client of the same dialect may see.
+    ``usage_option`` is true if usage in streams must be requested. ``statuses`` has the meanings of
+    response statuses, ``denials`` the words of an error by which its guards deny a call.
+    ``implied`` has the upstream's behavior without a field, as a value of that field.
+    ``required_headers`` are those that it refuses a request without, and that only a policy can
+    name. It gets the headers of its own clients whose names begin with ``passed_prefix``, and
+    ``usual_headers`` if they have none.
     """
 
     prefix: str
@@ -183,16 +141,8 @@ class Server:
     denials: frozenset[str] = DENIALS
     implied: Mapping[str, object] = field(default_factory=lambda: IMPLIED)
     required_headers: tuple[str, ...] = ()
-    answers: str = "choices"
-    events: Callable[[bool], Callable[[Json], list[Json]]] | None = None
-    numbers: Callable[[], Callable[[Json], Json | None]] | None = None
-    order: Callable[[], EventOrder] | None = None
-    own_to_hub: Callable[[Json], Json] | None = None
     passed_prefix: str | None = None
     usual_headers: Mapping[str, str] = field(default_factory=dict)
-    ends: frozenset[str] = frozenset()
-    failure: Callable[[Json], Json | None] | None = None
-    endpoints: Mapping[Endpoint, Server] = field(default_factory=dict)
 
 
 @frozen

@@ -14,11 +14,12 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.waiting import MOST_EVENTS
 from proxy.errors import AnswerTooLarge
 from proxy.index import index_of
 from proxy.types import Json
 
+MOST_CALLS = 4096
+"""Tool calls of a choice, and choices with tool calls."""
 SPACE = " \t\r\n"
 EMPTY = "{}"
 """What some servers put where a call begins in place of its arguments."""
@@ -57,31 +58,6 @@ def named_by_us(call: Json, answer: object, number: int) -> Json:
         return call if isinstance(id_, str) else {**call, "id": str(id_)}
     of = _NOT_IN_IDS.sub("_", answer)[:64] if isinstance(answer, str) else ""
     return {**call, "id": f"call_{of}_{number}" if of else f"call_{number}"}
-
-
-def in_other_forms(data: Json) -> Json:
-    """Return a whole answer whose calls have what other forms want of each: an id, and a text for
-    its arguments; the very same one where all have."""
-    choices = data.get("choices")
-    if not isinstance(choices, list):
-        return data
-    made = [_with_whole_calls(choice, data.get("id")) for choice in choices]
-    same = all(new is old for new, old in zip(made, choices, strict=True))
-    return data if same else {**data, "choices": made}
-
-
-def _with_whole_calls(choice: Any, answer: object) -> Any:
-    message = choice.get("message") if isinstance(choice, dict) else None
-    calls = message.get("tool_calls") if isinstance(message, dict) else None
-    if not isinstance(calls, list) or not isinstance(message, dict):
-        return choice
-    made = [
-        named_by_us(written_arguments(call), answer, at) if isinstance(call, dict) else call
-        for at, call in enumerate(calls)
-    ]
-    if all(new is old for new, old in zip(made, calls, strict=True)):
-        return choice
-    return {**choice, "message": {**message, "tool_calls": made}}
 
 
 def written_arguments(call: Json) -> Json:
@@ -192,7 +168,7 @@ class CallNumbers:
 
     __slots__ = ("_by_id", "_count", "_last", "_most")
 
-    def __init__(self, most: int = MOST_EVENTS) -> None:
+    def __init__(self, most: int = MOST_CALLS) -> None:
         self._most = most
         self._last: dict[int, _Call] = {}  # by the index of the upstream
         self._by_id: dict[tuple[int | None, _Word], _Call] = {}
@@ -289,7 +265,7 @@ class ChunkNumbers:
 
     __slots__ = ("_by_choice", "_most")
 
-    def __init__(self, most: int = MOST_EVENTS) -> None:
+    def __init__(self, most: int = MOST_CALLS) -> None:
         self._most = most  # choices with calls, and calls of each
         self._by_choice: dict[int, CallNumbers] = {}
 

@@ -23,6 +23,27 @@ Rewrite = Callable[[Json], Json | None]
 """Returns a changed document, or None if there is nothing to change."""
 
 
+class FrameReader(Protocol):
+    """Reads the bytes of one answer.
+
+    `feed` returns the documents that a piece completes, `close` those at the end of the bytes.
+    `read` takes a document, which may take long, and returns its frames. `end` returns the frames
+    after the last document, or some of them: it is called until it returns none, or the last one.
+    So frames ahead of a fault are there before the fault is raised, however the bytes were cut.
+    All raise `ProxyError`. A reader that `holds` keeps all bytes up to the end.
+    """
+
+    holds: ClassVar[bool]
+
+    def feed(self, piece: bytes) -> Sequence[Document]: ...
+
+    def close(self) -> Sequence[Document]: ...
+
+    def read(self, document: Document) -> Sequence[Frame]: ...
+
+    def end(self) -> Sequence[Frame]: ...
+
+
 class FrameOrder(Protocol):
     """Puts frames in sequence. `end` returns those that still wait."""
 

@@ -1,33 +1,17 @@
-"""Between OpenAI's two forms: legacy completions and chat, requests and answers, both ways.
-Also what turns an answer into the form of its client's endpoint.
+"""Converts requests and answers between chat and legacy completions, both ways.
 
-A client of one can be served by a target that speaks only the other. What has no counterpart is
-refused by ``translation``, never guessed. A stream for a client of another form is put in sequence
-as well.
+A client of one can be served by a target that has only the other. ``translation`` refuses what has
+no counterpart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from proxy.dialects.logprobs import LegacyLogprobs, Lengths, chat_form, legacy_form
+from proxy.dialects.logprobs import Lengths, chat_form, legacy_form
 from proxy.errors import BadField, UpstreamInvalid
 from proxy.index import index_of
-from proxy.types import Call, Endpoint, Json
-
-if TYPE_CHECKING:
-    from proxy.dialects.base import Client, Dialect
-    from proxy.dialects.chat_order import ChatOrder
-    from proxy.types.events import FamilyName
-
-Turn = Callable[[Json], Json | None]
-"""Returns a document in another form, which may be changed in place; None for one that says nothing
-there."""
-IN_CHAT: Mapping[Endpoint, Endpoint] = {"responses": "chat"}
-"""Endpoints whose answers are read as those of another."""
-UNDATED = "messages"
-"""The form of answers that do not say when they were made."""
+from proxy.types import Json
 
 
 def finishes(data: Json) -> bool:
@@ -40,18 +24,6 @@ def finishes(data: Json) -> bool:
         if choice["finish_reason"]:  # some servers say an empty one in each chunk
             return True
     return False
-
-
-def unmark(data: Json) -> bool:
-    """Take ``block`` out of what a chunk says, in place; True if it was there. Readers of other
-    forms mark by it where a block begins, before which guards let go what they hold: what an
-    upstream of chats writes there itself is no such mark."""
-    choices, found = data.get("choices"), False
-    for choice in choices if isinstance(choices, list) else ():
-        delta = choice.get("delta") if isinstance(choice, dict) else None
-        if isinstance(delta, dict):
-            found = delta.pop("block", None) is not None or found
-    return found
 
 
 def logprobs_as_count(body: Json) -> Json:
@@ -124,28 +96,6 @@ def _spoken(choice: Json) -> Json:
     if not isinstance(message, dict):
         raise UpstreamInvalid("The upstream sent a choice whose message is not an object.")
     return message
-
-
-class FinishWords:
-    """Rewords the finish reasons of answers, which ``then`` are turned."""
-
-    __slots__ = ("_then", "_words")
-
-    def __init__(
-        self, words: Mapping[str, str], then: Callable[[Json], Json | None] | None
-    ) -> None:
-        self._words = words
-        self._then = then
-
-    def feed(self, data: Json) -> Json | None:
-        choices = [self._choice(choice) for choice in _choices(data)]
-        reworded = {**data, "choices": choices}
-        return reworded if self._then is None else self._then(reworded)
-
-    def _choice(self, choice: Json) -> Json:
-        word = choice.get("finish_reason")
-        known = self._words.get(word.lower()) if isinstance(word, str) else None
-        return choice if known is None else {**choice, "finish_reason": known}
 
 
 class ChatToLegacy:
@@ -232,76 +182,3 @@ def _delta(choice: Json) -> Json:
         message = message | {"tool_calls": numbered}
     rest = {k: v for k, v in choice.items() if k != "message"}
     return {**rest, "delta": message}
-
-
-def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) -> Turn | None:
-    """Return what turns a target's answer into the form of the client's endpoint, if need be."""
-    asked, words = call.head.endpoint, upstream.server.finishes
-    wanted, given = IN_CHAT.get(asked, asked), IN_CHAT.get(endpoint, endpoint)
-    same = wanted == given and wanted != "completions"
-    turn = None if same else _turning(call, wanted, given, client.client)
-    form, spoken = client.families.get(asked), upstream.families.get(endpoint)
-    if spoken == UNDATED and form != spoken:
-        turn = _dated(call) if turn is None else _then(_dated(call), turn)
-    if form is not None and form != spoken:
-        turn = _then(_then(turn, _joined_parts()), _whole_calls())
-    return FinishWords(words, turn).feed if words and client is not upstream else turn
-
-
-def chat_order(call: Call, form: FamilyName, *, waits: bool) -> ChatOrder | None:
-    """Return what puts a stream in sequence for a client of another form than its upstream's, which
-    reads one block or item after the other; None for a call without a stream. It ``waits`` where
-    what comes may take turns: in the chunks of a chat, but not in a whole answer."""
-    if not call.stream:
-        return None
-    from proxy.dialects.chat_order import ChatOrder  # noqa: PLC0415  # few calls cross
-
-    return ChatOrder(waits=waits, apart=form == "responses")
-
-
-def _dated(call: Call) -> Turn:
-    """Return what dates an answer whose form has no time: by when the call came."""
-    created = int(call.head.at.timestamp())
-
-    def feed(data: Json) -> Json:
-        data["created"] = created
-        return data
-
-    return feed
-
-
-def _then(turn: Turn | None, second: Turn) -> Turn:
-    """Return a turn after which there is another."""
-    if turn is None:
-        return second
-    first = turn
-
-    def feed(data: Json) -> Json | None:
-        turned = first(data)
-        return None if turned is None else second(turned)
-
-    return feed
-
-
-def _joined_parts() -> Turn:
-    """Return what turns lists of parts, which other forms than chat's have no place for, into
-    texts."""
-    from proxy.dialects.content_parts import joined_answer  # noqa: PLC0415  # few calls cross
-
-    return joined_answer
-
-
-def _whole_calls() -> Turn:
-    """Return what gives the calls of whole answers what other forms want of each."""
-    from proxy.dialects.call_numbers import in_other_forms  # noqa: PLC0415  # few calls cross
-
-    return in_other_forms
-
-
-def _turning(call: Call, wanted: Endpoint, endpoint: Endpoint, client: Client) -> Turn | None:
-    if wanted == "completions" and endpoint == "chat":
-        return _then(_joined_parts(), ChatToLegacy().feed)
-    if wanted == "chat" and endpoint == "completions":
-        return LegacyToChat(streamed=call.stream).feed
-    counts = wanted == "completions" and call.body.get("logprobs") is not None
-    return LegacyLogprobs().feed if counts and not client.reads_any_logprobs else None

@@ -13,14 +13,12 @@ from proxy.dialects.base import (
     Client,
     Dialect,
     ErrorResponse,
-    EventOrder,
     Headers,
     Server,
     TableCells,
 )
 from proxy.dialects.bounds import typed
-from proxy.dialects.responses import events, failures, reading, request, writing
-from proxy.dialects.responses.words import ENDS
+from proxy.dialects.responses import request
 from proxy.errors import BadField, GuardBlocked, ProxyError
 from proxy.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
@@ -176,46 +174,11 @@ def authorize_bearer(key: str) -> tuple[str, str]:
 
 
 def with_endpoints(client: Client) -> Client:
-    """Return clients that are answered in the form of Responses at its endpoint, and of models in
-    LiteLLM's on its paths."""
-    there = replace(
-        client,
-        whole=writing.whole,
-        events=events.ResponseEvents,
-        done=False,
-        reads_error_events=True,
-    )
+    """Return clients that are answered as Responses at its endpoint, and with the models in
+    LiteLLM's form on its paths."""
+    responses = replace(client, reads_error_events=True)
     models = replace(client, whole=other_gateways.model_info)
-    return replace(client, endpoints={"responses": there, "models": models})
-
-
-def _event_numbers() -> Callable[[Json], Json | None]:
-    from proxy.dialects.responses.numbering import EventNumbers  # noqa: PLC0415  # for streams alone
-
-    return EventNumbers().feed
-
-
-def _item_order() -> EventOrder:
-    from proxy.dialects.responses.order import ItemOrder  # noqa: PLC0415  # for streams alone
-
-    return ItemOrder()
-
-
-def responding(server: Server) -> Server:
-    """Return a server that has the endpoint of Responses."""
-    there = replace(
-        server,
-        to_hub=reading.chat_answer,
-        own_to_hub=reading.own_answer,
-        answers="output",
-        events=lambda own: reading.ResponseTurn(own=own).feed,
-        numbers=_event_numbers,
-        order=_item_order,
-        ends=ENDS,
-        failure=failures.failure_of,
-        usage_option=False,
-    )
-    return replace(server, endpoints={"responses": there})
+    return replace(client, endpoints={"responses": responses, "models": models})
 
 
 RESPONSES: dict[Endpoint, FamilyName] = {"responses": "responses"}
@@ -237,13 +200,11 @@ OPENAI = Dialect(
             reads_error_events=True,
         )
     ),
-    server=responding(
-        Server(
-            prefix="/v1",
-            paths=PATHS,
-            authorize=authorize_bearer,
-            shown=("openai-processing-ms", "openai-version", "openai-model"),
-        )
+    server=Server(
+        prefix="/v1",
+        paths=PATHS,
+        authorize=authorize_bearer,
+        shown=("openai-processing-ms", "openai-version", "openai-model"),
     ),
     cells=TableCells(
         credential="`Authorization: Bearer`, or `api-key`",

@@ -244,14 +244,12 @@ PORTKEY = Dialect(
             status=status,
         )
     ),
-    server=openai.responding(
-        Server(
-            prefix="/v1",
-            paths=openai.PATHS,
-            authorize=authorize,
-            statuses={**USUAL, FAILED: "flagged", DENIED: "denied"},
-            denials=DENIALS | {HOOKS_FAILED},
-        )
+    server=Server(
+        prefix="/v1",
+        paths=openai.PATHS,
+        authorize=authorize,
+        statuses={**USUAL, FAILED: "flagged", DENIED: "denied"},
+        denials=DENIALS | {HOOKS_FAILED},
     ),
     cells=TableCells(
         credential="`x-portkey-api-key`, or `Authorization: Bearer`",

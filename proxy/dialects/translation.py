@@ -59,8 +59,7 @@ def translate(
     body, lost = _crossed(families, endpoints, allowed, upstream.traits)
     body, bound = _bounded(families, body, upstream)
     body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
-    server = to_dialect.server.endpoints.get(to_endpoint, to_dialect.server)
-    body, unfit = _written(families, server, to_endpoint, body, upstream.traits)
+    body, unfit = _written(families, to_dialect.server, to_endpoint, body, upstream.traits)
     dropped += [*lost, *unfit, *_merged(from_endpoint, to_endpoint, allowed)]
     if families[0] != families[1]:
         known_there = {

@@ -47,7 +47,7 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
     there = fields_of(target, to_dialect, endpoint)
     checks = {name: field.check for name, field in there.items()}
     families = from_dialect.families.get(asked), to_dialect.families.get(endpoint)
-    server = to_dialect.server.endpoints.get(endpoint, to_dialect.server)
+    server = to_dialect.server
     same = asked == endpoint and families == (None, None) and server.from_hub is unchanged
     same = same and (endpoint != "chat" or upstream.traits.is_plain)
     here = CHECKED_FIELDS[from_dialect.name][asked]
@@ -69,6 +69,7 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
         takes_zero=takes_zero(upstream, to_dialect),
         asked_for_usage=server.streams
         and server.usage_option
+        and families[1] is None
         and upstream.asks_usage
         and (endpoint != "chat" or upstream.traits.takes("stream_options")),
     )

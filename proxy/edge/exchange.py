@@ -12,10 +12,9 @@ from aiohttp import web
 
 from proxy import dialects
 from proxy.dialects import writing
-from proxy.dialects.base import AnswerWriter
+from proxy.dialects.family import FamilyWriter
 from proxy.dialects.hints import where_key_belongs
 from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
-from proxy.dialects.switched import expects_frames
 from proxy.dialects.writing import answer_writer, first_document, has_content
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
@@ -24,7 +23,7 @@ from proxy.edge.response import ResponseWriter, SilenceTimer
 from proxy.errors import ClientGone, ProxyError, Unauthorized
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
-from proxy.types import AnswerPiece, Call, Chunk, Head, RequestHead
+from proxy.types import Call, Head, RequestHead
 from proxy.types.events import Frame
 from proxy.wire_errors import LoopDetected, MethodNotAllowed
 
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 FEW = 8  # chunks that are written at once
 MAX_HOPS = 8
-KEEPALIVES = {False: Chunk(None), True: Frame(())}
-"""The keep-alive chunk or frame by ``Head.frames``."""
+KEEPALIVE = Frame(())
 
 
 class HttpExchange:
@@ -70,7 +68,7 @@ class HttpExchange:
     )
 
     _head: Head
-    _writer: AnswerWriter
+    _writer: FamilyWriter
     _record: Record
     _call: Call
 
@@ -200,25 +198,24 @@ class HttpExchange:
 
     def _send_keepalive(self) -> None:
         """Send a keepalive event; the head of the response too if nothing was sent before."""
-        out, record = self._out, self._record
+        out = self._out
         if self._is_sending or out.served or not out.is_writable:
             return
         if not out.begun:
-            self._take_head(Head(streamed=True, frames=expects_frames(self._call, record.plan)))
-            self._begin(KEEPALIVES[self._head.frames], None)
-        out.write_event(self._writer.feed(KEEPALIVES[self._head.frames]))
+            self._take_head(Head(streamed=True))
+            self._begin(KEEPALIVE, None)
+        out.write_event(self._writer.feed(KEEPALIVE))
 
     def _take_head(self, head: Head) -> None:
         self._head = head
-        self._writer = answer_writer(self._client, self._call, head, self._record.verdicts)
+        self._writer = answer_writer(self._call, head, self._record.verdicts)
 
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record
-        is_begun = self._out.begun  # by a keepalive, whose writer has numbered it
-        if not is_begun or head.frames is not self._head.frames:
+        if not self._out.begun:  # by a keepalive, whose writer has numbered it
             self._take_head(head)
 
-    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
+    async def send(self, chunks: Sequence[Frame]) -> None:
         out, is_streamed, held = self._out, self._head.streamed, b""
         begins, record = False, self._record
         self._is_sending = True  # until all of it is written: no keepalive may come in between
@@ -238,7 +235,7 @@ class HttpExchange:
             await out.write(held)
         self._is_sending = False
 
-    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         out, writer = self._out, self._writer
         if not out.is_ready or len(chunks) > FEW:
             return False
@@ -255,12 +252,12 @@ class HttpExchange:
             out.write_at_once(data)
         return True
 
-    async def _aside(self, chunk: AnswerPiece) -> bytes:
+    async def _aside(self, chunk: Frame) -> bytes:
         """Write a chunk that takes long where it holds up nobody."""
         written = partial(self._writer.feed, chunk)
         return await self._offload.run(self._writer.weight(chunk), written, self._call.caller)
 
-    def _begin(self, chunk: AnswerPiece, length: int | None) -> None:
+    def _begin(self, chunk: Frame, length: int | None) -> None:
         """Make the head of an answer, of a stream without a length."""
         record, head, client = self._record, self._head, self._client
         flagged, shown = head.flagged, first_document(chunk)

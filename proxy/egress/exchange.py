@@ -8,13 +8,12 @@ from typing import Any
 import orjson
 
 from proxy import dialects
-from proxy.dialects.families import FAMILIES
+from proxy.dialects.families import FAMILIES, client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
-from proxy.dialects.switched import client_family
 from proxy.dialects.writing import nobody
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.record import Record
-from proxy.types import AnswerPiece, Call, Head, RequestHead
+from proxy.types import Call, Head, RequestHead
 from proxy.types.events import Frame
 
 
@@ -51,19 +50,16 @@ class OwnExchange:
 
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record
-        if head.frames:
-            options = WriteOptions(self._call, whole=True, verdicts=nobody)
-            self._writer = FAMILIES[client_family(self._call)].writer(options)
+        options = WriteOptions(self._call, whole=True, verdicts=nobody)
+        self._writer = FAMILIES[client_family(self._call)].writer(options)
 
-    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
-        answer = chunks[-1]
-        is_frame = type(answer) is Frame
-        self._document = orjson.loads(self._writer.feed(answer)) if is_frame else answer.data
+    async def send(self, chunks: Sequence[Frame]) -> None:
+        self._document = orjson.loads(self._writer.feed(chunks[-1]))
         if self._record is not None:
             self._record.status = 200
             self._record.first_sent = self._record.now()
 
-    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         return False
 
     async def refuse(self, error: ProxyError, record: Record) -> None:

@@ -9,7 +9,8 @@ from proxy.errors import ProxyError
 from proxy.frozen import frozen
 from proxy.ports import Gate, Guards, Watch
 from proxy.record import Record
-from proxy.types import Call, Chunk, Head, Plan
+from proxy.types import Call, Head, Plan
+from proxy.types.events import Frame
 
 
 @frozen
@@ -35,13 +36,13 @@ class OpenWatch:
 
     again: bool = False
 
-    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk]:
-        return (chunk,)
+    def feed_at_once(self, frame: Frame) -> Sequence[Frame]:
+        return (frame,)
 
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        return (chunk,)
+    async def feed(self, frame: Frame) -> Sequence[Frame]:
+        return (frame,)
 
-    def cut(self) -> Sequence[Chunk]:
+    def cut(self) -> Sequence[Frame]:
         """Nothing was held back."""
         return ()
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from proxy.dialects.families import FAMILIES, crosses
+from proxy.dialects.families import FAMILIES, client_family, crosses
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.switched import client_family
 from proxy.guardrails.stream.frame_texts import KIND_OF
 from proxy.guardrails.stream.placeholders import Masks
 from proxy.guardrails.text.gathering import gathered

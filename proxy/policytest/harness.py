@@ -14,7 +14,7 @@ from proxy import dialects
 from proxy.app import Rooms, assembled
 from proxy.cache import NullCache
 from proxy.dialects import Received, writing
-from proxy.dialects.base import AnswerWriter
+from proxy.dialects.family import FamilyWriter
 from proxy.dialects.writing import answer_writer
 from proxy.edge import headers
 from proxy.emit import Emitters
@@ -39,7 +39,8 @@ from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import Gate
 from proxy.record import Record, TraceIds
-from proxy.types import AnswerPiece, Call, Head, Json, Plan, RequestHead, Timeouts
+from proxy.types import Call, Head, Json, Plan, RequestHead, Timeouts
+from proxy.types.events import Frame
 from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
 from proxy.types.passthrough import BoundedUpload, PassedPaths
@@ -172,7 +173,7 @@ class _Exchange:
     """The client's wall: a request that was written down, an answer that is kept."""
 
     _head: Head
-    _writer: AnswerWriter
+    _writer: FamilyWriter
     _call: Call
     gone = served = False  # nobody cancels a policy test
     request_id = REQUEST
@@ -204,16 +205,16 @@ class _Exchange:
 
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
-        self._writer = answer_writer(self._client, self._call, head, record.verdicts)
+        self._writer = answer_writer(self._call, head, record.verdicts)
 
-    async def send(self, chunks: Sequence[AnswerPiece]) -> None:
+    async def send(self, chunks: Sequence[Frame]) -> None:
         for chunk in chunks:
             self._send(chunk)
 
-    def send_at_once(self, chunks: Sequence[AnswerPiece]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         return False
 
-    def _send(self, chunk: AnswerPiece) -> None:
+    def _send(self, chunk: Frame) -> None:
         written = self._writer.feed(chunk)
         if not self._begun and (self._head.streamed or chunk.last):
             data = writing.first_document(chunk)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 AnswerPiece = Any
-"""A ``Chunk`` or a ``proxy.types.events.Frame``, see ``Head.frames``."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -309,19 +308,18 @@ class PassedHead:
 
 @frozen
 class Head:
-    """What an answer is, before its first chunk: a stream of events or one whole document.
+    """What an answer is, before its first frame: a stream of events or one whole document.
 
     ``headers`` are those of the upstream that its dialect allows a client to see; ``flagged`` says
     that a guard of the upstream found fault with it, and let it pass. One that is ``passed`` on has
-    a head of its own; of what nobody reads the chunks have bytes, and no data. With ``frames`` the
-    answer consists of ``proxy.types.events.Frame`` values, otherwise of ``Chunk`` values.
+    a head of its own; of what nobody reads the frames have bytes, and no document.
     """
 
     streamed: bool
     headers: tuple[tuple[str, str], ...] = ()
     flagged: bool = False
     passed: PassedHead | None = None
-    frames: bool = False
+    frames: bool = True
 
 
 class Untouched(bytes):

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from proxy.attempts import Why
 from proxy.dialects import DIALECTS, LEANING
-from proxy.dialects.frame_reader import StreamFrameReader, WholeFrameReader
 from proxy.dialects.statuses import meaning_of
-from proxy.dialects.switched import expects_frames
 from proxy.dialects.upstream_request import UpstreamRequest, build_request
 from proxy.errors import (
     BadField,
@@ -95,7 +93,7 @@ class Upstreams:
         begin = [
             partial(self._begin, plan, call, record, leg) for leg in range(len(plan.model_calls))
         ]
-        return FanOut(begin, review, HEADS[False, expects_frames(call, plan)])
+        return FanOut(begin, review, HEADS[False])
 
     def _begin(self, plan: Plan, call: Call, record: Record, leg: int) -> Awaitable[Forwarded]:
         """Return the first answer that begins. Raise the most useful failure when none does."""
@@ -269,8 +267,7 @@ class Upstreams:
                 return None
             flagged, shown = meaning == "flagged", shown_of(asked, reply)
             reader = reader_of(asked, reply, self.ids)
-            frames = type(reader) is StreamFrameReader or type(reader) is WholeFrameReader
-            head = HEADS[streamed, frames]
+            head = HEADS[streamed]
             if shown or flagged:
                 head = replace(head, headers=shown, flagged=flagged)
             is_repeated = endpoint == "responses"
@@ -343,9 +340,5 @@ def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
     return build_request(call, target, asks, spoken, context.model_leg.changes_for(target))
 
 
-HEADS = {
-    (streamed, frames): Head(streamed, frames=frames)
-    for streamed in (False, True)
-    for frames in (False, True)
-}
+HEADS = {streamed: Head(streamed) for streamed in (False, True)}
 """Those of answers of which there is nothing else to say."""

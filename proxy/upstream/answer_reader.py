@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.documents import Documents
-from proxy.dialects.families import FAMILIES, crosses
+from proxy.dialects.families import FAMILIES, client_family, crosses, family_name
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.frame_reader import Rewrite, StreamFrameReader, WholeFrameReader
-from proxy.dialects.hub import chat_order, turning
-from proxy.dialects.reading import AnswerReader, StreamReader, WholeReader
+from proxy.dialects.frame_reader import FrameReader, Rewrite, StreamFrameReader, WholeFrameReader
 from proxy.dialects.sequencer import Sequencer
-from proxy.dialects.switched import Families, client_family, family_name, uses_frames
 from proxy.errors import UpstreamInvalid
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.upstream.reply import Reply
@@ -36,70 +33,20 @@ SHOWN_BEGINS = {
 }
 
 
-def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) -> AnswerReader:
-    """Choose by what came, not by what was asked; an answer of no known kind is refused. The ids of
-    what its provider keeps are sealed by ``ids``."""
-    headers = reply.headers
+def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) -> FrameReader:
+    """Return the reader of a response by its media type. `ids` seals the ids of stored objects."""
     check_encoding(asked, reply)
-    call, leg, endpoint = asked.call, asked.attempt.leg, asked.request.endpoint
-    media_type = headers.get("content-type", "")
+    call, upstream, endpoint = asked.call, asked.target.upstream, asked.request.endpoint
+    media_type = reply.headers.get("content-type", "")
     if media_type not in (JSON, EVENTS):
         media_type = media_type.partition(";")[0].strip().lower()
-    upstream = asked.target.upstream
-    spoken = DIALECTS[upstream.dialect]
-    families = client_family(call), family_name(spoken, endpoint)
-    if uses_frames(families, call, asked.record.plan):
-        return _frame_reader(asked, media_type, families, ids)
-    server = spoken.server.endpoints.get(endpoint, spoken.server)
-    asks = DIALECTS[call.head.dialect]
-    turn = turning(call, endpoint, asks, spoken)
-    form = asks.families.get(call.head.endpoint)
-    given = spoken.families.get(endpoint)
-    own = form is not None and form == given
-    waits = given is None and media_type == EVENTS
-    sequence = None if form is None or own else chat_order(call, form, waits=waits)
-    seal = None if ids is None or form != "responses" or not own else _ids_of(asked, ids).sealed
-    documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
-    if media_type == EVENTS and call.stream:
-        ordered = _reads_texts(asked)
-        return StreamReader(
-            leg,
-            turn,
-            server,
-            documents,
-            own=own,
-            seal=seal,
-            ordered=ordered,
-            chat_order=sequence,
-        )
-    if media_type != JSON:
-        raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")
-    limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
-    return WholeReader(
-        leg,
-        turn,
-        server,
-        documents,
-        stream=call.stream,
-        limit=limit,
-        own=own,
-        seal=seal,
-        chat_order=sequence,
-    )
-
-
-def _frame_reader(
-    asked: OpenAttempt, media_type: str, families: Families, ids: ResponseIds | None
-) -> StreamFrameReader | WholeFrameReader:
-    """Return a reader of frames."""
-    call, upstream = asked.call, asked.target.upstream
-    client, family = [FAMILIES[name] for name in families]
-    is_crossing = crosses(*families)
     is_stream = media_type == EVENTS and call.stream
     if media_type != JSON and not is_stream:
         raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")
     dialect = DIALECTS[upstream.dialect]
-    server = dialect.server.endpoints.get(asked.request.endpoint, dialect.server)
+    client, family = FAMILIES[client_family(call)], FAMILIES[family_name(dialect, endpoint)]
+    is_crossing = crosses(client.name, family.name)
+    server = dialect.server
     words = server.finishes if call.head.dialect != dialect.name else {}
     options = ReadOptions(
         call=call,
@@ -110,9 +57,7 @@ def _frame_reader(
         model_call=asked.attempt.leg,
         finishes=tuple(words.items()),
     )
-    rewrite: Rewrite | None = None
-    if family.answers and not family.marks_parts:  # some vendors have a form of their own
-        rewrite = server.to_hub
+    rewrite: Rewrite | None = server.to_hub
     if ids is not None and not is_crossing and family.name in ("responses", "stored"):
         rewrite = _sealing(asked, ids)
     has_vectors = family.name == "embeddings"
@@ -136,7 +81,7 @@ def check_encoding(asked: OpenAttempt, reply: Reply) -> None:
 
 
 def _reads_texts(asked: OpenAttempt) -> bool:
-    """True if texts of the answer are read, or values put back into them: each as one."""
+    """Return True if guards inspect the texts of the answer or restore values in them."""
     plan = asked.record.plan
     guards = None if plan is None else plan.guards
     return guards is not None and (guards.of_output.in_force or guards.of_input.restores)

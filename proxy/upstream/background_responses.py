@@ -10,11 +10,10 @@ from hashlib import blake2b
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.dialects.responses.tables import UNFINISHED, member
 from proxy.dialects.responses.usage import chat_usage
-from proxy.dialects.responses.writing import choice_of
 from proxy.errors import UpstreamUnavailable
 from proxy.frozen import frozen
 from proxy.ports import Settlements
-from proxy.types import AnswerPiece, Json, Pin
+from proxy.types import Json, Pin
 from proxy.types.events import Frame
 from proxy.upstream.forwarded import OpenAttempt
 from proxy.usage import read_usage
@@ -40,16 +39,10 @@ class BackgroundBilling:
     settlements: Settlements
     ids: ResponseIds
 
-    async def settle(self, asked: OpenAttempt, pieces: Sequence[AnswerPiece]) -> None:
+    async def settle(self, asked: OpenAttempt, frames: Sequence[Frame]) -> None:
         """Note whether an attempt is billed for the response that it shows."""
-        last = pieces[-1]
-        if type(last) is Frame:
-            response = member(last.doc)
-            usage = chat_usage(response)
-        else:
-            data = last.data or {}
-            rest = member(choice_of(data).get("rest"))
-            response, usage = {**rest, "id": data.get("id")}, data.get("usage")
+        response = member(frames[-1].doc)
+        usage = chat_usage(response)
         if response.get("background") is not True:
             return
         pin = self._pin(asked, response.get("id"))

@@ -1,18 +1,18 @@
-"""Several models asked at once: one chunk for each, in the order in which they finish, but
+"""Several models asked at once: one frame for each, in the order in which they finish, but
 last those that fail."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Self
 
 from proxy.errors import ProxyError
 from proxy.freed import let_frames_go
 from proxy.ports import Answer, HandOn, Review
-from proxy.types import AnswerPiece, Chunk, Head, Json
+from proxy.types import Head
 from proxy.types.events import Fault, Frame
 from proxy.upstream.retry import most_useful
 
@@ -23,20 +23,18 @@ Begin = Callable[[], Awaitable[Answer]]
 class FanOut:
     """The answers of all legs. Entering asks them all; leaving stops those still at work.
 
-    A model that fails gives a chunk that says so, once ``review`` has looked at what it says. When
+    A model that fails gives a fault, once ``review`` has looked at what it says. When
     all fail the most useful failure is raised: whoever reads the answer looks at that one.
     """
 
     begin: Sequence[Begin]
     review: Review
     head: Head
-    _done: asyncio.Queue[tuple[int, Chunk | Frame | ProxyError]] = field(
-        default_factory=asyncio.Queue
-    )
+    _done: asyncio.Queue[tuple[int, Frame | ProxyError]] = field(default_factory=asyncio.Queue)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[AnswerPiece]]:
+    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
         failures: list[tuple[int, ProxyError]] = []
         for remaining in range(len(self.begin) - 1, -1, -1):
             leg, part = await self._done.get()
@@ -44,20 +42,14 @@ class FanOut:
                 failures.append((leg, part))
                 continue
             last = remaining == 0 and not failures
-            if isinstance(part, Frame):
-                yield (part._replace(raw=None, model_call=leg, last=last),)
-            else:
-                yield (replace(part, data=part.data or {}, raw=None, leg=leg, last=last),)
+            yield (part._replace(raw=None, model_call=leg, last=last),)
         if len(failures) == len(self.begin):
             raise most_useful([error for _, error in sorted(failures, key=itemgetter(0))])
         for remaining, (leg, error) in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
             await self.review(error)
             last = remaining == 0
-            if self.head.frames:
-                fault = Fault(error.message, error.client_code)
-                yield (Frame((fault,), model_call=leg, last=last),)
-            else:
-                yield (Chunk(_failed(error), leg=leg, last=last, failed=True),)
+            fault = Fault(error.message, error.client_code)
+            yield (Frame((fault,), model_call=leg, last=last),)
 
     async def _ask(self, leg: int) -> None:
         try:
@@ -78,8 +70,3 @@ class FanOut:
         for task in self._tasks:
             task.cancel()
         await self._group.__aexit__(None, None, None)
-
-
-def _failed(error: ProxyError) -> Json:
-    choice = {"index": 0, "text": "", "finish_reason": "error", "logprobs": None}
-    return {"choices": [choice], "error": {"message": error.message, "code": error.client_code}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Self
 
@@ -12,7 +12,7 @@ from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
 from proxy.dialects.documents import Document
 from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
-from proxy.dialects.reading import AnswerReader
+from proxy.dialects.frame_reader import FrameReader
 from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import (
     ProxyError,
@@ -26,7 +26,7 @@ from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import HandOn
 from proxy.record import Record
 from proxy.turn import LoopTurns
-from proxy.types import AnswerPiece, Call, Head, Json, Target
+from proxy.types import Call, Head, Json, Target
 from proxy.types.events import Delta, Extension, Frame
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
@@ -106,14 +106,14 @@ class OpenAttempt:
         self.slot.give_back()
 
 
-Settle = Callable[[OpenAttempt, Sequence[AnswerPiece]], Awaitable[None]]
+Settle = Callable[[OpenAttempt, Sequence[Frame]], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class Forwarded:
     """One upstream's answer, begun. Its attempt ends when it is left, whatever way. What is large
     of it is read by ``offload``; ``share`` is what it takes of the memory for answers, None where
-    nobody counts that. Among ``turns`` it rests once it has read much that makes no chunk.
+    nobody counts that. Among ``turns`` it rests once it has read much that makes no frame.
     ``settle`` sees what begins it before anybody else does, and says who is billed for it.
 
     Entering owns the reply; until it has begun, whoever made it does.
@@ -121,40 +121,38 @@ class Forwarded:
 
     head: Head
     reply: Reply
-    reader: AnswerReader
+    reader: FrameReader
     asked: OpenAttempt
     offload: Offload
     share: MemoryShare | None
     turns: LoopTurns
     settle: Settle | None = None
     _documents: deque[Document] = field(default_factory=deque)
-    _chunks: Sequence[AnswerPiece] = field(default_factory=list)
+    _frames: Sequence[Frame] = field(default_factory=list)
     _fault: ProxyError | None = None  # that comes after them
-    _is_bare: bool = False  # what came last has made no chunk
+    _is_bare: bool = False  # what came last has made no frame
     _is_burst: bool = False
     _ends: Literal["open", "closed", "over"] = "open"
-    _first: Sequence[AnswerPiece] = ()
+    _first: Sequence[Frame] = ()
     _has_begun: bool = False
     _left: bool = False
     _hand_on: HandOn | None = None
     _is_taken: bool = False  # what has come, without that who waits for it was woken
 
     async def begin(self) -> None:
-        """Wait for the first chunk, or for the frames up to the first content. Raise
+        """Wait for the first frame, or for the frames up to the first content. Raise
         ``UpstreamError`` if none come, or if the upstream fails before: another target may answer
         then. The caller records that failure; later ones are recorded here."""
-        held: Sequence[AnswerPiece] = ()
+        held: Sequence[Frame] = ()
         try:
             held = await self.__anext__()
-            while self.head.frames and not self.reader.holds and is_preamble(held):
+            while not self.reader.holds and is_preamble(held):
                 held = [*held, *await self.__anext__()]
         except StopAsyncIteration:
             pass
         except BaseException:
-            for frame in (
-                held if self.head.frames else ()
-            ):  # its usage was reported by the upstream all the same
-                self.asked.attempt.meter.feed_frame(frame, self.asked.record.now())
+            for frame in held:  # the upstream has reported its usage all the same
+                self.asked.attempt.meter.feed(frame, self.asked.record.now())
             self._give_back()
             raise
         self._first = held
@@ -170,17 +168,17 @@ class Forwarded:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Sequence[AnswerPiece]:
-        """Return the chunks that have come together, or wait for more. It is no generator: the
+    async def __anext__(self) -> Sequence[Frame]:
+        """Return the frames that have come together, or wait for more. It is no generator: the
         event loop keeps a list of those, which costs more than this."""
         if self._first:
             first, self._first = self._first, ()
             return first if self.settle is None else await self._settled(first)
         try:
-            while not (chunks := self._ready()):
+            while not (frames := self._ready()):
                 if self._documents:
                     await self._read_aside(self._documents.popleft())
-                elif self._is_burst:  # of what made no chunk nobody else counts the work
+                elif self._is_burst:  # of what made no frame nobody else counts the work
                     self._is_burst = False
                     await self.turns.rest(self.asked.call.caller)
                 elif self._ends == "over" or self.asked.attempt.finished:
@@ -191,20 +189,20 @@ class Forwarded:
                     await self._next()
         except ProxyError as error:
             raise self.asked.fail(error) if self._has_begun else error from None
-        return chunks
+        return frames
 
-    async def _settled(self, first: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
+    async def _settled(self, first: Sequence[Frame]) -> Sequence[Frame]:
         if self.settle is not None:
             await self.settle(self.asked, first)
         return first
 
-    def _ready(self) -> Sequence[AnswerPiece]:
-        """Return chunks of what has come; none where there is to be waited for. What was good
+    def _ready(self) -> Sequence[Frame]:
+        """Return frames of what has come; none where there is to be waited for. What was good
         before a fault is there before that is raised."""
-        if self._documents and not self._chunks and self._fault is None:
+        if self._documents and not self._frames and self._fault is None:
             self._read()
-        if self._chunks:
-            if self._chunks[-1].last and self._ends == "open":
+        if self._frames:
+            if self._frames[-1].last and self._ends == "open":
                 self.reply.finish()
             return self._taken()
         if self._fault is not None:
@@ -238,12 +236,12 @@ class Forwarded:
 
     def _close(self) -> None:
         """Take what follows the last document: once more where that was not the end of all."""
-        self._chunks = self.reader.end()
-        if not self._chunks or self._chunks[-1].last:
+        self._frames = self.reader.end()
+        if not self._frames or self._frames[-1].last:
             self._ends = "over"
 
     def _pass_on(self, piece: bytes) -> bool:
-        """Take what has come while it is waited for, and hand its chunks on. True if there is
+        """Take what has come while it is waited for, and hand its frames on. True if there is
         nothing else to be done."""
         self._is_taken = True
         try:
@@ -252,16 +250,16 @@ class Forwarded:
             self._fault = fault
             return False
         self._read()
-        chunks = self._chunks
-        if not chunks or self._documents or self._fault is not None or self._is_burst:
+        frames = self._frames
+        if not frames or self._documents or self._fault is not None or self._is_burst:
             return False
-        for chunk in chunks:
-            data = _reported(chunk) if type(chunk) is Frame else chunk.data
-            if data is None or chunk.last or DETECTIONS in data or HOOKS in data:
+        for frame in frames:
+            data = _reported(frame)
+            if data is None or frame.last or DETECTIONS in data or HOOKS in data:
                 return False
-        if self._hand_on is None or not self._hand_on(chunks):
+        if self._hand_on is None or not self._hand_on(frames):
             return False
-        self._chunks, self._is_bare, self._is_taken = [], False, False
+        self._frames, self._is_bare, self._is_taken = [], False, False
         return True
 
     def _failure(self, fault: ProxyError) -> ProxyError:
@@ -272,7 +270,7 @@ class Forwarded:
     def _read(self) -> None:
         """Read documents that have come together, up to a large one: that is not read here."""
         documents, read = self._documents, self.reader.read
-        chunks = self._chunks = list(self._chunks)
+        frames = self._frames = list(self._frames)
         for _ in range(TOGETHER):
             if not documents or len(documents[0]) > LARGE_BYTES:
                 return
@@ -281,58 +279,55 @@ class Forwarded:
             except ProxyError as fault:
                 self._fault = fault
                 return
-            chunks += made
+            frames += made
             if made and made[-1].last:
                 return
 
     async def _read_aside(self, document: Document) -> None:
         """Read a document that may be large. Raise ``ProxyError``."""
         read = partial(self.reader.read, document)
-        self._chunks = await self.offload.run(len(document), read, self.asked.call.caller)
+        self._frames = await self.offload.run(len(document), read, self.asked.call.caller)
 
-    def _taken(self) -> Sequence[AnswerPiece]:
-        """Return the chunks that are there. By itself comes one that says what guards of the
+    def _taken(self) -> Sequence[Frame]:
+        """Return the frames that are there. By itself comes one that says what guards of the
         upstream have found, or that is the last."""
         self._is_bare = False
-        chunks = self._chunks
-        for place, chunk in enumerate(chunks):
-            data = _reported(chunk) if type(chunk) is Frame else chunk.data
-            if chunk.last or (data is not None and (DETECTIONS in data or HOOKS in data)):
+        frames = self._frames
+        for place, frame in enumerate(frames):
+            data = _reported(frame)
+            if frame.last or (data is not None and (DETECTIONS in data or HOOKS in data)):
                 if place:
-                    self._chunks = chunks[place:]
-                    return chunks[:place]
-                self._chunks = chunks[1:]
-                return (self._noted(chunk),)
-        self._chunks = []
-        return chunks
+                    self._frames = frames[place:]
+                    return frames[:place]
+                self._frames = frames[1:]
+                return (self._noted(frame),)
+        self._frames = []
+        return frames
 
-    def _noted(self, chunk: AnswerPiece) -> AnswerPiece:
+    def _noted(self, frame: Frame) -> Frame:
         """A target has worked, and is free for others, once its answer is whole: what guards then
         do with it is none of its time."""
-        data = _reported(chunk) if type(chunk) is Frame else chunk.data
+        data = _reported(frame)
         if data is not None and (found := find_findings(data)):
             attempt = self.asked.attempt
             attempt.findings = merge_findings((*attempt.findings, *found))
-        if chunk.last:
+        if frame.last:
             self.asked.slot.worked = True
             self.asked.attempt.finished = self._left = True
             self.asked.leave()
             if DIALECTS[self.asked.call.head.dialect].client.reads_times:
-                return self._timed(chunk)
-        return chunk
+                return self._timed(frame)
+        return frame
 
-    def _timed(self, chunk: AnswerPiece) -> AnswerPiece:
-        """Return the chunk with the time that the model took, for a client that reads that."""
-        is_frame = type(chunk) is Frame
-        if (chunk.doc if is_frame else chunk.data) is None:
-            return chunk
+    def _timed(self, frame: Frame) -> Frame:
+        """Return the frame with the time that the model took, for a client that reads that."""
+        if frame.doc is None:
+            return frame
         spent = round((self.asked.record.now() - self.asked.attempt.started) * 1000)
-        if is_frame:
-            *events, stop = chunk.events
-            doc = {**chunk.doc, "prediction_time_ms": spent}
-            timed = (*events, Extension("prediction_time_ms", spent), stop)
-            return chunk._replace(events=timed, doc=doc, raw=None)
-        return replace(chunk, data={**chunk.data, "prediction_time_ms": spent}, raw=None)
+        *events, stop = frame.events
+        doc = {**frame.doc, "prediction_time_ms": spent}
+        timed = (*events, Extension("prediction_time_ms", spent), stop)
+        return frame._replace(events=timed, doc=doc, raw=None)
 
     def _give_back(self) -> None:
         if self.share is not None:

@@ -18,7 +18,7 @@ from proxy.types.events import Frame
 from proxy.types.target import ListedModel
 
 ESTIMATED = f"{COUNT} estimated"
-WHOLE = Head(streamed=False, frames=True)
+WHOLE = Head(streamed=False)
 PICTURE = 1600  # tokens: of the largest that a model looks at as it is
 FILE_BYTES = 64 * 1024  # of a file, in base64, that are taken for as much as a picture
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.documents import Documents
+from proxy.dialects.frame_reader import FrameReader
 from proxy.dialects.passed import build_passed
 from proxy.dialects.passed_answer import (
     PassedBytes,
@@ -15,7 +16,6 @@ from proxy.dialects.passed_answer import (
     passed_head,
     shown_headers,
 )
-from proxy.dialects.reading import AnswerReader
 from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import ProxyError
 from proxy.meter import Meter
@@ -69,10 +69,10 @@ def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:
     most = asked.target.upstream.max_answer_bytes or ANSWER_BYTES
     passed = passed_head(reply.status, reply.headers, most)
     shown = (*shown_of(asked, reply), *shown_headers(reply.headers))
-    return Head(streamed=not passed.read, headers=shown, passed=passed, frames=True)
+    return Head(streamed=not passed.read, headers=shown, passed=passed)
 
 
-def reader_of(asked: OpenAttempt, head: Head) -> AnswerReader:
+def reader_of(asked: OpenAttempt, head: Head) -> FrameReader:
     """Return what reads an answer, or passes its bytes."""
     leg, upstream = asked.attempt.leg, asked.target.upstream
     find_usage = no_tokens if asked.request.method in USES_NOTHING else passed_tokens

@@ -109,7 +109,7 @@ async def test_wrong_value_fails(lines: bytes, tmp_path: Path, upstream: Scripte
         await served.process.wait()
     other = sqlite3.connect(file, isolation_level=None)
     [(key,)] = other.execute("SELECT key FROM answers")
-    about = orjson.dumps([2e9, False, "openai", "m", {}])
+    about = orjson.dumps([2e9, False, "openai", "m", {}, "completions"])
     other.execute(
         "UPDATE answers SET value = ?", (VERSION + key + zlib.compress(about + b"\n" + lines),)
     )

@@ -12,21 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects.messages.writing import MessageEvents
-from proxy.types import Chunk
-from tests.adversary.test_items_in_turns import (
+from proxy.types.events import FamilyName, Frame
+from tests.adversary.answers import (
     CARD,
     CLIENTS,
     DRAWS,
     SAYS,
+    chunk,
     cut,
+    documents_of,
     drawn,
+    frames_of,
     guarded,
     in_turns,
     shown,
 )
-from tests.adversary.test_turns_of_dialects import chunk, chunks_of
 from tests.doubles import Json
+from tests.golden.pipeline import written
 
 ARGUMENTS = (orjson.dumps({"says": SAYS}).decode(), "{}", '{"a":{"b":["}"]}}')
 PLACEHOLDER = "{}"
@@ -131,24 +133,16 @@ def answer_of(
     return [*map(chunk, deltas), chunk({}, "tool_calls")]
 
 
-def assembled(form: str, chunks: Sequence[Chunk]) -> list[Call]:
+def assembled(client: FamilyName, frames: Sequence[Frame]) -> list[Call]:
     """Return the id, the name and the arguments of each call that a client has in the end."""
-    if form == "chat":
-        return chat_calls([chunk.data for chunk in chunks if chunk.data])
-    if form == "responses":
-        items, _ = shown(form, chunks)
+    if client == "chat":
+        return chat_calls(documents_of(written(client, frames)))
+    if client == "responses":
+        items, _ = shown(client, frames)
         called = [each for each in items if each["type"] == "function_call"]
         return [(each["call_id"], each["name"], each["arguments"]) for each in called]
-    raw = b"".join(map(MessageEvents().feed, chunks))
-    blocks: list[Any] = []
-    for line in raw.splitlines():
-        event = orjson.loads(line[6:]) if line.startswith(b"data: ") else {}
-        if event.get("type") == "content_block_start":
-            blocks.append([event["content_block"], ""])
-        elif event.get("type") == "content_block_delta":
-            blocks[-1][1] += event["delta"].get("partial_json", "")
-    uses = [(block, said) for block, said in blocks if block["type"] == "tool_use"]
-    return [(block["id"], block["name"], said) for block, said in uses]
+    uses = [each for each in shown(client, frames) if each["type"] == "tool_use"]
+    return [(each["id"], each["name"], each["said"]) for each in uses]
 
 
 def chat_calls(chunks: Sequence[Json]) -> list[Call]:
@@ -168,25 +162,25 @@ CUTS = st.lists(st.integers(0, 60), max_size=3)
 CALLS = st.lists(st.tuples(st.sampled_from(ARGUMENTS), CUTS), min_size=1, max_size=4)
 
 
-@pytest.mark.parametrize("form", CLIENTS)
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", SHAPES)
 @settings(max_examples=8)
 @given(CALLS, DRAWS, st.sampled_from(["", SAYS]))
 def test_calls_are_those_that_the_server_made(
-    name: str, form: str, calls: list[tuple[str, list[int]]], draws: list[int], text: str
+    name: str, client: FamilyName, calls: list[tuple[str, list[int]]], draws: list[int], text: str
 ) -> None:
     shape = SHAPES[name]
-    if form == "chat" and shape.placeholder:
+    if client == "chat" and shape.placeholder:
         return  # such a client gets what came
     documents = answer_of(shape, [cut(*each) for each in calls], drawn(draws), text)
     made = [(f"f_{at % 2}", arguments) for at, (arguments, _) in enumerate(calls)]
 
-    plain = assembled(form, chunks_of(form, "chat", documents))
-    safe = assembled(form, guarded(chunks_of(form, "chat", documents), "mask")[0])
+    plain = assembled(client, frames_of(client, "chat", documents))
+    safe = assembled(client, guarded(frames_of(client, "chat", documents), "mask")[0])
 
     assert [each[1:] for each in plain] == made
     assert [each[1:] for each in safe] == [(n, text.replace(CARD, "[CARD]")) for n, text in made]
-    if form != "chat":
+    if client != "chat":
         ids = [each[0] for each in plain]
         assert all(ids)
         assert len({*ids}) == len(ids)

@@ -19,6 +19,7 @@ from proxy.limits.claims import estimated, hidden_output
 from proxy.policy.review.sample_call import suppose
 from proxy.record import Record
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
+from proxy.types.events import Delta, Frame, Part
 from tests.conftest import running_proxy, world
 from tests.doubles import (
     Asked,
@@ -157,12 +158,11 @@ def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
     attempt.ended, attempt.error = record.ended, error
     _, attempt.most_answered = estimated(call, target) or (0, 0)
     if case.thoughts:
-        delta: dict[str, Any] = {"reasoning_content": "x" * 4 * case.thoughts}
-        attempt.meter.feed({"choices": [{"index": 0, "delta": delta}]}, SENT_AT + 0.1)
+        thought = Delta(Part("reasoning", 0), "x" * 4 * case.thoughts)
+        attempt.meter.feed(Frame((thought,)), SENT_AT + 0.1)
     if case.text:
-        delta = {"content": "y" * 4 * case.text}
-        choices = [{"index": 0, "delta": delta}]
-        attempt.meter.feed({"choices": choices}, SENT_AT + case.text_after)
+        text = Delta(Part("text", 1), "y" * 4 * case.text)
+        attempt.meter.feed(Frame((text,)), SENT_AT + case.text_after)
     record.serve(0, attempt)
     return record
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
-from proxy.dialects.messages import reading as messages
-from proxy.dialects.responses import reading as responses
-from proxy.guardrails.text.gathering import answer_texts, request_texts
+from proxy.guardrails.stream.frame_texts import delta_texts, other_texts
+from proxy.guardrails.text.gathering import gathered, request_texts
+from proxy.guardrails.text.native import native_walk
 from proxy.guardrails.text.walk import Text
-from tests.adversary.test_items_in_turns import ITEMS, item, part_events
-from tests.adversary.test_turns_of_dialects import chunks_of
+from proxy.types.events import FamilyName
+from tests.adversary.answers import frames_of, item, part_events
 from tests.doubles import (
     Json,
     block_events,
@@ -27,7 +27,7 @@ MARK, NAME = "mark", "f_0"
 KINDS: Mapping[str, str] = {
     "text": "content",
     "refusal": "refusal",
-    "thought": "reasoning",
+    "reasoning": "reasoning",
     "summary": "reasoning",
     "arguments": "arguments",
     "input": "arguments",
@@ -60,10 +60,15 @@ BLOCKS: Mapping[str, tuple[Json, Json, Json, str]] = {
 """By a type: a block of Messages, what of it is other where it begins, its delta, and its kind."""
 
 
-def streamed(upstream: str, events: Sequence[Json]) -> Iterator[Text]:
-    for form in ("chat", upstream):
-        for chunk in chunks_of(form, upstream, events):
-            yield from answer_texts(chunk.data or {}, cut=True).texts
+def streamed(upstream: FamilyName, events: Sequence[Json]) -> Iterator[Text]:
+    for client in ("chat", upstream):
+        for frame in frames_of(client, upstream, events):
+            yield from [each.text for each in delta_texts(frame)]
+            yield from gathered(other_texts(frame)).texts
+
+
+def whole_texts(document: Json, family: FamilyName) -> Sequence[Text]:
+    return gathered(native_walk(document, family, cut=False)).texts
 
 
 def kinds(texts: Iterator[Text] | Sequence[Text]) -> dict[str, set[str]]:
@@ -75,7 +80,7 @@ def kinds(texts: Iterator[Text] | Sequence[Text]) -> dict[str, set[str]]:
     return found
 
 
-@for_each("kind", ITEMS)
+@for_each("kind", KINDS)
 def test_what_items_say_is_of_one_kind(kind: str) -> None:
     whole = item(0, kind, [MARK])
     begun = whole | {name: [] for name in ("content", "summary") if name in whole}
@@ -91,8 +96,7 @@ def test_what_items_say_is_of_one_kind(kind: str) -> None:
     named = {"tool"} if NAME in whole.values() else set()
 
     for texts in (
-        answer_texts(responses.own_answer(response(whole))).texts,
-        answer_texts(responses.chat_answer(response(whole))).texts,
+        whole_texts(response(whole), "responses"),
         request_texts({"input": [whole]}).texts,
         streamed("responses", events),
     ):
@@ -106,7 +110,7 @@ def test_what_blocks_say_is_of_one_kind(kind: str) -> None:
     named = {"tool"} if NAME in block.values() else set()
 
     for texts in (
-        answer_texts(messages.own_answer(message(block))).texts,
+        whole_texts(message(block), "messages"),
         request_texts({"messages": [{"role": "assistant", "content": [block]}]}).texts,
         streamed("messages", events),
     ):

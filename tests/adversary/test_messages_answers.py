@@ -4,22 +4,25 @@ read and written, whole and event by event, or is the upstream's fault, never on
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-import pytest
+import orjson
 
-from proxy.dialects.chat_order import ChatOrder
-from proxy.dialects.content_parts import joined_answer
-from proxy.dialects.messages.reading import EventTurn, chat_answer, own_answer
-from proxy.dialects.messages.writing import MessageEvents, whole
+from proxy.dialects import DIALECTS
+from proxy.dialects.documents import Documents
+from proxy.dialects.families import FAMILIES, crosses
+from proxy.dialects.family import ReadOptions
+from proxy.dialects.frame_reader import WholeFrameReader
 from proxy.errors import ProxyError
-from proxy.types import Call, Chunk, RequestHead
+from proxy.types.events import FamilyName
 from tests.dialects.test_anthropic import CALLED, STREAM, THOUGHT
 from tests.doubles import Json, chat, message
 from tests.for_each import for_each
+from tests.golden.pipeline import CLIENTS as SERVERS
+from tests.golden.pipeline import Pipeline, call_of, written
 
-CALL = Call(RequestHead("anthropic", "chat", "/v1/messages", "req_1"), {})
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 1.5, 2**63, "", "words", [], [1], ["a"], [[]], [None], {}, {"a": 1}, [{}],
     {"type": "text"}, {"type": 5}, [{"type": "text", "text": 5}], {"x": [{"y": "z"}]},
@@ -73,59 +76,74 @@ def with_odd(document: Json) -> Iterator[Json]:
             yield made
 
 
-def written(chunks: Sequence[Json]) -> bytes:
-    writer = MessageEvents()
-    said = b"".join([writer.feed(Chunk(data)) for data in chunks])
-    return said + writer.feed(Chunk(None, last=True))
+def read_whole(
+    upstream: FamilyName, client: FamilyName, document: Json, *, stream: bool = False
+) -> None:
+    """Read and write a whole answer, which may become a stream."""
+    options = ReadOptions(
+        call_of(client, stream=stream),
+        whole=True,
+        stream=stream,
+        inspect=True,
+        crossing=crosses(client, upstream),
+    )
+    server = DIALECTS[SERVERS[upstream][0]].server
+    reader = WholeFrameReader(FAMILIES[upstream], options, server, Documents(), limit=10**6)
+    reader.feed(orjson.dumps(document))
+    frames = [frame for each in reader.close() for frame in reader.read(each)]
+    written(client, frames, stream=stream)
 
 
-def own_whole(document: Json) -> object:
-    return whole(CALL, {0: own_answer(document)})
+def read_stream(upstream: FamilyName, client: FamilyName, documents: Sequence[Json]) -> None:
+    """Read and write a stream."""
+    pipeline = Pipeline(upstream, client, inspect=True)
+    written(client, pipeline.frames([orjson.dumps(document) for document in documents]))
 
 
-def of_chat(document: Json) -> object:
-    return whole(CALL, {0: joined_answer(document)})
-
-
-def as_chunk(document: Json) -> object:
-    return written(ChatOrder(waits=True, apart=False).feed(joined_answer(document), 0))
-
-
-@for_each(
-    ("document", "turn"),
-    [
-        (WHOLE, own_whole),
-        (WHOLE, chat_answer),
-        *((document, of_chat) for document in (CHAT, IN_PARTS)),
-        *((document, as_chunk) for document in (CHUNK, CHUNK_IN_PARTS)),
-    ],
-    ids=["its own", "to a chat", "a chat's", "in parts", "a chat's chunk", "a chunk in parts"],
-)
-def test_an_answer_is_read_and_written(document: Json, turn: Callable[[Json], object]) -> None:
+def faults_of(documents: Iterable[Json], turn: Callable[[Json], object]) -> list[tuple[Json, str]]:
+    """Return the documents that raise an error that is not the upstream's."""
     faults = []
-    for made in with_odd(document):
+    for document in documents:
         try:
-            turn(made)
+            turn(document)
         except ProxyError:
             continue
-        except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is
-            faults.append((made, fault))
+        except Exception as fault:  # noqa: BLE001  # any of ours
+            faults.append((document, repr(fault)))
+    return faults
 
-    assert faults == []
+
+PAIRS: list[tuple[FamilyName, FamilyName]] = [
+    ("messages", "messages"),
+    ("messages", "chat"),
+    ("chat", "messages"),
+]
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_each_event_is_read_and_written(own: bool) -> None:
-    faults = []
+@for_each(("upstream", "client"), PAIRS)
+@for_each("stream", [True, False])
+def test_a_whole_answer_is_read_and_written(
+    upstream: FamilyName, client: FamilyName, stream: bool
+) -> None:
+    turn = partial(read_whole, upstream, client, stream=stream)
+    for document in (WHOLE,) if upstream == "messages" else (CHAT, IN_PARTS):
+        assert faults_of(with_odd(document), turn) == []
+
+
+def test_each_chunk_of_a_chat_is_read_and_written() -> None:
+    def turn(odd: Json) -> None:
+        read_stream("chat", "messages", [odd])
+
+    for document in (CHUNK, CHUNK_IN_PARTS):
+        assert faults_of(with_odd(document), turn) == []
+
+
+@for_each("client", ["messages", "chat"])
+def test_each_event_is_read_and_written(client: FamilyName) -> None:
     for number, event in enumerate(STREAM):
-        for made in with_odd(event):
-            turn = EventTurn(own=own)
-            events = [*STREAM[:number], made, *STREAM[number + 1 :]]
-            try:
-                written([chunk for each in events for chunk in turn.feed(each)])
-            except ProxyError:
-                continue
-            except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is
-                faults.append((made, fault))
+        before, after = STREAM[:number], STREAM[number + 1 :]
 
-    assert faults == []
+        def turn(odd: Json, before: Any = before, after: Any = after) -> None:
+            read_stream("messages", client, [*before, odd, *after])
+
+        assert faults_of(with_odd(event), turn) == []

@@ -5,8 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.adversary.test_items_in_turns import CARD, CLIENTS, guarded, shown
-from tests.adversary.test_turns_of_dialects import ARGUMENTS, calls_in, chunk, chunks_of
+from proxy.types.events import FamilyName
+from tests.adversary.answers import (
+    ARGUMENTS,
+    CARD,
+    CLIENTS,
+    calls_in,
+    chunk,
+    frames_of,
+    guarded,
+    shown,
+)
 from tests.doubles import Json
 from tests.for_each import for_each
 
@@ -24,11 +33,13 @@ def two_calls(numbers: tuple[Any, Any]) -> list[Json]:
 
 @for_each("form", sorted(set(CLIENTS) - {"chat"}))
 @for_each("numbers", NUMBERS.values(), ids=NUMBERS)
-def test_calls_whose_numbers_are_none_stay_apart(form: str, numbers: tuple[Any, Any]) -> None:
+def test_calls_whose_numbers_are_none_stay_apart(
+    form: FamilyName, numbers: tuple[Any, Any]
+) -> None:
     documents = two_calls(numbers)
 
-    plain = shown(form, chunks_of(form, "chat", documents))
-    safe = shown(form, guarded(chunks_of(form, "chat", documents), "mask")[0])
+    plain = shown(form, frames_of(form, "chat", documents))
+    safe = shown(form, guarded(frames_of(form, "chat", documents), "mask")[0])
 
     assert calls_in(form, plain) == [ARGUMENTS] * 2
     assert calls_in(form, safe) == [ARGUMENTS.replace(CARD, "[CARD]")] * 2

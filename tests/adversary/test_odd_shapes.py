@@ -4,7 +4,7 @@ whatever form that is, streamed or whole, guarded or not."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -15,15 +15,21 @@ from hypothesis import strategies as st
 from proxy.dialects import DIALECTS
 from proxy.dialects.content_parts import joined_message
 from proxy.dialects.documents import Documents
-from proxy.dialects.hub import chat_order, turning
-from proxy.dialects.messages.writing import MessageEvents
-from proxy.dialects.messages.writing import whole as whole_message
-from proxy.dialects.reading import WholeReader
-from proxy.dialects.responses.events import ResponseEvents
-from proxy.dialects.responses.writing import whole as whole_response
-from proxy.types import Chunk
-from tests.adversary.test_items_in_turns import CARD, SAYS, call_of, cut, guarded, output
-from tests.adversary.test_turns_of_dialects import PAIRS, UPSTREAMS, chunks_of
+from proxy.dialects.families import FAMILIES, crosses
+from proxy.dialects.family import ReadOptions
+from proxy.dialects.frame_reader import WholeFrameReader
+from proxy.dialects.sequencer import Sequencer
+from proxy.types.events import FamilyName, Frame
+from tests.adversary.answers import (
+    CARD,
+    PAIRS,
+    SAYS,
+    cut,
+    documents_of,
+    frames_of,
+    guarded,
+    output,
+)
 from tests.doubles import (
     Json,
     block_events,
@@ -33,6 +39,7 @@ from tests.doubles import (
     response,
     response_events,
 )
+from tests.golden.pipeline import CLIENTS, call_of, written
 
 ARGUMENTS = (orjson.dumps({"says": SAYS}).decode(), "{}", '{"a":{"b":["}"]}}')
 Thing = tuple[str, str]
@@ -239,37 +246,33 @@ ODD: Mapping[str, Sequence[str]] = {
 }
 
 
-def chunks_of_whole(form: str, upstream: str, document: Json, *, streamed: bool) -> list[Chunk]:
-    call, (dialect, endpoint) = call_of(form), UPSTREAMS[upstream]
-    call = replace(call, stream=streamed)
-    client, spoken = DIALECTS[call.head.dialect], DIALECTS[dialect]
-    wanted, given_ = client.families.get(call.head.endpoint), spoken.families.get(endpoint)
-    own = wanted is not None and wanted == given_
-    reader = WholeReader(
-        0,
-        turning(call, endpoint, client, spoken),
-        spoken.server.endpoints.get(endpoint, spoken.server),
-        Documents(),
-        stream=streamed,
-        limit=10**7,
-        own=own,
-        chat_order=None if wanted is None or own else chat_order(call, wanted, waits=False),
+def frames_of_whole(
+    client: FamilyName, upstream: FamilyName, document: Json, *, stream: bool
+) -> list[Frame]:
+    is_crossing = crosses(client, upstream)
+    options = ReadOptions(
+        call_of(client, stream=stream), whole=True, stream=stream, crossing=is_crossing
+    )
+    order = Sequencer() if is_crossing and stream and FAMILIES[client].marks_parts else None
+    server = DIALECTS[CLIENTS[upstream][0]].server
+    reader = WholeFrameReader(
+        FAMILIES[upstream], options, server, Documents(), limit=10**7, order=order
     )
     reader.feed(orjson.dumps(document))
-    return [each for doc in reader.close() for each in reader.read(doc)]
+    return [frame for each in reader.close() for frame in reader.read(each)]
 
 
-def said_in_stream(form: str, chunks: Sequence[Chunk]) -> list[Said]:
+def said_in_stream(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
     """Return what a client assembles of a stream."""
-    if form == "responses":
-        writer = ResponseEvents(call_of(form))
-        whole, _ = output(b"".join([writer.feed(each) for each in chunks]))
+    raw = written(client, frames)
+    if client == "responses":
+        whole, _ = output(raw)
         return of_items(whole)
-    if form == "messages":
-        return of_blocks(b"".join(map(MessageEvents().feed, chunks)))
+    if client == "messages":
+        return of_blocks(raw)
     said: dict[Any, Any] = {"thought": "", "text": ""}
-    for each in chunks:
-        for choice in (each.data or {}).get("choices", ()):
+    for document in documents_of(raw):
+        for choice in document.get("choices", ()):
             add(said, choice.get("delta") or {})
     return in_kinds(said)
 
@@ -288,8 +291,7 @@ def add(said: dict[Any, Any], delta: Json) -> None:
 
 def of_blocks(raw: bytes) -> list[Said]:
     made: list[Any] = []
-    for line in raw.splitlines():
-        event = orjson.loads(line[6:]) if line.startswith(b"data: ") else {}
+    for event in documents_of(raw):
         if event.get("type") == "content_block_start":
             block = event["content_block"]
             made.append([block, block.get("text") or block.get("thinking") or ""])
@@ -324,12 +326,12 @@ def of_items(items: Sequence[Json]) -> list[Said]:
     return made
 
 
-def said_in_whole(form: str, chunks: Sequence[Chunk]) -> list[Said]:
-    data, call = chunks[0].data or {}, call_of(form)
-    if form == "responses":
-        return of_items(whole_response(call, {0: data})["output"])
-    if form == "messages":
-        blocks = whole_message(call, {0: data})["content"]
+def said_in_whole(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
+    data = orjson.loads(written(client, frames, stream=False))
+    if client == "responses":
+        return of_items(data["output"])
+    if client == "messages":
+        blocks = data["content"]
         return [of_block(each, each.get("text") or each.get("thinking") or "") for each in blocks]
     message_ = data["choices"][0]["message"]
     said: dict[Any, Any] = {"thought": "", "text": ""}
@@ -364,34 +366,34 @@ THINGS = st.lists(
 CUTS = st.lists(st.integers(0, 60), max_size=3)
 
 
-@pytest.mark.parametrize(("form", "upstream"), PAIRS, ids=map("-".join, PAIRS))
+@pytest.mark.parametrize(("client", "upstream"), PAIRS, ids=map("-".join, PAIRS))
 @settings(max_examples=12)
 @given(st.data(), THINGS, CUTS)
 def test_a_stream_is_what_the_upstream_wrote(
-    form: str, upstream: str, data: Any, things: list[Thing], cuts: list[int]
+    client: FamilyName, upstream: FamilyName, data: Any, things: list[Thing], cuts: list[int]
 ) -> None:
     odd = data.draw(st.frozensets(st.sampled_from(ODD[upstream]), max_size=3))
     documents = STREAMS[upstream](things, Shape(cuts, odd))
 
-    plain = said_in_stream(form, chunks_of(form, upstream, documents))
-    safe = said_in_stream(form, guarded(chunks_of(form, upstream, documents), "mask")[0])
+    plain = said_in_stream(client, frames_of(client, upstream, documents))
+    safe = said_in_stream(client, guarded(frames_of(client, upstream, documents), "mask")[0])
 
     assert joined(plain) == expected(things)
     assert joined(safe) == expected(things, masked=True)
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-@pytest.mark.parametrize(("form", "upstream"), PAIRS, ids=map("-".join, PAIRS))
+@pytest.mark.parametrize(("client", "upstream"), PAIRS, ids=map("-".join, PAIRS))
 @settings(max_examples=12)
 @given(st.data(), THINGS)
 def test_a_whole_answer_is_what_the_upstream_wrote(
-    form: str, upstream: str, streamed: bool, data: Any, things: list[Thing]
+    client: FamilyName, upstream: FamilyName, streamed: bool, data: Any, things: list[Thing]
 ) -> None:
     odd = data.draw(st.frozensets(st.sampled_from(ODD[upstream]), max_size=3))
     document = whole_of(upstream, things, odd)
-    chunks = chunks_of_whole(form, upstream, document, streamed=streamed)
+    frames = frames_of_whole(client, upstream, document, stream=streamed)
 
-    said = said_in_stream(form, chunks) if streamed else said_in_whole(form, chunks)
+    said = said_in_stream(client, frames) if streamed else said_in_whole(client, frames)
 
-    if upstream != form or upstream == "chat" or not streamed:
+    if upstream != client or upstream == "chat" or not streamed:
         assert joined(said) == expected(things)

@@ -5,32 +5,33 @@ cut: what it says again is what guards have let pass of it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.chat_order import ChatOrder
-from proxy.dialects.content_parts import joined_answer
-from proxy.dialects.responses import writing
-from proxy.dialects.responses.events import ResponseEvents
 from proxy.dialects.responses.failures import failure_of
-from proxy.dialects.responses.reading import ResponseTurn, chat_answer, own_answer
-from proxy.errors import ProxyError
-from proxy.guardrails.stream.filter import StreamFilter
-from proxy.types import Call, Chunk, RequestHead
-from tests.adversary.test_messages_answers import CHAT, CHUNK, CHUNK_IN_PARTS, IN_PARTS, with_odd
+from proxy.types.events import FamilyName
+from tests.adversary.answers import frames_of, guarded
+from tests.adversary.test_messages_answers import (
+    CHAT,
+    CHUNK,
+    CHUNK_IN_PARTS,
+    IN_PARTS,
+    faults_of,
+    read_stream,
+    read_whole,
+    with_odd,
+)
 from tests.dialects.test_responses import CALLED, accumulated
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
-from tests.guardrails.doubles import tallies
-from tests.guardrails.stream.test_words import made
+from tests.golden.pipeline import written
 
-CALL = Call(RequestHead("openai", "responses", "/v1/responses", "req_1"), {"instructions": "Hm."})
 SUMMARY: Json = {"type": "summary_text", "text": "a thought"}
 THOUGHT: Json = {"id": "rs_1", "type": "reasoning", "summary": [SUMMARY], "encrypted_content": "c"}
 USED = response()["usage"] | {"input_tokens_details": {"cached_tokens": 1}}
@@ -44,64 +45,44 @@ STREAM = response_events(
 CARD = "4111 1111 1111 1111"
 
 
-def written(chunks: Sequence[Json]) -> bytes:
-    writer = ResponseEvents(CALL)
-    raw = b"".join([writer.feed(Chunk(data)) for data in chunks])
-    return raw + writer.feed(Chunk(None, last=True))
+PAIRS: list[tuple[FamilyName, FamilyName]] = [
+    ("responses", "responses"),
+    ("responses", "chat"),
+    ("chat", "responses"),
+]
 
 
-def own_whole(document: Json) -> object:
-    return orjson.dumps(writing.whole(CALL, {0: own_answer(document)}))
+@for_each(("upstream", "client"), PAIRS)
+@for_each("stream", [True, False])
+def test_a_whole_answer_is_read_and_written(
+    upstream: FamilyName, client: FamilyName, stream: bool
+) -> None:
+    turn = partial(read_whole, upstream, client, stream=stream)
+    for document in (WHOLE,) if upstream == "responses" else (CHAT, IN_PARTS):
+        assert faults_of(with_odd(document), turn) == []
 
 
-def of_chat(document: Json) -> object:
-    return orjson.dumps(writing.whole(CALL, {0: joined_answer(document)}))
+def test_each_chunk_of_a_chat_is_read_and_written() -> None:
+    def turn(odd: Json) -> None:
+        read_stream("chat", "responses", [odd])
+
+    for document in (CHUNK, CHUNK_IN_PARTS):
+        assert faults_of(with_odd(document), turn) == []
 
 
-def as_chunk(document: Json) -> object:
-    return written(ChatOrder(waits=True, apart=True).feed(joined_answer(document), 0))
+def test_a_failure_of_any_shape_is_read() -> None:
+    assert faults_of(with_odd(WHOLE), failure_of) == []
 
 
-@for_each(
-    ("document", "turn"),
-    [
-        *((WHOLE, turn) for turn in (own_whole, chat_answer, failure_of)),
-        *((document, of_chat) for document in (CHAT, IN_PARTS)),
-        *((document, as_chunk) for document in (CHUNK, CHUNK_IN_PARTS)),
-    ],
-    ids=[
-        *("its own", "to a chat", "as a failure", "a chat's", "in parts", "a chat's chunk"),
-        "a chunk in parts",
-    ],
-)
-def test_an_answer_is_read_and_written(document: Json, turn: Callable[[Json], object]) -> None:
-    faults = []
-    for odd in with_odd(document):
-        try:
-            turn(odd)
-        except ProxyError:
-            continue
-        except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is
-            faults.append((odd, fault))
-
-    assert faults == []
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_each_event_is_read_and_written(own: bool) -> None:
-    faults = []
+@for_each("client", ["responses", "chat"])
+def test_each_event_is_read_and_written(client: FamilyName) -> None:
     for number, event in enumerate(STREAM):
-        for odd in with_odd(event):
-            turn = ResponseTurn(own=own)
-            events = [*STREAM[:number], odd, *STREAM[number + 1 :]]
-            try:
-                written([chunk for each in events for chunk in turn.feed(each)])
-            except ProxyError:
-                continue
-            except Exception as fault:  # noqa: BLE001  # what is ours, whatever it is
-                faults.append((odd, fault))
+        before, after = STREAM[:number], STREAM[number + 1 :]
 
-    assert faults == []
+        def turn(odd: Json, before: Any = before, after: Any = after) -> None:
+            read_stream("responses", client, [*before, odd, *after])
+
+        assert faults_of(with_odd(event), turn) == []
 
 
 def pieces(text: str, cuts: Sequence[int]) -> list[str]:
@@ -134,13 +115,9 @@ ITEMS = st.lists(
 )
 
 
-def guarded(events: Sequence[Json]) -> bytes:
+def masked(events: Sequence[Json]) -> bytes:
     """Return what a client reads of an upstream's events under a guard that masks."""
-    turn, writer = ResponseTurn(own=True), ResponseEvents(CALL)
-    filtered = StreamFilter.under(tallies(made("pii")))
-    chunks = [Chunk(data) for event in events for data in turn.feed(event)]
-    shown = [safe for chunk in (*chunks, Chunk(None, last=True)) for safe in filtered.feed(chunk)]
-    return b"".join(map(writer.feed, shown))
+    return written("responses", guarded(frames_of("responses", "responses", events), "mask")[0])
 
 
 @given(ITEMS)
@@ -150,7 +127,7 @@ def test_what_is_said_again_is_what_was_shown(items: list[tuple[str, list[int]]]
         *(events for _, events in scripted), whole=response(*(i for i, _ in scripted))
     )
 
-    raw = guarded(script)
+    raw = masked(script)
 
     assert re.search(rb"1111 1111", raw) is None
     kinds = [item["type"] for item, _ in scripted]

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.responses.numbering import EventNumbers
-from proxy.dialects.responses.reading import ResponseTurn
-from proxy.errors import ProxyError
+from proxy.errors import ProxyError, UpstreamInvalid
+from tests.adversary.answers import documents_of, frames_of
 from tests.adversary.test_messages_answers import with_odd
-from tests.adversary.test_responses_answers import ITEMS, events_of_item, guarded
+from tests.adversary.test_responses_answers import ITEMS, events_of_item, masked
 from tests.dialects.responses.test_numbering import (
     NUMBERS,
     RICH,
@@ -27,6 +27,7 @@ from tests.dialects.responses.test_numbering import (
 )
 from tests.dialects.test_responses import streamed
 from tests.doubles import Json, response, response_events
+from tests.golden.pipeline import Pipeline, written
 
 SAID = "my card is 4111 1111 1111 1111, is it not"
 PARTS = st.lists(
@@ -79,12 +80,12 @@ def test_reads_events_without_numbers(script: list[Json], left_out: list[list[st
 
     assert made == script
     assert across(made) == across(script)
-    assert streamed(guarded(deepcopy(made))) == streamed(guarded(deepcopy(script)))
+    assert streamed(masked(deepcopy(made))) == streamed(masked(deepcopy(script)))
 
 
 def across(events: Sequence[Json]) -> list[Json]:
-    turn = ResponseTurn(own=False)
-    return [chunk for event in events for chunk in turn.feed(event)]
+    """Return what a client of chat gets."""
+    return documents_of(written("chat", frames_of("chat", "responses", events)))
 
 
 @given(scripts(), st.lists(st.sampled_from(["", "x", "msg_0", "fc_1", None, 7]), min_size=1))
@@ -98,7 +99,10 @@ def test_writes_events_for_any_kind_of_id(script: list[Json], ids: list[object])
 
     assert [each["sequence_number"] for each in made] == [*range(len(script))]
     assert all("output_index" in each for each in made[2:-1])
-    streamed(guarded(made))
+    pipeline = Pipeline("responses", "responses", inspect=True)
+    frames = pipeline.frames([orjson.dumps(event) for event in made])
+    assert pipeline.error is None or isinstance(pipeline.error, UpstreamInvalid)  # ids that repeat
+    streamed(written("responses", frames))
 
 
 @pytest.mark.parametrize("left_out", [(), NUMBERS], ids=["numbered", "bare"])

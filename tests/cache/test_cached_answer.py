@@ -1,8 +1,10 @@
-"""The bytes of a kept answer: they give back what was shown, and refuse to be anything else."""
+"""The bytes of a cached answer give back what was shown, and anything else is a miss."""
 
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -20,41 +22,44 @@ from proxy.cache.cached_answer import (
     inflate,
     parse,
 )
-from proxy.dialects import DIALECTS, hub
-from proxy.dialects.chat.merging import merged
-from proxy.dialects.writing import EventWriter, WholeWriter
+from proxy.dialects import DIALECTS
+from proxy.dialects.families import FAMILIES, client_family
+from proxy.dialects.family import WriteOptions
+from proxy.errors import UpstreamInvalid
 from proxy.types import Call, RequestHead
 from proxy.types.guard import GuardResult
 from proxy.usage import Tokens
-from tests.doubles import legacy, legacy_events
+from tests.doubles import chat_events, legacy
 from tests.for_each import for_each
+from tests.golden.pipeline import CLIENTS, call_of
 
 KEY, OTHER = b"k" * 32, b"o" * 32
-ABOUT = AnswerMetadata(1_700_000_000.5, True, "openai", "gpt-4o-mini", Tokens(input=5, output=3))
-LINES = [orjson.dumps(event) for event in legacy_events(" Par", "is.")]
+ABOUT = AnswerMetadata(1e9, True, "openai", "gpt-4o-mini", Tokens(input=5, output=3), "chat")
+WHOLE = replace(ABOUT, streamed=False)
+LINES = [orjson.dumps(event) for event in chat_events(" Par", "is.")]
 VALUE = dump(KEY, ABOUT, LINES)
 ROOM = 10_000
-CALL = Call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), {}, models=("m",))
 
 
-def read(value: bytes) -> CachedAnswer | None:
-    """Read what a store has given for the key, in the two steps that calls take."""
+def read(value: bytes, call: Call = call_of("chat")) -> CachedAnswer | None:  # noqa: B008
+    """Read what a store has returned for the key, in the two steps of a call."""
     text = inflate(KEY, value, ROOM)
-    return None if text is None else parse(text, CALL)
+    return None if text is None else parse(text, call)
 
 
-def whole() -> CachedAnswer:
-    line = orjson.dumps(legacy(" Paris."))
-    return CachedAnswer(
-        AnswerMetadata(0.0, False, "openai", "m", Tokens()), (line,), (legacy(" Paris."),)
-    )
-
-
-STREAM = CachedAnswer(ABOUT, tuple(LINES), tuple(map(orjson.loads, LINES)))
+def raws(answer: CachedAnswer | None) -> list[bytes | None]:
+    """Return the bytes of the documents of a stream."""
+    assert answer is not None
+    *frames, end = answer.frames
+    assert (end.doc, end.last) == (None, True)
+    return [frame.raw for frame in frames]
 
 
 def test_what_was_stored_is_read_again() -> None:
-    assert read(VALUE) == STREAM
+    answer = read(VALUE)
+
+    assert answer is not None
+    assert (answer.about, raws(answer)) == (ABOUT, LINES)
 
 
 @for_each(
@@ -62,15 +67,19 @@ def test_what_was_stored_is_read_again() -> None:
     [
         dump(OTHER, ABOUT, LINES),
         b"\x02" + VALUE[1:],
+        b"\x01" + VALUE[1:],
         VALUE[:-1],
         VALUE[:40],
         b"",
         VERSION + KEY + zlib.compress(b"[1, 2]\n{}"),
-        VERSION + KEY + zlib.compress(b'[0, true, "u", "m", {"nonsense": 1}]\n{}'),
-        VERSION + KEY + zlib.compress(b'[0, true, "u", "m", {}]'),
+        VERSION + KEY + zlib.compress(b'[0, true, "u", "m", {"nonsense": 1}, "chat"]\n{}'),
+        VERSION + KEY + zlib.compress(b'[0, true, "u", "m", {}, "chat"]'),
         VERSION + KEY + zlib.compress(b"\xff\n{}"),
     ],
-    ids=["key", "version", "cut", "short", "empty", "about", "tokens", "no-lines", "not-json"],
+    ids=[
+        *("key", "version", "earlier", "cut", "short", "empty"),
+        *("about", "tokens", "no-lines", "not-json"),
+    ],
 )
 def test_what_is_not_the_answer_to_this_question_is_none(value: bytes) -> None:
     assert read(value) is None
@@ -89,31 +98,6 @@ def test_no_bytes_at_all_do_harm(noise: bytes) -> None:
     assert read(noise) is None
 
 
-def test_a_stream_is_shown_again_byte_for_byte_and_ends() -> None:
-    *said, end = STREAM.chunks(streamed=True)
-
-    assert [chunk.raw for chunk in said] == LINES
-    assert (end.data, end.last) == (None, True)
-
-
-def test_a_whole_answer_is_shown_again_byte_for_byte() -> None:
-    [chunk] = whole().chunks(streamed=False)
-
-    assert (chunk.raw, chunk.last) == (whole().lines[0], True)
-    assert chunk.data == legacy(" Paris.")
-
-
-def test_each_form_serves_the_other() -> None:
-    [as_whole] = STREAM.chunks(streamed=False)
-    *as_stream, end = whole().chunks(streamed=True)
-
-    assert as_whole.data == merged(legacy_events(" Par", "is.")) == legacy(" Paris.")
-    assert as_whole.last
-    assert [chunk.data for chunk in as_stream] == hub.as_stream(legacy(" Paris."))
-    assert end.last
-
-
-WHOLE = AnswerMetadata(0.0, False, "openai", "m", Tokens())
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
     lambda inner: (
@@ -139,60 +123,49 @@ event = some("id", "data", "usage", "error", object=kind, choices=st.lists(choic
 
 @given(st.lists(event, min_size=1, max_size=3), st.sampled_from([ABOUT, WHOLE]))
 def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
-    said: list[Any], about: AnswerMetadata
+    documents: list[Any], about: AnswerMetadata
 ) -> None:
-    value = dump(KEY, about, [orjson.dumps(each) for each in said])
+    value = dump(KEY, about, [orjson.dumps(each) for each in documents])
 
-    kept = read(value)
+    for client in CLIENTS:
+        for stream in (False, True):
+            call = call_of(client, stream=stream)
+            answer = read(value, call)
+            writer = FAMILIES[client_family(call)].writer(WriteOptions(call, not stream, tuple))
+            with suppress(UpstreamInvalid):  # no such answer was shown, so none is stored
+                for frame in answer.frames if answer is not None else ():
+                    writer.feed(frame)
 
-    for dialect in DIALECTS.values() if kept is not None else ():
-        for streamed in (False, True):
-            event = EventWriter(dialect.client, wants_usage=True)
-            writer = event if streamed else WholeWriter(dialect.client, CALL)
-            for chunk in kept.chunks(streamed=streamed) if kept else ():
-                writer.feed(chunk)
 
-
-@for_each("name", DIALECTS)
-@for_each("streamed", [False, True])
+@for_each("name", [name for name in DIALECTS if name != "anthropic"])
+@for_each("stream", [False, True])
 @for_each("about", [ABOUT, WHOLE], ids=["stream", "whole"])
 def test_nobody_who_is_shown_an_answer_changes_it_for_the_next(
-    about: AnswerMetadata, streamed: bool, name: str
+    about: AnswerMetadata, stream: bool, name: str
 ) -> None:
-    """What was decoded once is shown to all who ask again, at the same time."""
-    told = {"enkrypt_policy_detections": {"output": {}}, "hook_results": {"after": [{"id": "x"}]}}
+    """Frames that were read once are shown to all who ask again, at the same time."""
+    found = {"enkrypt_policy_detections": {"output": {}}, "hook_results": {"after": [{"id": "x"}]}}
     used = {"usage": {"prompt_tokens": 5, "completion_tokens": 3}}
-    events = legacy_events(" Par", "is.") if about.streamed else [legacy(" Paris.")]
-    kept = read(dump(KEY, about, [orjson.dumps({**each, **told, **used}) for each in events]))
-    assert kept is not None
-    before = orjson.dumps(kept.events)
-    found = GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 10, 1, 0.1, kind="pii")
-    client = DIALECTS[name].client
+    documents = [legacy(" Paris.")] if not about.streamed else [legacy(" Par"), legacy("is.")]
+    about = replace(about, family="completions")
+    head = RequestHead(name, "completions", "/", "req_1")
+    call = Call(head, {"prompt": "p"}, models=("m",), stream=stream, wants_usage=True)
+    lines = [orjson.dumps({**document, **found, **used}) for document in documents]
+    answer = read(dump(KEY, about, lines), call)
+    assert answer is not None
+    before = orjson.dumps([frame.doc for frame in answer.frames])
+    verdict = GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 10, 1, 0.1, kind="pii")
 
     for _ in range(2):
-        for chunk in kept.chunks(streamed=streamed):
-            writer = (
-                EventWriter(client, wants_usage=True, verdicts=lambda: [("output", found)])
-                if streamed
-                else WholeWriter(client, CALL, lambda: [("output", found)])
-            )
-            writer.feed(chunk)
+        options = WriteOptions(call, not stream, lambda: [("output", verdict)])
+        writer = FAMILIES["completions"].writer(options)
+        for frame in answer.frames:
+            writer.feed(frame)
 
-    assert orjson.dumps(kept.events) == before
+    assert orjson.dumps([frame.doc for frame in answer.frames]) == before
 
 
-@for_each(
-    "lines",
-    [
-        [b"{}"],
-        [b"not json"],
-        [b"[1, 2]"],
-        [b'{"choices": {"index": 0}}'],
-        [b'{"choices": [7]}'],
-        [b'{"choices": [{"delta": "x"}]}'],
-        [b'{"choices": [{"index": "0"}]}'],
-    ],
-)
+@for_each("lines", [[b"not json"], [b"[1, 2]"], [b"{}", b"1"], []])
 @for_each("about", [ABOUT, WHOLE], ids=["stream", "whole"])
 def test_what_is_no_answer_is_none(lines: list[bytes], about: AnswerMetadata) -> None:
     assert read(dump(KEY, about, lines)) is None
@@ -200,7 +173,7 @@ def test_what_is_no_answer_is_none(lines: list[bytes], about: AnswerMetadata) ->
 
 @for_each("count", [-1, 1.5, "1", True, 2**60])
 def test_tokens_that_are_no_counts_are_none(count: object) -> None:
-    about = orjson.dumps([0, False, "u", "m", {"input": count}])
+    about = orjson.dumps([0, False, "u", "m", {"input": count}, "chat"])
     value = VERSION + KEY + zlib.compress(about + b"\n" + orjson.dumps(legacy()))
 
     assert read(value) is None
@@ -216,7 +189,7 @@ def test_a_short_answer_that_nobody_else_can_read_is_stored_as_it_is() -> None:
     value = dump(KEY, ABOUT, LINES, short_as_is=True)
 
     assert value.endswith(b"\n".join(LINES))
-    assert read(value) == STREAM
+    assert raws(read(value)) == LINES
     assert inflate(OTHER, value, ROOM) is None
 
 

@@ -6,12 +6,14 @@ from proxy.cache.cached_answer import AnswerMetadata, CachedAnswer
 from proxy.cache.decoded import LARGEST, MOST, DecodedAnswers
 from proxy.usage import Tokens
 
-ABOUT = AnswerMetadata(at=1.0, streamed=False, upstream="openai", model="m", tokens=Tokens())
+ABOUT = AnswerMetadata(
+    at=1.0, streamed=False, upstream="openai", model="m", tokens=Tokens(), family="chat"
+)
 KEY = b"k" * 32
 
 
 def answer(size: int = 10) -> CachedAnswer:
-    return CachedAnswer(ABOUT, (b"x" * size,), ({"choices": []},))
+    return CachedAnswer(ABOUT, (), size)
 
 
 def test_an_answer_is_found_by_its_name_and_its_value() -> None:

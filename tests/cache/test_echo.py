@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.cache.echo import for_call
-from proxy.types import Call, Chunk, Json, RequestHead, Untouched
+from proxy.types import Call, Json, RequestHead
 from proxy.types.events import Frame, Start
 from tests.for_each import for_each
 
@@ -33,7 +33,3 @@ def test_events_without_the_response_stay() -> None:
     assert for_call(delta, call(BERTHA)) is delta
     assert for_call(Frame((), "chat", {"object": "response"}), call(BERTHA)).doc is not None
     assert for_call(Frame(()), call(BERTHA)) == Frame(())
-
-
-def test_chunks_are_written_from_their_data() -> None:
-    assert for_call(Chunk({"n": 1}, Untouched(b"anna")), call(BERTHA)) == Chunk({"n": 1})

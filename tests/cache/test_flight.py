@@ -10,15 +10,16 @@ import pytest
 from proxy.cache.flight import Flight, Listener
 from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
 from proxy.record import Record
-from proxy.types import Call, Chunk, Head, RequestHead, Untouched
+from proxy.types import Call, Head, Json, RequestHead
+from proxy.types.events import STOP, Frame
 from tests.doubles import PATIENCE_S
 from tests.for_each import for_each
 
 CALL = Call(RequestHead("openai", "responses", "/v1/responses", "req_1"), {"user": "bertha"})
-CHUNKS = [Chunk({"n": n}) for n in range(5)] + [Chunk(None, last=True)]
+CHUNKS = [Frame((), "chat", {"n": n}) for n in range(5)] + [Frame((STOP,), "chat", last=True)]
 
 
-async def heard(flight: Flight) -> list[Chunk]:
+async def heard(flight: Flight) -> list[Frame]:
     with flight.joined() as place:
         return await rest(place)
 
@@ -133,7 +134,7 @@ async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -
     assert len(flight.chunks) <= 1
 
 
-async def rest(place: Listener) -> list[Chunk]:
+async def rest(place: Listener) -> list[Frame]:
     chunks = await place.next()
     while not chunks[-1].last:
         chunks += await place.next(2)
@@ -154,16 +155,16 @@ class Straight:
     """Where a listener shows chunks at once, while it is ``ready``."""
 
     def __init__(self) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[Frame] = []
         self.ready = True
 
     async def begin(self, head: Head, record: Record) -> None:
         """A head is not shown here."""
 
-    async def send(self, chunks: Sequence[Chunk]) -> None:
+    async def send(self, chunks: Sequence[Frame]) -> None:
         self.chunks += chunks
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         self.chunks += chunks if self.ready else ()
         return self.ready
 
@@ -219,7 +220,7 @@ async def test_who_cannot_be_shown_more_at_once_is_woken_and_misses_nothing(plac
 class Breaking(Straight):
     """One that cannot write what it is to show."""
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         raise KeyError("inside")
 
 
@@ -241,9 +242,16 @@ async def test_who_cannot_show_a_chunk_for_a_bug_has_it_alone() -> None:
     assert flight.places == set()
 
 
+def repeating(user: str, n: int) -> Frame:
+    nobody: Json = {"metadata": {}, "safety_identifier": None}
+    response = {"n": n, "user": user, **nobody}
+    raw = b"anna's" if user == "anna" else None
+    return Frame((), "responses", {"type": "response.created", "response": response}, raw)
+
+
 async def test_who_joins_an_answer_that_repeats_its_question_gets_it_as_it_was_read() -> None:
     flight, to = Flight(), Straight()
-    said = [*(Chunk({"n": n}, Untouched(b"whose it is")) for n in range(3)), CHUNKS[-1]]
+    said = [*(repeating("anna", n) for n in range(3)), CHUNKS[-1]]
     await flight.add(said[0])
     async with asyncio.timeout(PATIENCE_S):
         showing = asyncio.ensure_future(shown(flight, to, CALL))
@@ -255,4 +263,4 @@ async def test_who_joins_an_answer_that_repeats_its_question_gets_it_as_it_was_r
         await showing
 
     assert await leading == said
-    assert to.chunks == [Chunk({"n": n}) for n in range(3)] + [CHUNKS[-1]]
+    assert to.chunks == [*(repeating("bertha", n) for n in range(3)), CHUNKS[-1]]

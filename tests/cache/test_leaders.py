@@ -14,7 +14,8 @@ from proxy.cache.store import CacheBackend
 from proxy.errors import ClientGone
 from proxy.ports import Shown
 from proxy.record import Record
-from proxy.types import Chunk, Head
+from proxy.types import Head
+from proxy.types.events import STOP, Frame
 from tests.cache.test_cache_call import (
     COST,
     FORMS,
@@ -78,19 +79,19 @@ class Going:
     """A client that takes so many writes, and then is gone."""
 
     def __init__(self, takes: int = 100) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[Frame] = []
         self._takes = takes
 
     async def begin(self, head: Head, record: Record) -> None:
         """A head is not shown here."""
 
-    async def send(self, chunks: Sequence[Chunk]) -> None:
+    async def send(self, chunks: Sequence[Frame]) -> None:
         if not self._takes:
             raise ClientGone
         self._takes -= 1
         self.chunks += chunks
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         return False
 
 
@@ -103,12 +104,12 @@ async def test_a_leader_whose_write_fails_before_it_is_cancelled_takes_the_answe
     leader, other = Going(takes=1), Going()
 
     async def forward(to: Shown) -> None:
-        await to.begin(Head(streamed=True), new_record())
-        await to.send([Chunk({"choices": []})])
+        await to.begin(Head(streamed=True, frames=True), new_record())
+        await to.send([Frame((), "chat", {"choices": []})])
         await shown.wait()
-        await to.send([Chunk({"choices": []})])
+        await to.send([Frame((), "chat", {"choices": []})])
         await gate.wait()
-        await to.send([Chunk(None, last=True)])
+        await to.send([Frame((STOP,), "chat", last=True)])
 
     leading = asyncio.ensure_future(cache.serve(plan, call, new_record(), leader, forward))
     joining = asyncio.ensure_future(cache.serve(plan, call, new_record(), other, forward))

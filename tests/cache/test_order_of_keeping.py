@@ -14,7 +14,8 @@ from proxy.cache import AnswerCache
 from proxy.cache.store import CacheBackend
 from proxy.ports import Shown, Watch
 from proxy.record import Record
-from proxy.types import Call, Chunk, Head, Plan
+from proxy.types import Call, Head, Plan
+from proxy.types.events import STOP, Finish, Frame
 from tests.cache.test_cache_call import (
     ROUTE,
     all_in,
@@ -43,11 +44,11 @@ class Order:
 
     async def begin(self, head: Head, record: Record) -> None: ...
 
-    async def send(self, chunks: Sequence[Chunk]) -> None:
+    async def send(self, chunks: Sequence[Frame]) -> None:
         self.seen.append("shown")
         asyncio.get_running_loop().call_soon(self.seen.append, "over")
 
-    def send_at_once(self, chunks: Sequence[Chunk]) -> bool:
+    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
         return False
 
     async def get(self, key: bytes) -> bytes | None:
@@ -87,8 +88,9 @@ async def served(
     choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
 
     async def forward(to: Shown) -> None:
-        await to.begin(Head(streamed=False), new_record())
-        await to.send([Chunk({"choices": [choice]}, last=True)])
+        await to.begin(Head(streamed=False, frames=True), new_record())
+        events = Finish(0, "stop"), STOP
+        await to.send([Frame(events, "chat", {"choices": [choice]}, last=True)])
 
     await cache.serve(plan, call, new_record(), order, forward)
 

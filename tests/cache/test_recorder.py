@@ -1,122 +1,206 @@
-"""What may be kept: whole answers in which nothing was amiss."""
+"""Complete answers are recorded; all others are not."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
 from proxy.cache.recorder import AnswerRecorder, choices_wanted
-from proxy.types import CacheRule, Call, Chunk, Endpoint, RequestHead
-from tests.doubles import chat, chat_events, legacy, legacy_events, usage
+from proxy.dialects import sse
+from proxy.types import CacheRule, Call, Endpoint, RequestHead
+from proxy.types.events import (
+    STOP,
+    Begin,
+    Delta,
+    End,
+    Event,
+    Extension,
+    FamilyName,
+    Fault,
+    Finish,
+    Frame,
+    Kind,
+    Native,
+    Part,
+    Start,
+    ToolCall,
+)
 from tests.for_each import for_each
 
 RULE = CacheRule(ttl=60, max_bytes=2000)
-CALL = [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]
-TOOLS = chat(choices=[{"index": 0, "message": {"tool_calls": CALL}, "finish_reason": "tool_calls"}])
-VECTORS = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "usage": usage()}
+WITH_TOOLS = CacheRule(ttl=60, max_bytes=2000, tool_calls=True)
+START = Start("id", "m", None)
+KEEPALIVE = Frame(())
+DETECTED = {"output_guardrails": {"summary": {"toxicity": 1}}}
 
 
-def kept(*data: Any, rule: CacheRule = RULE, end: bool = True, wanted: int = 1) -> AnswerRecorder:
-    keep = AnswerRecorder(rule, wanted)
-    for each in data:
-        keep.feed(Chunk(each))
-    if end:
-        keep.feed(Chunk(None, last=True))
-    return keep
+class EventsAsJson:
+    """A writer of events that shows them as documents, with a comment between them."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self.whole = whole
+
+    def weight(self, frame: Frame) -> int:
+        return frame.size
+
+    def feed(self, frame: Frame) -> bytes:
+        document = frame.raw or orjson.dumps(frame.doc or [repr(each) for each in frame.events])
+        if self.whole:
+            return document
+        end = sse.event(sse.DONE) if frame.last else b""
+        return sse.KEEPALIVE + sse.named_event("e", document) + end
+
+    def fail(self, document: bytes) -> bytes:
+        return b""
 
 
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def ending(finish: Any, **more: Any) -> Any:
-    return legacy(choices=[{"index": 0, "text": "x", "finish_reason": finish, **more}])
+def recorder(
+    rule: CacheRule = RULE, expected: int = 1, *, streamed: bool = True
+) -> tuple[AnswerRecorder, list[FamilyName]]:
+    opened: list[FamilyName] = []
+
+    def open_writer(family: FamilyName) -> EventsAsJson:
+        opened.append(family)
+        return EventsAsJson(whole=not streamed)
+
+    return AnswerRecorder(rule, expected, "chat", open_writer, streamed=streamed), opened
 
 
-@for_each(
-    "data",
-    [
-        [legacy()],
-        [chat()],
-        legacy_events("a", "b"),
-        chat_events("a", "b", with_usage=False),
-        [ending("length")],
-        [VECTORS],
-    ],
-    ids=["legacy", "chat", "stream", "chat-stream", "length", "vectors"],
-)
-def test_a_whole_answer_is_kept(data: list[Any]) -> None:
-    keep = kept(*data)
-
-    assert keep.whole
-    assert [orjson.loads(line) for line in keep.lines] == data
+def recorded(
+    *events: Event, rule: CacheRule = RULE, expected: int = 1, end: bool = True
+) -> AnswerRecorder:
+    record, _ = recorder(rule, expected)
+    for event in events:
+        record.feed(Frame((event,), "chat", {"n": str(event)}))
+    if end:
+        record.feed(Frame((STOP,), "chat", last=True))
+    return record
 
 
-@for_each(
-    "data",
-    [
-        [],
-        [legacy(choices=[])],
-        [ending(None)],
-        legacy_events("a")[:1],
-        [ending("stop"), {"choices": [{"index": 1, "text": "x", "finish_reason": None}]}],
-        [ending("content_filter")],
-        [ending("error")],
-        [legacy(error={"message": "x"})],
-        [TOOLS],
-        [ending("tool_calls")],
-        [ending("stop", tool_calls=CALL)],
-        [{"choices": [{"index": 0, "delta": {"function_call": {"name": "f"}}}]}, chat()],
-        [legacy(choices=[{"index": ["0"], "text": "x", "finish_reason": "stop"}])],
-        [legacy("x" * 2000)],
-        legacy_events(*["x" * 300] * 10),
-    ],
-    ids=[
-        *("nothing", "no-choice", "unfinished", "cut", "one-unfinished", "filtered", "failed"),
-        *(
-            "error",
-            "tools",
-            "tool-end",
-            "tool-beside",
-            "function-delta",
-            "index",
-            "large",
-            "large-stream",
-        ),
-    ],
-)
-def test_an_answer_in_which_something_is_amiss_is_not(data: list[Any]) -> None:
-    assert not kept(*data).whole
+def text(choice: int = 0, *, kind: Kind = "text", finish: str = "stop") -> list[Event]:
+    part = Part(kind, 0, choice=choice)
+    call = ToolCall("c", "f") if kind in ("arguments", "input") else None
+    reason: Any = finish if finish != "error" else "other"
+    ends: list[Event] = [End(part), Finish(choice, reason, finish)]
+    return [Begin(part, call), Delta(part, "a"), *ends]
 
 
-def test_an_answer_without_its_last_chunk_is_not_whole() -> None:
-    assert not kept(legacy(), end=False).whole
+COMPLETE: dict[str, tuple[Sequence[Event], CacheRule, int]] = {
+    "text": ([START, *text()], RULE, 1),
+    "length": ([START, *text(finish="length")], RULE, 1),
+    "two choices": ([START, *text(), *text(1)], RULE, 2),
+    "call": ([START, *text(kind="arguments", finish="tool_calls")], WITH_TOOLS, 1),
+    "nothing but an end": ([START, Finish(0, "stop")], RULE, 1),
+    "nothing found": ([START, Extension("enkrypt_policy_detections", {}), *text()], RULE, 1),
+}
+INCOMPLETE: dict[str, tuple[Sequence[Event], CacheRule, int]] = {
+    "nothing": ([], RULE, 1),
+    "unfinished": ([START, *text()[:-1]], RULE, 1),
+    "a choice unfinished": ([START, *text(1)[:-1], *text()], RULE, 1),
+    "a choice missing": ([START, *text()], RULE, 2),
+    "filtered": ([START, *text(finish="content_filter")], RULE, 1),
+    "failed": ([START, *text(finish="error")], RULE, 1),
+    "fault": ([START, *text(), Fault("m", "c")], RULE, 1),
+    "call": ([START, *text(kind="arguments")], RULE, 1),
+    "custom call": ([START, *text(kind="input")], RULE, 1),
+    "call without a part": ([START, *text(finish="tool_calls")], RULE, 1),
+    "detected": ([Extension("enkrypt_policy_detections", DETECTED), *text()], RULE, 1),
+    "too large": ([Start("x" * 2000, "m", None), *text()], RULE, 1),
+}
 
 
-def test_tool_calls_are_kept_where_the_rule_says_so() -> None:
-    assert kept(TOOLS, rule=CacheRule(ttl=60, tool_calls=True)).whole
+@for_each("name", COMPLETE)
+def test_complete_answers_are_recorded(name: str) -> None:
+    events, rule, expected = COMPLETE[name]
+
+    record = recorded(*events, rule=rule, expected=expected)
+
+    assert record.whole
+    assert [orjson.loads(line) for line in record.lines[:-1]] == [{"n": str(e)} for e in events]
 
 
-def test_what_is_too_large_holds_no_memory_and_stays_too_large() -> None:
-    keep = kept(*[legacy("x" * 300)] * 10, end=False)
+@for_each("name", INCOMPLETE)
+def test_other_answers_are_not_recorded(name: str) -> None:
+    events, rule, expected = INCOMPLETE[name]
 
-    assert keep.oversize
-    assert keep.lines == []
-    assert keep.size < 4000
+    assert not recorded(*events, rule=rule, expected=expected).whole
 
 
-def test_bytes_are_kept_as_they_came_unless_they_have_several_lines() -> None:
-    keep = AnswerRecorder(RULE)
+def test_an_answer_without_its_last_frame_is_not_recorded() -> None:
+    assert not recorded(START, *text(), end=False).whole
 
-    keep.feed(Chunk(legacy(), b'{ "choices": [] }'))
-    keep.feed(Chunk({"a": 1}, b'{\n"a":1}', last=True))
 
-    assert keep.lines == [b'{ "choices": [] }', b'{"a":1}']
+def test_an_answer_that_the_head_calls_flagged_is_not_recorded() -> None:
+    record, _ = recorder()
+    record.flagged = True
+    record.feed(Frame((START, *text(), STOP), "chat", last=True))
+
+    assert not record.whole
+
+
+@for_each("vectors", [1, 2, 3])
+def test_as_many_vectors_as_texts_are_expected(vectors: int) -> None:
+    record, _ = recorder(expected=2, streamed=False)
+    record.feed(Frame((Native(),), "chat", {"data": [{}] * vectors}, last=True))
+
+    assert record.whole is (vectors >= 2)
+
+
+def test_the_first_frame_with_events_decides_the_family() -> None:
+    record, opened = recorder()
+    for frame in (KEEPALIVE, Frame((START,), "messages"), Frame((STOP,), last=True)):
+        record.feed(frame)
+
+    assert (record.family, opened) == ("messages", ["messages"])
+
+
+def test_frames_of_no_family_become_documents_of_the_clients() -> None:
+    record, opened = recorder()
+    record.feed(Frame((START,)))
+
+    assert (record.family, opened) == ("chat", ["chat"])
+
+
+def test_whole_answers_are_recorded_byte_for_byte() -> None:
+    raw = b'{\n  "a": 1\n}'
+    record, _ = recorder(streamed=False)
+    record.feed(Frame((START, *text(), STOP), "messages", {"a": 1}, raw, last=True))
+
+    assert (record.whole, record.lines) == (True, [raw])
+
+
+@for_each("streamed", [False, True])
+def test_answers_above_the_bound_take_no_memory(streamed: bool) -> None:
+    record, opened = recorder(streamed=streamed)
+    part = Part("text", 0)
+    record.feed(Frame((START, Begin(part)), "chat"))
+    for _ in range(10):
+        record.feed(Frame((Delta(part, "a"),), "chat", {"content": "x" * 300}))
+    size = record.size
+    record.feed(Frame((Delta(part, "a"),), "chat", {"content": "x" * 300}))
+
+    assert (record.oversize, record.lines, record.size) == (True, [], size)
+    assert opened == ["chat"]
+
+
+def test_what_was_written_before_is_recorded_as_it_is() -> None:
+    record, opened = recorder()
+    frame = Frame((START,), "chat", {"a": 1})
+    written = record.write(frame)
+    record.feed(frame, written)
+
+    assert (record.lines, opened) == ([b'{"a":1}'], ["chat"])
 
 
 @for_each(
@@ -139,31 +223,14 @@ def test_as_many_choices_are_wanted_as_were_asked_for(
     assert choices_wanted(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body) == wanted
 
 
-def test_fewer_choices_or_vectors_than_wanted_are_not_kept() -> None:
-    second = {**legacy(), "choices": [{"index": 1, "text": "x", "finish_reason": "stop"}]}
-
-    assert not kept(legacy(), wanted=2).whole
-    assert kept(legacy(), second, wanted=2).whole
-    assert not kept(VECTORS, wanted=2).whole
-
-
-@pytest.mark.parametrize(("holds", "whole"), [(True, True), (False, False)])
-def test_an_answer_in_which_the_upstream_found_something_is_not_kept(
-    holds: bool, whole: bool
-) -> None:
-    hooks = {"before_request_hooks": [{"id": "words", "verdict": holds}]}
-
-    assert kept(legacy(hook_results=hooks)).whole is whole
-
-
-def test_what_is_kept_takes_no_more_memory_than_it_counts() -> None:
-    lines = 10_000
-    keep = AnswerRecorder(replace(RULE, max_bytes=2**30), 1)
-    chunk = Chunk(ending(None))
+def test_recorded_documents_take_no_more_memory_than_is_counted() -> None:
+    count, part = 10_000, Part("text", 0)
+    record, _ = recorder(replace(RULE, max_bytes=2**30))
+    frame = Frame((Delta(part, "a"),), "chat", {"content": "a"})
     before = resident()
 
-    for _ in range(lines):
-        keep.feed(chunk)
+    for _ in range(count):
+        record.feed(frame)
 
-    assert len(keep.lines) == lines
-    assert resident() - before < 2 * keep.size + 8 * 2**20
+    assert len(record.lines) == count
+    assert resident() - before < 2 * record.size + 8 * 2**20

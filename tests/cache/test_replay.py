@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.cache.cached_answer import AnswerMetadata, CachedAnswer, dump, inflate, parse
-from proxy.cache.frame_recorder import FrameRecorder, recorder_of
+from proxy.cache.recorder import recorder_of
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.types import CacheRule, Head
@@ -51,7 +51,6 @@ def shown(name: str, client: FamilyName) -> tuple[FamilyName, list[Frame]]:
 def stored(client: str, frames: Iterable[Frame], *, stream: bool = True) -> bytes | None:
     """Return what the cache stores of an answer to a client."""
     recorder = recorder_of(Head(stream, frames=True), call_of(client, stream=stream), RULE, 1)
-    assert isinstance(recorder, FrameRecorder)
     for frame in frames:
         recorder.feed(frame)
     if not recorder.whole:

@@ -11,8 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.call_numbers import CallNumbers, ChunkNumbers, ObjectEnd, named_by_us
-from proxy.dialects.waiting import MOST_EVENTS
+from proxy.dialects.call_numbers import (
+    MOST_CALLS,
+    CallNumbers,
+    ChunkNumbers,
+    ObjectEnd,
+    named_by_us,
+)
 from proxy.errors import AnswerTooLarge
 from tests.doubles import Json
 from tests.for_each import for_each
@@ -76,10 +81,10 @@ def test_a_call_without_an_id_gets_one(id_: object, answer: object, shown: str) 
 
 def test_calls_and_choices_are_bounded() -> None:
     with pytest.raises(AnswerTooLarge):
-        numbers(*(part(index=at) for at in range(MOST_EVENTS + 1)))
+        numbers(*(part(index=at) for at in range(MOST_CALLS + 1)))
     made = ChunkNumbers()
     with pytest.raises(AnswerTooLarge):
-        for at in range(MOST_EVENTS + 1):
+        for at in range(MOST_CALLS + 1):
             made.feed({"choices": [{"index": at, "delta": {"tool_calls": [part()]}}]})
 
 

@@ -1,4 +1,4 @@
-"""Between legacy completions and chat, both ways, and what turns an answer into a client's form."""
+"""Between legacy completions and chat, both ways."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.dialects import hub
-from proxy.dialects.documents import Documents
-from proxy.dialects.openai import OPENAI
-from proxy.dialects.reading import StreamReader
 from proxy.errors import BadField
-from proxy.types import Call, RequestHead
-from tests.doubles import chat, chat_events, event, legacy
+from tests.doubles import chat, legacy
 from tests.for_each import for_each
 
 TOKENS = {
@@ -99,16 +95,3 @@ def test_the_output_bound_of_a_chat_becomes_that_of_a_completion() -> None:
 
     assert request["max_tokens"] == 7
     assert "max_completion_tokens" not in request
-
-
-def test_a_chat_is_turned_into_a_legacy_answer_without_its_role_chunk() -> None:
-    call = Call(RequestHead("openai", "completions", "/", "r"), {}, stream=True)
-    turn = hub.turning(call, "chat", OPENAI, OPENAI)
-    reader = StreamReader(0, turn, OPENAI.server, Documents())
-    wire = b"".join(map(event, chat_events("Par", "is."))) + event(b"[DONE]")
-
-    chunks = [chunk for document in reader.feed(wire) for chunk in reader.read(document)]
-
-    said = [c.data["choices"][0]["text"] for c in chunks if c.data and c.data["choices"]]
-    assert said == ["Par", "is.", ""]
-    assert all(chunk.raw is None for chunk in chunks)

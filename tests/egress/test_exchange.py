@@ -9,7 +9,8 @@ import pytest
 from proxy.app.context import new_record
 from proxy.egress.exchange import OwnExchange
 from proxy.errors import BadField, LimitExceeded, UpstreamInvalid
-from proxy.types import Chunk, Head, RequestHead
+from proxy.types import Head, RequestHead
+from proxy.types.events import STOP, Frame
 from tests.doubles import chat
 from tests.for_each import for_each
 
@@ -31,8 +32,9 @@ async def test_its_call_names_the_deployment_and_is_checked_like_any_other() -> 
 
 async def test_an_answer_is_its_first_choice() -> None:
     exchange, record = OwnExchange(HEAD, BODY), new_record()
+    await exchange.read_call(HEAD)
     await exchange.begin(Head(streamed=False), record)
-    await exchange.send([Chunk(chat("It is."), last=True)])
+    await exchange.send([Frame((STOP,), "chat", chat("It is."), last=True)])
 
     assert exchange.answer() == "It is."
     assert record.status == 200
@@ -42,8 +44,9 @@ async def test_an_answer_is_its_first_choice() -> None:
 @for_each("said", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
 async def test_an_answer_without_a_text_is_none(said: Any) -> None:
     exchange = OwnExchange(HEAD, BODY)
+    await exchange.read_call(HEAD)
     await exchange.begin(Head(streamed=False), new_record())
-    await exchange.send([Chunk(said, last=True)])
+    await exchange.send([Frame((STOP,), "chat", said, last=True)])
 
     with pytest.raises(UpstreamInvalid):
         exchange.answer()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.dialects.responses.words import CALLS, KINDS
+from proxy.dialects.responses.tables import BY_KIND
 from tests.dialects.test_anthropic import ASKED as MESSAGES_BODY
 from tests.dialects.test_anthropic import HEADERS, events_of
 from tests.dialects.test_responses import ASKED as RESPONSES_BODY
@@ -43,12 +43,12 @@ def arguments(text: str) -> str:
 
 
 def events_in_parts(at: int, item: Json, begun: Json, kind: str, size: int) -> list[Json]:
-    """The events of an item whose text comes in deltas, for a kind of ``KINDS``."""
-    spoken = KINDS[kind]
+    """The events of an item whose text comes in deltas, for a kind of ``BY_KIND``."""
+    spoken = BY_KIND[kind]
     where: Json = {"item_id": item["id"], "output_index": at}
     whole = item
-    if spoken.part_index:
-        where[spoken.part_index] = 0
+    if spoken.part:
+        where[spoken.numbered_by] = 0
         [whole] = item[spoken.within]
     step = "response.reasoning_summary_part" if kind == "summary" else "response.content_part"
     part = {"part": whole, **where}
@@ -56,22 +56,21 @@ def events_in_parts(at: int, item: Json, begun: Json, kind: str, size: int) -> l
     text = whole[spoken.member]
     return [
         {"type": "response.output_item.added", "output_index": at, "item": begun},
-        *([{"type": f"{step}.added", **empty}] if spoken.part_index else []),
+        *([{"type": f"{step}.added", **empty}] if spoken.part else []),
         *({"type": f"{spoken.event}.delta", **where, "delta": p} for p in pieces(text, size)),
         {"type": f"{spoken.event}.done", **where, spoken.member: text},
-        *([{"type": f"{step}.done", **part}] if spoken.part_index else []),
+        *([{"type": f"{step}.done", **part}] if spoken.part else []),
         {"type": "response.output_item.done", "output_index": at, "item": item},
     ]
 
 
 def item_of(kind: str, text: str, at: int) -> tuple[Json, Json]:
     """Return an item with a text of a kind, and the item as it begins."""
-    spoken = KINDS[kind]
-    types = {name: item for item, name in CALLS.items()}
+    spoken = BY_KIND[kind]
     head: Json = {"id": f"item_{at}", "status": "completed"}
-    if spoken.part_index is None:
+    if not spoken.part:
         text = arguments(text) if kind == "arguments" else text
-        head |= {"type": types[kind], "call_id": f"call_{at}", "name": "look_up"}
+        head |= {"type": spoken.item, "call_id": f"call_{at}", "name": "look_up"}
         return {**head, spoken.member: text}, {**head, spoken.member: ""}
     part: Json = {"type": spoken.part, spoken.member: text}
     part |= {"annotations": [], "logprobs": []} if kind == "text" else {}
@@ -108,7 +107,7 @@ NATIVE: dict[str, tuple[str, str, Json]] = {
     ),
 }
 """Items whose texts have no place in a chat: their events, the member of the text, the item."""
-ITEMS = (*KINDS, *NATIVE)
+ITEMS = (*BY_KIND, *NATIVE)
 
 
 def responses_script(kinds: Sequence[str], text: str, size: int) -> list[Json]:
@@ -287,7 +286,7 @@ async def test_guard_changes_only_text_of_deltas(
 
 
 @pytest.mark.parametrize("size", [1, 60_000])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", BY_KIND)
 @pytest.mark.parametrize("at_end", ["item", "response"])
 async def test_text_without_deltas_is_masked_in_place(
     at_end: str, kind: str, size: int, tmp_path: Path, upstream: ScriptedUpstream

@@ -23,6 +23,7 @@ from proxy.types import Call, Plan, RequestHead, Target, Upstream
 from proxy.usage import Price
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, usage
+from tests.frames import whole_frame
 
 HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1")
 PRICED = Target(
@@ -44,7 +45,8 @@ def finished(*targets: Target, team: str = "support", said: dict[str, Any] | Non
     for number, target in enumerate(targets or (PRICED,)):
         attempt = record.attempt(target, 0, "s", "fallback" if number else "first")
         attempt.began, attempt.status = record.now(), 200
-        attempt.meter.feed({"usage": usage()} if said is None else said, record.now())
+        document = {"choices": [], "usage": usage()} if said is None else said
+        attempt.meter.feed(whole_frame(document), record.now())
         attempt.finished, attempt.error = True, "upstream_invalid_response"
     record.attempts[-1].error = None
     record.serve(0, record.attempts[-1])

@@ -15,7 +15,7 @@ from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, attempt_rows, call_row, not
 from proxy.meter import Meter
 from proxy.record import Record
 from proxy.types import Call
-from proxy.usage import Price
+from proxy.usage import Price, read_usage
 from proxy.words import MAX_WORD, MAX_WORDS
 from tests.doubles import usage
 from tests.for_each import for_each
@@ -47,7 +47,7 @@ def test_writes_for_an_hour_and_searches_stand_beside_the_tokens() -> None:
     used["prompt_tokens_details"] = {"cache_write_tokens": 6}
     used["cache_creation"] = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 4}
     used["server_tool_use"] = {"web_search_requests": 2}
-    record.attempts[0].meter.feed({"usage": used}, 0.0)
+    record.attempts[0].meter.report(read_usage(used))
 
     call, [attempt] = rows(record)
 

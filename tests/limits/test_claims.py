@@ -17,12 +17,13 @@ from proxy.limits.kinds import KINDS
 from proxy.meter import Meter
 from proxy.policy.review.sample_call import suppose
 from proxy.record import Record, TraceIds
-from proxy.types import Call, Changes, Chunk, ModelCall, Plan, ScopedLimit, Target, Upstream
+from proxy.types import Call, Changes, ModelCall, Plan, ScopedLimit, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
-from proxy.usage import Price
+from proxy.usage import Price, read_usage
 from tests.doubles import legacy, legacy_events, usage
 from tests.for_each import for_each
+from tests.frames import stream_frames, whole_frame
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 CHEAP, DEAR = (
@@ -149,7 +150,7 @@ def recorded(call: Call, *, price: bool = True) -> Record:
     attempt.began, attempt.finished = 0.0, True
     _, attempt.most_answered = estimated(call, attempt.target) or (0, 0)
     record.serve(0, attempt)
-    record.account(Chunk(legacy()))
+    record.account(whole_frame(legacy()))
     return record
 
 
@@ -170,9 +171,10 @@ def test_only_a_stream_of_a_model_that_does_not_reason_hides_nothing() -> None:
         assert hidden_output(plan(), call, attempt) == hidden
     attempt.target = CHEAP
     details = {"reasoning_tokens": 1}
-    attempt.meter.feed({"usage": usage(5, 3) | {"completion_tokens_details": details}}, 0.0)
+    attempt.meter.report(read_usage(usage(5, 3) | {"completion_tokens_details": details}))
     assert hidden_output(plan(), call, attempt) == hidden
-    attempt.meter.feed(legacy_events("Hi")[0], 102.0)
+    [frame] = stream_frames(legacy_events("Hi")[0], family="completions")
+    attempt.meter.feed(frame, 102.0)
     assert hidden_output(plan(), call, attempt) == hidden._replace(seconds=2.0)
 
 
@@ -196,7 +198,7 @@ def test_where_usage_is_unknown_claims_stand_and_what_is_known_counts(spent: int
     call = asked(prompt="x" * 40, max_tokens=20)
     claims = claims_of(plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call)
     record = recorded(call)
-    record.attempts[0].meter.feed({"usage": usage(spent, 0)}, 0.0)
+    record.attempts[0].meter.report(read_usage(usage(spent, 0)))
     silent = record.attempt(DEAR, 0, "s2", "fallback")
     silent.meter = Meter(estimates=False, unreported="unknown")
     silent.began, silent.finished = record.now(), True

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects.switched import SWITCHED
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     Asked,
@@ -52,9 +51,7 @@ FALLBACKS = {
     "messages": message_events(text_events(0, SERVED.decode())),
     "responses": response_events(item_events(0, INSTEAD, SERVED.decode()), whole=response(INSTEAD)),
 }
-families = pytest.mark.parametrize(
-    "family", [name for name in PREAMBLES if (name, name) in SWITCHED]
-)
+families = pytest.mark.parametrize("family", [*PREAMBLES])
 
 
 def fails_after(family: str, count: int) -> Script:

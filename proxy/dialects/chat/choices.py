@@ -187,7 +187,8 @@ class ChoiceReader:
         if is_new and self._crossing:
             written = named_by_us(written, answer, index)
         kind = next((kind for kind in INPUTS if type(written.get(kind)) is dict), "function")
-        inner = written.get(kind) or {}
+        function = written.get(kind)
+        inner = function if type(function) is dict else {}
         member, of_text = INPUTS[kind]
         base: Slot = (*self._base(place), "tool_calls", order)
         begin: tuple[Event, ...] = ()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from proxy.errors import BadField
-from proxy.types import Json, RequestHead
+from proxy.types import Call, Json, RequestHead
 
 MOST = 1000  # models of a page
 
@@ -21,6 +22,11 @@ def _number(limit: str | None) -> int:
     """Return how many models a page may have: all that any may have, where nobody says."""
     number = MOST if limit is None else int(limit[:5])
     return number if number <= MOST else 0
+
+
+def whole(call: Call, parts: Mapping[int, Json]) -> Json:
+    """Return a document that no model has answered, in Anthropic's form."""
+    return models_answer(call.head, parts[0]) if call.head.endpoint == "models" else parts[0]
 
 
 def models_answer(head: RequestHead, data: Json) -> Json:

@@ -261,7 +261,9 @@ class WholeMessageWriter:
         self._size += frame.size
         doc = frame.doc
         if doc is not None and frame.family == "messages":
-            if frame.last and doc.get("type") not in tables.STREAM_EVENTS:
+            kind = doc.get("type")
+            is_event = isinstance(kind, str) and kind in tables.STREAM_EVENTS
+            if frame.last and not is_event:
                 return dump(doc, self._size) if frame.raw is None else frame.raw
             self._composer.note(doc, frame.events)
             self._message.add(doc)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.dialects.responses.reading import chat_usage, member
+from proxy.dialects.responses.tables import member
+from proxy.dialects.responses.usage import chat_usage
 from proxy.dialects.statuses import STATUS_OF_WORD
 from proxy.types import Json
 

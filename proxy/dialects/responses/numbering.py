@@ -7,12 +7,23 @@ of a stream is bounded, however long it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from operator import itemgetter
-from typing import NamedTuple
+from collections.abc import Mapping
 
-from proxy.dialects.responses.reading import member, type_of
-from proxy.dialects.responses.words import BY_DELTA, BY_DONE, BY_PART, CALLS, KINDS
+from proxy.dialects.responses.tables import (
+    ADDED,
+    ANNOTATED,
+    BY_CALL,
+    BY_DELTA,
+    BY_DONE,
+    BY_PART,
+    DONE,
+    ITEM_ID,
+    OUTPUT,
+    SEQUENCE,
+    TEXTS,
+    member,
+    string,
+)
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 
@@ -22,10 +33,6 @@ LONGEST_NAME = 512
 """Characters of an id; a longer one is taken for none."""
 LARGEST = 2**53
 """No number is made that JSON's readers would round."""
-SEQUENCE, OUTPUT, ITEM_ID = "sequence_number", "output_index", "item_id"
-ADDED, DONE = "response.output_item.added", "response.output_item.done"
-ANNOTATED = "response.output_text.annotation.added"
-
 PARTS: Mapping[str, str] = {
     "response.content_part": "content_index",
     "response.reasoning_summary_part": "summary_index",
@@ -37,31 +44,28 @@ PART_INDEX: Mapping[str, str] = {
     ANNOTATED: "content_index",
     **{f"{part}.{step}": index for part, index in PARTS.items() for step in ("added", "done")},
     **{
-        f"{kind.event}.{step}": kind.part_index
-        for kind in KINDS.values()
-        if kind.part_index is not None
+        f"{text.event}.{step}": text.numbered_by
+        for text in TEXTS
+        if text.numbered_by
         for step in ("delta", "done")
     },
 }
 """The member by which an event says of which part it is, for the kinds that are of one."""
 OF_ITEM = frozenset({ADDED, DONE}) | BY_DELTA.keys() | BY_DONE.keys() | PART_INDEX.keys()
 
-_ITEM_OF: Mapping[str, str] = {
-    "text": "message",
-    "refusal": "message",
-    "thought": "reasoning",
-    "summary": "reasoning",
-    **{name: item for item, name in CALLS.items()},
-}
-"""The type of the items that have a kind of text."""
 TYPE_OF_ITEM: Mapping[str, str] = {
     ANNOTATED: "message",
-    **{kind: _ITEM_OF[name] for kind, name in (*BY_DELTA.items(), *BY_DONE.items())},
+    **{kind: text.item for kind, text in (*BY_DELTA.items(), *BY_DONE.items())},
 }
+"""The type of the items that events of a text are of."""
 
 
 def _after(number: int) -> int:
     return min(number, LARGEST) + 1
+
+
+def _type_of(value: Json) -> str:
+    return string(value.get("type"))
 
 
 def _names(event: Json) -> list[str]:
@@ -69,7 +73,7 @@ def _names(event: Json) -> list[str]:
     by that of the call."""
     item = member(event.get("item"))
     ids = [event.get(ITEM_ID), item.get("id")]
-    if type_of(item) in CALLS:
+    if _type_of(item) in BY_CALL:
         ids.append(item.get("call_id"))
     return [each for each in ids if isinstance(each, str) and 0 < len(each) <= LONGEST_NAME]
 
@@ -80,9 +84,10 @@ def _type_of_item(kind: str, event: Json) -> str:
     if kind in TYPE_OF_ITEM:
         return TYPE_OF_ITEM[kind]
     if kind in (ADDED, DONE):
-        return type_of(member(event.get("item")))
+        return _type_of(member(event.get("item")))
     if kind in PART_INDEX:
-        return _ITEM_OF.get(BY_PART.get(type_of(member(event.get("part"))), ""), "")
+        text = BY_PART.get(_type_of(member(event.get("part"))))
+        return "" if text is None else text.item
     return kind.split(".")[1] if "." in kind else ""
 
 
@@ -123,24 +128,10 @@ def _follows(kind: str, ended: frozenset[str]) -> bool:
     return bool(ended) if kind in BY_DELTA else kind in ended
 
 
-class DeltaPlace(NamedTuple):
-    """Of what item and part a delta is; ``where`` returns the same of another, or raises
-    ``KeyError``."""
-
-    kind: str
-    where: Callable[[Json], object]
-    place: object
-
-
-def _place_of(kind: str, event: Json) -> DeltaPlace:
-    where = itemgetter(OUTPUT, *[each for each in (ITEM_ID, PART_INDEX.get(kind)) if each in event])
-    return DeltaPlace(kind, where, where(event))
-
-
 class EventNumbers:
     """Numbers the events of one stream."""
 
-    __slots__ = ("_following", "_items", "_last", "_named", "_open", "sequence")
+    __slots__ = ("_following", "_items", "_named", "_open", "sequence")
 
     def __init__(self) -> None:
         self.sequence = -1  # of the event before
@@ -148,27 +139,17 @@ class EventNumbers:
         self._items: dict[int, NumberedItem] = {}
         self._open: dict[int, NumberedItem] = {}
         self._named: dict[str, NumberedItem] = {}
-        self._last: DeltaPlace | None = None  # of the event before, if it is one with its numbers
 
     def feed(self, event: Json) -> Json | None:
         """Return an event with the numbers that it lacks; None for one that lacks none. Raises
         ``UpstreamInvalid`` where a number is missing and there are too many items to tell."""
         kind, sequence = event.get("type"), event.get(SEQUENCE)
-        last = self._last
-        if last is not None and kind == last.kind and type(sequence) is int:
-            try:
-                if last.where(event) == last.place:  # as most events are, at little cost
-                    self.sequence = sequence
-                    return None
-            except KeyError:
-                pass
         if not isinstance(kind, str) or not kind.isprintable():  # which is read by nobody
             return None
         missing = self._numbers(kind, event)
         self.sequence = sequence if type(sequence) is int else _after(self.sequence)
         if type(sequence) is not int:
             missing[SEQUENCE] = self.sequence
-        self._last = _place_of(kind, event) if not missing and kind in BY_DELTA else None
         return {**event, **missing} if missing else None
 
     def _numbers(self, kind: str, event: Json) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from proxy.dialects.responses.reading import objects
+from proxy.dialects.responses.tables import objects
 from proxy.errors import BadField
 from proxy.field_problems import NOT_SUPPORTED, unsupported_type
 from proxy.fields.member_table import TOOL_MEMBERS

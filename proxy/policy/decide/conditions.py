@@ -1,7 +1,7 @@
-"""Conditions of rules: pure functions of the facts of a call.
+"""When a rule holds. The objects that answer for calls also say, for ``explain``, why they do not.
 
-A missing fact, such as a tag that is not set, matches no value, so only ``not`` holds for it.
-``explain`` shows the mismatch of a condition that does not hold.
+Every condition is a pure function of the facts of a call. A fact that is not there (a tag that is
+not set, a header that did not come) matches nothing, so only ``not`` holds for it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from proxy.types import Call
 
 
 class Facts(NamedTuple):
-    """The facts of a call and of one of its models. ``names`` are all names that may mean the
-    model. ``at`` is in UTC."""
+    """What rules may know of a call, and of a model that it asks for: all ``names`` by which that
+    may be meant. ``at`` is in UTC."""
 
     key: str
     dialect: str
@@ -29,13 +29,13 @@ class Facts(NamedTuple):
     at: datetime
 
 
-Test = Callable[[Facts], bool]
+TWO = 2
 NAMELESS: frozenset[str] = frozenset()
 FIELDS = ("key", "dialect", "endpoint")
 
 
 def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
-    """Return the facts of a call, without the names of a model."""
+    """Return what rules may know of a call, but for the names of the model that is asked."""
     head = call.head
     return Facts(
         key=key,
@@ -49,51 +49,48 @@ def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
     )
 
 
+Test = Callable[[Facts], bool]
+
+
 @frozen
 class KnownFacts:
-    """Facts that all calls of a key to a deployment share. Clients may add the ``open`` tags, but
-    may not change ``tags``."""
+    """What is the same for all calls of one key to one deployment: ``tags`` no caller can change;
+    of the others they may set those that are ``open``."""
 
     key: str
     tags: Mapping[str, str]
     open: frozenset[str]
 
 
-class Condition:
-    """A condition on the facts of a call."""
+class Condition(Protocol):
+    """``test`` gives a function that says whether it holds, made once and called for every call;
+    ``fixed`` says it where what is known decides, and None where the call does. ``why_not`` says
+    in a few words why it does not hold, and is only asked then."""
 
-    __slots__ = ()
+    def test(self) -> Test: ...
 
-    def test(self) -> Test:
-        """Return a function that is created once and evaluated for each call."""
-        raise NotImplementedError
+    def fixed(self, known: KnownFacts) -> bool | None: ...
 
-    def fixed(self, known: KnownFacts) -> bool | None:
-        """Return the result if ``known`` determines it, otherwise None."""
-        return None
-
-    def why_not(self, facts: Facts) -> str:
-        """Return the mismatch in a few words, for facts that do not match."""
-        raise NotImplementedError
+    def why_not(self, facts: Facts) -> str: ...
 
 
 class Values(Protocol):
-    """A set of values. ``text`` describes it; ``allow`` returns a membership test."""
+    """What a value must be. ``says`` puts it into words, ``allow`` gives a function that tells."""
 
     @property
-    def text(self) -> str: ...
+    def says(self) -> str: ...
 
     def allow(self) -> Callable[[str], bool]: ...
 
 
 @frozen
 class OneOf:
-    """Listed values."""
+    """One of a few values."""
 
     values: frozenset[str]
 
     @property
-    def text(self) -> str:
+    def says(self) -> str:
         return " or ".join(sorted(self.values))
 
     def allow(self) -> Callable[[str], bool]:
@@ -102,12 +99,12 @@ class OneOf:
 
 @frozen
 class Like:
-    """Values that match a glob."""
+    """A value of a form."""
 
     pattern: Glob
 
     @property
-    def text(self) -> str:
+    def says(self) -> str:
         return self.pattern.text
 
     def allow(self) -> Callable[[str], bool]:
@@ -116,22 +113,22 @@ class Like:
 
 @frozen
 class Both:
-    """Values that are in several sets."""
+    """A value that fits several descriptions at once."""
 
     parts: tuple[Values, ...]
 
     @property
-    def text(self) -> str:
-        return " and ".join(part.text for part in self.parts)
+    def says(self) -> str:
+        return " and ".join(part.says for part in self.parts)
 
     def allow(self) -> Callable[[str], bool]:
-        tests = [part.allow() for part in self.parts]
-        return lambda value: all(test(value) for test in tests)
+        several = [part.allow() for part in self.parts]
+        return lambda value: all(allow(value) for allow in several)
 
 
 @frozen
-class Of(Condition):
-    """The value of a field that every call has, by its index in ``FIELDS``."""
+class Of:
+    """A fact that every call has as text, by its place in ``FIELDS``."""
 
     index: int
     values: Values
@@ -144,12 +141,12 @@ class Of(Condition):
         return self.values.allow()(known.key) if FIELDS[self.index] == "key" else None
 
     def why_not(self, facts: Facts) -> str:
-        return f"{FIELDS[self.index]} is {facts[self.index]}, expected {self.values.text}"
+        return f"{FIELDS[self.index]} is {facts[self.index]}, expected {self.values.says}"
 
 
 @frozen
-class OfModel(Condition):
-    """A name of the requested model. Any of its names may match."""
+class OfModel:
+    """The model that is asked: one of its names is enough."""
 
     values: Values
 
@@ -157,13 +154,16 @@ class OfModel(Condition):
         allow = self.values.allow()
         return lambda facts: any(map(allow, facts.names))
 
+    def fixed(self, known: KnownFacts) -> bool | None:
+        return None
+
     def why_not(self, facts: Facts) -> str:
-        return f"model is {' or '.join(sorted(facts.names))}, expected {self.values.text}"
+        return f"model is {' or '.join(sorted(facts.names))}, expected {self.values.says}"
 
 
 @frozen
-class OfTag(Condition):
-    """The value of a tag."""
+class OfTag:
+    """A tag's value."""
 
     name: str
     values: Values
@@ -180,12 +180,12 @@ class OfTag(Condition):
     def why_not(self, facts: Facts) -> str:
         if self.name not in facts.tags:
             return f"tag {self.name} is not set"
-        return f"tag {self.name} is {facts.tags[self.name]}, expected {self.values.text}"
+        return f"tag {self.name} is {facts.tags[self.name]}, expected {self.values.says}"
 
 
 @frozen
-class OfHeader(Condition):
-    """The value of a request header. It belongs to the client and is never shown."""
+class OfHeader:
+    """A header's value, which is the client's own and is never shown."""
 
     name: str
     values: Values
@@ -194,15 +194,18 @@ class OfHeader(Condition):
         name, allow = self.name, self.values.allow()
         return lambda facts: (value := facts.headers.get(name)) is not None and allow(value)
 
+    def fixed(self, known: KnownFacts) -> bool | None:
+        return None
+
     def why_not(self, facts: Facts) -> str:
         if self.name not in facts.headers:
             return f"header {self.name} is not set"
-        return f"header {self.name} has another value, expected {self.values.text}"
+        return f"header {self.name} has another value, expected {self.values.says}"
 
 
 @frozen
-class Streamed(Condition):
-    """Whether the response is streamed."""
+class Streamed:
+    """Whether the answer is to be streamed."""
 
     stream: bool
 
@@ -210,13 +213,16 @@ class Streamed(Condition):
         stream = self.stream
         return lambda facts: facts.stream is stream
 
+    def fixed(self, known: KnownFacts) -> bool | None:
+        return None
+
     def why_not(self, facts: Facts) -> str:
         return "the call is streamed" if facts.stream else "the call is not streamed"
 
 
 @frozen
-class Between(Condition):
-    """A time of day in minutes, on days of the week (Monday is 0) in a time zone.
+class Between:
+    """A time of day, in minutes, on days of the week (Monday is 0) in a zone.
 
     A span past midnight belongs to the day on which it begins.
     """
@@ -225,12 +231,12 @@ class Between(Condition):
     end: int
     days: frozenset[int]
     zone: tzinfo
-    text: str
+    says: str
 
     def test(self) -> Test:
-        return self._matches
+        return self._holds
 
-    def _matches(self, facts: Facts) -> bool:
+    def _holds(self, facts: Facts) -> bool:
         local = facts.at.astimezone(self.zone)
         minute = local.hour * 60 + local.minute
         if self.begin < self.end:
@@ -240,36 +246,39 @@ class Between(Condition):
         yesterday = local.replace(tzinfo=None) - timedelta(days=1)
         return minute < self.end and yesterday.weekday() in self.days
 
+    def fixed(self, known: KnownFacts) -> bool | None:
+        return None
+
     def why_not(self, facts: Facts) -> str:
         local = facts.at.astimezone(self.zone)
-        return f"the call arrived at {local:%a %H:%M}, expected {self.text}"
+        return f"the call arrived at {local:%a %H:%M}, expected {self.says}"
 
 
 @frozen
-class All(Condition):
-    """All of several conditions."""
+class All:
+    """Every one of several conditions."""
 
     parts: tuple[Condition, ...]
 
     def test(self) -> Test:
         tests = [part.test() for part in self.parts]
-        if len(tests) == 2:  # the usual number, faster without a loop
+        if len(tests) == TWO:  # most have two, and a loop costs as much as both
             one, other = tests
             return lambda facts: one(facts) and other(facts)
         return lambda facts: all(test(facts) for test in tests)
 
     def fixed(self, known: KnownFacts) -> bool | None:
-        results = [part.fixed(known) for part in self.parts]
-        if False in results:
+        found = [part.fixed(known) for part in self.parts]
+        if False in found:
             return False
-        return None if None in results else True
+        return None if None in found else True
 
     def why_not(self, facts: Facts) -> str:
-        return next(reason for part in self.parts if (reason := missed(part, facts)))
+        return next(why for part in self.parts if (why := missed(part, facts)))
 
 
 @frozen
-class AtLeastOne(Condition):
+class AtLeastOne:
     """At least one of several conditions."""
 
     parts: tuple[Condition, ...]
@@ -279,37 +288,37 @@ class AtLeastOne(Condition):
         return lambda facts: any(test(facts) for test in tests)
 
     def fixed(self, known: KnownFacts) -> bool | None:
-        results = [part.fixed(known) for part in self.parts]
-        if True in results:
+        found = [part.fixed(known) for part in self.parts]
+        if True in found:
             return True
-        return None if None in results else False
+        return None if None in found else False
 
     def why_not(self, facts: Facts) -> str:
         return f"no alternative matches: {'; '.join(part.why_not(facts) for part in self.parts)}"
 
 
 @frozen
-class Not(Condition):
-    """A condition that must not match. ``text`` is the condition in YAML."""
+class Not:
+    """A condition that must not hold. ``says`` is how it was written."""
 
     part: Condition
-    text: str
+    says: str
 
     def test(self) -> Test:
         test = self.part.test()
         return lambda facts: not test(facts)
 
     def fixed(self, known: KnownFacts) -> bool | None:
-        result = self.part.fixed(known)
-        return None if result is None else not result
+        found = self.part.fixed(known)
+        return None if found is None else not found
 
     def why_not(self, facts: Facts) -> str:
-        return f"an excluded condition matches: {self.text}"
+        return f"an excluded condition matches: {self.says}"
 
 
 @frozen
-class Always(Condition):
-    """Matches every call."""
+class Always:
+    """No condition at all."""
 
     def test(self) -> Test:
         return lambda facts: True
@@ -317,31 +326,36 @@ class Always(Condition):
     def fixed(self, known: KnownFacts) -> bool | None:
         return True
 
+    def why_not(self, facts: Facts) -> str:
+        return ""
+
 
 ALWAYS = Always()
 
 
 def missed(condition: Condition, facts: Facts) -> str | None:
-    """Return the mismatch of a condition in a few words, or None if it matches."""
+    """Return why a condition does not hold, in a few words; None where it does."""
     return None if condition.test()(facts) else condition.why_not(facts)
 
 
 def reads(condition: Condition, *kinds: type[Condition]) -> bool:
-    """Return True if a condition contains one of these kinds."""
-    return any(isinstance(each, kinds) for each in _leaves(condition))
+    """True if it depends on what a condition of one of these kinds looks at."""
+    return any(isinstance(each, kinds) for each in _innermost(condition))
 
 
 def reads_key(condition: Condition) -> bool:
-    """Return True if a condition depends on the key of a call."""
-    return any(isinstance(each, Of) and FIELDS[each.index] == "key" for each in _leaves(condition))
+    """True if it depends on which key calls."""
+    return any(
+        isinstance(each, Of) and FIELDS[each.index] == "key" for each in _innermost(condition)
+    )
 
 
-def _leaves(condition: Condition) -> Iterator[Condition]:
-    """Yield the innermost conditions."""
+def _innermost(condition: Condition) -> Iterator[Condition]:
+    """Yield the conditions that it is put together from."""
     if isinstance(condition, All | AtLeastOne):
         for part in condition.parts:
-            yield from _leaves(part)
+            yield from _innermost(part)
     elif isinstance(condition, Not):
-        yield from _leaves(condition.part)
+        yield from _innermost(condition.part)
     else:
         yield condition

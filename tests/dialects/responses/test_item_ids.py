@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.item_ids import MOST_IDS, leaning, own_items
-from proxy.dialects.responses.reading import own_answer
 from proxy.dialects.responses.sealing import AnswerIds, ResponseIds
 from proxy.errors import BadField, NotFound
-from proxy.guardrails.text.gathering import answer_texts, request_texts
+from proxy.guardrails.text.gathering import gathered, request_texts
+from proxy.guardrails.text.native import native_walk
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, SECRET, House, house
@@ -77,10 +77,11 @@ def test_an_id_of_a_response_is_none_of_an_item_and_kinds_are_not_exchanged() ->
 
 def test_ids_as_openai_gives_them_stay_names_to_guards() -> None:
     sealed = IDS.seal_item(*PLACE, "msg_" + "68a0c1d2" * 6 + "ff")
-    whole = own_answer(response(text_item("x", sealed)))
+    document = response(text_item("x", sealed))
+    whole = gathered(native_walk(document, "responses", cut=False))
 
     assert len(sealed) <= 128
-    assert sealed not in [text.text for text in answer_texts(whole).texts]
+    assert sealed not in [text.text for text in whole.texts]
     texts = request_texts(asking(reference(sealed), {**THOUGHT, "id": sealed}).body).texts
     assert [text.text for text in texts] == ["item_0", "item_0"]
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.app import gauges
-from proxy.dialects.responses.reading import own_answer
 from proxy.dialects.responses.sealing import MOST_SEALED, AnswerIds, ResponseIds, pinned
 from proxy.emit.metrics import Metrics
 from proxy.errors import BadField, NotFound
-from proxy.guardrails.text.gathering import answer_texts
+from proxy.guardrails.text.gathering import gathered
+from proxy.guardrails.text.native import native_walk
 from proxy.settings import Address, Settings, from_environment
 from proxy.types import Call, Pin, RequestHead
 from tests.doubles import Json, response, text_item
@@ -113,11 +113,11 @@ def test_an_id_of_a_place_of_long_names_is_left_as_it_came() -> None:
 def test_an_id_as_openai_gives_them_stays_a_name_to_guards() -> None:
     own = "resp_" + "68a0c1d2" * 6
     sealed = IDS.seal(*PLACE, own)
-    answer = own_answer(response(id=sealed))
+    answer = gathered(native_walk(response(id=sealed), "responses", cut=False))
 
     assert len(sealed) <= 128
     assert IDS.open(sealed, PLACE[0]) == Pin(sealed, *KEPT_AT, own)
-    assert sealed not in [text.text for text in answer_texts(answer).texts]
+    assert sealed not in [text.text for text in answer.texts]
 
 
 def test_the_secret_and_the_providers_id_show_nowhere() -> None:

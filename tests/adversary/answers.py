@@ -1,0 +1,222 @@
+"""Streams of each API family for tests that draw their shape, and what clients read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import orjson
+from hypothesis import strategies as st
+
+from proxy.dialects.responses.tables import BY_KIND
+from proxy.guardrails.findings.tally import RuleTally
+from proxy.guardrails.stream.frame_filter import FrameFilter
+from proxy.types.events import FamilyName, Frame
+from proxy.types.guard import Action
+from tests.dialects.test_responses import streamed
+from tests.doubles import Json, block_events, message_events, response, response_events
+from tests.golden.pipeline import Pipeline, written
+from tests.guardrails.doubles import tallies
+from tests.guardrails.stream.test_words import made
+
+CARD = "4111 1111 1111 1111"
+SAYS = f"my card is {CARD}, is it not"
+ARGUMENTS = orjson.dumps({"says": SAYS}).decode()
+CLIENTS: Sequence[FamilyName] = ("responses", "chat", "messages")
+PAIRS = [(client, upstream) for client in CLIENTS for upstream in CLIENTS]
+Pieces = Sequence[str]
+
+
+def item(at: int, kind: str, texts: Pieces) -> Json:
+    """Return an item with texts of one kind, as it is at its end."""
+    text_type = BY_KIND[kind]
+    head = {"id": f"it_{at}", "type": text_type.item, "status": "completed"}
+    if not text_type.part:
+        return {**head, "call_id": f"call_{at}", "name": f"f_{at}", text_type.member: texts[0]}
+    parts: list[Json] = [{"type": text_type.part, text_type.member: text} for text in texts]
+    rest: Json = {"role": "assistant"} if text_type.item == "message" else {"summary": []}
+    return {**head, **rest, text_type.within: parts}
+
+
+def part_events(where: Json, kind: str, part: int, pieces: Pieces) -> list[Json]:
+    """Return the events of one text."""
+    text_type, text = BY_KIND[kind], "".join(pieces)
+    where = where | ({text_type.numbered_by: part} if text_type.part else {})
+    deltas = [{"type": f"{text_type.event}.delta", **where, "delta": piece} for piece in pieces]
+    done: Json = {"type": f"{text_type.event}.done", **where, text_type.member: text}
+    if not text_type.part:
+        return [*deltas, done]
+    name = "reasoning_summary_part" if kind == "summary" else "content_part"
+    whole = {"type": text_type.part, text_type.member: text}
+    begun = {"type": f"response.{name}.added", **where, "part": {**whole, text_type.member: ""}}
+    return [begun, *deltas, done, {"type": f"response.{name}.done", **where, "part": whole}]
+
+
+def in_turns(lists: Sequence[Sequence[Json]], draws: Iterator[int]) -> list[Json]:
+    """Return the events of several lists, which begin one after the other and then take turns."""
+    left, begun, out = [list(each) for each in lists], 0, list[Json]()
+    while any(left):
+        open_now = [n for n, each in enumerate(left) if each and n <= begun]
+        if not open_now:
+            begun += 1
+            continue
+        chosen = open_now[next(draws) % len(open_now)]
+        begun = max(begun, chosen + 1)
+        out.append(left[chosen].pop(0))
+    return out
+
+
+DRAWS = st.lists(st.integers(0, 5), min_size=1, max_size=60)
+
+
+def drawn(draws: Sequence[int]) -> Iterator[int]:
+    while True:
+        yield from draws
+
+
+def cut(text: str, cuts: Sequence[int]) -> list[str]:
+    edges = sorted({0, *(each for each in cuts if each < len(text)), len(text)})
+    return [text[a:b] for a, b in pairwise(edges)]
+
+
+def chunk(delta: Json, finish: str | None = None) -> Json:
+    return {"id": "1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def of_chat(texts: Pieces, calls: Sequence[Pieces], draws: Iterator[int]) -> list[Json]:
+    """Return the chunks of a chat: some servers let calls, and the text, take turns."""
+    things: list[list[Json]] = [[{"content": text} for text in texts]]
+    for at, pieces in enumerate(calls):
+        begun = {"index": at, "id": f"call_{at}", "function": {"name": f"f_{at}", "arguments": ""}}
+        more = [{"index": at, "function": {"arguments": piece}} for piece in pieces]
+        things.append([{"tool_calls": [each]} for each in (begun, *more)])
+    return [*map(chunk, in_turns(things, draws)), chunk({}, "tool_calls")]
+
+
+def of_messages(texts: Pieces, calls: Sequence[Pieces], draws: Iterator[int]) -> list[Json]:
+    """Return the events of a message, whose blocks no server should let take turns."""
+    says = [{"type": "text_delta", "text": text} for text in texts]
+    blocks = [block_events(0, {"type": "text", "text": ""}, *says)]
+    for at, pieces in enumerate(calls):
+        begun = {"type": "tool_use", "id": f"call_{at}", "name": f"f_{at}", "input": {}}
+        more = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+        blocks.append(block_events(at + 1, begun, *more))
+    return message_events(in_turns(blocks, draws), reason="tool_use")
+
+
+def of_responses(texts: Pieces, calls: Sequence[Pieces], draws: Iterator[int]) -> list[Json]:
+    said = [("text", texts), *(("arguments", pieces) for pieces in calls)]
+    items, events = list[Json](), list[list[Json]]()
+    for at, (kind, pieces) in enumerate(said):
+        whole = item(at, kind, ["".join(pieces)])
+        where = {"item_id": whole["id"], "output_index": at}
+        rest: Json = {"content": []} if kind == "text" else {"arguments": ""}
+        empty = {**whole, **rest}
+        begun, done = (
+            {"type": f"response.output_item.{step}", "output_index": at, "item": each}
+            for step, each in (("added", empty), ("done", whole))
+        )
+        items.append(whole)
+        events.append([begun, *part_events(where, kind, 0, pieces), done])
+    return response_events(in_turns(events, draws), whole=response(*items))
+
+
+ANSWERS: Mapping[str, Callable[[Pieces, Sequence[Pieces], Iterator[int]], list[Json]]] = {
+    "chat": of_chat,
+    "messages": of_messages,
+    "responses": of_responses,
+}
+
+
+def frames_of(client: FamilyName, upstream: FamilyName, documents: Sequence[Json]) -> list[Frame]:
+    """Return an answer as guards get it."""
+    pipeline = Pipeline(upstream, client, inspect=True)
+    frames = pipeline.frames([orjson.dumps(document) for document in documents])
+    assert pipeline.error is None
+    return [frame._replace(raw=None) for frame in frames]
+
+
+def guarded(frames: Sequence[Frame], action: Action) -> tuple[list[Frame], list[RuleTally]]:
+    rules = tallies(made("pii", action))
+    watching = FrameFilter.under(rules)
+    return [safe for frame in frames for safe in watching.feed(frame)], rules
+
+
+def shown(client: FamilyName, frames: Sequence[Frame]) -> Any:
+    """Return what a client has of an answer in the end."""
+    raw = written(client, frames)
+    if client == "responses":
+        return output(raw)
+    if client == "messages":
+        return blocks(raw)
+    texts: dict[Any, str] = {}
+    for data in documents_of(raw):
+        for choice in data.get("choices", ()):
+            delta = choice.get("delta") or {}
+            for name in ("content", "refusal", "reasoning_content"):
+                texts[name] = texts.get(name, "") + (delta.get(name) or "")
+            for call in delta.get("tool_calls", ()):
+                inner = call.get("function") or call["custom"]
+                text = inner.get("arguments") or inner.get("input") or ""
+                texts[call["index"]] = texts.get(call["index"], "") + text
+    return texts
+
+
+def documents_of(raw: bytes) -> list[Json]:
+    """Return the documents of a stream."""
+    lines = [line[6:] for line in raw.splitlines() if line.startswith(b"data: ")]
+    return [orjson.loads(line) for line in lines if line != b"[DONE]"]
+
+
+def output(raw: bytes) -> Any:
+    """Return the items that a response has in the end, and what deltas have said; check that the
+    events in between say the same."""
+    texts: dict[Any, str] = {}
+    items: dict[int, Json] = {}
+    for number, each in enumerate(events := streamed(raw)):
+        assert each["sequence_number"] == number
+        kind = each["type"].rpartition(".")[0]
+        part = each.get("content_index", each.get("summary_index"))
+        where = kind, each.get("output_index"), part
+        if each["type"].endswith(".delta"):
+            texts[where] = texts.get(where, "") + each["delta"]
+        elif where in texts:
+            assert texts[where] in each.values()
+        elif each["type"] == "response.output_item.done":
+            items[each["output_index"]] = each["item"]
+    whole: list[Json] = events[-1]["response"]["output"]
+    assert all(whole[at] == each for at, each in items.items())
+    return [whole, texts]
+
+
+def blocks(raw: bytes) -> list[Json]:
+    made: list[Json] = []
+    for event in documents_of(raw):
+        if event.get("type") == "content_block_start":
+            made.append({**event["content_block"], "said": ""})
+        elif event.get("type") == "content_block_delta":
+            delta = event["delta"]
+            made[-1]["said"] += "".join(map(str, [v for n, v in delta.items() if n != "type"]))
+    return made
+
+
+def calls_in(client: FamilyName, answer: Any) -> list[str]:
+    """Return what a client reads of each call."""
+    if client == "chat":
+        return [answer[key] for key in sorted(key for key in answer if isinstance(key, int))]
+    if client == "messages":
+        assert all(each["id"] and each["name"] for each in answer if each["type"] == "tool_use")
+        return [each["said"] for each in answer if each["type"] == "tool_use"]
+    return [each["arguments"] for each in answer[0] if each["type"] == "function_call"]
+
+
+def texts_in(client: FamilyName, answer: Any) -> list[str]:
+    """Return the texts that a client reads by themselves."""
+    if client == "chat":
+        return [answer["content"]]
+    if client == "messages":
+        return [each["said"] for each in answer if each["type"] == "text"]
+    return [
+        part["text"] for each in answer[0] if each["type"] == "message" for part in each["content"]
+    ]
