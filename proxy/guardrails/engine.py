@@ -19,7 +19,7 @@ from proxy.errors import GuardBlocked
 from proxy.frozen import frozen
 from proxy.guardrails.aside import Aside, unobserved
 from proxy.guardrails.context import question_of, split_enforcing, split_services
-from proxy.guardrails.findings.mask import Replace, TextMatch, masked_parts, named, within_json
+from proxy.guardrails.findings.mask import Replace, TextMatch, masked, named, within_json
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.services.stage import (
     NoEgress,
@@ -356,10 +356,7 @@ def _inspection(found: Sequence[RuleLook], texts: Sequence[Text], replace: Repla
         for place, matches in by_text.items():
             text = texts[place]
             put = within_json(replace) if text.escaped else replace
-            places = text.parts or ((text.path, len(text.text)),)
-            ends = [end for _, end in places]
-            parts = masked_parts(text.text, ends, sorted(matches, key=_order), rules, put)
-            changes |= zip((path for path, _ in places), parts, strict=True)
+            changes[text.path] = masked(text.text, sorted(matches, key=_order), rules, put)
     routed = (each.tally.rule for each in found if each.matches and each.tally.error is None)
     to = next((rule for rule in routed if rule.action == "route" and rule.enforces), None)
     return Inspection(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 from proxy.dialects.families import FAMILIES, client_family, crosses
 from proxy.dialects.family import ReadOptions
@@ -12,7 +10,7 @@ from proxy.guardrails.stream.frame_texts import KIND_OF
 from proxy.guardrails.stream.placeholders import Masks
 from proxy.guardrails.text.gathering import gathered
 from proxy.guardrails.text.native import native_walk
-from proxy.guardrails.text.walk import Path, Text, Texts
+from proxy.guardrails.text.walk import Path, Texts
 from proxy.types import Call, Json
 from proxy.types.events import SHOWN, Delta, Frame
 
@@ -23,24 +21,16 @@ def texts_of(frame: Frame) -> Texts:
 
 
 def shown_texts(read: Texts, frame: Frame) -> Texts:
-    """Return the texts of a whole answer. Those of one kind are one text, as people read them in
-    sequence, whatever items or blocks they are in."""
-    kinds: dict[Path, tuple[int, str]] = {
+    """Return the texts of a whole answer. Those of one kind are a run: people read them in
+    sequence, and the writers of other families join them, whatever items or blocks they are in."""
+    runs: dict[Path, tuple[int, str]] = {
         event.slot: (event.part.choice, KIND_OF[event.part.kind])
         for event in frame.events
         if isinstance(event, Delta) and event.part.kind in SHOWN
     }
-    runs: dict[tuple[int, str], list[Text]] = {}
-    for text in read.texts:
-        if text.path in kinds:
-            runs.setdefault(kinds[text.path], []).append(text)
-    first = {run[0].path: run for run in runs.values()}
-    texts = [
-        _joined(first[text.path]) if text.path in first else text
-        for text in read.texts
-        if text.path in first or text.path not in kinds
-    ]
-    return replace(read, texts=tuple(texts))
+    return replace(
+        read, texts=tuple([each._replace(run=runs.get(each.path)) for each in read.texts])
+    )
 
 
 def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
@@ -64,14 +54,6 @@ def with_values(frame: Frame, masks: Masks, call: Call) -> Frame:
         return frame
     doc = masks.unmasked(frame.doc, texts_of(frame))
     return frame if doc is frame.doc else with_document(frame, doc, call)
-
-
-def _joined(run: Sequence[Text]) -> Text:
-    if len(run) == 1:
-        return run[0]
-    ends = accumulate(len(text.text) for text in run)
-    parts = zip((text.path for text in run), ends, strict=True)
-    return run[0]._replace(text="".join(text.text for text in run), parts=tuple(parts))
 
 
 def _unsigned(before: Json, after: Json) -> Json:

@@ -19,7 +19,7 @@ from proxy.types import Json
 from proxy.types.events import Begin, Delta, FamilyName, Frame
 from tests.doubles import message, response, text_item
 from tests.golden.pipeline import call_of, written
-from tests.golden.test_guarded_frames import guarding
+from tests.golden.test_guarded_frames import RULES, guarding
 from tests.guardrails.doubles import Ticks, rule, short_digests
 
 TOOL = {
@@ -123,9 +123,34 @@ async def test_texts_of_a_kind_are_one_text(family: FamilyName, judges: bool) ->
 
     assert isinstance(safe, Frame)
     texts = [text for text in said(safe) if text != "{}"]
-    assert texts == ["one [WORD]", "a [WORD]", " two", " b"]
+    assert texts == ["one [WORD]", "a [WORD]", "[WORD] two", "[WORD] b"]
     [(_, result)] = record.verdicts()
     assert result.findings == {"word": 2}
+
+
+@pytest.mark.parametrize("family", ["messages", "responses"])
+async def test_words_at_the_ends_of_texts_are_found(family: FamilyName) -> None:
+    """Joined with the texts around it, the word would be part of a longer one."""
+    documents = {
+        "messages": message(*[{"type": "text", "text": each} for each in ("ab", "secret", "cd")]),
+        "responses": response(text_item("ab"), text_item("secret", "m2"), text_item("cd", "m3")),
+    }
+    watch, _ = guarding(family, RULES["masked"], stream=False)
+
+    [safe] = await watch.feed(whole(family, documents[family]))
+
+    assert said(safe) == ["ab", "[WORD]", "cd"]
+
+
+@pytest.mark.parametrize("size", [10, 40_000])
+async def test_words_split_over_long_texts_are_found(size: int) -> None:
+    parts = "x" * size + " sec", "ret " + "y" * size
+    watch, _ = guarding("responses", rule("secret", action="mask"), stream=False)
+    document = response(text_item(parts[0]), text_item(parts[1], "m2"))
+
+    [safe] = await watch.feed(whole("responses", document))
+
+    assert "ret" not in "".join(said(safe)).replace("[WORD]", "")
 
 
 async def test_whole_answer_is_blocked() -> None:

@@ -6,7 +6,6 @@ A stream and a whole text are masked by the same rule, so that both read the sam
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from proxy.frozen import frozen
@@ -92,36 +91,13 @@ def masked(
     Where matches overlap, the later one counts from where the earlier one ends; so a replacement
     that can be undone loses nothing, and a stream can be masked before its end is known.
     """
-    return masked_parts(text, (len(text),), matches, rules, replace)[0]
-
-
-def masked_parts(
-    text: str,
-    ends: Sequence[int],
-    matches: Sequence[TextMatch],
-    rules: Sequence[GuardRule],
-    replace: Replace,
-) -> list[str]:
-    """Mask a text whose parts end at `ends`. Return its parts; a replacement is in the part in
-    which its match starts."""
-    parts: list[list[str]] = [[] for _ in ends]
+    parts: list[str] = []
     past = 0
     for match in matches:
+        start = max(match.start, past)
         if match.end <= past:
             continue
-        _add(parts, text, ends, past, match.start)
-        past = max(match.start, past)
-        shown = replace(rules[match.rule], match.kind, text[past : match.end])
-        parts[bisect_right(ends, past)].append(shown)
+        parts += (text[past:start], replace(rules[match.rule], match.kind, text[start : match.end]))
         past = match.end
-    _add(parts, text, ends, past, len(text))
-    return ["".join(part) for part in parts]
-
-
-def _add(parts: list[list[str]], text: str, ends: Sequence[int], start: int, end: int) -> None:
-    """Add the characters from `start` to `end` to the parts that have them."""
-    while start < end:
-        number = bisect_right(ends, start)
-        stop = min(end, ends[number])
-        parts[number].append(text[start:stop])
-        start = stop
+    parts.append(text[past:])
+    return "".join(parts)

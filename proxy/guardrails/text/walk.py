@@ -74,8 +74,8 @@ class Text(NamedTuple):
 
     ``escaped`` is True if it stands inside of a JSON string, and is written as there; ``decoded``
     if what its base64 says is a text beside it; ``placed`` if it is data in a place for data, so
-    that its letters are no text to judge, and are only looked through. ``parts`` are the places of
-    texts that form this one, and where each of them ends in it.
+    that its letters are no text to judge, and are only looked through. Texts of one ``run`` are
+    also read as one text, in their order, wherever they are in the document.
     """
 
     path: Path
@@ -85,7 +85,7 @@ class Text(NamedTuple):
     escaped: bool = False
     decoded: bool = False
     placed: bool = False
-    parts: tuple[tuple[Path, int], ...] = ()
+    run: tuple[int, str] | None = None
 
 
 @frozen

@@ -9,17 +9,18 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from proxy.frozen import frozen
 from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.text.normalize import View, variants
 from proxy.guardrails.text.parts import parts_of
-from proxy.guardrails.text.walk import Path, Text
+from proxy.guardrails.text.walk import Text
 from proxy.types.guard import Finding
 from proxy.types.hold import is_cuttable
 
 MOST = 64 * 1024  # characters of a message that are read once more
+WINDOW = 1024  # characters of a text near the end of another one of a longer run
 
 
 @frozen
@@ -106,21 +107,45 @@ class JoinedParts:
 
 
 def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
-    """Return the messages that have several parts."""
-    messages: dict[Path, list[int]] = {}
+    """Return the messages that have several parts, and the runs of several texts. Of a run that is
+    too long, what is near the ends of its texts is read as one."""
+    groups: dict[object, list[int]] = {}
     for number, text in enumerate(texts):
         steps = parts_of(text.path)
-        if steps is not None:
-            messages.setdefault(text.path[:steps], []).append(number)
-    for message, numbers in messages.items():
-        parts = [texts[number].text for number in numbers]
-        if len(parts) > 1 and sum(map(len, parts)) <= MOST:
-            first = texts[numbers[0]]
-            joined = Text(path=message, text="".join(parts), kind=first.kind, role=first.role)
-            data = frozenset(at for at, number in enumerate(numbers) if texts[number].decoded)
-            ends = tuple(accumulate(map(len, parts)))
-            starts = (0, *ends[:-1])
-            yield JoinedParts(tuple(numbers), starts, ends, text=joined, data=data)
+        if text.run is not None:
+            groups.setdefault(text.run, []).append(number)
+        elif steps is not None:
+            groups.setdefault(text.path[:steps], []).append(number)
+    for numbers in groups.values():
+        if sum(len(texts[number].text) for number in numbers) > MOST:
+            yield from _near_ends(texts, numbers)
+        elif len(numbers) > 1:
+            whole = _joined(texts, numbers, [(0, len(texts[number].text)) for number in numbers])
+            yield replace(whole, text=whole.text._replace(run=texts[numbers[0]].run))
+
+
+def _near_ends(texts: Sequence[Text], numbers: Sequence[int]) -> Iterator[JoinedParts]:
+    for first, second in pairwise(numbers if texts[numbers[0]].run is not None else ()):
+        length = len(texts[first].text)
+        yield _joined(texts, (first, second), [(max(0, length - WINDOW), length), (0, WINDOW)])
+
+
+def _joined(
+    texts: Sequence[Text], numbers: Sequence[int], cuts: Sequence[tuple[int, int]]
+) -> JoinedParts:
+    """Return some texts, each cut to the characters between two places, as one."""
+    pairs = zip(numbers, cuts, strict=True)
+    parts = [texts[number].text[start:end] for number, (start, end) in pairs]
+    first = texts[numbers[0]]
+    ends = tuple(accumulate(map(len, parts)))
+    return JoinedParts(
+        numbers=tuple(numbers),
+        starts=(0, *ends[:-1]),
+        ends=ends,
+        text=Text(path=first.path, text="".join(parts), kind=first.kind, role=first.role),
+        data=frozenset(at for at, number in enumerate(numbers) if texts[number].decoded),
+        skipped=tuple(start for start, _ in cuts),
+    )
 
 
 @frozen

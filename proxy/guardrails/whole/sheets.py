@@ -110,7 +110,9 @@ class RuleLook:
         rule = self.tally.rule
         if not self._applies(part.text) or (part.text.placed and not bounded(rule)):
             return False
-        return bounded(rule) if part.joined is not None else not (part.long and bounded(rule))
+        if part.joined is not None:
+            return bounded(rule) or part.text.run is not None
+        return not (part.long and bounded(rule))
 
     @property
     def _left_s(self) -> float:
