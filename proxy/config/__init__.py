@@ -1,1 +1,1 @@
-"""What models of YAML files are made of: scalars, units, and which keys go together."""
+"""Types for models of YAML files: values, units, references, and conditions on several keys."""

@@ -1,4 +1,4 @@
-"""The scalars of policy files, and what all their parts have in common."""
+"""Types of values in policy files, and the base class of their sections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -33,10 +33,11 @@ from proxy.types.target import CREDENTIAL_WORDS
 
 
 def any_case(word: str) -> str:
-    """Return a pattern for a word in capitals or not, as JSON Schema has no flag for it."""
-    return "".join(f"[{each.lower()}{each.upper()}]" if each.isalpha() else each for each in word)
+    """Return a case-insensitive pattern. JSON Schema has no flag for it."""
+    return "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else c for c in word)
 
 
+Referred = Literal["deployment", "upstream", "secret", "text", "service"]
 NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
 CREDENTIAL = "|".join(map(any_case, CREDENTIAL_WORDS))
 USD = r"\d+(?:\.\d+)?"
@@ -56,19 +57,19 @@ def _pattern(pattern: str, example: str) -> dict[str, Any]:
 
 
 def text(pattern: str, message: str, example: str) -> tuple[AfterValidator, WithJsonSchema]:
-    """Return what a text has to be as a whole, for ``check`` and for editors."""
+    """Return annotations for text that must match a pattern as a whole."""
 
-    def fits(value: str) -> str:
+    def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
             raise ValueError(message)
         return value
 
-    return AfterValidator(fits), WithJsonSchema(_pattern(pattern, example))
+    return AfterValidator(check), WithJsonSchema(_pattern(pattern, example))
 
 
 @frozen
 class ListedWord:
-    """A word of a table, told to ``check`` and to editors as a ``Literal`` is."""
+    """Annotates text that must be one of ``words``, like a ``Literal``."""
 
     words: tuple[str, ...]
 
@@ -102,7 +103,7 @@ Usd = Annotated[
 ]
 
 
-def _above_0(value: Decimal) -> Decimal:
+def _check_positive(value: Decimal) -> Decimal:
     if not value:
         raise ValueError("must be greater than 0")
     return value
@@ -110,7 +111,7 @@ def _above_0(value: Decimal) -> Decimal:
 
 PositiveUsd = Annotated[
     Usd,
-    AfterValidator(_above_0),
+    AfterValidator(_check_positive),
     WithJsonSchema(
         {
             "anyOf": [
@@ -125,30 +126,24 @@ Day = Annotated[
     BeforeValidator(units.day),
     WithJsonSchema({"type": "string", "format": "date", "pattern": f"^{units.DAY}$"}),
 ]
-
-
-Moment = Annotated[
-    datetime | None,
-    BeforeValidator(units.moment),
-    WithJsonSchema(MOMENT),
-]
+Moment = Annotated[datetime | None, BeforeValidator(units.moment), WithJsonSchema(MOMENT)]
 Zone = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}$")]
 
 
 class Section(BaseModel):
-    """What all parts of a policy have in common."""
+    """Base class of all sections and their parts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
     REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = ()
-    """What must be true of its keys together, beside what holds for the classes it is one of."""
+    """Conditions on several keys, in addition to those of the base classes."""
     SHORT_FORMS: ClassVar[tuple[JsonSchemaValue, ...]] = ()
-    """What may stand in place of it, as JSON Schema."""
+    """JSON Schemas of values that may replace the mapping."""
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        """Return what must be true of the keys of this class, that of its bases first."""
-        own = [base.__dict__.get("REQUIREMENTS", ()) for base in reversed(cls.__mro__)]
-        return [requirement for each in own for requirement in each]
+        """Return the requirements of this class, those of its base classes first."""
+        groups = [base.__dict__.get("REQUIREMENTS", ()) for base in reversed(cls.__mro__)]
+        return [requirement for group in groups for requirement in group]
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -165,21 +160,19 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _meets_requirements(self, info: ValidationInfo) -> Self:
-        """Raise for what is not met. The context may name classes for which it is not asked."""
-        if isinstance(self, info.context or ()):
-            return self
-        message = next(self.unmet(), None)
+        """Raise ``ValueError`` if a requirement is not met. The context may exempt classes."""
+        message = None if isinstance(self, info.context or ()) else next(self.unmet(), None)
         if message is not None:
             raise ValueError(message)
         return self
 
     def unmet(self) -> Iterator[str]:
-        """Yield what is wrong with its keys together."""
+        """Yield the messages of requirements that are not met."""
         yield from (each.message for each in self.requirements() if not each.condition.test(self))
 
 
 class Switched(Section):
-    """A part that may be turned off in one word."""
+    """A part that the word ``off`` turns off."""
 
     off: bool = False
     """Turns it off. Short form: `off`."""
@@ -193,12 +186,11 @@ class Switched(Section):
 
 
 HEADER_NAME = "[a-z0-9-]{1,64}"
-TELLS_NO_SECRET = rf"(?!.*(?:{CREDENTIAL}))"
 HeaderName = Annotated[
     str,
     *text(HEADER_NAME, "must be a header name in lower case", "x-app"),
     *text(
-        f"{TELLS_NO_SECRET}{HEADER_NAME}",
+        f"(?!.*(?:{CREDENTIAL})){HEADER_NAME}",
         "must not be a header that contains a credential",
         "x-app",
     ),
@@ -229,7 +221,29 @@ KeyRef = Annotated[
         "${OPENAI_API_KEY}",
     ),
 ]
-"""A secret, or whose token stands for it."""
+"""A secret, or a cloud whose token is used."""
+
+
+@frozen
+class Reference:
+    """Annotates a key whose values refer to a deployment or an upstream by its name, to a secret,
+    to a text file beside the policies, or to a service by its URL."""
+
+    to: Referred
+
+
+def referring_keys(model: type[BaseModel], to: Referred) -> list[str]:
+    """Return the keys of a model whose values are such references."""
+    fields = model.model_fields.items()
+    return [key for key, field in fields if Reference(to) in field.metadata]
+
+
+def references(part: BaseModel, to: Referred) -> Iterator[tuple[str, str]]:
+    """Yield the references of a part, each with its key."""
+    for key in referring_keys(type(part), to):
+        value = getattr(part, key)
+        values = value if isinstance(value, list) else [value]
+        yield from ((key, item) for item in values if item is not None)
 
 
 def check_url(value: str) -> str:
@@ -254,10 +268,10 @@ Url = Annotated[
 
 
 def one_or_several(item: JsonSchemaValue, **more: Any) -> JsonSchemaValue:
-    """Return the JSON Schema of one of a kind, or several."""
+    """Return the JSON Schema of one item or a list of items."""
     return {"anyOf": [item, {"type": "array", "items": item} | more]}
 
 
 def listed(value: Any) -> Any:
-    """One of a kind, or several."""
+    """Return a list for one item or a list of items."""
     return value if isinstance(value, list) else [value]

@@ -1,7 +1,6 @@
-"""Which keys of a part go together: each rule stands once, for ``check`` and for editors.
+"""Conditions on several keys of a part, both as a test and as JSON Schema.
 
-A condition is tested on a part that was read, and says the same in JSON Schema of a part as it is
-written. Keys go by their names in YAML.
+The test gets a validated part, the schema applies to its YAML. Keys are named as in YAML.
 """
 
 from __future__ import annotations
@@ -19,39 +18,39 @@ JsonSchema = dict[str, Any]
 
 @frozen
 class ShapeCondition:
-    """What may be true of a part. ``schema`` is its JSON Schema, for a model with its defaults."""
+    """A condition on a part. ``schema`` returns its JSON Schema, which depends on the defaults."""
 
     test: Callable[[BaseModel], bool]
     schema: Callable[[type[BaseModel]], JsonSchema]
 
 
 class Requirement(NamedTuple):
-    """What must be true of a part, and what is told where it is not."""
+    """A condition that a part must meet, and the error message if it does not."""
 
     condition: ShapeCondition
     message: str
 
 
 def has(key: str) -> ShapeCondition:
-    """True if a key is there, and not null."""
+    """Match if a key is present and not null."""
     schema = {"required": [key], "properties": {key: {"not": {"type": "null"}}}}
     return ShapeCondition(lambda part: _value(part, key) is not None, lambda _: schema)
 
 
 def names(key: str) -> ShapeCondition:
-    """True if a key is there, be it null."""
+    """Match if a key is present."""
     return ShapeCondition(
         lambda part: _field(key) in part.model_fields_set, lambda _: {"required": [key]}
     )
 
 
 def filled(key: str) -> ShapeCondition:
-    """True if a key is there, and its list, mapping or text is not empty."""
+    """Match if the list, mapping or text of a key is not empty."""
     return _sized(key, 1)
 
 
 def several(key: str) -> ShapeCondition:
-    """True if a list has two items or more."""
+    """Match if a list has two or more items."""
     return _sized(key, 2)
 
 
@@ -63,7 +62,7 @@ def _sized(key: str, least: int) -> ShapeCondition:
 
 
 def equals(key: str, value: str | bool) -> ShapeCondition:
-    """True if a key has a value, said or by default."""
+    """Match if a key has a value, explicitly or by default."""
 
     def schema(model: type[BaseModel]) -> JsonSchema:
         default = model.model_fields[_field(key)].default
@@ -74,29 +73,29 @@ def equals(key: str, value: str | bool) -> ShapeCondition:
 
 
 def each(*conditions: ShapeCondition) -> ShapeCondition:
-    """True if all conditions are."""
+    """Match if all conditions match."""
     return _joined("allOf", all, conditions)
 
 
 def some(*conditions: ShapeCondition) -> ShapeCondition:
-    """True if at least one condition is."""
+    """Match if at least one condition matches."""
     return _joined("anyOf", any, conditions)
 
 
 def one(*conditions: ShapeCondition) -> ShapeCondition:
-    """True if exactly one condition is."""
+    """Match if exactly one condition matches."""
     return _joined("oneOf", lambda found: sum(found) == 1, conditions)
 
 
 def no(condition: ShapeCondition) -> ShapeCondition:
-    """True if a condition is not."""
+    """Match if a condition does not match."""
     return ShapeCondition(
         lambda part: not condition.test(part), lambda model: {"not": condition.schema(model)}
     )
 
 
 def needs(condition: ShapeCondition, other: ShapeCondition) -> ShapeCondition:
-    """True if a condition is not, or another is too."""
+    """Match unless a condition matches and the other does not."""
     return ShapeCondition(
         lambda part: not condition.test(part) or other.test(part),
         lambda model: {"if": condition.schema(model), "then": other.schema(model)},

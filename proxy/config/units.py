@@ -1,4 +1,4 @@
-"""Durations, sizes, money and days as people write them."""
+"""Parses durations, sizes, money, rates and days."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
 
 
 def duration(value: Any) -> Any:
-    """Read ``500ms``, ``5s`` or ``1m30s`` as seconds. Raises ``ValueError`` for a bare number."""
+    """Parse ``500ms``, ``5s`` or ``1m30s`` as seconds. A number without a unit is invalid."""
     parts = re.findall(_PART, value) if isinstance(value, str) else []
     if not parts or "".join(n + unit for n, unit in parts) != value:
         raise ValueError("must be a duration such as 500ms, 5s or 1m30s")
@@ -38,7 +38,7 @@ def duration(value: Any) -> Any:
 
 
 def size(value: Any) -> Any:
-    """Read ``64MiB`` or ``512kB`` as bytes. Raises ``ValueError``."""
+    """Parse ``64MiB`` or ``512kB`` as bytes."""
     match = re.fullmatch(_SIZE, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a size such as 512kB or 64MiB")
@@ -47,11 +47,11 @@ def size(value: Any) -> Any:
     return int(match[1]) * _BYTES[match[2]]
 
 
-MOST_PLACES = 18  # before or behind the point
+MOST_PLACES = 18  # before or after the decimal point
 
 
 def money(value: Any) -> Any:
-    """Read a number of USD exactly, without a detour through binary fractions."""
+    """Parse USD as a decimal number. Raise ``ValueError`` for anything else."""
     if isinstance(value, Decimal):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -62,13 +62,13 @@ def money(value: Any) -> Any:
         raise ValueError("must be a number of USD") from None
     if not amount.is_finite():
         raise ValueError("must be a number of USD")
-    if abs(amount.adjusted()) > MOST_PLACES:  # to reckon with so many would take the machine
+    if abs(amount.adjusted()) > MOST_PLACES:  # arithmetic with more would exhaust memory
         raise ValueError(f"must be a number of USD with at most {MOST_PLACES} places")
     return amount
 
 
 def day(value: Any) -> Any:
-    """Read ``2026-01-31``. Raises ``ValueError``."""
+    """Parse ``2026-01-31``."""
     if value is None or isinstance(value, date):
         return value
     try:
@@ -78,10 +78,7 @@ def day(value: Any) -> Any:
 
 
 def moment(value: Any) -> Any:
-    """Read ``2026-01-31``, to the end of that day in UTC, or ``2026-01-31T18:00Z``.
-
-    Raises ``ValueError``.
-    """
+    """Parse ``2026-01-31`` as the end of that day in UTC, or ``2026-01-31T18:00Z``."""
     if value is None or isinstance(value, datetime):
         return value
     with suppress(TypeError, ValueError, OverflowError):
@@ -107,7 +104,7 @@ _SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 
 def count(value: Any) -> Any:
-    """Read ``600``, ``200k`` or ``1.5M`` as a whole number. Raises ``ValueError``."""
+    """Parse ``600``, ``200k`` or ``1.5M`` as a whole number."""
     match = re.fullmatch(_COUNT, str(value)) if type(value) in (int, str) else None
     amount = Decimal(match[1]) * _MULTIPLES[match[2] or ""] if match else Decimal(0)
     if amount <= 0 or amount != int(amount):
@@ -116,10 +113,7 @@ def count(value: Any) -> Any:
 
 
 def rate(value: Any) -> Any:
-    """Read ``600 per minute`` or ``200k per 10 minutes`` as an amount and whole seconds.
-
-    Raises ``ValueError``.
-    """
+    """Parse ``600 per minute`` or ``200k per 10 minutes`` as an amount and whole seconds."""
     match = re.fullmatch(RATE, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a rate such as 600 per minute or 200k per 10 minutes")
@@ -127,7 +121,7 @@ def rate(value: Any) -> Any:
 
 
 def rate_text(value: tuple[int, int]) -> str:
-    """Return what ``rate`` has read as a policy may say it."""
+    """Return the text that ``rate`` parses."""
     amount, seconds = value
     unit, length = next(span for span in reversed(_SPANS.items()) if seconds % span[1] == 0)
     times = seconds // length
@@ -135,12 +129,12 @@ def rate_text(value: tuple[int, int]) -> str:
 
 
 def budget_text(value: tuple[int, str]) -> str:
-    """Return what ``budget`` has read as a policy may say it."""
+    """Return the text that ``budget`` parses."""
     return f"{usd_text(value[0])} per {value[1]}"
 
 
 def budget(value: Any) -> Any:
-    """Read ``500 per month`` as nano-USD and a unit of the calendar. Raises ``ValueError``."""
+    """Parse ``500 per month`` as nano-USD and a calendar unit."""
     match = re.fullmatch(BUDGET, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be USD per calendar unit, such as 500 per month or 0.50 per day")
@@ -150,7 +144,7 @@ def budget(value: Any) -> Any:
 
 
 def share(value: Any) -> Any:
-    """Read ``80%`` as 0.8. Raises ``ValueError``."""
+    """Parse ``80%`` as 0.8."""
     match = re.fullmatch(rf"({SHARE})%", value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a percentage such as 80%")

@@ -1,6 +1,6 @@
 """What a kind of guard is: its keys in YAML, and how a detector is made of them.
 
-Other distributions bring ``Keys`` and ``make`` as well, see ``proxy.policy.schema.plugged``.
+Other distributions bring ``Keys`` and ``make`` as well, see ``proxy.policy.schema.guards``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WrongKey(ValueError):
 @frozen
 class GuardContext:
     """What a guard may need beside its keys: its name and stage, and what those keys refer to
-    (``proxy.config.references``), by what stands in the keys."""
+    (``proxy.config.scalars``), by what stands in the keys."""
 
     name: str = ""
     stage: Stage = "input"

@@ -10,8 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from proxy.config.references import Reference
-from proxy.config.scalars import FileName, Section, Share
+from proxy.config.scalars import FileName, Reference, Section, Share
 from proxy.dialects.detections import similarity
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.passages import Passages, compared_words

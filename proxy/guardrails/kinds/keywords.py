@@ -8,8 +8,7 @@ from typing import Annotated
 import re2
 from pydantic import Field
 
-from proxy.config.references import Reference
-from proxy.config.scalars import FileName, Section, Words
+from proxy.config.scalars import FileName, Reference, Section, Words
 from proxy.dialects.detections import counted
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from proxy.config.references import Reference
-from proxy.config.scalars import Duration, Most, Name, Prose, Section, Share
+from proxy.config.scalars import Duration, Most, Name, Prose, Reference, Section, Share
 from proxy.config.shapes import Requirement, equals, has, needs, no
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind, WrongKey, only_under

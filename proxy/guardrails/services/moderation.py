@@ -10,8 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, TypeAdapter
 
-from proxy.config.references import Reference
-from proxy.config.scalars import Duration, Model, Name, Section, Share
+from proxy.config.scalars import Duration, Model, Name, Reference, Section, Share
 from proxy.dialects import DIALECTS
 from proxy.dialects.detections import TOXICITY
 from proxy.dialects.ways import beside

@@ -12,8 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from proxy.config.references import Reference
-from proxy.config.scalars import Duration, Section, Share, Url, text
+from proxy.config.scalars import Duration, Reference, Section, Share, Url, text
 from proxy.dialects.detections import PII
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind

@@ -15,8 +15,7 @@ from typing import Annotated, Self
 import orjson
 from pydantic import Field, TypeAdapter, model_validator
 
-from proxy.config.references import Reference
-from proxy.config.scalars import Duration, Name, SecretRef, Section, Url
+from proxy.config.scalars import Duration, Name, Reference, SecretRef, Section, Url
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart

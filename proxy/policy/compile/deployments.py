@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from proxy.config.references import references
+from proxy.config.scalars import references
 from proxy.dialects import DIALECTS
 from proxy.dialects.ways import way_of
 from proxy.errors import BadField

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from proxy.config.references import references, referring_keys
+from proxy.config.scalars import references, referring_keys
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import (
     NO_CONTEXT,
@@ -25,8 +25,7 @@ from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.files.source import Path_
-from proxy.policy.schema.guards import GuardConfig
-from proxy.policy.schema.plugged import AnyGuard, Plugged
+from proxy.policy.schema.guards import AnyGuard, GuardConfig, Plugged
 from proxy.types.guard import (
     BLOCKED,
     TOO_EXPENSIVE,

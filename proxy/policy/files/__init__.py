@@ -1,1 +1,1 @@
-"""Policy files: found, read as YAML with places, put together, validated in shape."""
+"""Reads policy files: finds them, parses YAML with locations, merges and validates them."""

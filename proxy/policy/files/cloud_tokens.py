@@ -1,10 +1,8 @@
-"""Credentials that clouds hand out for a while: fetched by their makers' libraries, kept for all
-who refer to them, and renewed before they expire.
+"""Short-lived credentials of clouds, which are fetched with their libraries and renewed.
 
-A policy names whose token it means and for what; where the machine's own identity comes from, the
-libraries find in its environment, its metadata server or the file that a variable names. None of
-what is tried here runs a command. The libraries are extras, and imported when the first token is
-fetched.
+The libraries find the identity of the machine in its environment, its metadata server, or a file
+that a variable names. No source that is used here runs a command. The libraries are extras, and
+imported for the first token.
 
 Sources: the documents of azure-identity, google-auth and aws-bedrock-token-generator.
 """
@@ -25,14 +23,14 @@ from typing import Any, NamedTuple
 import orjson
 
 TIMEOUT_S = 5
-MARGIN_S = 300.0  # before it expires a token is renewed, or at half its time if that is later
+MARGIN_S = 300.0  # a token is renewed so long before it expires, but not before half its time
 RETRY_S = 30.0
-AWS_S = 600  # credentials of AWS last that long or longer whenever its library hands them out
+AWS_S = 600  # minimum lifetime of credentials that botocore returns
 REF = re.compile(r"(azure|google|aws):(\S+)")
 
 
 class CloudToken(NamedTuple):
-    """A credential, and for how many seconds it counts when it is fetched."""
+    """A credential and its lifetime."""
 
     text: str
     lasts_s: float
@@ -44,8 +42,8 @@ Maker = Callable[[str, Environ], Fetch]
 
 
 def azure(scope: str, environ: Environ) -> Fetch:
-    """Return what asks Entra, as the service principal, the workload or the managed identity that
-    the environment tells of."""
+    """Return a fetcher of Entra tokens for the service principal, the workload or the managed
+    identity in the environment."""
     identity: Any = import_module("azure.identity")
     bounds = {"connection_timeout": TIMEOUT_S, "read_timeout": TIMEOUT_S, "retry_total": 1}
     ways = [identity.EnvironmentCredential(**bounds)]
@@ -67,13 +65,13 @@ GOOGLE_FILES: Mapping[str, tuple[str, str]] = {
     "external_account": ("google.auth.identity_pool", "from_file"),
     "authorized_user": ("google.oauth2.credentials", "from_authorized_user_file"),
 }
-"""By the type of a file of credentials: which class of the library reads it, and by which method.
-That of an external account whose token a program writes is none of these."""
+"""Module and method of the library that read a credentials file, by its type. External accounts
+whose token a program prints are not supported."""
 
 
 def google(scope: str, environ: Environ) -> Fetch:
-    """Return what asks Google, as the account of the file that ``GOOGLE_APPLICATION_CREDENTIALS``
-    names, else of the machine."""
+    """Return a fetcher of Google tokens for the account of the file that
+    ``GOOGLE_APPLICATION_CREDENTIALS`` names, otherwise of the machine."""
     transport: Any = import_module("google.auth.transport.requests")
     file = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
     if file:
@@ -94,29 +92,29 @@ def google(scope: str, environ: Environ) -> Fetch:
 
 
 def aws(region: str, environ: Environ) -> Fetch:
-    """Return what makes keys of Bedrock in a region, signed (SigV4) with the credentials that
-    botocore finds: nobody is asked for one."""
+    """Return a fetcher of Bedrock keys in a region. They are signed locally (SigV4) with the
+    credentials that botocore finds."""
     generator: Any = import_module("aws_bedrock_token_generator")
-    found: Any = import_module("botocore.session").Session().get_credentials()
+    credentials: Any = import_module("botocore.session").Session().get_credentials()
 
-    class Found:
+    class BotoCredentials:
         def load(self) -> Any:
-            return found
+            return credentials
 
     def fetch() -> CloudToken:
-        lasts = timedelta(seconds=AWS_S)
-        return CloudToken(generator.provide_token(region, Found(), lasts), AWS_S)
+        lifetime = timedelta(seconds=AWS_S)
+        return CloudToken(generator.provide_token(region, BotoCredentials(), lifetime), AWS_S)
 
     return fetch
 
 
 MAKERS: Mapping[str, Maker] = {"azure": azure, "google": google, "aws": aws}
-"""By the word of a reference: what makes what fetches its tokens. Makers may raise
-``ImportError``; what they make, whatever their libraries do."""
+"""Functions that return a fetcher, by cloud. They raise ``ImportError`` without the library, and
+the fetchers raise any error of the library."""
 
 
 def is_token(ref: str) -> bool:
-    """True if a reference is of a token."""
+    """Return True if a reference names a token."""
     return REF.fullmatch(ref) is not None
 
 
@@ -126,8 +124,8 @@ def _cloud(ref: str) -> str:
 
 @dataclass
 class HeldToken:
-    """What is known of a reference: its token, or why there is none; when it is tried again; and
-    how many tokens it has had. Who fetches one holds ``lock``."""
+    """The token of a reference, or the ``reason`` why there is none. ``lock`` is held while it is
+    fetched, next at ``due_at``. ``fetched`` counts tokens."""
 
     fetch: Fetch | None = None
     token: CloudToken | None = None
@@ -138,15 +136,14 @@ class HeldToken:
 
 
 def ignore(ref: str, reason: str) -> None:
-    """Note nowhere that a token could not be renewed."""
+    """Report nothing."""
 
 
 class CloudTokens:
-    """The tokens of a process. Whoever fetches one waits for its cloud, in a thread of its own; who
-    asks for another, or for one that is held, waits for nobody.
+    """The tokens of a process. Only the thread that fetches a token waits for its cloud.
 
-    ``environ`` tells whose they are; the libraries read more of the process's own. ``tell`` is told
-    of a token that could not be renewed, ``now`` is monotonic.
+    The libraries read more variables than those in ``environ``. ``tell`` is called with the
+    reference and the reason if a token cannot be renewed.
     """
 
     def __init__(
@@ -163,8 +160,11 @@ class CloudTokens:
         self._held: dict[str, HeldToken] = {}
 
     def text(self, ref: str) -> str:
-        """Return the token that is held, or a first one. Raises ``ValueError`` with why there is
-        none, which is told again to who asks within ``RETRY_S``."""
+        """Return the current token, or fetch the first one.
+
+        Raises:
+            ValueError: There is no token. The next attempt is made after ``RETRY_S``.
+        """
         held = self._held.setdefault(ref, HeldToken())
         if held.token is None:
             with held.lock:
@@ -175,8 +175,8 @@ class CloudTokens:
         return held.token.text
 
     def look(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
-        """Return what changes with each new token, as looks at files do with theirs, and forget all
-        that is no longer referred to."""
+        """Return a value that changes with each new token, like the state of files. Drop tokens
+        without a reference."""
         wanted = [ref for ref in refs if is_token(ref)]
         if not wanted and not self._held:
             return frozenset()
@@ -184,13 +184,12 @@ class CloudTokens:
         return frozenset((ref, 0, 0, held.fetched, 0) for ref, held in self._held.items())
 
     def due(self) -> frozenset[str]:
-        """Return the clouds of which a token is to be renewed, or tried again."""
+        """Return the clouds with a token to fetch."""
         now = self._now()
         return frozenset(_cloud(ref) for ref, held in [*self._held.items()] if now >= held.due_at)
 
     def renew(self, cloud: str) -> None:
-        """Fetch what is due of one cloud, one after the other. A token that is held counts until
-        there is a new one."""
+        """Fetch the due tokens of a cloud, one after the other. Old tokens are used meanwhile."""
         for ref, held in [*self._held.items()]:
             if _cloud(ref) != cloud:
                 continue
@@ -199,7 +198,7 @@ class CloudTokens:
                     self._tell(ref, held.reason)
 
     def _fetch(self, ref: str, held: HeldToken) -> bool:
-        """Fetch a token; True if there is a new one."""
+        """Fetch a token. Return True if there is a new one."""
         word, _, what = ref.partition(":")
         began = self._now()
         try:
@@ -210,7 +209,7 @@ class CloudTokens:
             held.reason = (
                 f"tokens of {word} need an extra package. Run: pip install 'headrace[{word}]'"
             )
-        except Exception as error:  # noqa: BLE001  # the libraries of others: their words may quote
+        except Exception as error:  # noqa: BLE001  # messages of the libraries may contain secrets
             held.reason = f"fetching a token from {word} failed with {type(error).__name__}"
         else:
             left = held.token.lasts_s

@@ -1,4 +1,4 @@
-"""A folder of YAML files, checked against the schema: all problems at once, each with its place."""
+"""Loads a policy folder and validates it against the schema. Reports all problems at once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from proxy.policy.files.salvage import salvaged, unmet
 from proxy.policy.files.source import Document, Path_, SourceLocation, path_text, unexpected
 from proxy.policy.files.texts import read_texts
 from proxy.policy.files.yaml_reader import read_file, read_limited
-from proxy.policy.schema.guards import GuardConfig, config_of
-from proxy.policy.schema.plugged import installed
+from proxy.policy.schema.guards import GuardConfig, config_of, installed
 from proxy.words import listed, quoted
 
 MAX_ENTRIES = 1000
@@ -32,6 +31,8 @@ MAX_WALKED = 100_000
 FEW = 2
 MAX_SECRET_BYTES = 16 * 1024
 REVISION_LENGTH = 12
+HUGE = r"[1-9]\d{18,}"
+"""Numbers that the YAML reader leaves as text."""
 OTHER_MONEY = frozenset(
     {"aud", "brl", "budget", "cad", "chf", "cny", "cost", "dollars", "eur", "euro", "gbp", "inr"}
     | {"jpy", "krw", "money", "pln", "sek", "sgd"}
@@ -47,7 +48,7 @@ OF_PRICES = {
     "completion": "output",
     "completion_tokens": "output",
 }
-"""What others call the tokens of a price."""
+"""Names of prices in other products."""
 MESSAGES = {
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping",
@@ -62,8 +63,8 @@ MESSAGES = {
 
 @frozen
 class Loaded:
-    """Policies of the right shape. ``document`` knows where each part was written, and what was
-    wrong with those that are left out."""
+    """The valid parts of a folder. ``document`` has the locations of all parts, and the problems of
+    those that are left out."""
 
     policies: schema.PoliciesConfig
     document: Document
@@ -71,29 +72,29 @@ class Loaded:
 
     @property
     def brings_prices(self) -> bool:
-        """True if the folder has a table of prices of its own."""
+        """True if the folder contains a price table."""
         return not self.document.data.keys().isdisjoint(price_table.SECTIONS)
 
     @property
     def priced(self) -> schema.PoliciesConfig:
-        """The policies with the table in force: their own, or that of the package, which is read
-        when it is first asked for."""
+        """The policies with their own price table, or with that of the package, which is read on
+        first use."""
         return self.policies if self.brings_prices else price_table.completed(self.policies)
 
 
 def load(folder: Path) -> Loaded:
-    """Read a folder. Raises ``PolicyError`` with everything that is wrong in shape."""
+    """Load a folder. Raise ``PolicyError`` with all problems of its schema."""
     loaded = read(folder)
     loaded.document.raise_problems()
     return loaded
 
 
 def read(folder: Path) -> Loaded:
-    """Read a folder. What is wrong in shape is noted in the document, and left out."""
+    """Load a folder. Parts with problems are left out; the document lists the problems."""
     document = Document(folder=shown_as(folder))
     try:
         return _read(folder, document)
-    except Exception as error:  # noqa: BLE001  # a problem of the folder, as any other
+    except Exception as error:  # noqa: BLE001  # reported as a problem of the folder
         document.give_up(document.place(()), (), unexpected(error))
         return Loaded(schema.PoliciesConfig(), document, "")
 
@@ -114,15 +115,14 @@ def _read(folder: Path, document: Document) -> Loaded:
     document.texts = read_texts(folder, document.data)
     for name, text in document.texts.items():
         digest.update(f"{name}\0{text}".encode())
-    policies = _checked(document)
-    loaded = Loaded(policies, document, "")
+    loaded = Loaded(_validated(document), document, "")
     if not loaded.brings_prices:
         digest.update(price_table.digest())
     return replace(loaded, revision=digest.hexdigest()[:REVISION_LENGTH])
 
 
 def shown_as(folder: Path) -> str:
-    """Return by which name a folder stands in the places of what is wrong with it as a whole."""
+    """Return the name of a folder for problems of the whole folder."""
     return folder.absolute().name or str(folder)
 
 
@@ -134,11 +134,19 @@ def printable(path: Path) -> str:
 def files_below(
     folder: Path, document: Document, unread: str | None = None, max_entries: int = MAX_ENTRIES
 ) -> Iterator[Path]:
-    """All YAML files but hidden ones and those in the folder ``unread``, in a fixed order."""
-    met = -1  # the folder itself is none of what it holds
-    for at, names in folders_below(folder, unread, _unreadable(document)):
-        met += 1 + len(names)
-        if met > max_entries:
+    """Yield all YAML files except hidden ones and those in the folder ``unread``, in a fixed order.
+
+    A folder that cannot be read is a problem of the document.
+    """
+
+    def report(error: OSError) -> None:
+        place = SourceLocation(Path(str(error.filename)).name, 1, 1)
+        document.give_up(place, (), f"cannot be read: {error.strerror}")
+
+    count = -1  # the folder itself does not count
+    for at, names in folders_below(folder, unread, report):
+        count += 1 + len(names)
+        if count > max_entries:
             document.give_up(document.place(()), (), f"contains more than {max_entries} files")
             return
         yield from (Path(at, name) for name in names if is_policy(name))
@@ -147,64 +155,54 @@ def files_below(
 def folders_below(
     folder: Path, unread: str | None = None, on_error: Callable[[OSError], None] | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield the folder, and each below that is not hidden, with the sorted names of its files.
+    """Yield the folder and all folders below that are not hidden, with the sorted names of files.
 
-    Links are followed, as a mounted ConfigMap is made of them; each real folder is read once.
+    Follows links, because a mounted ConfigMap consists of them. Yields each real folder once.
     """
-    seen: set[str] = set()
+    visited: set[str] = set()
     for at, folders, names in os.walk(folder, onerror=on_error, followlinks=True):
         real = os.path.realpath(at)
         skipped = unread if Path(at) == folder else None
-        folders[:] = sorted(each for each in folders if each[0] != "." and each != skipped)
-        if real in seen:
+        folders[:] = sorted(name for name in folders if name[0] != "." and name != skipped)
+        if real in visited:
             folders.clear()
             continue
-        seen.add(real)
+        visited.add(real)
         yield at, sorted(names)
 
 
 def is_policy(name: str) -> bool:
-    """Return True if a file of this name holds policies."""
+    """Return True if a file of this name contains policies."""
     return not name.startswith(".") and name.endswith((".yaml", ".yml"))
 
 
-def _unreadable(document: Document) -> Callable[[OSError], None]:
-    """A folder that cannot be read must not pass for an empty one."""
-
-    def tell(error: OSError) -> None:
-        name = Path(str(error.filename)).name
-        document.give_up(SourceLocation(name, 1, 1), (), f"cannot be read: {error.strerror}")
-
-    return tell
-
-
-def _checked(document: Document) -> schema.PoliciesConfig:
-    """Check the shape of all parts. What is wrong in one hides nothing in the others."""
+def _validated(document: Document) -> schema.PoliciesConfig:
+    """Return all valid parts. Report the problems of the others."""
     try:
         return schema.PoliciesConfig.model_validate(document.data)
     except ValidationError as error:
         note(document, error, schema.PoliciesConfig)
-        left = salvaged(document)
-        for path, message in unmet(document, left):
+        policies = salvaged(document)
+        for path, message in unmet(document, policies):
             document.refuse(document.place(path), path, message)
-        return left
+        return policies
 
 
 def note(
     document: Document, error: ValidationError, kind: type[BaseModel], base: Path_ = ()
 ) -> None:
-    """Note what is wrong with the part at ``base``, which should be of a kind."""
-    unread = {problem.path for problem in document.problems}
+    """Report the errors of the part at ``base``, which was validated as ``kind``."""
+    known = {problem.path for problem in document.problems}
     for detail in error.errors(include_url=False):
         inside = tuple(part for part in detail["loc"] if part != "[key]")
         path, message = _problem(inside, detail, kind)
         path = document.written((*base, *path))
-        if path_text(path) not in unread:
+        if path_text(path) not in known:
             document.complain(path, message)
 
 
 def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[Path_, str]:
-    """Return what pydantic found, in our words, and the path at which to show it."""
+    """Return the path and our message for an error of pydantic."""
     if detail["type"] == "extra_forbidden":
         return path, "unknown key" + _instead(str(path[-1]), known_keys(path[:-1], kind))
     if detail["type"] == "missing":
@@ -212,43 +210,41 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
     if "[key]" in detail["loc"] and detail["type"] != "value_error":
         return path, _name_rule(detail)
     if detail["type"] == "union_tag_not_found":
-        return _no_kind(path, detail["ctx"]["discriminator"].strip("'"), detail["input"])
+        return _missing_kind(path, detail["ctx"]["discriminator"].strip("'"), detail["input"])
     if detail["type"] == "union_tag_invalid":
-        words = re.findall(r"'(.*?)'", detail["ctx"]["expected_tags"])
-        tag = str(detail["ctx"]["tag"])
-        words = sorted({*words, *installed()})
-        near = maybe(tag, words) or f". Available: {', '.join(words)}"
-        return path, f"guard {quoted(tag)} does not exist{near}"
+        kinds = re.findall(r"'(.*?)'", detail["ctx"]["expected_tags"])
+        tag, kinds = str(detail["ctx"]["tag"]), sorted({*kinds, *installed()})
+        hint = maybe(tag, kinds) or f". Available: {', '.join(kinds)}"
+        return path, f"guard {quoted(tag)} does not exist{hint}"
     if detail["type"] in MESSAGES:
-        huge = detail["type"] == "int_type" and _is_huge(detail["input"])
-        return path, "is too large a number" if huge else MESSAGES[detail["type"]]
+        is_huge = detail["type"] == "int_type" and re.fullmatch(HUGE, str(detail["input"]))
+        return path, "is too large a number" if is_huge else MESSAGES[detail["type"]]
     if detail["type"] == "literal_error":
         words = re.findall(r"\b[\w-]+\b", detail["msg"].removeprefix("Input should be "))
         words = [word for word in words if word != "or"]
-        near = maybe(str(detail["input"]), words) if len(words) > 1 else ""
-        return path, f"must be {one_of(words)}{near}"
+        hint = maybe(str(detail["input"]), words) if len(words) > 1 else ""
+        return path, f"must be {one_of(words)}{hint}"
     message = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", detail["msg"])
     return path, message.removeprefix("Value error, ")
 
 
-def _no_kind(path: Path_, key: str, written: Mapping[str, Any]) -> tuple[Path_, str]:
-    """Return the problem of a part without the key that selects its kind."""
-    for near in difflib.get_close_matches(key, written, n=1):
-        return (*path, near), f"unknown key. Did you mean {quoted(key)}?"
+def _missing_kind(path: Path_, key: str, value: Mapping[str, Any]) -> tuple[Path_, str]:
+    """Return the path and the message for a part without the key that selects its kind."""
+    for similar in difflib.get_close_matches(key, value, n=1):
+        return (*path, similar), f"unknown key. Did you mean {quoted(key)}?"
     return path, f"required key {quoted(key)} is missing"
 
 
 def _name_rule(detail: ErrorDetails) -> str:
-    """Return how to write a name. Tag names allow fewer characters than other names."""
-    is_tag = "-" not in str(detail.get("ctx", {}).get("pattern", ""))
-    marks, start = ("underscore", "a letter")
-    if not is_tag:
+    """Return the rule for names. Names of tags allow fewer characters than others."""
+    marks, start = "underscore", "a letter"
+    if "-" in str(detail.get("ctx", {}).get("pattern", "")):
         marks, start = "dot, dash and underscore", "a letter or digit"
     return f"is not a valid name. Use at most 64 of a-z, 0-9, {marks}, starting with {start}"
 
 
 def _instead(word: str, known: list[str]) -> str:
-    """Return what else could have been meant by a key that is not known, or all that there are."""
+    """Return a hint for an unknown key: the key that is probably meant, or all keys."""
     if "usd" in known and word.lower() in OTHER_MONEY:
         return '. Money is in US dollars: use "usd".'
     if "cached_input" in known and word in OF_PRICES:
@@ -256,16 +252,11 @@ def _instead(word: str, known: list[str]) -> str:
     return maybe(word, known) or (f". Available: {', '.join(known)}" if known else "")
 
 
-def _is_huge(value: Any) -> bool:
-    """True if it is a whole number of more digits than are read as one."""
-    return isinstance(value, str) and re.fullmatch(r"[1-9]\d{18,}", value) is not None
-
-
 def not_allowed(value: str, allowed: Iterable[str] | None) -> str:
     """Return the message for a tag value that its tag does not allow."""
     known = sorted(allowed or ())
-    near = maybe(value, known) or (f". Allowed: {listed(known)}" if known else "")
-    return f"this tag does not allow the value {quoted(value)}{near}"
+    hint = maybe(value, known) or (f". Allowed: {listed(known)}" if known else "")
+    return f"this tag does not allow the value {quoted(value)}{hint}"
 
 
 def one_of(words: Sequence[str]) -> str:
@@ -274,20 +265,20 @@ def one_of(words: Sequence[str]) -> str:
 
 
 def maybe(word: str, known: Iterable[str]) -> str:
-    """Return ``. Did you mean "…"?`` with the nearest known word, or an empty text."""
+    """Return ``. Did you mean "…"?`` with the most similar known word, or an empty text."""
     near = [] if word.isdigit() else difflib.get_close_matches(word, list(known), n=1)
     return f". Did you mean {quoted(near[0])}?" if near else ""
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a name that does not exist, with the nearest or the first others."""
+    """Return the message for a name that does not exist, with a similar name or the first ones."""
     names = sorted(known)
-    others = maybe(name, names) or (f". Available: {listed(names)}" if names else "")
-    return f"{kind} {quoted(name)} does not exist{others}"
+    hint = maybe(name, names) or (f". Available: {listed(names)}" if names else "")
+    return f"{kind} {quoted(name)} does not exist{hint}"
 
 
 def known_keys(path: Path_, kind: Any = schema.PoliciesConfig) -> list[str]:
-    """Return the keys that the schema knows at a path."""
+    """Return the keys that the schema allows at a path."""
     for part in path:
         kind = _inside(kind, part)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -296,33 +287,44 @@ def known_keys(path: Path_, kind: Any = schema.PoliciesConfig) -> list[str]:
 
 
 def _inside(kind: Any, part: str | int) -> Any:
-    """Return the type of one part of a type: a field of a model, an item of a list or a mapping."""
+    """Return the type of a field of a model, or of the items of a list or a mapping."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         field = kind.model_fields.get(str(part))
         if field is None and kind is GuardConfig and part in KINDS:
-            return config_of(str(part))  # paths inside a guard begin with its kind
+            return config_of(str(part))  # paths in a guard start with its kind
         return _bare(field.annotation) if field else None
     arguments = get_args(kind)
     return _bare(arguments[-1]) if arguments else None
 
 
 def _bare(kind: Any) -> Any:
-    """Take off ``Annotated`` and ``| None``."""
+    """Return a type without ``Annotated`` and ``| None``."""
     while get_origin(kind) in (Annotated, Union, types.UnionType):
-        inner = [each for each in get_args(kind) if each is not type(None)]
-        kind = inner[0]
+        kind = next(each for each in get_args(kind) if each is not type(None))
     return kind
 
 
 def expanded(text: str, environ: Mapping[str, str]) -> str:
-    """Return a text with each ``${VARIABLE}`` in it replaced. Raise ``ValueError`` with the name of
-    one that is not set."""
-    return re.sub(schema.VARIABLE, lambda found: _variable(found[1], environ), text)
+    """Return a text with the values of its ``${VARIABLE}`` references.
+
+    Raises:
+        ValueError: A variable is not set or empty.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if not environ.get(match[1]):
+            raise ValueError(f"environment variable {match[1]} is not set or empty")
+        return environ[match[1]]
+
+    return re.sub(schema.VARIABLE, value, text)
 
 
 def secret(ref: str, environ: Mapping[str, str]) -> str:
-    """Resolve ``${VARIABLE}`` or ``file:/path``. Raise ``ValueError`` with the name of a variable
-    or file that cannot be read."""
+    """Return the value of ``${VARIABLE}`` or ``file:/path``.
+
+    Raises:
+        ValueError: The variable is not set, or the file cannot be read.
+    """
     if not ref.startswith("file:"):
         return expanded(ref, environ)
     file = Path(ref.removeprefix("file:"))
@@ -335,9 +337,3 @@ def secret(ref: str, environ: Mapping[str, str]) -> str:
     if not 0 < len(content) <= MAX_SECRET_BYTES:
         raise ValueError(f"file {file} must contain 1 to {MAX_SECRET_BYTES} bytes")
     return content
-
-
-def _variable(name: str, environ: Mapping[str, str]) -> str:
-    if not environ.get(name):
-        raise ValueError(f"environment variable {name} is not set or empty")
-    return environ[name]

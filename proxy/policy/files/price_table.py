@@ -1,4 +1,4 @@
-"""The table of prices that the package brings: it is in force where a folder brings none."""
+"""The price table of the package, which is used for folders without one."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ SECTIONS = ("prices", "price_table")
 
 @frozen
 class PackagedTable:
-    """The sections of the table, and what tells it from that of another version."""
+    """The sections of the table, and its digest."""
 
     sections: schema.PoliciesConfig
     digest: bytes
 
 
 def completed(policies: schema.PoliciesConfig) -> schema.PoliciesConfig:
-    """Return the policies of a folder that brings no prices with those of the package."""
+    """Return policies without prices, with those of the package."""
     table = packaged().sections
     return policies.model_copy(update={name: getattr(table, name) for name in SECTIONS})
 
 
 @cache
 def digest() -> bytes:
-    """Return what tells the table from that of another version, without reading what it says."""
+    """Return the digest of the table without parsing it."""
     return hashlib.sha256(_content()).digest()
 
 
@@ -44,15 +44,14 @@ def _content() -> bytes:
 
 @cache
 def as_of() -> date:
-    """Return the date of the table, without reading the rest of it."""
+    """Return the date of the table without parsing the rest."""
     [line] = re.findall(rb"^price_table: \{as_of: (.+)\}$", _content(), re.MULTILINE)
     return date.fromisoformat(line.decode())
 
 
 @cache
 def packaged() -> PackagedTable:
-    """Return the table. It is read once, where it is first asked for: it changes with the package
-    alone. Raises ``PolicyError`` where it cannot be read."""
+    """Return the table. Raise ``PolicyError`` if it cannot be read."""
     document = Document()
     read_file(FOLDER / FILE, FILE, document)
     if document.problems:

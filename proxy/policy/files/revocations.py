@@ -1,7 +1,6 @@
-"""Reader of the lists ``revoked``, apart from all else that a folder of policies holds.
+"""Reads the lists ``revoked`` of a folder, independently of everything else in it.
 
-Each file is read by itself and bounded by itself, so that no defect of another file, of the folder
-or of the policies delays a revocation.
+Each file is read on its own, so that no problem elsewhere delays a revocation.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from proxy.policy.schema.keys import NOT_A_REVOCATION, is_revocation
 
 SECTION = "revoked"
 MAY_REVOKE = re.compile(rb"revoked|\0|\\[xuU]")
-"""What a file with a list contains: the word, in UTF-16 NUL bytes, or an escaped letter of it."""
+"""Occurs in every file with a list: the word, NUL bytes of UTF-16, or an escaped letter."""
 LIST = re.compile(
     rb"^(?:\xef\xbb\xbf)?([\"']?revoked[\"']?[ \t]*:.*+(?:\n(?:[ \t\r\]#-].*+)?)*+)", re.MULTILINE
 )
-"""A list at the left margin, which is read by itself where the rest of its file is broken."""
+"""A list at the left margin, which is read on its own if the rest of its file is invalid."""
 AFTER_LIST = re.compile(rb"\n?(?:\Z|\.\.\.|[^\s#<>=|@:-][^\n:]*:)")
-"""What may follow a list that is read to its end: the end of the file or another key."""
+"""Follows a complete list: the end of the file or another key."""
 
 
 @frozen
@@ -36,7 +35,7 @@ class Revocations:
 
 
 def read_revocations(folder: Path, max_entries: int = MAX_WALKED) -> Revocations:
-    """Read the revocations of all files below a folder. Raises nothing."""
+    """Return the revocations of all files below a folder. Raise nothing."""
     names: set[str] = set()
     unread: list[str] = []
     try:
@@ -46,7 +45,7 @@ def read_revocations(folder: Path, max_entries: int = MAX_WALKED) -> Revocations
             names.update(filter(is_revocation, entries))
             unread += map(str, problems)
         unread += map(str, walk.problems)
-    except Exception as error:  # noqa: BLE001  # whatever happens, the names found are in force
+    except Exception as error:  # noqa: BLE001  # the names read so far are revoked
         unread.append(unexpected(error))
     return Revocations(frozenset(names), tuple(dict.fromkeys(unread)))
 

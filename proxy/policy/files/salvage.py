@@ -1,7 +1,7 @@
-"""What can still be looked at of policies whose shape is wrong: all but what is wrong itself.
+"""Validates the rest of policies that have schema errors.
 
-Nothing of it ever comes into force. It is read so that what is wrong in meaning is told in the same
-round as what is wrong in shape.
+The result is never served. It is compiled to report problems of meaning in the same run as problems
+of the schema.
 """
 
 from __future__ import annotations
@@ -19,44 +19,42 @@ FINE = 16
 ITEM = 4  # steps to an item of a key of a policy
 ROUNDS = 20
 CONTAINERS = (schema.PolicyConfig, schema.RuleConfig, schema.DeploymentConfig)
-"""Parts that are looked at although their keys do not go together: others are named in them."""
+"""Parts that are kept although their keys conflict, because they refer to other parts."""
 STAND_IN = {"upstream": "none", "model": "none"}
 REQUIRED = {("keys", "sha256"): "0" * 63 + "1", ("upstreams", "base_url"): "https://none.invalid"}
-"""What is read in place of a field that is missing or wrong, so that the rest of its part is looked
-at: by section and field."""
+"""Values for fields that are missing or invalid, by section and field, so that the rest of the part
+is validated."""
 
 
 def salvaged(document: Document) -> schema.PoliciesConfig:
-    """Return what is left of the document's policies, which notes what was left out.
+    """Return the valid parts. The document records the parts that are left out.
 
-    Leaving out a part may make another one wrong, which then goes too; after ``FINE`` rounds whole
-    names go that still hold something wrong.
+    Leaving out a part may invalidate another one, which is then left out in the next round. After
+    ``FINE`` rounds, named parts are left out as a whole.
     """
     for number in range(ROUNDS):
         try:
             return _read(document)
         except ValidationError as error:
-            most = None if number < FINE else 2
+            depth = None if number < FINE else 2
             details = error.errors(include_url=False)
-            wrong = [_wrong(detail, document) for detail in details if not _lacks_targets(detail)]
-            for path in wrong:
-                document.leave_out(path[:most])
+            invalid = [_invalid(each, document) for each in details if not _lacks_targets(each)]
+            for path in invalid:
+                document.leave_out(path[:depth])
     return schema.PoliciesConfig()
 
 
-def unmet(document: Document, left: schema.PoliciesConfig) -> Iterator[tuple[Path_, str]]:
-    """Yield what is wrong with the keys of policies together, of those that have lost neither a key
-    nor an item of one."""
-    lost = {path[:2] for path in document.left_out if len(path) <= ITEM}
-    for name, policy in left.policies.items():
+def unmet(document: Document, config: schema.PoliciesConfig) -> Iterator[tuple[Path_, str]]:
+    """Yield the unmet requirements of policies that have lost neither a key nor an item of one."""
+    incomplete = {path[:2] for path in document.left_out if len(path) <= ITEM}
+    for name, policy in config.policies.items():
         path: Path_ = ("policies", name)
-        if not lost & {path, path[:1]}:
+        if not incomplete & {path, path[:1]}:
             yield from ((path, message) for message in policy.unmet())
 
 
 def _read(document: Document) -> schema.PoliciesConfig:
-    """Read what is left. Deployments that have lost all targets have none: they are read with a
-    stand-in, as the rest of them may be wrong too."""
+    """Validate the remaining parts. Deployments without targets are validated with a stand-in."""
     bare = frozenset(_bare(document))
     data = _without(document, document.data, ())
     for (section, field), value in REQUIRED.items():
@@ -65,16 +63,16 @@ def _read(document: Document) -> schema.PoliciesConfig:
                 part[field] = value
     for name in bare:
         data["deployments"][name]["targets"] = [STAND_IN]
-    read = schema.PoliciesConfig.model_validate(data, context=CONTAINERS)
+    config = schema.PoliciesConfig.model_validate(data, context=CONTAINERS)
     deployments = {
         name: deployment.model_copy(update={"targets": []}) if name in bare else deployment
-        for name, deployment in read.deployments.items()
+        for name, deployment in config.deployments.items()
     }
-    return read.model_copy(update={"deployments": deployments})
+    return config.model_copy(update={"deployments": deployments})
 
 
-def _wrong(detail: ErrorDetails, document: Document) -> Path_:
-    """Return the part that is to be left out so that an error goes."""
+def _invalid(detail: ErrorDetails, document: Document) -> Path_:
+    """Return the path of the part to leave out because of an error."""
     path: Path_ = tuple(part for part in detail["loc"] if part != "[key]")
     if path[::2] in REQUIRED:
         return path
@@ -92,8 +90,7 @@ def _bare(document: Document) -> Iterator[str]:
         path: Path_ = ("deployments", name)
         if not isinstance(deployment, dict) or document.left_out & {path, path[:1]}:
             continue
-        left = _without(document, deployment, path)
-        if not left.get("targets"):
+        if not _without(document, deployment, path).get("targets"):
             yield name
 
 

@@ -1,4 +1,4 @@
-"""What policy files say, as plain data that knows where each of its parts was written."""
+"""Data of policy files with the locations of all parts, and their problems."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from proxy.frozen import frozen
 
 Path_ = tuple[str | int, ...]
 Finding = tuple[Path_, str]
-"""Where something is doubtful or wrong, and what."""
+"""The path of a part, and the problem with it."""
 KEY = re.compile(r"(?<![\w.-])([\w.-]{1,64})[\"']?\s*:")
 
 
 @frozen
 class SourceLocation:
-    """A position in a file, counted from 1 as editors do."""
+    """A position in a file. Lines and columns start at 1."""
 
     file: str
     line: int
@@ -31,7 +31,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing that is wrong, and where."""
+    """An error or a warning, with its location."""
 
     file: str
     line: int
@@ -45,10 +45,9 @@ class Problem:
 
 
 class PolicyError(Exception):
-    """The policies cannot be taken into force; it names all that is wrong, in order.
+    """Policies are invalid. It lists all problems in order.
 
-    ``secret_files`` are the paths of secrets that they refer to, and the references of tokens: a
-    change of one may be all that they need.
+    ``secret_files`` are the files and tokens that they refer to. A change of one may fix them.
     """
 
     def __init__(
@@ -60,8 +59,7 @@ class PolicyError(Exception):
 
 
 def unexpected(error: Exception) -> str:
-    """Return the message for an error that no check expects. It holds no values: they may be
-    secrets."""
+    """Return the message for an unexpected error. It contains no values, which may be secrets."""
     *_, (frame, line) = walk_tb(error.__traceback__)
     name = type(error).__name__
     return f"cannot be read: unexpected {name} at {frame.f_globals['__name__']}:{line}"
@@ -69,14 +67,13 @@ def unexpected(error: Exception) -> str:
 
 @dataclass(slots=True)
 class Document:
-    """Plain data of one or several files, and the place of each key and value by its path.
+    """Data of one or several files, with the location of each key and value by its path.
 
-    ``folder`` is its name, the place of what no file says. ``texts`` are the files that it names,
-    or what is wrong with one. ``unread`` are the texts of files that could not be read to their
-    end, None for one of which nothing is known, and ``keys`` the words in them that may be keys.
-    ``left_out`` are parts of a wrong shape, without which the rest is looked at, ``altered`` those
-    that hold one, and ``numbers`` those that items of their lists have in the files. ``empty`` are
-    the sections that say ``{}``.
+    ``folder`` is its name, the location of problems in no file. ``texts`` are the text files that
+    it names, or their problems. ``unread`` are the texts of files with syntax errors (None if
+    unknown), and ``keys`` the words in them that may be keys. ``left_out`` are the paths of invalid
+    parts, ``altered`` those of parts that contain one, and ``numbers`` the original indexes of
+    their list items. ``empty`` are the sections that are ``{}``.
     """
 
     folder: str = "policies"
@@ -93,80 +90,78 @@ class Document:
 
     @property
     def whole(self) -> bool:
-        """True if every file could be read to its end."""
+        """True if every file was read to its end."""
         return not self.unread
 
     def may_name(self, section: str, name: str) -> bool:
-        """True if a section may have a name in what could not be read."""
+        """Return True if a section may contain a name in a file that was not read."""
         return None in self.unread or (section,) in self.left_out or name in self.keys
 
     def may_hold(self, name: str) -> bool:
-        """True if a name may stand in what is left out or could not be read."""
+        """Return True if a name may occur in parts that are left out or were not read."""
         texts = (text for path in self.left_out for text in _texts_in(self._at(path)))
         return name in texts or any(text is None or name in text for text in self.unread)
 
     def _at(self, path: Path_) -> Any:
-        """Return what is written at a path; None for a field that is missing."""
+        """Return the value at a path, or None for a missing field."""
         value: Any = self.data
         for part in path:
             value = value.get(part) if isinstance(value, dict) else value[part]
         return value
 
     def text(self, name: str) -> str:
-        """Return the content of a text file. Raise ``ValueError`` with what is wrong with it."""
+        """Return the content of a text file. Raise ``ValueError`` with its problem."""
         text = self.texts[name]
         if isinstance(text, ValueError):
             raise text
         return text
 
     def place(self, path: Path_) -> SourceLocation:
-        """Return the location of a path, or of the nearest part of it that is written down."""
+        """Return the location of a path, or of its nearest parent that has one."""
         while path and path not in self.places:
             path = path[:-1]
         return self.places.get(path, SourceLocation(self.folder, 1, 1))
 
     def written(self, path: Path_) -> Path_:
-        """Leave out the parts of a path that only the long form of what is written has."""
+        """Return a path as in the files, which may use a short form with fewer levels."""
         kept: Path_ = ()
         for part in path:
             kept = (*kept, part) if (*kept, part) in self.places else kept
         return kept
 
     def leave_out(self, path: Path_) -> None:
-        """Note a part that is not looked at."""
+        """Record a part that is left out."""
         self.left_out.add(path)
         self.altered.update(path[:length] for length in range(1, len(path) + 1))
 
     def numbered(self, path: Path_) -> Path_:
-        """Return a path of what is left with the numbers that items have in the files."""
-        found: Path_ = ()
+        """Return a path with the original indexes of list items."""
+        original: Path_ = ()
         for part in path:
-            numbers = self.numbers.get(found)
-            at = numbers[part] if numbers and isinstance(part, int) else part
-            found = (*found, at)
-        return found
+            indexes = self.numbers.get(original)
+            original = (*original, indexes[part] if indexes and isinstance(part, int) else part)
+        return original
 
     def origin(self, path: Path_) -> Path_:
-        """Return where a part of what is left is written."""
-        kept: Path_ = ()
+        """Return the path in the files of a part that is not left out."""
+        original: Path_ = ()
         for part in path:
-            numbers = self.numbers.get(kept)
-            at = numbers[part] if numbers and isinstance(part, int) else part
-            kept = (*kept, at) if (*kept, at) in self.places else kept
-        return kept
+            indexes = self.numbers.get(original)
+            step = indexes[part] if indexes and isinstance(part, int) else part
+            original = (*original, step) if (*original, step) in self.places else original
+        return original
 
     def raise_problems(self) -> None:
-        """Raise ``PolicyError`` if anything is wrong."""
+        """Raise ``PolicyError`` if there are problems."""
         if self.problems:
             raise PolicyError(self.problems)
 
     @contextmanager
     def located(self, path: Path_) -> Iterator[None]:
-        """Turn an unexpected error into a problem of the part at ``path``; of nested parts the
-        innermost is named.
+        """Convert an unexpected error to a problem of the part at ``path``.
 
         Raises:
-            PolicyError: The part cannot be read.
+            PolicyError: An error occurred. Of nested parts it names the innermost.
         """
         try:
             yield
@@ -177,8 +172,8 @@ class Document:
             raise PolicyError(self.problems) from error
 
     def complain(self, path: Path_, message: str) -> None:
-        """Note what is wrong with a part, unless something is left out of it: that may be all that
-        is wrong with it."""
+        """Report a problem of a part. A part that lacks something may be invalid only because of
+        that, so its problem is not reported."""
         path = self.numbered(path)
         if path not in self.altered:
             self.refuse(self.place(path), path, message)
@@ -186,8 +181,8 @@ class Document:
     def give_up(
         self, at: SourceLocation, path: Path_, message: str, text: str | None = None
     ) -> None:
-        """Refuse what keeps the rest of a file, or a whole folder, from being read. ``text`` is
-        that of the file, where it is known."""
+        """Report a problem that prevents reading the rest of a file, whose ``text`` may be known,
+        or a folder."""
         self.unread.append(text)
         self.keys.update(KEY.findall(text or ""))
         self.refuse(at, path, message)
@@ -209,7 +204,7 @@ def path_text(path: Path_) -> str:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Yield all texts within plain data."""
+    """Yield all texts in data."""
     if isinstance(value, str):
         yield value
     parts = value.values() if isinstance(value, dict) else value

@@ -1,6 +1,6 @@
-"""Files of plain text beside the policies, which guards name: words, and texts to look for.
+"""Reads text files that guards name: lists of words and texts.
 
-They are part of the policies: a change of one is noticed, and makes another revision.
+They are part of the policies: a change of a text file is a new revision.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from proxy.words import quoted
 
 MOST_BYTES = 1024 * 1024
 NAMES = frozenset({"texts_from", "words_from"})
-"""The keys that name such files: those of kinds of guards, none of which is imported to tell."""
+"""Keys of guards that name such files. Their kinds are not imported to find them."""
 
 
 def named(data: Any) -> Iterator[str]:
-    """Yield the names of files that plain data holds, at any depth."""
+    """Yield the names of text files in data, at any depth."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key in NAMES:
                 names = value if isinstance(value, list) else [value]
-                yield from (each for each in names if isinstance(each, str))
+                yield from (name for name in names if isinstance(name, str))
             else:
                 yield from named(value)
     elif isinstance(data, list):
-        for each in data:
-            yield from named(each)
+        for item in data:
+            yield from named(item)
 
 
 def read_texts(folder: Path, data: Any) -> dict[str, str | ValueError]:
-    """Return the content of each file that is named, or what is wrong with it."""
+    """Return the content of each named file, or its problem."""
     return {name: _read(folder, name) for name in sorted(set(named(data)))}
 
 

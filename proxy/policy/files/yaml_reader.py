@@ -1,8 +1,8 @@
-"""YAML read strictly: bounded, without surprises, and with the place of every key and value.
+"""Strict YAML reader with bounds and the location of every key and value.
 
-Only ``true``, ``false``, ``null`` and decimal numbers are more than text, so ``no`` is a word and
-``012`` is not ten. Duplicate keys, tags, merge keys, aliases and tabs are refused. It reads YAML's
-events, because a parser that builds a tree is brought down by a file of opening brackets.
+Only ``true``, ``false``, ``null`` and decimal numbers are not text, so ``no`` and ``012`` are text.
+Duplicate keys, tags, merge keys, aliases and tabs are rejected. It reads events, because a parser
+that builds a tree exhausts the stack on deeply nested files.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "~": None,
 
 
 def read_file(file: Path, shown: str, into: Document) -> bytes:
-    """Read one file into the document, its sections merged with those already there.
+    """Merge the sections of a file into the document.
 
-    Return the very bytes that were read, at most one more than ``MAX_FILE_BYTES``.
+    Return the bytes that were read, at most ``MAX_FILE_BYTES`` + 1.
     """
     unread_files = len(into.unread)
     raw = read_bytes(file, shown, into)
@@ -43,7 +43,7 @@ def read_file(file: Path, shown: str, into: Document) -> bytes:
 
 
 def read_bytes(file: Path, shown: str, into: Document) -> bytes:
-    """Read the content of a file. The document notes a file that is too large or unreadable."""
+    """Return the content of a file. Report a file that is too large or unreadable."""
     start = SourceLocation(shown, 1, 1)
     try:
         raw = read_limited(file, MAX_FILE_BYTES)
@@ -66,21 +66,20 @@ def parse(raw: bytes, shown: str, into: Document) -> None:
         into.give_up(start, (), "is not UTF-8 text")
     except yaml.YAMLError:
         into.give_up(start, (), "is not valid YAML")
-    except Exception as error:  # noqa: BLE001  # one file must not hide the others
+    except Exception as error:  # noqa: BLE001  # other files are read too
         into.give_up(start, (), unexpected(error))
 
 
 def read_limited(file: Path, limit: int) -> bytes:
-    """Read one byte more than a limit at most. Raises ``OSError``, also for a pipe or a device."""
-    with open(file, "rb", opener=_open_at_once) as opened:
+    """Return at most ``limit`` + 1 bytes. Raise ``OSError``, also for a pipe or a device."""
+
+    def open_nonblocking(path: str, flags: int) -> int:  # a pipe may have no writer
+        return os.open(path, flags | os.O_NONBLOCK)
+
+    with open(file, "rb", opener=open_nonblocking) as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         return opened.read(limit + 1)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; do not wait for the writer of a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read_text(text: str, shown: str, into: Document) -> None:
@@ -93,24 +92,19 @@ def _read_text(text: str, shown: str, into: Document) -> None:
         mark = error.problem_mark
         at = _at(mark, shown)
         before = "".join(text.splitlines()[at.line - 1 : at.line])[: at.column]
-        message = "a tab is used for indentation. Use spaces." if "\t" in before else _syntax(error)
+        message = f"is not valid YAML: {error.problem}" if error.problem else "is not valid YAML"
+        if "\t" in before:
+            message = "a tab is used for indentation. Use spaces."
         into.give_up(at, (), message, text)
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> str:
-    return f"is not valid YAML: {error.problem}" if error.problem else "is not valid YAML"
-
-
 def _at(mark: Any, shown: str) -> SourceLocation:
-    return (
-        SourceLocation(shown, mark.line + 1, mark.column + 1)
-        if mark
-        else SourceLocation(shown, 1, 1)
-    )
+    line, column = (mark.line, mark.column) if mark else (0, 0)
+    return SourceLocation(shown, line + 1, column + 1)
 
 
 class _EndedEarly(Exception):
-    """Reading on would only cost time."""
+    """The rest of a file is not read."""
 
     def __init__(self, at: SourceLocation, path: Path_, message: str) -> None:
         self.at = at
@@ -119,7 +113,7 @@ class _EndedEarly(Exception):
 
 
 class _YamlReader:
-    """Turns events into plain data, noting places and problems on the way."""
+    """Converts events to data, and records locations and problems."""
 
     def __init__(self, events: Iterator[yaml.Event], shown: str, into: Document) -> None:
         self.events = events
@@ -128,7 +122,7 @@ class _YamlReader:
         self.nodes = 0
 
     def file(self) -> None:
-        """Merge the sections of a file: a name may be said once in the whole folder."""
+        """Merge the sections of a file. A name may be defined once in the folder."""
         documents = 0
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -174,7 +168,7 @@ class _YamlReader:
             self.into.leave_out(path)
 
     def listed(self, path: Path_, key: yaml.Event) -> None:
-        """Join the items of a section that is a list: those of a file that ends early count too."""
+        """Merge a section that is a list. The items of an incomplete file count too."""
         section = self.into.data.setdefault(str(path[0]), [])
         event = self.next(path)
         if isinstance(event, yaml.SequenceStartEvent) and self.plain(event, path):
@@ -194,7 +188,7 @@ class _YamlReader:
             into[name] = self.value(self.next(inner), inner, depth + 1)
 
     def keys(self, path: Path_, depth: int) -> Iterator[tuple[str, yaml.Event]]:
-        """Yield each key of a mapping; whoever takes one reads its value."""
+        """Yield each key of a mapping. The caller reads the value before the next key."""
         while not isinstance(event := self.next(path), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 self.refuse(event, path, "a key must be plain text, not a list or mapping")
@@ -209,7 +203,7 @@ class _YamlReader:
             self.value(self.next(path), path, depth + 1)
 
     def value(self, event: yaml.Event, path: Path_, depth: int) -> Any:
-        """Read what begins with an event. What is refused is read to its end, and None."""
+        """Return the value that starts with an event, or None if it is rejected."""
         if depth > MAX_DEPTH:
             message = f"is nested more than {MAX_DEPTH} levels deep"
             raise _EndedEarly(self.at(event), path, message)
@@ -219,15 +213,11 @@ class _YamlReader:
             value = {}
             self.mapping(path, depth, value)
         elif isinstance(event, yaml.SequenceStartEvent):
-            value = self.sequence(path, depth)
+            value = []
+            self.items(path, depth, value)
         elif isinstance(event, yaml.ScalarEvent):
             value = _scalar(event)
         return value if good else None
-
-    def sequence(self, path: Path_, depth: int) -> list[Any]:
-        items: list[Any] = []
-        self.items(path, depth, items)
-        return items
 
     def items(self, path: Path_, depth: int, into: list[Any]) -> None:
         while not isinstance(event := self.next(path), yaml.SequenceEndEvent):
@@ -236,7 +226,7 @@ class _YamlReader:
             into.append(self.value(event, inner, depth + 1))
 
     def plain(self, event: yaml.Event, path: Path_) -> bool:
-        """Refuse what makes YAML more than data: aliases and explicit tags."""
+        """Return True for an event without alias and explicit tag. Report others."""
         if isinstance(event, yaml.AliasEvent):
             self.refuse(event, path, "YAML aliases are not supported. Repeat the value instead.")
             return False

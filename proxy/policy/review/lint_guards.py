@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from proxy.config.references import references
+from proxy.config.scalars import references
 from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.policy import schema
 from proxy.policy.compile.deployments import DEFAULT_POLICY
@@ -14,7 +14,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, Path_
 from proxy.policy.label_catalog import services_of
 from proxy.policy.review.explain import rejects_opaque
-from proxy.policy.schema.plugged import AnyGuard
+from proxy.policy.schema.guards import AnyGuard
 from proxy.types.guard import (
     Detector,
     GuardRule,

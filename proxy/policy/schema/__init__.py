@@ -1,7 +1,7 @@
-"""Types of the policy files, with every key that an operator may write.
+"""Models of the policy files, with every key that an operator may write.
 
-Each section has a file. Models are frozen and reject unknown keys. The docstring below a key is
-shown in editors: see ``editor``.
+Each section has a file. Models are frozen and reject unknown keys. Editors show the docstring below
+a key, see ``editor``.
 """
 
 from __future__ import annotations
@@ -11,67 +11,31 @@ from typing import Any
 
 from pydantic import Field
 
-from proxy.config.scalars import VARIABLE, Name, Section, TagKey
-from proxy.policy.schema.cache import CacheConfig, SemanticConfig
-from proxy.policy.schema.capture import CaptureConfig
-from proxy.policy.schema.cors import CorsConfig
-from proxy.policy.schema.deployments import (
-    DeploymentConfig,
-    HedgeConfig,
-    PassedPathConfig,
-    RetryConfig,
-    StickyConfig,
-    TargetConfig,
-)
-from proxy.policy.schema.keys import CredentialConfig, KeyConfig, Revocation
-from proxy.policy.schema.limits import LimitConfig
-from proxy.policy.schema.prices import PriceConfig, PriceTable, TierConfig
-from proxy.policy.schema.rules import (
-    Hours,
-    Match,
-    PolicyConfig,
-    RefusalConfig,
-    RuleConfig,
-    When,
-    Without,
-)
-from proxy.policy.schema.tags import CallerTags, Tag
-from proxy.policy.schema.upstreams import BreakerConfig, TimeoutsConfig, UpstreamConfig
-
-__all__ = [
-    "VARIABLE",
-    "BreakerConfig",
-    "CacheConfig",
-    "CallerTags",
-    "CaptureConfig",
-    "CorsConfig",
-    "CredentialConfig",
-    "DeploymentConfig",
-    "HedgeConfig",
-    "Hours",
-    "KeyConfig",
-    "LimitConfig",
-    "Match",
-    "PassedPathConfig",
-    "PoliciesConfig",
-    "PolicyConfig",
-    "PriceConfig",
-    "PriceTable",
-    "RefusalConfig",
-    "RetryConfig",
-    "Revocation",
-    "RuleConfig",
-    "Section",
-    "SemanticConfig",
-    "StickyConfig",
-    "Tag",
-    "TargetConfig",
-    "TierConfig",
-    "TimeoutsConfig",
-    "UpstreamConfig",
-    "When",
-    "Without",
-]
+from proxy.config.scalars import VARIABLE as VARIABLE
+from proxy.config.scalars import Name, TagKey
+from proxy.config.scalars import Section as Section
+from proxy.policy.schema.cache import CacheConfig as CacheConfig
+from proxy.policy.schema.deployments import DeploymentConfig as DeploymentConfig
+from proxy.policy.schema.deployments import PassedPathConfig as PassedPathConfig
+from proxy.policy.schema.deployments import RetryConfig as RetryConfig
+from proxy.policy.schema.deployments import TargetConfig as TargetConfig
+from proxy.policy.schema.keys import CorsConfig, Revocation
+from proxy.policy.schema.keys import KeyConfig as KeyConfig
+from proxy.policy.schema.limits import LimitConfig as LimitConfig
+from proxy.policy.schema.prices import PriceConfig as PriceConfig
+from proxy.policy.schema.prices import PriceTable as PriceTable
+from proxy.policy.schema.rules import CaptureConfig as CaptureConfig
+from proxy.policy.schema.rules import Hours as Hours
+from proxy.policy.schema.rules import Match as Match
+from proxy.policy.schema.rules import PolicyConfig as PolicyConfig
+from proxy.policy.schema.rules import RefusalConfig as RefusalConfig
+from proxy.policy.schema.rules import RuleConfig as RuleConfig
+from proxy.policy.schema.rules import When as When
+from proxy.policy.schema.tags import CallerTags
+from proxy.policy.schema.tags import Tag as Tag
+from proxy.policy.schema.upstreams import BreakerConfig as BreakerConfig
+from proxy.policy.schema.upstreams import TimeoutsConfig as TimeoutsConfig
+from proxy.policy.schema.upstreams import UpstreamConfig as UpstreamConfig
 
 
 class PoliciesConfig(Section):
@@ -101,9 +65,10 @@ class PoliciesConfig(Section):
     def parts(
         self,
     ) -> Iterator[tuple[tuple[str | int, ...], PolicyConfig | RuleConfig | DeploymentConfig]]:
-        """Yield each policy, then its rules, and each deployment, with where it is written."""
+        """Yield each policy, then its rules, and each deployment, with its path."""
         for name, policy in self.policies.items():
             yield ("policies", name), policy
             for number, rule in enumerate(policy.rules):
                 yield ("policies", name, "rules", number), rule
-        yield from ((("deployments", name), each) for name, each in self.deployments.items())
+        for name, deployment in self.deployments.items():
+            yield ("deployments", name), deployment

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from proxy.config.references import Reference
-from proxy.config.scalars import Duration, ListedWord, Name, Section, Size, Switched
+from proxy.config.scalars import Duration, ListedWord, Name, Reference, Section, Size, Switched
 from proxy.types import CACHE_STORES
 
 

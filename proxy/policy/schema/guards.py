@@ -1,20 +1,41 @@
-"""Keys that all guards have, under ``input`` and ``output`` of policies and rules.
+"""Guards, under ``input`` and ``output`` of policies and rules.
 
-The keys of each guard kind are declared with its detector.
+The keys of each guard kind are declared with its detector. Other distributions add kinds by an
+entry point in the group ``headrace.guards``, whose name is that of the kind. The entry point leads
+to an object with the attributes of a ``GuardKind``: ``Keys``, a pydantic model of its own keys, and
+``make``, which returns a detector (``proxy.types.guard``) for them or raises ``ValueError``.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache, reduce
+from importlib.metadata import EntryPoint, entry_points
+from types import GenericAlias
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import Field, StringConstraints, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    SerializeAsAny,
+    StringConstraints,
+    TypeAdapter,
+    create_model,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from proxy.config.scalars import Duration, Label, Name, Section
 from proxy.config.shapes import Requirement, equals, filled, needs, no, one
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy.schema.deployments import TargetConfig
-from proxy.types.guard import Action
+from proxy.settings import restore_certificates
+from proxy.types.guard import Action, Looking
+from proxy.words import quoted
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 Kind = Literal[
@@ -78,7 +99,8 @@ COMMON = tuple(name for name in GuardConfig.model_fields if name != "guard")
 def config_of(word: str) -> type[GuardConfig]:
     """Return the model of a guard kind: its own keys and those of all guards.
 
-    Built once, when a policy first uses the kind. Raise ``KeyError`` for an unknown kind.
+    Raises:
+        KeyError: There is no such kind.
     """
     kind, literal = KINDS[word], cast(Any, Literal)[word]
     return create_model(
@@ -87,3 +109,80 @@ def config_of(word: str) -> type[GuardConfig]:
         __doc__=kind.Keys.__doc__,
         guard=(literal, Field(description="Guard kind.")),
     )
+
+
+GROUP = "headrace.guards"
+
+
+class Plugged(GuardConfig):
+    """A guard of another distribution. ``version`` is part of its digest for the cache."""
+
+    keys: SerializeAsAny[BaseModel]
+    version: str | None
+    make: Callable[[Any], Looking] = Field(exclude=True)
+
+    def made(self) -> Looking:
+        """Return its detector. Raise ``ValueError`` if that fails."""
+        try:
+            return self.make(self.keys)
+        except ValueError:
+            raise
+        except Exception as bug:
+            message = f"guard {quoted(self.guard)} failed to start with {type(bug).__name__}"
+            raise ValueError(message) from bug
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Return the guard kinds of other distributions by name, without loading them."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def read(entry: EntryPoint, values: Mapping[str, Any]) -> Plugged:
+    """Return a guard of another distribution. Raise ``ValueError`` if its keys are invalid."""
+    restore_certificates()
+    try:
+        kind = entry.load()
+
+        class StrictKeys(kind.Keys):  # type: ignore[misc, name-defined]  # loaded at run time
+            model_config = ConfigDict(extra="forbid")
+
+        make = kind.make
+    except Exception as bug:
+        message = f"guard {quoted(entry.name)} cannot be loaded: {type(bug).__name__}"
+        raise ValueError(message) from bug
+    own = {name: value for name, value in values.items() if name not in (*COMMON, "guard")}
+    common = {name: value for name, value in values.items() if name in COMMON}
+    version = entry.dist.version if entry.dist is not None else None
+    keys = StrictKeys.model_validate(own)
+    return Plugged(guard=entry.name, keys=keys, version=version, make=make, **common)
+
+
+@cache
+def _any_kind() -> TypeAdapter[GuardConfig]:
+    """Return a validator for the guards of all our kinds, which imports all of them."""
+    union: Any = reduce(operator.or_, map(config_of, KINDS))
+    return TypeAdapter(Annotated[union, Field(discriminator="guard")])
+
+
+@cache
+def _one_kind(name: str) -> TypeAdapter[dict[str, GuardConfig]]:
+    """Return a validator for ``{name: guard}``, so that paths of errors are as in the union."""
+    return TypeAdapter(cast(Any, GenericAlias(dict, (str, config_of(name)))))
+
+
+def _guard(value: Any) -> GuardConfig:
+    name = value.get("guard") if isinstance(value, dict) else None
+    if isinstance(name, str) and name in KINDS:
+        return _one_kind(name).validate_python({name: value})[name]
+    entry = installed().get(name) if isinstance(name, str) else None
+    return _any_kind().validate_python(value) if entry is None else read(entry, value)
+
+
+class _JsonSchemaOfAllKinds:
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(_any_kind().core_schema)
+
+
+AnyGuard = Annotated[SerializeAsAny[GuardConfig], PlainValidator(_guard), _JsonSchemaOfAllKinds()]

@@ -1,4 +1,4 @@
-"""Sections ``keys`` and ``revoked``."""
+"""Sections ``keys``, ``revoked`` and ``cors``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from proxy.config.scalars import MOMENT, NAME, Digest, Moment, Name, Section, TagKey
+from proxy.config.scalars import MOMENT, NAME, Digest, Moment, Name, Section, TagKey, text
 
 HEX = "[0-9a-f]{64}"
 _DIGEST = {"type": "string", "pattern": f"^{HEX}$"}
@@ -21,9 +21,9 @@ _CREDENTIALS = {"type": "array", "minItems": 1, "items": {"anyOf": [_DIGEST, _CR
 
 
 def _credentials(value: Any) -> Any:
-    """Convert one or several digests, with or without an end, to a list."""
+    """Return a list of credentials for one digest, or for a list of digests or credentials."""
     digests = value if isinstance(value, list) else [value]
-    return [each if isinstance(each, dict) else {"digest": each} for each in digests]
+    return [item if isinstance(item, dict) else {"digest": item} for item in digests]
 
 
 class CredentialConfig(Section):
@@ -78,3 +78,21 @@ Revocation = Annotated[
     AfterValidator(_revocation),
     WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"}),
 ]
+
+
+ORIGIN = r"\*|[a-z][a-z0-9+.-]*://[a-z0-9._-]+(?::[0-9]{1,5})?"
+Origin = Annotated[
+    str,
+    *text(
+        ORIGIN,
+        "must be an origin in lower case without a path, such as https://app.example.com, or *",
+        "https://app.example.com",
+    ),
+]
+
+
+class CorsConfig(Section):
+    """Web pages that may call from a browser and read responses."""
+
+    origins: Annotated[list[Origin], Field(max_length=1000)] = Field(default_factory=list)
+    """Allowed origins, or `*` for all. Cookies are never allowed."""

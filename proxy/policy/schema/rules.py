@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     StringConstraints,
@@ -25,13 +23,14 @@ from proxy.config.scalars import (
     Zone,
     listed,
     one_or_several,
+    text,
 )
 from proxy.config.shapes import Requirement, filled, has, names, needs, one, several, some
 from proxy.policy.schema.cache import CacheConfig
-from proxy.policy.schema.capture import CaptureConfig
 from proxy.policy.schema.deployments import WEIGHTS, TargetConfig
+from proxy.policy.schema.guards import AnyGuard
 from proxy.policy.schema.limits import LimitConfig
-from proxy.policy.schema.plugged import AnyGuard
+from proxy.policy.schema.limits import Share as Percentage
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 MINUTE = r"([01][0-9]|2[0-3]):[0-5][0-9]"
@@ -39,10 +38,9 @@ BETWEEN = rf"(?!(.{{5}})-\1){MINUTE}-({MINUTE}|24:00)"
 MODES = Literal["enforce", "shadow"]
 
 
-def _between(value: str) -> str:
-    if not re.fullmatch(BETWEEN, value):
-        raise ValueError("must be a start and a different end, such as 09:00-17:30")
-    return value
+TimeSpan = Annotated[
+    str, *text(BETWEEN, "must be a start and a different end, such as 09:00-17:30", "09:00-17:30")
+]
 
 
 class Match(Section):
@@ -83,16 +81,7 @@ class Hours(Section):
 
     REQUIREMENTS = (Requirement(some(has("between"), has("days")), "must have between or days"),)
 
-    between: (
-        Annotated[
-            str,
-            AfterValidator(_between),
-            WithJsonSchema(
-                {"type": "string", "pattern": f"^{BETWEEN}$", "examples": ["09:00-17:30"]}
-            ),
-        ]
-        | None
-    ) = None
+    between: TimeSpan | None = None
     """Start (included) and end (excluded). An earlier end is on the next day."""
     days: Annotated[list[Day], Field(min_length=1)] | None = None
     """Days on which the time span starts. Default: every day."""
@@ -222,17 +211,8 @@ class Without(Section):
 
 
 EFFECTS = (
-    "targets",
-    "fallback",
-    "model",
-    "set",
-    "cap",
-    "limits",
-    "without",
-    "cache",
-    "input",
-    "output",
-    "refuse",
+    *("targets", "fallback", "model", "set", "cap", "limits", "without", "cache"),
+    *("input", "output", "refuse"),
 )
 
 
@@ -282,6 +262,19 @@ class RuleConfig(Section):
     """Reject the call with a message."""
 
 
+class CaptureConfig(Section):
+    """Prompt and response text in spans. Without it, spans contain no text."""
+
+    share: Percentage
+    """Share of traced calls with text, such as 5%."""
+    fields: Annotated[list[Literal["input", "output"]], Field(min_length=1)] = Field(
+        ["input", "output"]
+    )
+    """Sides to include: input (the prompt), output (the response)."""
+    max_chars: Annotated[int, Field(ge=1, le=100_000)] = 4000
+    """Maximum characters per side. Longer text is truncated."""
+
+
 class PolicyConfig(Section):
     """A named set of rules, limits and guards for deployments. Policies can extend others."""
 
@@ -329,6 +322,6 @@ class PolicyConfig(Section):
     def unmet(self) -> Iterator[str]:
         yield from super().unmet()
         names = [rule.name for rule in self.rules]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            yield f"has several rules with the same name: {', '.join(twice)}"
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            yield f"has several rules with the same name: {', '.join(repeated)}"

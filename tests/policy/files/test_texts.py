@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.config.references import referring_keys
+from proxy.config.scalars import referring_keys
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy.files.texts import MOST_BYTES, NAMES, named, read_texts
 from tests.for_each import for_each

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from proxy.config.references import Reference, references, referring_keys
-from proxy.config.scalars import FileName, Name, Section
+from proxy.config.scalars import FileName, Name, Reference, Section, references, referring_keys
 
 
 class Referring(Section):
