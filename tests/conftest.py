@@ -84,12 +84,13 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 
 @dataclass
 class Proxy:
-    """A running proxy and what it recorded."""
+    """A running proxy, a client of it and the records of its calls."""
 
     url: str
     admin: str
     policies: Path
     sink: MemorySink
+    client: ClientSession
     key: str = KEY
     log: list[str] = field(default_factory=list)
 
@@ -99,6 +100,11 @@ class Proxy:
 
     def start_case(self) -> None:
         self.sink.forget()
+
+    async def metrics(self) -> str:
+        """Scrape the admin port."""
+        async with self.client.get(f"{self.admin}/metrics") as response:
+            return await response.text()
 
 
 def world(upstream: str, *, hasty: bool = False) -> str:
@@ -196,7 +202,9 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
     unread = os.open(os.devnull, os.O_WRONLY)  # a pipe that nobody reads would fill, and hold up
     try:
         async with app.running(chosen, sink, log_fd=log_fd or unread, trust=trust) as running:
-            yield Proxy(f"http://{running.listen}", f"http://{running.admin}", folder, sink)
+            url, admin = f"http://{running.listen}", f"http://{running.admin}"
+            async with ClientSession(base_url=url) as client:
+                yield Proxy(url, admin, folder, sink, client)
     finally:
         os.close(unread)
 
@@ -222,6 +230,5 @@ async def collector(aiohttp_raw_server: AiohttpRawServer) -> Collector:
 
 
 @pytest.fixture
-async def client(proxy: Proxy) -> AsyncIterator[ClientSession]:
-    async with ClientSession(base_url=proxy.url) as session:
-        yield session
+def client(proxy: Proxy) -> ClientSession:
+    return proxy.client

@@ -152,8 +152,7 @@ async def told_of(mixed: Mixed, folder: Path, upstream: ScriptedUpstream) -> Tol
         records = await proxy.sink.wait(CALLS + 1)
         async with client.get(f"{proxy.admin}/explain/the-last") as response:
             explained = await response.text()
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
+        metrics = await proxy.metrics()
     assert audit(path).violations == ()
     charges = kept(path, "charges")
     return Told(records, metrics, explained, kept(path, "attempts"), kept(path), charges)

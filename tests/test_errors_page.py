@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, cut_before_head, hang
@@ -103,10 +102,7 @@ def test_every_code_of_the_page_is_provoked_and_no_other() -> None:
 @pytest.mark.parametrize("name", DIALECTS)
 async def test_refusals_match_page(name: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     route, page = ROUTES[name], rows()
-    async with (
-        running_proxy(tmp_path / "p", policies(upstream.url)) as proxy,
-        ClientSession() as client,
-    ):
+    async with running_proxy(tmp_path / "p", policies(upstream.url)) as proxy:
         for code, (how, script) in CASES.items():
             if script is not None:
                 upstream.answer_with(script)
@@ -119,7 +115,7 @@ async def test_refusals_match_page(name: str, upstream: ScriptedUpstream, tmp_pa
                 if KEY in value or "unnamed" not in how:
                     headers[header] = value.replace(KEY, how.get("key", KEY))
             body = json.dumps({**route.body(streamed=False), **how.get("more", {})})
-            async with client.request(
+            async with proxy.client.request(
                 how.get("method", "POST"),
                 proxy.url + route.path,
                 headers=headers,

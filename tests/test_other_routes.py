@@ -191,8 +191,7 @@ async def test_an_answered_call_leaves_one_record_one_line_and_one_count(
     assert (record.outcome, record.status) == ("success", 200)
     assert record.head.route == (other.route or other.path)
     assert record.billing.cost in ((0, None) if other.reply in COSTLESS else (750, 2550))
-    async with client.get(f"{proxy.admin}/metrics") as response:
-        lines = (await response.text()).splitlines()
+    lines = (await proxy.metrics()).splitlines()
     counts = [line for line in lines if line.startswith("headrace_requests_total{")]
     counted = [line for line in counts if not line.endswith(" 0.0")]
     assert len(counted) == 1

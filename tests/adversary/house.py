@@ -263,13 +263,10 @@ async def house(folder: Path) -> AsyncIterator[House]:
         upstream.answer_with(greedy)
         ledger = folder / "ledger.db"
         policies = world(upstream.url) + POLICY
-        async with (
-            running_proxy(
-                folder / "policies", policies, ledger=LedgerAt("sqlite", ledger)
-            ) as proxy,
-            ClientSession(base_url=proxy.url) as client,
-        ):
-            running = House(proxy, client, greedy, ledger)
+        async with running_proxy(
+            folder / "policies", policies, ledger=LedgerAt("sqlite", ledger)
+        ) as proxy:
+            running = House(proxy, proxy.client, greedy, ledger)
             yield running
         violations = audit(ledger).violations
         assert violations == ()  # every call is in the ledger, and it adds up

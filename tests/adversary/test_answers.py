@@ -143,7 +143,6 @@ async def test_no_answer_of_an_upstream_is_a_fault_of_ours(tmp_path: Path, examp
         running_proxy(
             tmp_path / "policies", world(upstream.url) + GUARDS, ledger=LedgerAt("sqlite", ledger)
         ) as proxy,
-        ClientSession(base_url=proxy.url) as client,
     ):
 
         @settings(
@@ -163,7 +162,7 @@ async def test_no_answer_of_an_upstream_is_a_fault_of_ours(tmp_path: Path, examp
             )
         )
         def attack(drawn: tuple[str, str, bool, bool, list[dict[str, Any]]]) -> None:
-            work = tried(proxy, client, upstream, drawn)
+            work = tried(proxy, proxy.client, upstream, drawn)
             asyncio.run_coroutine_threadsafe(work, loop).result()
 
         await loop.run_in_executor(None, attack)

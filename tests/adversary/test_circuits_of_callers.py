@@ -58,15 +58,12 @@ async def test_outage_is_per_key(name: str, tmp_path: Path, upstream: ScriptedUp
     script, status = BAD[name]
     said = policies(upstream, "breaker: {failures: 3, rest: 60s}")
     said = said.replace("total: 60s", "total: 200ms", 1) if status == 504 else said
-    async with (
-        running_proxy(tmp_path / "policies", said) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", said) as proxy:
         upstream.answer_with(script)
-        refused = [await ask(client, ONE) for _ in range(8)]
+        refused = [await ask(proxy.client, ONE) for _ in range(8)]
         upstream.answer_with(answer(chat()))
-        served = [await ask(client, OTHER) for _ in range(3)]
-        last = await ask(client, ONE)
+        served = [await ask(proxy.client, OTHER) for _ in range(3)]
+        last = await ask(proxy.client, ONE)
 
     final = name == "more than a limit"
     assert refused == ([status] * 8 if final else [status] * 3 + [503] * 5)
@@ -79,16 +76,13 @@ async def test_streaming_probe_blocks_nobody(tmp_path: Path, upstream: ScriptedU
     said = policies(upstream, "breaker: {failures: 1, rest: 30ms}")
     body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
     headers = {"Authorization": f"Bearer {ONE}"}
-    async with (
-        running_proxy(tmp_path / "policies", said) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", said) as proxy:
         upstream.answer_with(answer({}, 500))
-        assert await ask(client, ONE) == 502
+        assert await ask(proxy.client, ONE) == 502
         upstream.answer_with(stream(chat_events("a", "b"), gate=gate, gate_after=2))
         async with asyncio.timeout(10):
             while True:
-                probe = await client.post(
+                probe = await proxy.client.post(
                     "/v1/chat/completions", headers=headers, json={**body, "stream": True}
                 )
                 if probe.status == 200:
@@ -97,7 +91,7 @@ async def test_streaming_probe_blocks_nobody(tmp_path: Path, upstream: ScriptedU
         await probe.content.readline()
         upstream.answer_with(answer(chat()))
 
-        assert await ask(client, ONE) == 200
+        assert await ask(proxy.client, ONE) == 200
 
         gate.set()
         await probe.read()
@@ -113,13 +107,10 @@ async def test_judge_outage_is_per_key(tmp_path: Path, upstream: ScriptedUpstrea
     upstream.by_model = {"smol-judge": judge}
     upstream.answer_with(answer(chat()))
     said = policies(upstream, "breaker: {failures: 3, rest: 60s}") + JUDGED
-    async with (
-        running_proxy(tmp_path / "policies", said) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        assert await ask(client, OTHER) == 200
-        broken = [await ask(client, ONE, text="boom") for _ in range(6)]
+    async with running_proxy(tmp_path / "policies", said) as proxy:
+        assert await ask(proxy.client, OTHER) == 200
+        broken = [await ask(proxy.client, ONE, text="boom") for _ in range(6)]
 
-        assert await ask(client, OTHER) == 200
-        assert await ask(client, ONE) == 503  # its own judge cannot be asked now
+        assert await ask(proxy.client, OTHER) == 200
+        assert await ask(proxy.client, ONE) == 503  # its own judge cannot be asked now
     assert broken == [503] * 6

@@ -141,11 +141,8 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
         upstream.answer_with(fickle)
         ledger = folder / "ledger.db"
         at = LedgerAt("sqlite", ledger)
-        async with (
-            running_proxy(folder / "policies", policies(upstream.url), ledger=at) as proxy,
-            ClientSession(base_url=proxy.url) as client,
-        ):
-            yield Crossing(proxy, client, fickle, ledger)
+        async with running_proxy(folder / "policies", policies(upstream.url), ledger=at) as proxy:
+            yield Crossing(proxy, proxy.client, fickle, ledger)
         violations = audit(ledger).violations
         assert violations == ()
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from aiohttp import ClientSession
 
 from tests.conftest import running_proxy, world
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, head
@@ -46,15 +45,14 @@ async def status_of(upstream: ScriptedUpstream, tmp_path: Path, text: str, strea
         "messages": [{"role": "user", "content": "Hi"}],
         "stream": streamed,
     }
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url) + POLICIES) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
+    async with running_proxy(tmp_path / "policies", world(upstream.url) + POLICIES) as proxy:
+        async with proxy.client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
             status = response.status
             await response.read()
         again = {**body, "stream": not streamed}
-        async with client.post("/v1/chat/completions", headers=BEARER, json=again) as response:
+        async with proxy.client.post(
+            "/v1/chat/completions", headers=BEARER, json=again
+        ) as response:
             assert response.status in (200, 502)
             await response.read()
         records = await proxy.sink.wait(2)

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp import ClientSession
 
 from tests.conftest import running_proxy, world
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, legacy
@@ -55,16 +54,13 @@ def as_deep(body: dict[str, Any], levels: int, more: str) -> bytes:
 @pytest.mark.parametrize("more", ["", "x" * 70_000], ids=["small", "large"])
 async def test_serves_deepest_body(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(reply)
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url) + POLICY) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", world(upstream.url) + POLICY) as proxy:
         headers = {**BEARER, "content-type": "application/json"}
         for path, body in BODIES.items():
             statuses = []
             for levels in (LEVELS, LEVELS + 1):
                 raw = as_deep(body, levels, more)
-                async with client.post(path, headers=headers, data=raw) as response:
+                async with proxy.client.post(path, headers=headers, data=raw) as response:
                     await response.read()
                     statuses.append(response.status)
 
@@ -103,14 +99,11 @@ async def test_refuses_too_deep(more: str, tmp_path: Path, upstream: ScriptedUps
     for levels in (247, 300, 1000, 1024, 5000):
         body = {**called(nested(levels)), "model": "via-anthropic", "user": more[:64]}
         cases.append(("/v1/chat/completions", body, "must be a JSON object nested at most 246"))
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         headers = {**BEARER, "content-type": "application/json"}
         for path, body, words in cases:
             raw = orjson.dumps({"model": "support-chat", **body})
-            async with client.post(path, headers=headers, data=raw) as response:
+            async with proxy.client.post(path, headers=headers, data=raw) as response:
                 assert (response.status, words in await response.text()) == (400, True), path
 
 
@@ -123,8 +116,7 @@ async def test_shows_deep_args(levels: int, tmp_path: Path, upstream: ScriptedUp
     body = {"model": "support-chat", "max_tokens": 5, **HELLO}
     async with (
         running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-        client.post("/v1/messages", headers=BEARER, json=body) as response,
+        proxy.client.post("/v1/messages", headers=BEARER, json=body) as response,
     ):
         assert response.status == 200
         [block] = orjson.loads(await response.read())["content"]

@@ -320,11 +320,8 @@ async def test_nothing_is_left_of_a_call(
     end: Callable[[World], Awaitable[None]], words: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     others = kept([MESSAGES])  # what tests before this one left in this process
-    async with (
-        running_proxy(tmp_path / "p", policies(upstream.url)) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        scene = World(proxy, upstream, client, words)
+    async with running_proxy(tmp_path / "p", policies(upstream.url)) as proxy:
+        scene = World(proxy, upstream, proxy.client, words)
         await end(scene)  # what is made once for all calls
         await proxy.sink.wait()
         began = len(proxy.records)

@@ -143,9 +143,8 @@ async def place(folder: Path) -> AsyncIterator[Place]:
     async with (
         scripted_upstream() as upstream,
         running_proxy(folder / "policies", policies(upstream.url)) as proxy,
-        ClientSession(base_url=proxy.url) as client,
     ):
-        yield Place(client, upstream)
+        yield Place(proxy.client, upstream)
 
 
 async def cost(here: Place, put: Put, shape: str, size: int) -> float:

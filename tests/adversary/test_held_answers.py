@@ -44,8 +44,7 @@ PASSING = under("keywords, words: [zqforbidden], action: block")
 
 
 async def held(proxy: Proxy, client: ClientSession) -> float:
-    async with client.get(f"{proxy.admin}/metrics") as response:
-        lines = (await response.text()).splitlines()
+    lines = (await proxy.metrics()).splitlines()
     [line] = [line for line in lines if line.startswith("headrace_answer_body_bytes ")]
     return float(line.split()[1])
 
@@ -105,22 +104,21 @@ async def test_answers_that_are_held_have_one_bound(
 ) -> None:
     go_on = asyncio.Event()
     upstream.answer_with(unfinished(go_on, stream=stream))  # type: ignore[arg-type]
-    async with (
-        running_proxy(
-            tmp_path / "p", world(upstream.url) + policies, answers_bytes=5 * SIZE
-        ) as proxy,
-        ClientSession() as client,
-    ):
-        calls = [asyncio.ensure_future(status_of(proxy, client, stream=stream)) for _ in range(4)]
+    async with running_proxy(
+        tmp_path / "p", world(upstream.url) + policies, answers_bytes=5 * SIZE
+    ) as proxy:
+        calls = [
+            asyncio.ensure_future(status_of(proxy, proxy.client, stream=stream)) for _ in range(4)
+        ]
         if bounded:
             await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert 0 < await held(proxy, client) <= 5 * SIZE // 2
+            assert 0 < await held(proxy, proxy.client) <= 5 * SIZE // 2
         go_on.set()
         statuses = sorted(await asyncio.gather(*calls))
         records = await proxy.sink.wait(4)
-        assert await held(proxy, client) == 0
+        assert await held(proxy, proxy.client) == 0
 
-        assert await status_of(proxy, client, stream=stream) == 200
+        assert await status_of(proxy, proxy.client, stream=stream) == 200
     assert statuses == ([200, 200, 503, 503] if bounded else [200] * 4)
     refused = [record for record in records if record.status == 503]
     assert all(record.outcome == "proxy_error" and not record.bug for record in refused)
@@ -139,22 +137,19 @@ async def test_a_stream_that_ends_with_all_it_has_said_is_held_till_then(
     go_on = asyncio.Event()
     upstream.answer_with(unfinished(go_on, stream=True, events=events))  # type: ignore[arg-type]
     policies = tmp_path / "p", world(upstream.url)
-    async with (
-        running_proxy(*policies, answers_bytes=6 * SIZE) as proxy,
-        ClientSession() as client,
-    ):
+    async with running_proxy(*policies, answers_bytes=6 * SIZE) as proxy:
         calls = [
             asyncio.ensure_future(
-                status_of(proxy, client, stream=True, asked=RESPONSES, model=model)
+                status_of(proxy, proxy.client, stream=True, asked=RESPONSES, model=model)
             )
             for _ in range(4)
         ]
         await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        assert 0 < await held(proxy, client) <= 3 * SIZE
+        assert 0 < await held(proxy, proxy.client) <= 3 * SIZE
         go_on.set()
         statuses = sorted(await asyncio.gather(*calls))
         await proxy.sink.wait(4)
 
-        assert await held(proxy, client) == 0
+        assert await held(proxy, proxy.client) == 0
     assert statuses[0] == 200
     assert statuses[-1] == 503

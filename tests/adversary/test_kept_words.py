@@ -151,11 +151,10 @@ async def besieged(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Be
     (other / "policies.yaml").write_text(said.replace("gpt-4o-mini", "gpt-4.1"))
     async with (
         running_proxy(folder / "policies", said, candidate=other) as proxy,
-        ClientSession(base_url=proxy.url) as client,
         ClientSession(base_url=proxy.admin) as admin,
     ):
         remains = Remains(proxy.policies, other)
-        running = Besieged(proxy, client, upstream, remains)
+        running = Besieged(proxy, proxy.client, upstream, remains)
         before = await _read(admin, "/metrics")
         yield running
         grown = len(await _read(admin, "/metrics")) - len(before)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,12 +162,14 @@ def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
 @pytest.mark.parametrize("models", [["internal", "public"], ["public", "internal"]], ids=str)
 async def test_list_is_held(models: list[str], upstream: ScriptedUpstream, tmp_path: Path) -> None:
     said = policies(LET_OFF, base_url=f"{upstream.url}/v1")
-    async with running_proxy(tmp_path / "policies", said) as proxy, ClientSession() as web:
+    async with running_proxy(tmp_path / "policies", said) as proxy:
 
         async def ask(model: list[str], prompt: str, bound: int) -> tuple[int, Json]:
             body = {"model": model, "prompt": prompt, "max_tokens": bound}
             headers = {"authorization": f"Bearer {proxy.key}"}
-            async with web.post(f"{proxy.url}/v1/completion", json=body, headers=headers) as got:
+            async with proxy.client.post(
+                f"{proxy.url}/v1/completion", json=body, headers=headers
+            ) as got:
                 return got.status, await got.json()
 
         blocked = await ask(models, f"My key is {SECRET}.", 10)

@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 
 from tests.conftest import running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
@@ -50,7 +49,6 @@ async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedU
 
     async with (
         running_proxy(tmp_path / "policies", policies(upstream.url, on_error)) as proxy,
-        ClientSession(base_url=proxy.url) as client,
         asyncio.TaskGroup() as group,
     ):
 
@@ -58,7 +56,7 @@ async def test_guards_stay_on(on_error: str, tmp_path: Path, upstream: ScriptedU
             headers = {"authorization": f"Bearer hr-{key}"}
             body = {"model": key, "messages": messages}
             path = "/v1/chat/completions"
-            async with client.post(path, headers=headers, json=body) as answered:
+            async with proxy.client.post(path, headers=headers, json=body) as answered:
                 await answered.read()
                 return answered.status
 

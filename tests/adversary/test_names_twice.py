@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 
 from tests.conftest import running_proxy, world
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, head
@@ -40,8 +39,7 @@ async def test_a_repeated_name_is_refused(
     body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
     async with (
         running_proxy(tmp_path / "policies", policies) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-        client.post(
+        proxy.client.post(
             "/v1/chat/completions", headers=BEARER, json={**body, "stream": streamed}
         ) as response,
     ):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
-from aiohttp import ClientSession
-
 from proxy.emit.log import canonical
 from proxy.settings import LedgerAt
 from tests.conftest import running_proxy, world
@@ -25,18 +23,14 @@ async def test_small_costs_add_up_exactly(tmp_path: Path, upstream: ScriptedUpst
     policies = policies.replace("  resilient:\n", f"  resilient:{LIMITS}\n")
     body = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
     statuses, costs = [], []
-    async with (
-        running_proxy(tmp_path / "policies", policies, ledger=at) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", policies, ledger=at) as proxy:
         for _ in range(CALLS):
-            async with client.post("/v1/completions", headers=BEARER, json=body) as response:
+            async with proxy.client.post("/v1/completions", headers=BEARER, json=body) as response:
                 statuses.append(response.status)
                 costs.append(response.headers["x-headrace-cost-usd"])
         records = list(await proxy.sink.wait(CALLS))
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
-        async with client.post(
+        metrics = await proxy.metrics()
+        async with proxy.client.post(
             "/v1/completions", headers=BEARER, json={**body, "prompt": "x" * 400}
         ) as response:
             too_dear = response.status  # 100 tokens are 2000 nano-USD, and 300 are spent

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -434,13 +433,10 @@ ASKED = {"model": "large", "max_tokens": 7, "temperature": 0.5}
 async def test_blocks_any_name(model: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     folder = written(Way(model), LARGE_ADDS, base_url=f"{upstream.url}/v1")
     body = {"model": model, "messages": [{"role": "user", "content": f"My key is {SECRET}."}]}
-    async with (
-        running_proxy(tmp_path / "policies", folder) as proxy,
-        ClientSession() as web,
-    ):
+    async with running_proxy(tmp_path / "policies", folder) as proxy:
         headers = {"authorization": f"Bearer {proxy.key}", **HEADER}
         url = f"{proxy.url}/v1/chat/completions"
-        async with web.post(url, json=body, headers=headers) as response:
+        async with proxy.client.post(url, json=body, headers=headers) as response:
             status, said = response.status, await response.json()
 
     assert (status, said["error"]["code"]) == (400, "guardrail_blocked")
@@ -452,10 +448,12 @@ async def test_fallback_obeys_its_own_rules(upstream: ScriptedUpstream, tmp_path
     rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
     said = written(way, rule, base_url=f"{upstream.url}/v1")
     upstream.by_model = {"small": answer({}, status=503), "large": answer(chat())}
-    async with running_proxy(tmp_path / "policies", said) as proxy, ClientSession() as web:
+    async with running_proxy(tmp_path / "policies", said) as proxy:
         url = f"{proxy.url}/v1/chat/completions"
         headers = {"authorization": f"Bearer {proxy.key}"}
-        async with web.post(url, json={"model": "small", **CHAT[1]}, headers=headers) as response:
+        async with proxy.client.post(
+            url, json={"model": "small", **CHAT[1]}, headers=headers
+        ) as response:
             assert response.status == 200
 
     bounds = [

@@ -62,18 +62,14 @@ async def test_counts_strangers_in_aggregate(tmp_path: Path, upstream: ScriptedU
 
 
 async def test_strangers_evict_no_explanation(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with (
-        running_proxy(tmp_path / "p", world(upstream.url)) as proxy,
-        ClientSession() as client,
-    ):
-        await ask(client, proxy.url, {**BEARER, "x-request-id": "known"})
+    async with running_proxy(tmp_path / "p", world(upstream.url)) as proxy:
+        await ask(proxy.client, proxy.url, {**BEARER, "x-request-id": "known"})
         for _ in range(CROWD):
-            await ask(client, proxy.url, {**STRANGER, "x-request-id": "known"})
+            await ask(proxy.client, proxy.url, {**STRANGER, "x-request-id": "known"})
         await proxy.sink.wait(CROWD + 1)
-        async with client.get(f"{proxy.admin}/explain/known") as response:
+        async with proxy.client.get(f"{proxy.admin}/explain/known") as response:
             explained = await response.text()
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
+        metrics = await proxy.metrics()
 
     assert "success, status 200" in explained
     unknown = 'headrace_unauthenticated_requests_total{key="none",reason="unknown"}'

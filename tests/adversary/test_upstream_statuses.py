@@ -53,13 +53,10 @@ async def under(
     folder: Path, upstream: ScriptedUpstream
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     reach = f"{REACH}denying, hedged, raced, kept, "
-    async with (
-        running_proxy(
-            folder / "policies", world(upstream.url).replace(REACH, reach) + DEPLOYMENTS
-        ) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client
+    async with running_proxy(
+        folder / "policies", world(upstream.url).replace(REACH, reach) + DEPLOYMENTS
+    ) as proxy:
+        yield proxy, proxy.client
 
 
 async def ask(

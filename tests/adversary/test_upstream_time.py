@@ -48,11 +48,8 @@ async def under(
     before, _, after = policies.partition("timeouts: {")
     policies = f"{before}timeouts: {{{timeouts}}}{after.partition('}')[2]}"
     policies = policies.replace("  resilient:\n", f"  resilient:\n    {more}\n")
-    async with (
-        running_proxy(folder / "policies", policies) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client
+    async with running_proxy(folder / "policies", policies) as proxy:
+        yield proxy, proxy.client
 
 
 async def ask(client: ClientSession, model: str = "gpt-4o-mini", **more: Any) -> tuple[int, Any]:

@@ -84,11 +84,8 @@ async def proxied(
         "upstreams:\n  openai: {dialect: openai,",
         f"upstreams:\n  openai: {{{more} dialect: openai,",
     )
-    async with (
-        running_proxy(folder / "policies", said + policy) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client
+    async with running_proxy(folder / "policies", said + policy) as proxy:
+        yield proxy, proxy.client
 
 
 async def ask(
@@ -123,11 +120,8 @@ async def test_claims_larger_of_two_bounds(tmp_path: Path, upstream: ScriptedUps
     upstream.answer_with(answer(chat("Hi", usage=usage(2, 900))))
     policy = "\npolicies: {default: {limits: [{name: month, usd: 1 per month, unpriced: allow}]}}\n"
     dear = world(upstream.url).replace("output: 0.6", "output: 1000")
-    async with (
-        running_proxy(tmp_path / "policies", dear + policy) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        asking = [ask(client, "openai-chat", dict(CONDEMNED)) for _ in range(30)]
+    async with running_proxy(tmp_path / "policies", dear + policy) as proxy:
+        asking = [ask(proxy.client, "openai-chat", dict(CONDEMNED)) for _ in range(30)]
         statuses = [status for status, _, _ in await asyncio.gather(*asking)]
         records = await proxy.sink.wait(30)
 
@@ -179,11 +173,8 @@ async def test_cap_keeps_small_legacy_default(tmp_path: Path, upstream: Scripted
 
 async def test_reasoning_model_gets_its_bound(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = world(upstream.url).replace("gpt-4o-mini", "o3-mini")
-    async with (
-        running_proxy(tmp_path / "policies", said + POLICY) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        await ask(client, "openai-chat", {})
+    async with running_proxy(tmp_path / "policies", said + POLICY) as proxy:
+        await ask(proxy.client, "openai-chat", {})
 
     [asked] = upstream.requests
     assert asked.json["max_completion_tokens"] == 4096

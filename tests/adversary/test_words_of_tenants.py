@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.limits.kinds import KINDS
 from proxy.types import Json
@@ -44,12 +43,14 @@ def policies(upstream: str, limit: Json) -> str:
 async def statuses(folder: Path, said: str, *asked: tuple[str, Json, Json]) -> list[int]:
     """Return the status of each call: of a key, with its own headers and more of a body."""
     found = []
-    async with running_proxy(folder, said) as proxy, ClientSession(proxy.url) as web:
+    async with running_proxy(folder, said) as proxy:
         for key, headers, body in asked:
             deployment = {ONE: "mine", OTHER: "theirs"}[key]
             told = {"authorization": f"Bearer {key}", "x-headrace-deployment": deployment}
             said_ = {"model": deployment, "prompt": "Hi", **body}
-            async with web.post("/v1/completions", json=said_, headers=told | headers) as got:
+            async with proxy.client.post(
+                "/v1/completions", json=said_, headers=told | headers
+            ) as got:
                 found.append(got.status)
     return found
 

@@ -104,11 +104,8 @@ async def house(
     folder: Path, upstream: ScriptedUpstream, policies: str | None = None, **settings: Any
 ) -> AsyncIterator[House]:
     settings = {"id_secrets": (SECRET,), **settings}
-    async with (
-        running_proxy(folder, policies or policy(upstream.url), **settings) as proxy,
-        ClientSession(base_url=proxy.url) as session,
-    ):
-        yield House(proxy, session, upstream)
+    async with running_proxy(folder, policies or policy(upstream.url), **settings) as proxy:
+        yield House(proxy, proxy.client, upstream)
 
 
 @pytest.fixture

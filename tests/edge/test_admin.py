@@ -148,10 +148,7 @@ async def test_no_page_reads_or_changes_anything(
 
 async def test_token_protects_all_but_probes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     right, wrong = f"Bearer {TOKEN}", f"Bearer {TOKEN}x"
-    async with (
-        running_proxy(tmp_path / "p", world(upstream.url), admin_token=TOKEN) as proxy,
-        ClientSession() as client,
-    ):
+    async with running_proxy(tmp_path / "p", world(upstream.url), admin_token=TOKEN) as proxy:
         for path, said, status in (
             ("/metrics", right, 200),
             ("/metrics", wrong, 401),
@@ -161,7 +158,7 @@ async def test_token_protects_all_but_probes(upstream: ScriptedUpstream, tmp_pat
             ("/readyz", "", 200),
         ):
             headers = {"Authorization": said} if said else {}
-            async with client.get(proxy.admin + path, headers=headers) as response:
+            async with proxy.client.get(proxy.admin + path, headers=headers) as response:
                 assert response.status == status, path
 
 

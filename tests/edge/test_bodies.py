@@ -72,8 +72,7 @@ def half_sent(size: int, key: str = KEY) -> bytes:
 
 
 async def held(proxy: Proxy, client: ClientSession) -> float:
-    async with client.get(f"{proxy.admin}/metrics") as response:
-        lines = (await response.text()).splitlines()
+    lines = (await proxy.metrics()).splitlines()
     [line] = [line for line in lines if line.startswith("headrace_request_body_bytes ")]
     return float(line.split()[1])
 
@@ -102,10 +101,7 @@ async def test_one_key_may_fill_half(upstream: ScriptedUpstream, tmp_path: Path)
 
 async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     size = 100_000
-    async with (
-        running_proxy(tmp_path / "p", world(upstream.url), bodies_bytes=4 * size) as proxy,
-        ClientSession() as client,
-    ):
+    async with running_proxy(tmp_path / "p", world(upstream.url), bodies_bytes=4 * size) as proxy:
         host, port = proxy.url.removeprefix("http://").split(":")
         opened = []
         for _ in range(5):
@@ -117,15 +113,15 @@ async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Pat
             await asyncio.wait_for(reader.readline(), PATIENCE_S) for reader, _ in opened[2:]
         ]
         assert all(b" 503 " in line for line in refused)
-        assert await held(proxy, client) == 2 * size
+        assert await held(proxy, proxy.client) == 2 * size
 
         other = {"Authorization": f"Bearer {OTHER}"}
         body = {"model": "search-answers", "messages": [{"role": "user", "content": "x" * size}]}
-        async with client.post(
+        async with proxy.client.post(
             f"{proxy.url}/v1/chat/completions", headers=other, json=body
         ) as response:
             assert response.status != 503
-        async with client.post(
+        async with proxy.client.post(
             f"{proxy.url}{ROUTE.path}", headers=BEARER, json={"model": "gpt-4o-mini", "prompt": "x"}
         ) as response:
             assert response.status == 503
@@ -134,7 +130,7 @@ async def test_sheds_unfinished_bodies(upstream: ScriptedUpstream, tmp_path: Pat
         for _, writer in opened:
             writer.transport.abort()
         records = await proxy.sink.wait(7)
-        assert await held(proxy, client) == 0
+        assert await held(proxy, proxy.client) == 0
 
     refusals = [record for record in records if record.status == 503]
     assert {record.outcome for record in refusals} == {"proxy_error"}

@@ -78,14 +78,11 @@ class Asking:
 @pytest.fixture
 async def seen(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set[str]]]:
     """Return the headers of ours of all responses, by their kind."""
-    async with (
-        running_proxy(tmp_path / "p", world(upstream.url) + POLICIES) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        asking = Asking(client, upstream)
+    async with running_proxy(tmp_path / "p", world(upstream.url) + POLICIES) as proxy:
+        asking = Asking(proxy.client, upstream)
         found = {kind: [await asking.sent(kind, case) for case in CASES[kind]] for kind in KINDS}
         bearer = {"authorization": f"Bearer {KEY}"}
-        async with client.get("/v1/models", headers=bearer) as response:
+        async with proxy.client.get("/v1/models", headers=bearer) as response:
             listed = {name.lower() for name in response.headers}
     refused = [each for each in found["error"] if "x-headrace-error" in each]
     answered = [each for each in found["error"] if "x-headrace-error" not in each]

@@ -79,11 +79,8 @@ async def keeping_alive(
     folder: Path, upstream: ScriptedUpstream, more: str = "", *, hasty: bool = False
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     policies = f"{world(upstream.url, hasty=hasty)}\n{more}"
-    async with (
-        running_proxy(folder / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client
+    async with running_proxy(folder / "policies", policies, keepalive_seconds=SILENCE_S) as proxy:
+        yield proxy, proxy.client
 
 
 class Stream:
@@ -297,8 +294,7 @@ async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: Scripte
 
     async with (
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-        asking(client, "chat", "hedged") as got,
+        asking(proxy.client, "chat", "hedged") as got,
     ):
         await got.until(KEEPALIVES["chat"])
         gate.set()

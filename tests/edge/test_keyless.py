@@ -41,8 +41,7 @@ async def test_a_probe_is_no_call(proxy: Proxy, client: ClientSession) -> None:
 
     [record] = await proxy.sink.wait()
     assert record.head.route == "/v1/models"
-    async with client.get(f"{proxy.admin}/metrics") as response:
-        assert "/health" not in await response.text()
+    assert "/health" not in await proxy.metrics()
 
 
 async def test_probe_method_error_lists_methods(
@@ -152,13 +151,12 @@ async def test_page_reads_all_replies(browser: ClientSession, upstream: Scripted
 
 async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     text = "cors: {origins: ['*']}\n" + world(upstream.url)
-    async with (
-        running_proxy(tmp_path / "p", text) as proxy,
-        ClientSession(base_url=proxy.url) as browser,
-    ):
-        async with browser.get("/v1/models", headers={**BEARER, "origin": OTHER}) as response:
+    async with running_proxy(tmp_path / "p", text) as proxy:
+        async with proxy.client.get("/v1/models", headers={**BEARER, "origin": OTHER}) as response:
             shown = response.headers
-        async with browser.options("/v1/models", headers={"origin": OTHER, **ASKING}) as response:
+        async with proxy.client.options(
+            "/v1/models", headers={"origin": OTHER, **ASKING}
+        ) as response:
             asked = response.headers
 
     for headers in (shown, asked):

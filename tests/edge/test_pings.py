@@ -110,10 +110,11 @@ async def test_pings_before_first_byte(tmp_path: Path, upstream: ScriptedUpstrea
         running_proxy(
             tmp_path / "policies", world(upstream.url), keepalive_seconds=silence_s
         ) as proxy,
-        ClientSession(base_url=proxy.url) as client,
         asyncio.TaskGroup() as tasks,
     ):
-        calls = [tasks.create_task(first_byte(client, name)) for name in ("compare", CHAT_TARGET)]
+        calls = [
+            tasks.create_task(first_byte(proxy.client, name)) for name in ("compare", CHAT_TARGET)
+        ]
         order = [await each for each in asyncio.as_completed(calls)]
         gate.set()
 
@@ -132,8 +133,7 @@ async def test_early_ping_keeps_status_open(tmp_path: Path, upstream: ScriptedUp
     path, target, body, headers = REQUESTS["messages"]
     async with (
         running_proxy(tmp_path / "policies", policies, keepalive_seconds=30) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-        client.post(
+        proxy.client.post(
             path,
             headers={**headers, "x-headrace-deployment": target},
             json={**body, "stream": True},

@@ -110,8 +110,7 @@ async def test_chunked_body_is_bounded(tmp_path: Path, upstream: ScriptedUpstrea
 
     async with (
         running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-        client.post(
+        proxy.client.post(
             ROUTE.path, headers={**BEARER, "content-type": "application/json"}, data=endless()
         ) as response,
     ):
@@ -277,13 +276,10 @@ async def test_too_many_values_are_refused_whether_small_or_large(size: int) -> 
 
 
 async def test_small_values_are_bounded(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    async with (
-        running_proxy(tmp_path / "p", world(upstream.url), body_values=1000) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "p", world(upstream.url), body_values=1000) as proxy:
         for count, status in ((990, 200), (1100, 400)):
             body = {**ROUTE.body(streamed=False), "metadata": [{}] * count}
-            async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
+            async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as response:
                 assert response.status == status, await response.text()
 
 

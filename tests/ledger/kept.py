@@ -151,8 +151,5 @@ async def ledgered(
     policies = policies.replace("  resilient:\n", f"  resilient:\n    {said}\n")
     path = folder / "ledger"
     at = LedgerAt(kind, path)
-    async with (
-        running_proxy(folder / "policies", policies, ledger=at) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client, path
+    async with running_proxy(folder / "policies", policies, ledger=at) as proxy:
+        yield proxy, proxy.client, path

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.billing import BudgetCharge
 from proxy.ledger.budgets import NEVER_MS, spent
@@ -47,11 +46,8 @@ async def test_budget_survives_restart(tmp_path: Path, upstream: ScriptedUpstrea
     upstream.answer_with(answer(legacy(usage=usage(600, 0))))  # 90 of 100 micro-USD
     statuses = []
     for _ in range(2):
-        async with (
-            running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy,
-            ClientSession(base_url=proxy.url) as client,
-        ):
-            statuses.append(await call(client, model="support-chat", max_tokens=20))
+        async with running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy:
+            statuses.append(await call(proxy.client, model="support-chat", max_tokens=20))
 
     assert statuses == [200, 429]
     assert len(upstream.requests) == 1
@@ -61,17 +57,11 @@ async def test_recall_precedes_new_calls(tmp_path: Path, upstream: ScriptedUpstr
     ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
     policies = world(upstream.url) + BUDGET
     upstream.answer_with(answer(legacy(usage=usage(600, 0))))  # 90 of 100 micro-USD
-    async with (
-        running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        assert await call(client, model="support-chat", max_tokens=20) == 200
+    async with running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy:
+        assert await call(proxy.client, model="support-chat", max_tokens=20) == 200
 
-    async with (
-        running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        asking = [call(client, model="support-chat", max_tokens=20) for _ in range(30)]
+    async with running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy:
+        asking = [call(proxy.client, model="support-chat", max_tokens=20) for _ in range(30)]
         statuses = await asyncio.gather(*asking)
 
     assert set(statuses) == {429}

@@ -54,8 +54,7 @@ policies:
 
 async def gauges(proxy: Any, client: ClientSession) -> dict[str, int]:
     """What budgets have counted, in nano-USD."""
-    async with client.get(f"{proxy.admin}/metrics") as response:
-        families = text_string_to_metric_families(await response.text())
+    families = text_string_to_metric_families(await proxy.metrics())
     samples = [s for f in families for s in f.samples if s.name == "headrace_budget_spent_usd"]
     return {sample.labels["budget"]: round(sample.value * 10**9) for sample in samples}
 
@@ -73,14 +72,11 @@ async def test_rule_recall(first: list[str], tmp_path: Path, upstream: ScriptedU
 
     told: list[dict[str, int]] = []
     for teams in (first, ["research", "support"]):
-        async with (
-            running_proxy(
-                tmp_path / "policies", world(upstream.url) + RULES, ledger=LedgerAt("sqlite", path)
-            ) as proxy,
-            ClientSession(base_url=proxy.url) as client,
-        ):
-            assert [await asked(client, team) for team in teams] == [200] * len(teams)
-            told.append(await gauges(proxy, client))
+        async with running_proxy(
+            tmp_path / "policies", world(upstream.url) + RULES, ledger=LedgerAt("sqlite", path)
+        ) as proxy:
+            assert [await asked(proxy.client, team) for team in teams] == [200] * len(teams)
+            told.append(await gauges(proxy, proxy.client))
 
     teams = [*first, "research", "support"]
     sums = {team: costs[team] * teams.count(team) for team in costs}

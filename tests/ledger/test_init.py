@@ -34,7 +34,6 @@ from tests.doubles import (
 )
 from tests.ledger.kept import kept, ledgered, until
 from tests.test_pipeline import BEARER, PROMPT, ROUTES, leave_midway, leave_unanswered
-from tests.upstream.test_retries import scraped
 
 ROUTE = replace(ROUTES["openai"], said={**PROMPT, "max_tokens": 1})
 Client = ClientSession
@@ -207,7 +206,7 @@ async def test_rows_match_accounts(way: Way, tmp_path: Path, upstream: ScriptedU
     async with ledgered(tmp_path, upstream, **more) as (proxy, client, path):
         await way(client, upstream)
         [record] = await proxy.sink.wait()
-        metrics = sums(await scraped(proxy, client))
+        metrics = sums(await proxy.metrics())
 
     [row] = kept(path)
     attempts = sorted(kept(path, "attempts"), key=lambda each: each["number"])
@@ -263,7 +262,7 @@ async def test_all_ways_together_add_up(tmp_path: Path, upstream: ScriptedUpstre
             upstream.came.clear()
             await way(client, upstream)
             await proxy.sink.wait(number)
-        metrics = sums(await scraped(proxy, client))
+        metrics = sums(await proxy.metrics())
 
     calls, attempts = kept(path), kept(path, "attempts")
     assert len(calls) == len(ways) == metrics["headrace_requests"]

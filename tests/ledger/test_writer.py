@@ -22,7 +22,6 @@ from proxy.ledger.writer import FEW, MAX_CALLS, SLICE, Writer
 from tests.doubles import ScriptedUpstream
 from tests.ledger.kept import PRICED, Told, book, finished, kept, ledger_at, ledgered, until
 from tests.test_pipeline import BEARER
-from tests.upstream.test_retries import scraped
 
 NOWHERE = Path("/nonexistent")
 
@@ -313,7 +312,7 @@ async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpst
             assert response.status == 200
         await until(aside_of(path).exists)
         await until(lambda: aside_of(path).read_text().endswith("\n"))
-        metrics = await scraped(proxy, client)
+        metrics = await proxy.metrics()
 
     line = json.loads(aside_of(path).read_text())
     assert (line["reason"], line["attempts"][0]["cost_nano_usd"]) == ("SQLITE_ERROR", 22_000)

@@ -73,8 +73,7 @@ def held(go: asyncio.Event, then: Script) -> Script:
 
 async def gauges(proxy: Proxy) -> dict[str, float]:
     """Where the limits stand: money in nano-USD as spent, the rest as the share that is left."""
-    async with ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
-        text = await response.text()
+    text = await proxy.metrics()
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
     left = {
         s.labels["limit"]: s.value for s in samples if s.name == "headrace_limit_remaining_ratio"

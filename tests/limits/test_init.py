@@ -41,11 +41,8 @@ async def limited(
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
     """The world under a policy for all deployments."""
     said = f"\npolicies:\n  default:\n    match: all\n    limits: [{', '.join(limits)}]\n{rules}"
-    async with (
-        running_proxy(folder / "policies", world(upstream.url) + said) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client
+    async with running_proxy(folder / "policies", world(upstream.url) + said) as proxy:
+        yield proxy, proxy.client
 
 
 async def ask(
@@ -58,19 +55,15 @@ async def ask(
         return response.status, {k.lower(): v for k, v in response.headers.items()}, said
 
 
-async def counted(proxy: Proxy, client: ClientSession, line: str) -> bool:
-    async with client.get(f"{proxy.admin}/metrics") as response:
-        return line in await response.text()
-
-
 async def test_rate_limit_sets_retry_after(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: per-key, requests: 2 per minute, per: key}"
     async with limited(tmp_path, upstream, limit) as (proxy, client):
         first, second, third = [await ask(client) for _ in range(3)]
         other = await ask(client, SEARCH, model="search-answers", prompt="Hi")
         records = await proxy.sink.wait(4)
-        assert await counted(
-            proxy, client, 'headrace_limit_decisions_total{decision="deny",limit="per-key"} 1.0'
+        assert (
+            'headrace_limit_decisions_total{decision="deny",limit="per-key"} 1.0'
+            in await proxy.metrics()
         )
 
     assert [first[0], second[0], third[0]] == [200, 200, 429]
@@ -253,7 +246,7 @@ async def test_shadow_limit_counts_denials(tmp_path: Path, upstream: ScriptedUps
         statuses = [(await ask(client))[0] for _ in range(3)]
         await proxy.sink.wait(3)
         said = 'headrace_limit_decisions_total{decision="would_deny",limit="later"} 2.0'
-        assert await counted(proxy, client, said)
+        assert said in await proxy.metrics()
 
     assert statuses == [200, 200, 200]
 
@@ -265,7 +258,7 @@ async def test_warning_is_counted_once(tmp_path: Path, upstream: ScriptedUpstrea
         for _ in range(3):
             await ask(client)
         await proxy.sink.wait(3)
-        assert await counted(proxy, client, 'headrace_limit_warnings_total{limit="month"} 1.0')
+        assert 'headrace_limit_warnings_total{limit="month"} 1.0' in await proxy.metrics()
 
 
 async def test_rules_add_and_remove_limits(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -329,7 +322,7 @@ async def test_a_call_passes_up_to_what_it_may_cost(
         [record] = await proxy.sink.wait()
         shadow = "true" if "shadow" in more else "false"
         labels = f'guard="economics",shadow="{shadow}",stage="input",verdict="{verdict}"'
-        assert await counted(proxy, client, f"headrace_guard_decisions_total{{{labels}}} 1.0")
+        assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in await proxy.metrics()
 
     assert got == status
     assert [(r.guard, r.verdict) for _, r in record.verdicts()] == [("economics", verdict)]
@@ -403,16 +396,13 @@ policies:
 
 async def test_rules_add_and_remove_cost_cap(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = []
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url) + RULED) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", world(upstream.url) + RULED) as proxy:
         upstream.answer_with(answer(legacy()))
         for headers in ({}, {"x-headrace-tags": "beta"}, {"x-poor": "yes", "x-request-id": "poor"}):
-            status, _, body = await ask(client, {**BEARER, **headers})
+            status, _, body = await ask(proxy.client, {**BEARER, **headers})
             said.append((status, body.get("error", {}).get("message", "")))
         await proxy.sink.wait(3)
-        async with client.get(f"{proxy.admin}/explain/poor") as response:
+        async with proxy.client.get(f"{proxy.admin}/explain/poor") as response:
             explained = await response.text()
 
     assert said[0] == (400, "Ask for less.")

@@ -49,9 +49,8 @@ class Instances:
     async def metric(self, line: str) -> list[float]:
         """Read a metric at each proxy; 0 where it has no value yet."""
         found = []
-        for proxy, client in zip(self.proxies, self.clients, strict=True):
-            async with client.get(f"{proxy.admin}/metrics") as response:
-                lines = (await response.text()).splitlines()
+        for proxy in self.proxies:
+            lines = (await proxy.metrics()).splitlines()
             values = [each.rpartition(" ")[2] for each in lines if each.startswith(f"{line} ")]
             found.append(float(values[0]) if values else 0.0)
         return found

@@ -64,12 +64,10 @@ async def test_calls_at_once_cannot_spend_more_than_there_is(
         return wait
 
     upstream.answer_with(held(PICTURE))
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url, most)) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", world(upstream.url, most)) as proxy:
         calls = [
-            asyncio.ensure_future(post(client, "/v1/images/generations", ASKED)) for _ in range(12)
+            asyncio.ensure_future(post(proxy.client, "/v1/images/generations", ASKED))
+            for _ in range(12)
         ]
         await eventually(
             lambda: len(upstream.requests) + sum(c.done() for c in calls) == len(calls)
@@ -87,13 +85,10 @@ async def test_claim_covers_guard_route(tmp_path: Path, upstream: ScriptedUpstre
     guard = f"{{guard: keywords, words: [hippo], action: route, to: [{dear}]}}"
     text = world(upstream.url) + f"policies: {{default: {{match: all, input: [{guard}]}}}}\n"
     upstream.answer_with(answer({"usage": {"input_tokens": 30, "output_tokens": 0}}))
-    async with (
-        running_proxy(tmp_path / "policies", text) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", text) as proxy:
         for model, path in (("pics", "/v1/images/generations"), ("free", "/v1/moderations")):
             asked = {"model": model, "input": "A hippo by the river, in the evening."}
-            assert await post(client, path, asked) == (200, "0.03")
+            assert await post(proxy.client, path, asked) == (200, "0.03")
         records = await proxy.sink.wait(2)
 
     for record in records:
@@ -113,15 +108,11 @@ async def spoken(proxy: Proxy, client: ClientSession) -> Any:
 async def test_has_unknown_cost(most: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     upstream.answer_with(answer(b"sound", media_type="audio/mpeg"))
-    async with (
-        running_proxy(
-            tmp_path / "policies", world(upstream.url, most), ledger=LedgerAt("sqlite", path)
-        ) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        record = await spoken(proxy, client)
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
+    async with running_proxy(
+        tmp_path / "policies", world(upstream.url, most), ledger=LedgerAt("sqlite", path)
+    ) as proxy:
+        record = await spoken(proxy, proxy.client)
+        metrics = await proxy.metrics()
 
     [row] = kept(path, "attempts")
     assert (row["usage_source"], row["cost_nano_usd"], row["tokens_in"]) == ("unknown", None, None)
@@ -139,16 +130,13 @@ async def test_free_calls_pass(free: str, tmp_path: Path, upstream: ScriptedUpst
     text = text.replace("[/v1/moderations]", f"[{free}]")
     text = text.replace("    limits: [{name: day, per: key, usd: 1 per day}]\n", "")
     text += "policies: {default: {match: all, limits: [{name: all, usd: 0.1 per day}]}}\n"
-    async with (
-        running_proxy(tmp_path / "policies", text) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", text) as proxy:
         upstream.answer_with(PICTURE)
-        assert await post(client, "/v1/images/generations", ASKED) == (200, "0.16005")
-        assert (await post(client, "/v1/images/generations", ASKED))[0] == 429
+        assert await post(proxy.client, "/v1/images/generations", ASKED) == (200, "0.16005")
+        assert (await post(proxy.client, "/v1/images/generations", ASKED))[0] == 429
         upstream.answer_with(answer({"results": []}))
-        moderated = await post(client, "/v1/moderations", {"model": "free", "input": "x"})
-        async with client.get("/v1/files", headers=BEARER) as response:
+        moderated = await post(proxy.client, "/v1/moderations", {"model": "free", "input": "x"})
+        async with proxy.client.get("/v1/files", headers=BEARER) as response:
             looked_up = response.status, response.headers["x-headrace-cost-usd"]
         await proxy.sink.wait(4)
 
@@ -159,22 +147,23 @@ async def test_passthrough_only_target(tmp_path: Path, upstream: ScriptedUpstrea
     upstream.answer_with(answer({"results": []}))
     chat = {"messages": [{"role": "user", "content": "hi"}]}
     named = {**BEARER, "x-headrace-deployment": "free"}
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         for model in ("free", "mod", "openai/mod"):
-            assert (await post(client, "/v1/chat/completions", {**chat, "model": model}))[0] == 404
+            assert (await post(proxy.client, "/v1/chat/completions", {**chat, "model": model}))[
+                0
+            ] == 404
         asked = {**chat, "model": "gpt-image-1"}
-        async with client.post("/v1/chat/completions", headers=named, json=asked) as response:
+        async with proxy.client.post("/v1/chat/completions", headers=named, json=asked) as response:
             assert (response.status, "only its passthrough paths" in await response.text()) == (
                 404,
                 True,
             )
-        async with client.get("/v1/models?names=all", headers=BEARER) as response:
+        async with proxy.client.get("/v1/models?names=all", headers=BEARER) as response:
             listed = {each["id"] for each in (await response.json())["data"]}
         for model in ("free", "mod"):
-            assert (await post(client, "/v1/moderations", {"model": model, "input": "x"}))[0] == 200
+            assert (await post(proxy.client, "/v1/moderations", {"model": model, "input": "x"}))[
+                0
+            ] == 200
 
     assert "gpt-image-1" in listed
     assert listed.isdisjoint({"free", "mod", "openai/mod"})

@@ -316,8 +316,7 @@ async def test_every_way_out_leaves_one_record_and_its_money(
         [record] = await proxy.sink.wait()
         upstream.then(answer({}))
         assert (await sent(client, json=RERANK))[0] == 200  # its place is free again
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
+        metrics = await proxy.metrics()
 
     assert record.outcome == outcome
     if cost is not None:

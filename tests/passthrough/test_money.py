@@ -74,19 +74,17 @@ async def test_every_account_says_the_same(tmp_path: Path, upstream: ScriptedUps
     path, made = tmp_path / "ledger", 0
     world = policies(upstream.url, policy=LIMITS)
     world = world.replace("    timeouts:", "    breaker: off\n    timeouts:")
-    async with (
-        running_proxy(tmp_path / "policies", world, ledger=LedgerAt("sqlite", path)) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(
+        tmp_path / "policies", world, ledger=LedgerAt("sqlite", path)
+    ) as proxy:
         for way, script in WAYS.items():
             for form in (False, True):
                 upstream.then(*[script] * TIMES)
-                await asyncio.gather(*(ask(client, way, form=form) for _ in range(TIMES)))
+                await asyncio.gather(*(ask(proxy.client, way, form=form) for _ in range(TIMES)))
                 made += TIMES
                 await proxy.sink.wait(made)
         records = proxy.records
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
+        metrics = await proxy.metrics()
     assert audit(path).violations == ()
     calls, attempts, charges = kept(path), kept(path, "attempts"), kept(path, "charges")
 
@@ -114,12 +112,9 @@ async def test_every_account_says_the_same(tmp_path: Path, upstream: ScriptedUps
 async def test_repeated_lookups_are_free(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     world = policies(upstream.url).replace("price: {input: 0,", "price: {input: 3,")
     upstream.answer_with(answer({"id": "batch_1", "usage": {"total_tokens": 7}}))
-    async with (
-        running_proxy(tmp_path / "policies", world) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", world) as proxy:
         for method in ("GET", "GET", "DELETE"):
-            async with client.request(method, "/v1/files/a", headers=BEARER) as response:
+            async with proxy.client.request(method, "/v1/files/a", headers=BEARER) as response:
                 assert response.headers["x-headrace-cost-usd"] == "0"
         records = await proxy.sink.wait(3)
 

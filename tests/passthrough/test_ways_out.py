@@ -206,8 +206,7 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
             some = [each for each in calls if (each[1] == "total-timeout") == late]
             await asyncio.gather(*(go(client, upstream, *each) for each in some))
         records = await proxy.sink.wait(len(calls))
-        async with client.get(f"{proxy.admin}/metrics") as response:
-            metrics = await response.text()
+        metrics = await proxy.metrics()
 
     wrong = {}
     for record in records:

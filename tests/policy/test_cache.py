@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aiohttp import ClientSession
-
 from proxy.policy.decide import decide
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.store import read_folder
@@ -57,14 +55,11 @@ def test_the_nearest_word_counts(
 async def test_policy_enables_cache(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url) + "\npolicies: {default: {cache: {ttl: 1h}}}\n"
     said = []
-    async with (
-        running_proxy(tmp_path / "policies", policies) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", policies) as proxy:
         for more in ({}, {}, {"cache-control": "no-cache"}, {"cache-control": "no-store,no-cache"}):
             body = {"model": "support-chat", "prompt": "Hi"}
             headers = {**BEARER, **more}
-            async with client.post("/v1/completions", headers=headers, json=body) as response:
+            async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
                 said.append(response.headers["x-headrace-cache"])
         records = await proxy.sink.wait(4)
 

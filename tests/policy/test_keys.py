@@ -9,7 +9,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -210,19 +209,17 @@ async def test_revoked_key_fails_at_once(tmp_path: Path, upstream: ScriptedUpstr
     asked = {"model": "support-chat", "prompt": "Hi"}
     bearer = {"authorization": f"Bearer {KEY}"}
     began = datetime.now(UTC).timestamp()
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        ClientSession() as web,
-    ):
+    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
 
         async def ask(**headers: str) -> int:
             url = f"{proxy.url}/v1/completions"
-            async with web.post(url, json=asked, headers={**bearer, **headers}) as response:
+            async with proxy.client.post(
+                url, json=asked, headers={**bearer, **headers}
+            ) as response:
                 return response.status
 
         async def last_used() -> dict[str, float]:
-            async with web.get(f"{proxy.admin}/metrics") as response:
-                lines = (await response.text()).splitlines()
+            lines = (await proxy.metrics()).splitlines()
             found = [line.split() for line in lines if line.startswith(used + "{")]
             return {series.removeprefix(used): float(value) for series, value in found}
 

@@ -311,8 +311,7 @@ async def test_folder_recovers_with_its_secret(upstream: ScriptedUpstream, tmp_p
     ):
 
         async def rejected() -> bool:
-            async with caller.get(f"{proxy.admin}/metrics") as response:
-                told = await response.text()
+            told = await proxy.metrics()
             return 'reloads_total{result="rejected"} 0.0' not in told
 
         async def known() -> bool:

@@ -267,8 +267,7 @@ async def test_an_upstream_that_nobody_serves_is_a_502(tmp_path: Any) -> None:
     nowhere = world("http://127.0.0.1:9")
     async with (
         running_proxy(tmp_path / "policies", nowhere) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
+        proxy.client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
     ):
         said = await response.json()
 
@@ -346,5 +345,4 @@ async def test_calls_wait_for_a_connection(upstream: ScriptedUpstream, tmp_path:
 
 
 async def _is_queued(client: ClientSession, proxy: Proxy) -> bool:
-    async with client.get(f"{proxy.admin}/metrics") as response:
-        return "headrace_queued_requests 1.0" in await response.text()
+    return "headrace_queued_requests 1.0" in await proxy.metrics()

@@ -286,11 +286,8 @@ async def send(
 async def running(
     folder: Path, url: str, more: str = "", **settings: Any
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    async with (
-        running_proxy(folder / "p", policies(url, more), **settings) as proxy,
-        ClientSession(base_url=proxy.url) as session,
-    ):
-        yield proxy, session
+    async with running_proxy(folder / "p", policies(url, more), **settings) as proxy:
+        yield proxy, proxy.client
 
 
 def shown_by(case: Case, client: str) -> str:

@@ -69,8 +69,7 @@ async def test_a_fallback_of_another_dialect_answers_for_a_failing_target(
     [served] = [bill for _, fate, bill in record.billing.attempts if bill and fate.served]
     assert (served.usage.tokens.input, served.usage.tokens.output) == (5, 3)
     assert bool(record.billing.lost) == record.attempts[0].is_counted
-    async with client.get(f"{proxy.admin}/metrics") as scraped:
-        counted = await scraped.text()
+    counted = await proxy.metrics()
     labels = 'deployment="resilient",to_upstream="scale",upstream="openai"'
     assert f"headrace_fallbacks_total{{{labels}}} 1.0" in counted
 

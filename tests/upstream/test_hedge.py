@@ -12,7 +12,7 @@ from proxy.attempts import Why
 from proxy.upstream.forwarded import Forwarded
 from proxy.upstream.hedge import HedgedRequest
 from tests.doubles import PATIENCE_S, Asked, ScriptedUpstream, Wire, answer, hang, legacy
-from tests.upstream.test_retries import ask, models, scraped, under
+from tests.upstream.test_retries import ask, models, under
 
 HEDGE = "hedge: {after: 50ms}"
 
@@ -26,7 +26,7 @@ async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: Scripte
         async with asyncio.timeout(PATIENCE_S):
             await upstream.requests[0].closed.wait()
         [record] = await proxy.sink.wait()
-        metrics = await scraped(proxy, client)
+        metrics = await proxy.metrics()
     assert models(upstream) == ["primary", "spare"]
     assert [(each.why, each.lost) for each in record.attempts] == [
         ("first", True),

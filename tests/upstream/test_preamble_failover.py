@@ -80,11 +80,8 @@ async def serving(
     policies = world(upstream.url).replace("[support-chat, ", "[twice, support-chat, ")
     policies += f"  twice:\n    targets: [{{{target}, model: primary}}]\n"
     policies += more or f"    fallback: [{{{target}, model: spare}}]\n"
-    async with (
-        running_proxy(folder / "policies", policies, keepalive_seconds=keepalive_s) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client
+    async with running_proxy(folder / "policies", policies, keepalive_seconds=keepalive_s) as proxy:
+        yield proxy, proxy.client
 
 
 @asynccontextmanager

@@ -36,11 +36,8 @@ async def under(
     """The world, its deployment ``resilient`` saying more, and its upstream ``openai`` too."""
     policies = world(upstream.url).replace(RESILIENT, f"{RESILIENT}    {said}\n")
     policies = policies.replace("dialect: openai,", f"dialect: openai,{of_upstream}", 1)
-    async with (
-        running_proxy(folder / "policies", policies) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        yield proxy, client
+    async with running_proxy(folder / "policies", policies) as proxy:
+        yield proxy, proxy.client
 
 
 async def ask(client: ClientSession, **more: Any) -> tuple[int, dict[str, str], Any]:
@@ -48,11 +45,6 @@ async def ask(client: ClientSession, **more: Any) -> tuple[int, dict[str, str], 
     async with client.post("/v1/completions", headers=BEARER, json=body) as response:
         said = await response.json() if "json" in response.content_type else None
         return response.status, {k.lower(): v for k, v in response.headers.items()}, said
-
-
-async def scraped(proxy: Proxy, client: ClientSession) -> str:
-    async with client.get(f"{proxy.admin}/metrics") as response:
-        return await response.text()
 
 
 def models(upstream: ScriptedUpstream) -> list[str]:
@@ -74,7 +66,7 @@ async def test_a_failure_that_may_pass_is_tried_again(
         status, _, _ = await ask(client)
 
         [record] = await proxy.sink.wait()
-        metrics = await scraped(proxy, client)
+        metrics = await proxy.metrics()
     assert (status, models(upstream)) == (200, ["primary"] * 3)
     assert [attempt.why for attempt in record.attempts] == ["first", "retry", "retry"]
     labels = 'model="primary",upstream="openai",why="retry"'
@@ -162,7 +154,7 @@ async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: Scripte
         records = await proxy.sink.wait(4)
         assert [skip.reason for skip in records[-1].skips] == ["upstream_circuit_open"]
         labels = 'endpoint="completions",model="primary",upstream="openai"'
-        assert f"headrace_circuit_state{{{labels}}} 2.0" in await scraped(proxy, client)
+        assert f"headrace_circuit_state{{{labels}}} 2.0" in await proxy.metrics()
 
         upstream.by_model = {}
         asked = 4
@@ -172,7 +164,7 @@ async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: Scripte
                 asked += 1
                 await proxy.sink.wait(asked)
 
-        assert f"headrace_circuit_state{{{labels}}} 0.0" in await scraped(proxy, client)
+        assert f"headrace_circuit_state{{{labels}}} 0.0" in await proxy.metrics()
 
 
 async def test_open_circuits_refuse_at_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -216,17 +208,14 @@ async def test_picks_least_loaded(tmp_path: Path, upstream: ScriptedUpstream) ->
     policies = policies.replace(REACH, f"{REACH}even, ")
     gate = asyncio.Event()
     upstream.by_model = {"left": stream(legacy_events("a", "b"), gate=gate)}
-    async with (
-        running_proxy(tmp_path / "policies", policies) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", policies) as proxy:
         body = {"model": "even", "prompt": "Hi", "stream": True}
-        async with client.post("/v1/completions", headers=BEARER, json=body) as slow:
+        async with proxy.client.post("/v1/completions", headers=BEARER, json=body) as slow:
             for _ in range(3):
-                await ask(client, model="even")
+                await ask(proxy.client, model="even")
             gate.set()
             await slow.read()
         upstream.by_model = {}
-        await ask(client, model="even")
+        await ask(proxy.client, model="even")
 
     assert models(upstream) == ["left", "right", "right", "right", "left"]

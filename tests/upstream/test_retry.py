@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.errors import (
     AnswerTooLarge,
@@ -163,14 +162,13 @@ async def passing(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sen
     spare = "[{upstream: openai, model: rerank-2, price: {input: 3, output: 0}}]"
     told = policies(upstream.url, retry=f"{again}\n    fallback: {spare}")
     told = told.replace("    timeouts:", "    breaker: off\n    timeouts:")
-    async with (
-        running_proxy(folder, told) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(folder, told) as proxy:
         upstream.answer_with(answer({"results": []}))
 
         async def send() -> int:
-            async with client.post("/v1/moderations", headers=BEARER, json={"input": "x"}) as got:
+            async with proxy.client.post(
+                "/v1/moderations", headers=BEARER, json={"input": "x"}
+            ) as got:
                 await got.read()
                 return got.status
 

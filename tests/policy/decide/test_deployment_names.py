@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
@@ -229,15 +228,14 @@ def without(failing: str) -> Script:
 async def test_failover_answers(failing: str, upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """Each way to ask is tried often enough that the failing target is asked first by some."""
     upstream.answer_with(without(failing))
-    async with (
-        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         for name, ask in ASKS.items():
             statuses: Counter[int] = Counter()
             for _ in range(6):
                 headers = {**BEARER, "x-api-key": KEY, "apikey": KEY, **ask.headers}
-                async with client.post(ask.path, headers=headers, json=ask.content) as answered:
+                async with proxy.client.post(
+                    ask.path, headers=headers, json=ask.content
+                ) as answered:
                     await answered.read()
                     statuses[answered.status] += 1
             if all(targets - {failing} for targets in ask.targets):

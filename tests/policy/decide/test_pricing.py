@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
@@ -204,8 +203,9 @@ async def test_the_refusal_is_clear_in_the_clients_dialect(
     model = "x/y/legacy-only" if "v4" in route else "legacy-only"
     async with (
         running_proxy(tmp_path / "policies", policies) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-        client.post(route, headers=headers, json={"model": model, "prompt": "Hi"}) as response,
+        proxy.client.post(
+            route, headers=headers, json={"model": model, "prompt": "Hi"}
+        ) as response,
     ):
         body = await response.json()
 

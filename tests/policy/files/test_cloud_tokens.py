@@ -14,7 +14,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -325,13 +324,12 @@ async def test_calls_carry_the_token_of_googles_library_and_the_next_one_when_it
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     headers = {"authorization": f"Bearer {KEY}"}
     text = policy(GOOGLE, f"{upstream.url}/v1", "openai_compatible")
-    async with (
-        running_proxy(tmp_path / "served", text, environ=environ) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running_proxy(tmp_path / "served", text, environ=environ) as proxy:
 
         async def call() -> str:
-            async with client.post("/v1/chat/completions", headers=headers, json=body) as response:
+            async with proxy.client.post(
+                "/v1/chat/completions", headers=headers, json=body
+            ) as response:
                 assert response.status == 200
             return upstream.requests[-1].headers["authorization"]
 

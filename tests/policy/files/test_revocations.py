@@ -8,7 +8,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from aiohttp import ClientSession
 
 from proxy.policy.files import load
 from proxy.policy.files.revocations import read_revocations
@@ -261,25 +260,20 @@ async def test_unexpected_error_is_reported_and_keeps_earlier_revocations(tmp_pa
 async def test_broken_folder_keeps_revocations(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """The proxy notices the list by itself, and its metrics name the parts that it cannot read."""
     route = ROUTES["openai"]
-    async with (
-        running_proxy(tmp_path / "p", world(upstream.url)) as proxy,
-        ClientSession() as client,
-    ):
+    async with running_proxy(tmp_path / "p", world(upstream.url)) as proxy:
 
         async def status() -> int:
             body = route.body(streamed=False)
-            async with client.post(proxy.url + route.path, headers=BEARER, json=body) as response:
+            async with proxy.client.post(
+                proxy.url + route.path, headers=BEARER, json=body
+            ) as response:
                 return response.status
-
-        async def metrics() -> str:
-            async with client.get(f"{proxy.admin}/metrics") as response:
-                return await response.text()
 
         async def is_refused() -> bool:
             return await status() == 401
 
         async def is_rejected() -> bool:
-            return "headrace_policy_last_reload_success 0.0" in await metrics()
+            return "headrace_policy_last_reload_success 0.0" in await proxy.metrics()
 
         assert await status() == 200
         for defect in (non_utf8_name, many_files, named_pipe):
@@ -290,4 +284,4 @@ async def test_broken_folder_keeps_revocations(upstream: ScriptedUpstream, tmp_p
         (proxy.policies / "zz.yaml").write_text("revoked: [support-widget]\n")
         await until(is_refused)
 
-        assert "headrace_policy_revocations_unread 1.0" in await metrics()
+        assert "headrace_policy_revocations_unread 1.0" in await proxy.metrics()
