@@ -6,19 +6,20 @@ import asyncio
 import gc
 import time
 import types
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import ClientSession
 
 from proxy.upstream.forwarded import Forwarded
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     PATIENCE_S,
+    Script,
     ScriptedUpstream,
     answer,
     chat,
@@ -29,7 +30,6 @@ from tests.doubles import (
 )
 from tests.test_pipeline import BEARER, MESSAGES
 
-PATH = "/v1/chat/completions"
 GUARDED = """
 policies:
   guarded:
@@ -70,210 +70,90 @@ def policies(upstream: str) -> str:
 class World:
     """A proxy, its upstream, and a client of it."""
 
-    def __init__(
-        self, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession, words: str
-    ) -> None:
-        self.proxy, self.upstream, self.client = proxy, upstream, client
-        self.words = words
+    def __init__(self, proxy: Proxy, upstream: ScriptedUpstream, words: str) -> None:
+        self.proxy, self.upstream, self.words = proxy, upstream, words
 
-    async def ask(self, model: str = "support-chat", **more: Any) -> int:
-        headers = more.pop("headers", BEARER)
-        body = {**MESSAGES, "model": model, "context": self.words, **more}
+    async def ask(self, end: End) -> int:
+        body: Any = {**MESSAGES, "model": end.model, "context": self.words, **end.body}
+        sent = {"data": end.raw} if end.raw else {"json": body}
+        headers = {**BEARER, "content-type": "application/json", **end.headers}
         try:
-            async with self.client.post(PATH, headers=headers, json=body) as response:
+            async with self.proxy.client.post(end.path, headers=headers, **sent) as response:
                 await response.read()
                 return response.status
         except aiohttp.ClientError:
             return 0
 
-    async def leave(self, **more: Any) -> None:
-        """Ask, and leave as soon as the upstream has been asked."""
+    async def run(self, end: End) -> None:
+        """Make the calls of an end. A client that leaves does so once the upstream was asked."""
+        gate = asyncio.Event()
+        self.upstream.answer_with(stream(TWO, gate=gate) if end.script is None else end.script)
         asked = len(self.upstream.requests)
-        asking = asyncio.ensure_future(self.ask(**more))
-        while len(self.upstream.requests) == asked:
-            self.upstream.came.clear()
-            await self.upstream.came.wait()
-        asking.cancel()
-        await asyncio.wait([asking])
+        tasks = [asyncio.ensure_future(self.ask(end)) for _ in range(end.times)]
+        if end.leaves:
+            while len(self.upstream.requests) == asked:
+                self.upstream.came.clear()
+                await self.upstream.came.wait()
+            tasks[0].cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        gate.set()
+        assert end.leaves or set(done) <= {*end.statuses}
 
 
-async def answered(world: World) -> None:
-    world.upstream.answer_with(answer(chat()))
-    assert await world.ask() == 200
+@dataclass(frozen=True)
+class End:
+    """One way for calls to end. Without a script the stream waits after its first event."""
+
+    script: Script | None
+    statuses: Sequence[int] = (200,)
+    model: str | list[str] = "support-chat"
+    body: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    path: str = "/v1/chat/completions"
+    raw: bytes = b""
+    times: int = 1
+    leaves: bool = False
 
 
-async def streamed(world: World) -> None:
-    world.upstream.answer_with(stream(chat_events("Par", "is")))
-    assert await world.ask(stream=True) == 200
-
-
-async def stranger(world: World) -> None:
-    assert await world.ask(headers={"Authorization": "Bearer hr-wrong"}) == 401
-
-
-async def unknown_model(world: World) -> None:
-    assert await world.ask("no-such-model") == 404
-
-
-async def wrong_field(world: World) -> None:
-    assert await world.ask(temperature="hot") == 400
-
-
-async def refused_by_upstream(world: World) -> None:
-    world.upstream.answer_with(answer({"error": {"message": "no"}}, 400))
-    assert await world.ask() == 400
-
-
-async def unavailable(world: World) -> None:
-    world.upstream.answer_with(answer({"error": {"message": "no"}}, 502))
-    assert await world.ask() == 502
-
-
-async def tried_again(world: World) -> None:
-    world.upstream.answer_with(answer({"error": {"message": "no"}}, 502))
-    assert await world.ask("again") == 502
-
-
-async def fallen_back(world: World) -> None:
-    world.upstream.answer_with(cut_before_head())
-    assert await world.ask("resilient") == 502
-
-
-async def hedged(world: World) -> None:
-    world.upstream.answer_with(answer({"error": {"message": "no"}}, 502))
-    assert await world.ask("hedged") == 502
-
-
-async def several(world: World) -> None:
-    """A list of models, whose upstream fails for all."""
-    world.upstream.answer_with(answer({"error": {"message": "no"}}, 502))
-    body = {"model": ["first", "second"], "prompt": "x"}
-    async with world.client.post("/v1/completion", headers=BEARER, json=body) as response:
-        await response.read()
-
-
-async def oversized(world: World) -> None:
-    world.upstream.answer_with(answer(chat("x" * 200_000)))
-    assert await world.ask() == 502
-
-
-async def no_answer(world: World) -> None:
-    world.upstream.answer_with(answer(b"<html>", media_type="text/html"))
-    assert await world.ask() == 502
-
-
-async def silent(world: World) -> None:
-    world.upstream.answer_with(hang())
-    assert await world.ask(stream=True) == 504
-
-
-async def cut(world: World) -> None:
-    world.upstream.answer_with(stream(chat_events("Par", "is"), cut_after=2))
-    assert await world.ask(stream=True) == 200
-
-
-async def garbled(world: World) -> None:
-    world.upstream.answer_with(stream([*chat_events("Par")[:2], b"no json"]))
-    assert await world.ask(stream=True) == 200
-
-
-async def client_gone(world: World) -> None:
-    world.upstream.answer_with(hang())
-    await world.leave()
-
-
-async def client_gone_midway(world: World) -> None:
-    gate = asyncio.Event()
-    world.upstream.answer_with(stream(chat_events("Par", "is"), gate=gate))
-    await world.leave(stream=True)
-    gate.set()
-
-
-async def blocked_question(world: World) -> None:
-    assert await world.ask("guarded", messages=[{"role": "user", "content": "forbidden"}]) == 400
-
-
-async def blocked_answer(world: World) -> None:
-    world.upstream.answer_with(answer(chat("forbidden")))
-    assert await world.ask("guarded") == 400
-
-
-async def blocked_stream(world: World) -> None:
-    world.upstream.answer_with(stream(chat_events("Well, ", "this is ", "forbidden", " here")))
-    await world.ask("guarded", stream=True)
-
-
-async def asked_again(world: World) -> None:
-    world.upstream.answer_with(answer(chat("forbidden")))
-    assert await world.ask("repeating") == 400
-
-
-async def limited(world: World) -> None:
-    world.upstream.answer_with(answer(chat()))
-    await world.ask("often")
-    assert await world.ask("often") == 429
-
-
-async def too_dear(world: World) -> None:
-    assert await world.ask("guarded", max_tokens=1_000_000) == 429
-
-
-async def shared_failure(world: World) -> None:
-    world.upstream.answer_with(answer({"error": {"message": "no"}}, 400))
-    assert await asyncio.gather(*(world.ask("shared") for _ in range(3))) == [400] * 3
-
-
-async def shared_and_left(world: World) -> None:
-    world.upstream.answer_with(hang())
-    await world.leave(model="shared", stream=True)
-
-
-async def shared_stream(world: World) -> None:
-    world.upstream.answer_with(stream(chat_events("Par", "is"), cut_after=2))
-    await asyncio.gather(*(world.ask("shared", stream=True) for _ in range(3)))
-
-
-async def guard_service_away(world: World) -> None:
-    assert await world.ask("asking") in (400, 503)
-
-
-async def broken_body(world: World) -> None:
-    headers = {**BEARER, "content-type": "application/json"}
-    async with world.client.post(PATH, headers=headers, data=b'{"model": ') as response:
-        assert response.status == 400
-
-
-ENDS: list[Callable[[World], Awaitable[None]]] = [
-    answered,
-    streamed,
-    stranger,
-    unknown_model,
-    wrong_field,
-    refused_by_upstream,
-    unavailable,
-    tried_again,
-    fallen_back,
-    hedged,
-    several,
-    oversized,
-    no_answer,
-    silent,
-    cut,
-    garbled,
-    client_gone,
-    client_gone_midway,
-    blocked_question,
-    blocked_answer,
-    blocked_stream,
-    asked_again,
-    limited,
-    too_dear,
-    broken_body,
-    shared_failure,
-    shared_and_left,
-    shared_stream,
-    guard_service_away,
-]
+TWO = chat_events("Par", "is")
+PARIS, STREAM, CUT = answer(chat()), stream(TWO), stream(TWO, cut_after=2)
+NO, AWAY = (answer({"error": {"message": "no"}}, status) for status in (400, 502))
+SAYS_IT, LIVE = answer(chat("forbidden")), {"stream": True}
+ENDS = {
+    "answered": End(PARIS),
+    "streamed": End(STREAM, body=LIVE),
+    "stranger": End(PARIS, [401], headers={"Authorization": "Bearer hr-wrong"}),
+    "unknown model": End(PARIS, [404], "no-such-model"),
+    "wrong field": End(PARIS, [400], body={"temperature": "hot"}),
+    "broken body": End(PARIS, [400], raw=b'{"model": '),
+    "refused by the upstream": End(NO, [400]),
+    "unavailable": End(AWAY, [502]),
+    "retried": End(AWAY, [502], "again"),
+    "fallback": End(cut_before_head(), [502], "resilient"),
+    "hedged": End(AWAY, [502], "hedged"),
+    "several": End(AWAY, [502], ["first", "second"], {"prompt": "x"}, path="/v1/completion"),
+    "oversized": End(answer(chat("x" * 200_000)), [502]),
+    "no JSON": End(answer(b"<html>", media_type="text/html"), [502]),
+    "silent": End(hang(), [504], body=LIVE),
+    "cut": End(CUT, [0, 200], body=LIVE),
+    "garbled": End(stream([*chat_events("Par")[:2], b"no json"]), [0, 200], body=LIVE),
+    "client left": End(hang(), leaves=True),
+    "client left midway": End(None, body=LIVE, leaves=True),
+    "blocked question": End(
+        PARIS, [400], "guarded", {"messages": [{"role": "user", "content": "forbidden"}]}
+    ),
+    "blocked answer": End(SAYS_IT, [400], "guarded"),
+    "blocked stream": End(
+        stream(chat_events("Well, ", "this is ", "forbidden", " here")), [0, 200], "guarded", LIVE
+    ),
+    "guard retry": End(SAYS_IT, [400], "repeating"),
+    "rate limited": End(PARIS, [200, 429], "often"),
+    "too large for a limit": End(PARIS, [429], "guarded", {"max_tokens": 1_000_000}),
+    "shared failure": End(NO, [400], "shared", times=3),
+    "shared and left": End(hang(), model="shared", body=LIVE, leaves=True),
+    "shared stream": End(CUT, [0, 200], "shared", LIVE, times=3),
+    "guard service is away": End(PARIS, [400, 503], "asking"),
+}
 
 
 @contextmanager
@@ -315,32 +195,27 @@ def kept(others: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("words", ["", "where is it " * 20_000], ids=["small", "large"])
-@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+@pytest.mark.parametrize("name", ENDS)
 async def test_nothing_is_left_of_a_call(
-    end: Callable[[World], Awaitable[None]], words: str, upstream: ScriptedUpstream, tmp_path: Path
+    name: str, words: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     others = kept([MESSAGES])  # what tests before this one left in this process
     async with running_proxy(tmp_path / "p", policies(upstream.url)) as proxy:
-        scene = World(proxy, upstream, proxy.client, words)
-        await end(scene)  # what is made once for all calls
+        scene, end = World(proxy, upstream, words), ENDS[name]
+        await scene.run(end)  # makes what all calls share
         await proxy.sink.wait()
         began = len(proxy.records)
         with uncollected() as found:
-            await end(scene)
+            await scene.run(end)
             await proxy.sink.wait(began + 1)
-            await settled(scene)
+            await proxy.client.connector.close() if proxy.client.connector else None
+            for _ in range(20):  # the upstream, the client and the loop let go of what ended
+                await asyncio.sleep(0.005)
             alive = await still(scene, [MESSAGES, *others])
 
     assert alive == []
     left = [thing for thing in found if ours(thing)]
     assert [f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in left] == []
-
-
-async def settled(scene: World) -> None:
-    """Let what ended be let go: by the upstream, by the client, by the loop."""
-    await scene.client.connector.close() if scene.client.connector else None
-    for _ in range(20):
-        await asyncio.sleep(0.005)
 
 
 async def still(scene: World, others: list[Any]) -> list[str]:
