@@ -1,5 +1,4 @@
-"""Responses over sockets: both sides of it, where nothing is lost; its clients before upstreams
-that chat, and clients of chat before targets that speak nothing else."""
+"""Responses over sockets: both sides of the API, failures, and references to stored state."""
 
 from __future__ import annotations
 
@@ -17,15 +16,11 @@ from tests.doubles import (
     ScriptedUpstream,
     answer,
     chat,
-    chat_events,
     event,
     item_events,
-    message,
-    message_events,
     response,
     response_events,
     stream,
-    text_events,
     text_item,
 )
 from tests.for_each import for_each
@@ -144,130 +139,6 @@ async def test_a_whole_answer_of_the_same_form_passes_byte_by_byte(
     assert sent.json == {**ASKED, **asked}
     [record] = await proxy.sink.wait()
     assert record.billing.tokens.total == 8
-
-
-async def test_a_chats_answer_reaches_a_client_of_responses(
-    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
-    upstream.answer_with(answer(chat(" Paris.")))
-
-    status, raw, _ = await ask(client, "search-answers", instructions="Be brief.")
-
-    whole = json.loads(raw)
-    assert status == 200, raw
-    assert (whole["object"], whole["status"], whole["error"]) == ("response", "completed", None)
-    [item] = whole["output"]
-    assert (item["type"], item["content"][0]["text"]) == ("message", " Paris.")
-    assert whole["instructions"] == "Be brief."
-    assert (whole["usage"]["input_tokens"], whole["usage"]["output_tokens"]) == (5, 3)
-    [asked] = upstream.requests
-    assert asked.path == "/v1/chat/completions"
-    assert asked.json["messages"] == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": ASKED["input"]},
-    ]
-
-
-async def test_chat_stream_as_items(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    events = chat_events("Let me ", "see.")
-    base = {k: v for k, v in events[0].items() if k != "choices"}
-    calls = [
-        {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}},
-        {"index": 0, "function": {"arguments": '{"a":'}},
-        {"index": 0, "function": {"arguments": "1}"}},
-        {"index": 1, "id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}},
-    ]
-    asked = [{**base, "choices": [{"index": 0, "delta": {"tool_calls": [c]}}]} for c in calls]
-    thought = {**base, "choices": [{"index": 0, "delta": {"reasoning_content": "Hm."}}]}
-    end = {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
-    upstream.answer_with(stream([events[0], thought, *events[1:3], *asked, end, events[-1]]))
-
-    status, raw, _ = await ask(client, "search-answers", stream=True)
-
-    assert status == 200, raw
-    whole = accumulated(raw)
-    kinds = [item["type"] for item in whole["output"]]
-    assert kinds == ["reasoning", "message", "function_call", "function_call"]
-    assert whole["output"][1]["content"][0]["text"] == "Let me see."
-    assert [item["arguments"] for item in whole["output"][2:]] == ['{"a":1}', "{}"]
-    assert [item["call_id"] for item in whole["output"][2:]] == ["c1", "c2"]
-    assert whole["status"] == "completed"
-    assert whole["usage"]["total_tokens"] == 8
-
-
-@pytest.mark.parametrize("stream_it", [False, True])
-async def test_messages_reach_a_client_of_responses(
-    stream_it: bool, client: ClientSession, upstream: ScriptedUpstream
-) -> None:
-    script = stream(message_events(text_events(0, " Par", "is.")), done=False)
-    upstream.answer_with(script if stream_it else answer(message()))
-
-    status, raw, _ = await ask(client, "via-anthropic", **({"stream": True} if stream_it else {}))
-
-    assert status == 200, raw
-    whole = accumulated(raw) if stream_it else json.loads(raw)
-    assert whole["output"][0]["content"][0]["text"] == " Paris."
-    [asked] = upstream.requests
-    assert asked.path == "/v1/messages"
-    assert asked.json["messages"] == [{"role": "user", "content": ASKED["input"]}]
-
-
-async def test_a_response_reaches_a_client_of_chat(
-    client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
-    usage = {**response()["usage"], "input_tokens_details": {"cached_tokens": 2}}
-    upstream.answer_with(answer({**WHOLE, "usage": usage}))
-    headers = {**BEARER, "x-headrace-deployment": "responses-only"}
-    function = {"name": "look_up", "parameters": {"type": "object"}}
-    asked: Json = {
-        "model": "m",
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "p"}],
-        "max_tokens": 64,
-        "tools": [{"type": "function", "function": function}],
-    }
-
-    async with client.post("/v1/chat/completions", headers=headers, json=asked) as answered:
-        completion = await answered.json()
-
-    assert answered.status == 200, completion
-    [choice] = completion["choices"]
-    assert choice["message"]["content"] == "Let me see."
-    [call] = choice["message"]["tool_calls"]
-    assert (call["id"], json.loads(call["function"]["arguments"])) == ("call_1", {"place": "Paris"})
-    assert choice["finish_reason"] == "tool_calls"
-    [sent] = upstream.requests
-    assert sent.path == "/v1/responses"
-    assert sent.json["input"] == asked["messages"]
-    assert (sent.json["max_output_tokens"], sent.json["store"]) == (64, False)
-    assert sent.json["tools"] == [{**FUNCTION, "strict": False}]
-    [record] = await proxy.sink.wait()
-    tokens = record.billing.tokens
-    assert (tokens.input, tokens.cached_input, tokens.output) == (3, 2, 3)
-
-
-@pytest.mark.parametrize("wants", [False, True])
-async def test_a_stream_of_a_response_reaches_a_client_of_chat(
-    wants: bool, client: ClientSession, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(stream(STREAM, done=False))
-    headers = {**BEARER, "x-headrace-deployment": "responses-only"}
-    asked: Json = {"model": "m", "messages": [{"role": "user", "content": "p"}], "stream": True}
-    asked |= {"stream_options": {"include_usage": True}} if wants else {}
-
-    async with client.post("/v1/chat/completions", headers=headers, json=asked) as answered:
-        raw = await answered.text()
-
-    assert answered.status == 200, raw
-    assert raw.endswith("data: [DONE]\n\n")
-    lines = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith("data: {")]
-    choices = [each["choices"][0] for each in lines if each["choices"]]
-    deltas = [choice["delta"] for choice in choices]
-    assert "".join(delta.get("content") or "" for delta in deltas) == "Let me see."
-    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
-    assert "".join(call["function"]["arguments"] for call in calls) == CALLED["arguments"]
-    assert [call["id"] for call in calls if "id" in call] == ["call_1"]
-    assert [each["finish_reason"] for each in choices if each["finish_reason"]] == ["tool_calls"]
-    assert [each["usage"]["total_tokens"] for each in lines if each.get("usage")] == [8] * wants
 
 
 @pytest.mark.parametrize(
