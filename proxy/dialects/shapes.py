@@ -15,6 +15,14 @@ Shape = Check | Mapping[str, Any]
 
 MAX_NAME = 128
 """Characters of a name or an id; a longer one is a text."""
+COUNTS = frozenset(
+    {"accepted_prediction_tokens", "audio_tokens", "cache_creation_input_tokens"}
+    | {"cache_read_input_tokens", "cache_write_tokens", "cached_tokens", "completion_tokens"}
+    | {"completion_tokens_details", "cost", "image_tokens", "input_tokens", "output_tokens"}
+    | {"input_tokens_details", "output_tokens_details", "prompt_tokens", "prompt_tokens_details"}
+    | {"reasoning_tokens", "rejected_prediction_tokens", "text_tokens", "total_tokens"}
+)
+"""Members of the usage of a chat."""
 
 
 def fits(value: Any, shape: Shape) -> bool:
@@ -41,6 +49,15 @@ def is_number(value: Any) -> bool:
     return value is None or value.__class__ in (int, float, bool)
 
 
+def is_counts(value: Any, depth: int = 2) -> bool:
+    """Return True for a number, and for numbers under the names of `COUNTS` in up to two levels."""
+    if value.__class__ is not dict:
+        return is_number(value)
+    return depth > 0 and all(
+        name in COUNTS and is_counts(part, depth - 1) for name, part in value.items()
+    )
+
+
 def is_text(value: Any) -> bool:
     """Return True for a string, which a typed event carries to the guards."""
     return value.__class__ is str
@@ -53,3 +70,8 @@ def is_empty(value: Any) -> bool:
 def one_of(*words: str) -> Check:
     """Return a check for null and for fixed strings."""
     return lambda value: value is None or (value.__class__ is str and value in words)
+
+
+def nullable(shape: Shape) -> Check:
+    """Return a check for null and for values of a shape."""
+    return lambda value: value is None or fits(value, shape)

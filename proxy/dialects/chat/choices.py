@@ -7,20 +7,17 @@ from typing import Any, NamedTuple
 
 from proxy.dialects.call_numbers import CallNumbers, named_by_us, written_arguments
 from proxy.dialects.chat.tables import (
-    CALL_TYPES,
     FINISHES,
     INPUTS,
     MAX_PARTS,
-    ROLES,
+    SILENT_CALL,
     SILENT_OF_CHOICE,
     THOUGHTS,
     ChatForm,
-    is_name,
-    is_number,
-    is_silent,
 )
 from proxy.dialects.content_parts import joined_message
 from proxy.dialects.documents import MOST_VALUES
+from proxy.dialects.shapes import fits, one_of
 from proxy.dialects.signed_calls import signature_of
 from proxy.errors import AnswerTooLarge
 from proxy.index import index_of
@@ -43,6 +40,7 @@ _EMPTY = frozenset(
     | {"refusal", "text", "tool_calls"}
 )
 """Members of a message that say nothing if they are empty."""
+_IS_ROLE = one_of("assistant", "")
 _OF_PARTS: dict[str, Kind] = {"thinking": "reasoning", "text": "text", "refusal": "refusal"}
 """The kinds of text in a list of content parts, by the type of the part."""
 
@@ -260,12 +258,12 @@ class ChoiceReader:
         if self.form.holder:
             rest = {name: each for name, each in value.items() if name != self.form.holder}
             if type(holder) is not dict:
-                return holder is None and is_silent(rest, SILENT_OF_CHOICE)
+                return holder is None and fits(rest, SILENT_OF_CHOICE)
         else:
             rest = {name: value[name] for name in SILENT_OF_CHOICE if name in value}
         if rest.get("logprobs") and type(holder.get("content", holder.get("text"))) is str:
             del rest["logprobs"]
-        if not is_silent(rest, SILENT_OF_CHOICE):
+        if not fits(rest, SILENT_OF_CHOICE):
             return False
         return all([self._is_silent_member(name, each, holder) for name, each in holder.items()])
 
@@ -275,11 +273,11 @@ class ChoiceReader:
                 return False
             return value is None or type(value) is str
         if name == "role":
-            return type(value) in (str, type(None)) and value in ROLES
+            return _IS_ROLE(value)
         if name == "tool_calls" and type(value) is list:
-            return all([_is_silent_call(call) for call in value])
+            return all([fits(call, SILENT_CALL) for call in value])
         if name == "function_call" and type(value) is dict:
-            return _is_silent_function(value, "arguments")
+            return fits({"function": value}, SILENT_CALL)
         if not value:
             return name in _EMPTY
         return not self.form.holder and name in SILENT_OF_CHOICE
@@ -335,32 +333,3 @@ def _texts_of_parts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
                 text = each.get("text") if type(each) is dict else None
                 if type(text) is str and text:
                     yield (at, "thinking", within, "text"), text, "reasoning"
-
-
-def _is_silent_call(call: Any) -> bool:
-    if type(call) is not dict:
-        return False
-    for name, value in call.items():
-        if name in INPUTS:
-            if not _is_silent_function(value, INPUTS[name][0]):
-                return False
-        elif not (
-            (name == "id" and is_name(value))
-            or (name == "index" and is_number(value))
-            or (name == "type" and value.__hash__ and value in CALL_TYPES)
-        ):
-            return False
-    return True
-
-
-def _is_silent_function(value: Any, member: str) -> bool:
-    """Return True for the name and the text of a call and nothing else."""
-    if type(value) is not dict:
-        return value is None
-    for name, each in value.items():
-        if name == "name":
-            if each:  # read as the name in `Begin`, and as JSON if it comes again
-                return False
-        elif name != member or not (each is None or type(each) is str):
-            return False
-    return True

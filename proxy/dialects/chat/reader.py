@@ -9,10 +9,11 @@ from proxy.dialects.call_numbers import EMPTY, SPACE
 from proxy.dialects.chat.choices import Choice, ChoiceReader, Unit
 from proxy.dialects.chat.same_shape import SameShape, is_shape
 from proxy.dialects.chat.splitting import split
-from proxy.dialects.chat.tables import CHAT, IDENTITY, PADDING, SILENT_MEMBERS, ChatForm, is_silent
+from proxy.dialects.chat.tables import CHAT, IDENTITY, PADDING, SILENT_MEMBERS, ChatForm
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.hub import as_stream
+from proxy.dialects.shapes import fits
 from proxy.errors import UpstreamInvalid
 from proxy.index import index_of
 from proxy.types import Json
@@ -117,7 +118,7 @@ class ChatReader:
 
     def _has_other_members(self, doc: Json, choices: list[Choice]) -> bool:
         """Return True if a document has values that no event of its choices represents."""
-        if any(choice.is_native for choice in choices) or not is_silent(doc, SILENT_MEMBERS):
+        if any(choice.is_native for choice in choices) or not fits(doc, SILENT_MEMBERS):
             return True
         return any(type(each) is not dict for each in doc.get("choices") or ())
 

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from proxy.dialects.shapes import (
+    Check,
+    Shape,
+    is_counts,
+    is_empty,
+    is_name,
+    is_number,
+    is_text,
+    nullable,
+    one_of,
+)
 from proxy.frozen import frozen
-from proxy.types import Json
 from proxy.types.events import FamilyName, FinishReason, Kind
 
 MAX_PARTS: Final = 16_384
@@ -30,20 +40,6 @@ FINISHES: Final[Mapping[str, FinishReason]] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-ROLES: Final = frozenset({"assistant", "", None})
-CALL_TYPES: Final = frozenset({"function", "custom", "", None})
-NUMBERS: Final = frozenset({int, float, bool, type(None)})
-MAX_NAME: Final = 128
-"""Characters of a string that can be an id or a name."""
-
-_FINISH_WORDS: Final = FINISHES.keys() | {"error", "timeout", "eos", "abort", "", None}
-_COUNTS: Final = frozenset(
-    {"accepted_prediction_tokens", "audio_tokens", "cache_creation_input_tokens"}
-    | {"cache_read_input_tokens", "cache_write_tokens", "cached_tokens", "completion_tokens"}
-    | {"completion_tokens_details", "cost", "image_tokens", "input_tokens", "output_tokens"}
-    | {"input_tokens_details", "output_tokens_details", "prompt_tokens", "prompt_tokens_details"}
-    | {"reasoning_tokens", "rejected_prediction_tokens", "text_tokens", "total_tokens"}
-)
 
 
 @frozen
@@ -64,45 +60,27 @@ COMPLETIONS: Final = ChatForm(
 )
 
 
-def is_name(value: Any) -> bool:
-    """Return True for null, or at most 128 characters without white space."""
-    if type(value) is not str:
-        return value is None
-    return len(value) <= MAX_NAME and value.split() in ([value], [])
-
-
-def is_number(value: Any) -> bool:
-    return type(value) in NUMBERS
-
-
-def is_counts(value: Any, depth: int = 2) -> bool:
-    """Return True for numbers under the names that usage has, in up to two levels."""
-    if type(value) is not dict:
-        return is_number(value)
-    return depth > 0 and all(
-        name in _COUNTS and is_counts(part, depth - 1) for name, part in value.items()
-    )
-
-
-def is_finish(value: Any) -> bool:
-    return type(value) in (str, type(None)) and value in _FINISH_WORDS
-
-
-SILENT_MEMBERS: Final = {
+SILENT_MEMBERS: Final[Shape] = {
     **dict.fromkeys(("id", "object", "model", "system_fingerprint", "service_tier"), is_name),
     "created": is_number,
     "usage": is_counts,
     "choices": lambda value: type(value) is list,
 }
 """Members of a document that no guard reads if their value has this shape."""
-SILENT_OF_CHOICE: Final = {
+SILENT_OF_CHOICE: Final[Mapping[str, Check]] = {
     "index": is_number,
-    "finish_reason": is_finish,
+    "finish_reason": one_of(*FINISHES, "error", "timeout", "eos", "abort", ""),
     "logprobs": lambda value: not value,
 }
 """Members of a choice that no guard reads, likewise."""
-
-
-def is_silent(value: Json, silent: Mapping[str, Any]) -> bool:
-    """Return True if all members of an object are silent ones of the right shape."""
-    return all([name in silent and silent[name](each) for name, each in value.items()])
+SILENT_CALL: Final[Shape] = {
+    "id": is_name,
+    "index": is_number,
+    "type": one_of(*INPUTS, ""),
+    **{
+        kind: nullable({"name": is_empty, member: nullable(is_text)})
+        for kind, (member, _) in INPUTS.items()
+    },
+}
+"""Members of a tool call that no guard reads as JSON: its name is in `Begin`, and is read as JSON
+only if it comes again."""

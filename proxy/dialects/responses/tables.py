@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from proxy.dialects.shapes import is_name
 from proxy.types import Json
 from proxy.types.events import Kind
 
@@ -151,7 +152,6 @@ NUMBERS = (
     | {"frequency_penalty", "phase"}
 )
 """Members whose numbers are silent, and whose lists and objects are if all that they hold is."""
-_MAX_NAME = 128
 
 
 def is_silent(name: str, value: Any) -> bool:
@@ -161,8 +161,7 @@ def is_silent(name: str, value: Any) -> bool:
     if name not in NUMBERS:
         return False
     if isinstance(value, str):
-        is_name = name in NAMES and len(value) <= _MAX_NAME and value.split() == [value]
-        return is_name or not value or value in WORDS.get(name, ())
+        return not value or value in WORDS.get(name, ()) or (name in NAMES and is_name(value))
     if isinstance(value, list):
         return all([is_silent(name, each) for each in value])
     return not isinstance(value, dict) or is_silent_object(value)
