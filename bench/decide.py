@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from proxy.policy.decide import InForce
+from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
@@ -73,6 +73,6 @@ def report() -> None:
         ("20 rules, 2 of them apply", rules("search")),
         ("20 rules, 6 of them apply", rules("support")),
     ):
-        policies = InForce(snapshot(said))
+        policies = ActivePolicy(snapshot(said))
         spent = microseconds(lambda policies=policies: policies.identify(call.head).decide(call))  # type: ignore[misc]
         print(f"{name:34}{spent:>12.1f}{spent / reference:>21.1f}")

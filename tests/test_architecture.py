@@ -87,7 +87,7 @@ UNTESTED = {
     "proxy/policy/compile/context.py": "tests/policy/compile/test_compiler.py compiles with it",
     "proxy/ledger/store.py": "shapes without behaviour",
     "proxy/policy/decide/model_calls.py": "test_spellings_of_models.py asks in every way",
-    "proxy/policy/decide/parts.py": "tests/adversary/test_lists_of_models.py joins them at random",
+    "proxy/policy/decide/selection.py": "tests/policy/decide/test_init.py selects deployments",
     "proxy/policy/schema/__init__.py": "tests/policy/files/test_load.py has one for each rule",
     "proxy/policy/schema/cache.py": "tests/policy/test_cache.py reads it",
     "proxy/policy/schema/deployments.py": "tests/policy/files/test_load.py has one for each rule",

@@ -36,10 +36,10 @@ from proxy.guardrails.unguarded import GuardsOnDemand
 from proxy.limits import Admission
 from proxy.offload import Offload
 from proxy.pipeline import Pipeline
-from proxy.policy.decide.service_calls import GuardPolicies
+from proxy.policy.catalog import roster
+from proxy.policy.decide import GuardPolicies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.label_catalog import roster
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.store import PolicyFolder, PolicyStore

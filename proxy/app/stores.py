@@ -33,7 +33,7 @@ from proxy.limits.backfill import Backfill, BackfillUnavailable
 from proxy.limits.reconcile import Reconciler
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, renewing
-from proxy.policy.budgets import BudgetsInForce
+from proxy.policy.catalog import ActiveBudgets
 from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder
 from proxy.settings import BadSetting, LedgerAt, RedisAt
@@ -168,7 +168,7 @@ def drift(
     async def ask(budget: BudgetQuery, since_ms: int) -> Mapping[str, int]:
         return await budgets.spent(at.path, budget, budget.scopes, since_ms) or {}
 
-    in_force = BudgetsInForce(lambda: store.current).all
+    in_force = ActiveBudgets(lambda: store.current).all
     comparing = Reconciler(
         admission=admission,
         budgets=in_force,
@@ -186,7 +186,7 @@ async def backfill(context: Context, policies: PolicyStore, counters: CounterSto
     """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
     asking = Backfill(
         store=counters,
-        spent_before=partial(_spent_before, context, BudgetsInForce(lambda: policies.current)),
+        spent_before=partial(_spent_before, context, ActiveBudgets(lambda: policies.current)),
         failed=partial(telemetry.amiss, context, "recall.failed"),
         monotonic=time.monotonic,
         utc=since_epoch,
@@ -196,7 +196,7 @@ async def backfill(context: Context, policies: PolicyStore, counters: CounterSto
 
 
 async def _spent_before(
-    context: Context, in_force: BudgetsInForce, claim: Claim, before_ms: int | None
+    context: Context, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
 ) -> int | None:
     found = None
     try:
@@ -211,7 +211,7 @@ async def _spent_before(
 
 
 async def _seen(
-    at: LedgerAt | None, in_force: BudgetsInForce, claim: Claim, before_ms: int | None
+    at: LedgerAt | None, in_force: ActiveBudgets, claim: Claim, before_ms: int | None
 ) -> int | None:
     """Return what a counter of a budget has seen in its window, as the ledger knows it."""
     if at is None or at.kind != "sqlite":

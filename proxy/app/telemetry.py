@@ -18,9 +18,8 @@ from proxy.emit.decisions import Decisions
 from proxy.emit.log import CallLog
 from proxy.emit.log_limits import Quota
 from proxy.emit.metrics import Metrics
+from proxy.policy.catalog import cache_stores, roster, shared_response_stores
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.label_catalog import roster
-from proxy.policy.shared_state import sharing_responses, stores_of
 from proxy.ports import EventLog
 from proxy.settings import Address, BadSetting, Settings
 from proxy.types.outcome import Standing
@@ -85,12 +84,12 @@ def enforcing(
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
         "redis": ("HEADRACE_REDIS_URL", settings.redis),
     }
-    for store, deployments in stores_of(snapshot).items():
+    for store, deployments in cache_stores(snapshot).items():
         variable, given = needs.get(store, ("", store))
         if given is None:
             named = {"store": store, "variable": variable, "deployments": deployments}
             yield partial(log.warning, "cache.store_missing", **named)
-    upstreams = [] if settings.id_secrets else sharing_responses(snapshot)
+    upstreams = [] if settings.id_secrets else shared_response_stores(snapshot)
     if upstreams:
         yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 

@@ -14,10 +14,10 @@ from proxy.cli.parameters import FOLDER, MOMENTS, PolicyName, format_option, pol
 from proxy.dialects import strict
 from proxy.emit import declared
 from proxy.errors import ProxyError
+from proxy.policy.catalog import roster
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import no_such, read
 from proxy.policy.files.source import PolicyError
-from proxy.policy.label_catalog import roster
 from proxy.policy.review import check_report, diff, editor, new_key
 from proxy.policy.review.explain import preview
 from proxy.policy.review.sample_call import CHAT, example, path_of, suppose

@@ -12,7 +12,7 @@ from proxy.errors import Unauthorized
 from proxy.freed import release, uncollected
 from proxy.frozen import frozen
 from proxy.policy.compile.compiler import compile_policies
-from proxy.policy.decide import InForce, identify
+from proxy.policy.decide import ActivePolicy, identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import read
@@ -119,22 +119,22 @@ class PolicyStore:
         self._report_unread(source.read_revocations().unread)
         self.current = source.read()
         self.secret_files = self.current.secret_files
-        self._in_force = InForce(self.current)
+        self._in_force = ActivePolicy(self.current)
         self._kept = OrderedDict({self.current.revision: self.current})
         self._began = self._seen = self._revoked_at = now() - SECONDS_BETWEEN
         self._is_rejected = False
         self._announce()
 
-    async def read(self, head: RequestHead) -> InForce:
+    async def read(self, head: RequestHead) -> ActivePolicy:
         """Return what is in force for this call, re-read from disk first if its key may ask so."""
         if head.refresh and self._may_refresh(head):
             await self.refresh()
         return self.in_force_now()
 
-    def in_force_now(self) -> InForce:
+    def in_force_now(self) -> ActivePolicy:
         """Return what is in force now."""
         if self._in_force.snapshot is not self.current:
-            self._in_force = InForce(self.current)
+            self._in_force = ActivePolicy(self.current)
         return self._in_force
 
     def passed(self) -> PassedPaths | None:
@@ -237,7 +237,7 @@ class PolicyStore:
         changed = fresh.revision != self.current.revision
         dropped: list[object] = [self._in_force, self._kept.pop(fresh.revision, None)]
         self.current = self._kept[fresh.revision] = fresh
-        self._in_force = InForce(fresh)
+        self._in_force = ActivePolicy(fresh)
         if len(self._kept) > REVISIONS_KEPT:
             dropped.append(self._kept.popitem(last=False))
         if changed:

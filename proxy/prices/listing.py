@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from proxy.frozen import frozen
 from proxy.policy import schema
+from proxy.policy.catalog import roster
 from proxy.policy.compile.targets import price_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded
-from proxy.policy.label_catalog import roster
 from proxy.prices.rows import TYPES
 from proxy.types import Target
 from proxy.usage import Price, in_force, listed

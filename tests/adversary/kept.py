@@ -20,8 +20,8 @@ from proxy.emit.log_limits import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
 from proxy.ledger.rows import attempt_rows, call_row, noted
+from proxy.policy.catalog import roster
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.label_catalog import roster
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.store import read_folder

@@ -12,7 +12,7 @@ import pytest
 from proxy.app.gauges import LAG_EVERY_S, Enforcement, LoopLag, policies
 from proxy.app.telemetry import enforcing
 from proxy.emit.metrics import Metrics
-from proxy.policy.label_catalog import roster
+from proxy.policy.catalog import roster
 from proxy.policy.store import PolicyFolder
 from proxy.settings import Settings
 from tests.guardrails.growth import lines

@@ -24,8 +24,8 @@ from proxy.edge.request import Bounds
 from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics
 from proxy.pipeline import Pipeline
-from proxy.policy.decide import InForce, KeyCaller
-from proxy.policy.label_catalog import roster
+from proxy.policy.catalog import roster
+from proxy.policy.decide import ActivePolicy, KeyCaller
 from proxy.policy.store import read_folder
 from proxy.ports import Guards
 from proxy.types import CacheRule, Call, Plan, RequestHead
@@ -68,7 +68,7 @@ class RuledCaller:
 class RuledPolicies:
     """The small world of all tests, under a cache rule."""
 
-    in_force: InForce
+    in_force: ActivePolicy
     ruled: Ruled
 
     @property
@@ -139,7 +139,7 @@ async def cached_proxy(
     metrics, sink, clock, calls = Metrics("1"), MemorySink(), Clock(), Calls()
     metrics.admit(roster(snapshot))()
     bugs: list[BaseException] = []
-    policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
+    policies = RuledPolicies(ActivePolicy(snapshot), lambda plan: plan)
     backend = CacheBackend(Memory(10_000_000, clock, metrics), b"s" * 32)
     cache = AnswerCache({"memory": backend}, clock)
     async with AsyncExitStack() as opened:

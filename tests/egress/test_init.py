@@ -20,7 +20,7 @@ from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import PolicyGuards
 from proxy.limits import Admission
 from proxy.limits.stores.memory import MemoryStore
-from proxy.policy.decide.service_calls import GuardPolicies
+from proxy.policy.decide import GuardPolicies
 from proxy.policy.store import read_folder
 from proxy.record import Record
 from proxy.types import RequestHead

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.emit.declared import METRICS, declared
 from proxy.emit.metrics import Metrics
-from proxy.policy.label_catalog import roster
+from proxy.policy.catalog import roster
 from proxy.policy.store import read_folder
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage

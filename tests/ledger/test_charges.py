@@ -19,7 +19,7 @@ from proxy.ledger.budgets import spent
 from proxy.limits import Admission
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.policy.budgets import budgets
+from proxy.policy.catalog import budgets
 from proxy.policy.store import read_folder
 from proxy.record import Record
 from proxy.settings import LedgerAt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.policy.compile.context import CompileContext
-from proxy.policy.decide import InForce
+from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import Loaded
@@ -14,7 +14,7 @@ from proxy.types import Call, Plan
 
 def decide(snapshot: Snapshot, call: Call) -> Plan:
     """Return the plan. Raise ``Unauthorized`` for a stranger."""
-    return InForce(snapshot).identify(call.head).decide(call)
+    return ActivePolicy(snapshot).identify(call.head).decide(call)
 
 
 def empty_context() -> CompileContext:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.budgets import BudgetsInForce, budgets
+from proxy.policy.catalog import ActiveBudgets, budgets
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from tests.conftest import world
@@ -67,7 +67,7 @@ def test_their_counters_are_those_whose_owner_no_caller_chooses(snapshot: Snapsh
 
 async def test_they_are_found_once_for_each_snapshot(snapshot: Snapshot, tmp_path: Path) -> None:
     now = [snapshot]
-    in_force = BudgetsInForce(lambda: now[0])
+    in_force = ActiveBudgets(lambda: now[0])
     first, same = await asyncio.gather(in_force.all(), in_force.all())
     now[0] = read_folder(tmp_path, None)
     other = await in_force.all()
@@ -81,7 +81,7 @@ def test_they_are_found_off_the_event_loop(tmp_path: Path) -> None:
     def steps(times: int) -> int:
         sizes = {name: size * times for name, size in SIZES.items()}
         snapshot = read_folder(folder(tmp_path / str(times), **sizes), None)
-        in_force = BudgetsInForce(lambda: snapshot)
+        in_force = ActiveBudgets(lambda: snapshot)
         return lines(lambda: asyncio.run(in_force.all()))
 
     assert steps(4) < 1.25 * steps(1)

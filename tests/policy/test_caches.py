@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.policy.shared_state import stores_of
+from proxy.policy.catalog import cache_stores
 from proxy.policy.store import read_folder
 
 POLICIES = f"""\
@@ -28,7 +28,7 @@ deployments:
 def test_stores_are_those_of_deployments_and_of_rules(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICIES)
 
-    assert stores_of(read_folder(tmp_path, None)) == {
+    assert cache_stores(read_folder(tmp_path, None)) == {
         "sqlite": ["kept", "ruled"],
         "redis": ["ruled"],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.policy.shared_state import sharing_responses
+from proxy.policy.catalog import shared_response_stores
 from proxy.policy.store import read_folder
 from tests.cli.test_init import serving
 from tests.for_each import for_each
@@ -41,7 +41,7 @@ def test_shares_stored_objects(one: str, other: str, shared: list[str], tmp_path
     text = POLICIES.replace("ONE", one).replace("OTHER", other)
     (tmp_path / "p.yaml").write_text(text)
 
-    assert sharing_responses(read_folder(tmp_path, None)) == shared
+    assert shared_response_stores(read_folder(tmp_path, None)) == shared
 
 
 async def test_it_is_told_at_the_start_where_nothing_seals_ids(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
-from proxy.policy.decide.snapshot import Credential, Deployment, Reach, VirtualKey
+from proxy.policy.decide.snapshot import Credential, Deployment, KeyDeployment, VirtualKey
 from proxy.types import Target
 from proxy.types.target import ListedModel
 from proxy.words import quoted
@@ -18,7 +18,7 @@ from proxy.words import quoted
 SEVERAL_OWNERS = "headrace"
 """Owner of a name that leads to models of several owners."""
 _DATE = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
-ReachByModel = Mapping[str, tuple[Reach, ...]]
+ReachByModel = Mapping[str, tuple[KeyDeployment, ...]]
 
 
 class KeyCompiler:
@@ -62,11 +62,11 @@ class KeyCompiler:
             self._equal_keys[properties] = key
         return key
 
-    def _reach(self, key: str, config: schema.KeyConfig, deployment: Deployment) -> Reach:
+    def _reach(self, key: str, config: schema.KeyConfig, deployment: Deployment) -> KeyDeployment:
         tags = deployment.tags
         if config.tags:
             tags = sorted_tags({**tags, **config.tags})
-        return deployment.reached_by(key, tags, self._client_tags)
+        return deployment.for_key(key, tags, self._client_tags)
 
     def credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:
         """Yield the credentials of all keys, each with its own end or that of its key."""
@@ -87,12 +87,12 @@ def sorted_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict(sorted(tags.items())))
 
 
-def reach_by_model(reaches: Mapping[str, Reach]) -> dict[str, tuple[Reach, ...]]:
+def reach_by_model(reaches: Mapping[str, KeyDeployment]) -> dict[str, tuple[KeyDeployment, ...]]:
     """Return the deployments that serve each name.
 
     The name of a deployment leads to it alone, the name of a model to all deployments that have it.
     """
-    by_model: dict[str, list[Reach]] = {}
+    by_model: dict[str, list[KeyDeployment]] = {}
     for reach in reaches.values():
         for model in reach.deployment.routes.serves:
             by_model.setdefault(model, []).append(reach)
@@ -101,7 +101,7 @@ def reach_by_model(reaches: Mapping[str, Reach]) -> dict[str, tuple[Reach, ...]]
 
 
 def listed_models(
-    reaches: Mapping[str, Reach], by_model: ReachByModel, default_date: date
+    reaches: Mapping[str, KeyDeployment], by_model: ReachByModel, default_date: date
 ) -> Mapping[str, ListedModel]:
     """Return all names that a key may call: deployments, then models, each in alphabetical order.
 
@@ -122,7 +122,7 @@ def listed_models(
     return MappingProxyType(models)
 
 
-def _main_names(reach: Reach, by_model: ReachByModel) -> Iterator[str]:
+def _main_names(reach: KeyDeployment, by_model: ReachByModel) -> Iterator[str]:
     """Yield the name of a deployment, and one name for each of its models that leads only to it."""
     yield reach.deployment.name
     targets = {target.model: target for target in reach.deployment.routes.candidates.active}
@@ -132,7 +132,7 @@ def _main_names(reach: Reach, by_model: ReachByModel) -> Iterator[str]:
         yield from [name for name in names if _leads_to(target, name, reach, by_model)][:1]
 
 
-def _leads_to(target: Target, name: str, reach: Reach, by_model: ReachByModel) -> bool:
+def _leads_to(target: Target, name: str, reach: KeyDeployment, by_model: ReachByModel) -> bool:
     models = {each.model for each in reach.deployment.candidates(name).active}
     return VirtualKey.default_of(by_model[name]) is reach and models == {target.model}
 

@@ -193,7 +193,7 @@ class RuleCompiler:
         times = (time.split(":") for time in (config.between or "00:00-24:00").split("-"))
         begin, end = (int(hour) * 60 + int(minute) for hour, minute in times)
         days = frozenset(DAYS.index(day) for day in config.days or DAYS)
-        return conditions.Between(begin=begin, end=end, days=days, zone=zone, says=to_yaml(config))
+        return conditions.Between(begin=begin, end=end, days=days, zone=zone, text=to_yaml(config))
 
 
 def cache_decision(config: schema.CacheConfig | None) -> CacheDecision | None:

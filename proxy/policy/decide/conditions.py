@@ -1,7 +1,7 @@
-"""When a rule holds. The objects that answer for calls also say, for ``explain``, why they do not.
+"""Conditions of rules: pure functions of the facts of a call.
 
-Every condition is a pure function of the facts of a call. A fact that is not there (a tag that is
-not set, a header that did not come) matches nothing, so only ``not`` holds for it.
+A missing fact, such as a tag that is not set, matches no value, so only ``not`` holds for it.
+``explain`` shows the mismatch of a condition that does not hold.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from proxy.types import Call
 
 
 class Facts(NamedTuple):
-    """What rules may know of a call, and of a model that it asks for: all ``names`` by which that
-    may be meant. ``at`` is in UTC."""
+    """The facts of a call and of one of its models. ``names`` are all names that may mean the
+    model. ``at`` is in UTC."""
 
     key: str
     dialect: str
@@ -29,13 +29,13 @@ class Facts(NamedTuple):
     at: datetime
 
 
-TWO = 2
+Test = Callable[[Facts], bool]
 NAMELESS: frozenset[str] = frozenset()
 FIELDS = ("key", "dialect", "endpoint")
 
 
 def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
-    """Return what rules may know of a call, but for the names of the model that is asked."""
+    """Return the facts of a call, without the names of a model."""
     head = call.head
     return Facts(
         key=key,
@@ -49,48 +49,51 @@ def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
     )
 
 
-Test = Callable[[Facts], bool]
-
-
 @frozen
 class KnownFacts:
-    """What is the same for all calls of one key to one deployment: ``tags`` no caller can change;
-    of the others they may set those that are ``open``."""
+    """Facts that all calls of a key to a deployment share. Clients may add the ``open`` tags, but
+    may not change ``tags``."""
 
     key: str
     tags: Mapping[str, str]
     open: frozenset[str]
 
 
-class Condition(Protocol):
-    """``test`` gives a function that says whether it holds, made once and called for every call;
-    ``fixed`` says it where what is known decides, and None where the call does. ``why_not`` says
-    in a few words why it does not hold, and is only asked then."""
+class Condition:
+    """A condition on the facts of a call."""
 
-    def test(self) -> Test: ...
+    __slots__ = ()
 
-    def fixed(self, known: KnownFacts) -> bool | None: ...
+    def test(self) -> Test:
+        """Return a function that is created once and evaluated for each call."""
+        raise NotImplementedError
 
-    def why_not(self, facts: Facts) -> str: ...
+    def fixed(self, known: KnownFacts) -> bool | None:
+        """Return the result if ``known`` determines it, otherwise None."""
+        return None
+
+    def why_not(self, facts: Facts) -> str:
+        """Return the mismatch in a few words, for facts that do not match."""
+        raise NotImplementedError
 
 
 class Values(Protocol):
-    """What a value must be. ``says`` puts it into words, ``allow`` gives a function that tells."""
+    """A set of values. ``text`` describes it; ``allow`` returns a membership test."""
 
     @property
-    def says(self) -> str: ...
+    def text(self) -> str: ...
 
     def allow(self) -> Callable[[str], bool]: ...
 
 
 @frozen
 class OneOf:
-    """One of a few values."""
+    """Listed values."""
 
     values: frozenset[str]
 
     @property
-    def says(self) -> str:
+    def text(self) -> str:
         return " or ".join(sorted(self.values))
 
     def allow(self) -> Callable[[str], bool]:
@@ -99,12 +102,12 @@ class OneOf:
 
 @frozen
 class Like:
-    """A value of a form."""
+    """Values that match a glob."""
 
     pattern: Glob
 
     @property
-    def says(self) -> str:
+    def text(self) -> str:
         return self.pattern.text
 
     def allow(self) -> Callable[[str], bool]:
@@ -113,22 +116,22 @@ class Like:
 
 @frozen
 class Both:
-    """A value that fits several descriptions at once."""
+    """Values that are in several sets."""
 
     parts: tuple[Values, ...]
 
     @property
-    def says(self) -> str:
-        return " and ".join(part.says for part in self.parts)
+    def text(self) -> str:
+        return " and ".join(part.text for part in self.parts)
 
     def allow(self) -> Callable[[str], bool]:
-        several = [part.allow() for part in self.parts]
-        return lambda value: all(allow(value) for allow in several)
+        tests = [part.allow() for part in self.parts]
+        return lambda value: all(test(value) for test in tests)
 
 
 @frozen
-class Of:
-    """A fact that every call has as text, by its place in ``FIELDS``."""
+class Of(Condition):
+    """The value of a field that every call has, by its index in ``FIELDS``."""
 
     index: int
     values: Values
@@ -141,12 +144,12 @@ class Of:
         return self.values.allow()(known.key) if FIELDS[self.index] == "key" else None
 
     def why_not(self, facts: Facts) -> str:
-        return f"{FIELDS[self.index]} is {facts[self.index]}, expected {self.values.says}"
+        return f"{FIELDS[self.index]} is {facts[self.index]}, expected {self.values.text}"
 
 
 @frozen
-class OfModel:
-    """The model that is asked: one of its names is enough."""
+class OfModel(Condition):
+    """A name of the requested model. Any of its names may match."""
 
     values: Values
 
@@ -154,16 +157,13 @@ class OfModel:
         allow = self.values.allow()
         return lambda facts: any(map(allow, facts.names))
 
-    def fixed(self, known: KnownFacts) -> bool | None:
-        return None
-
     def why_not(self, facts: Facts) -> str:
-        return f"model is {' or '.join(sorted(facts.names))}, expected {self.values.says}"
+        return f"model is {' or '.join(sorted(facts.names))}, expected {self.values.text}"
 
 
 @frozen
-class OfTag:
-    """A tag's value."""
+class OfTag(Condition):
+    """The value of a tag."""
 
     name: str
     values: Values
@@ -180,12 +180,12 @@ class OfTag:
     def why_not(self, facts: Facts) -> str:
         if self.name not in facts.tags:
             return f"tag {self.name} is not set"
-        return f"tag {self.name} is {facts.tags[self.name]}, expected {self.values.says}"
+        return f"tag {self.name} is {facts.tags[self.name]}, expected {self.values.text}"
 
 
 @frozen
-class OfHeader:
-    """A header's value, which is the client's own and is never shown."""
+class OfHeader(Condition):
+    """The value of a request header. It belongs to the client and is never shown."""
 
     name: str
     values: Values
@@ -194,18 +194,15 @@ class OfHeader:
         name, allow = self.name, self.values.allow()
         return lambda facts: (value := facts.headers.get(name)) is not None and allow(value)
 
-    def fixed(self, known: KnownFacts) -> bool | None:
-        return None
-
     def why_not(self, facts: Facts) -> str:
         if self.name not in facts.headers:
             return f"header {self.name} is not set"
-        return f"header {self.name} has another value, expected {self.values.says}"
+        return f"header {self.name} has another value, expected {self.values.text}"
 
 
 @frozen
-class Streamed:
-    """Whether the answer is to be streamed."""
+class Streamed(Condition):
+    """Whether the response is streamed."""
 
     stream: bool
 
@@ -213,16 +210,13 @@ class Streamed:
         stream = self.stream
         return lambda facts: facts.stream is stream
 
-    def fixed(self, known: KnownFacts) -> bool | None:
-        return None
-
     def why_not(self, facts: Facts) -> str:
         return "the call is streamed" if facts.stream else "the call is not streamed"
 
 
 @frozen
-class Between:
-    """A time of day, in minutes, on days of the week (Monday is 0) in a zone.
+class Between(Condition):
+    """A time of day in minutes, on days of the week (Monday is 0) in a time zone.
 
     A span past midnight belongs to the day on which it begins.
     """
@@ -231,12 +225,12 @@ class Between:
     end: int
     days: frozenset[int]
     zone: tzinfo
-    says: str
+    text: str
 
     def test(self) -> Test:
-        return self._holds
+        return self._matches
 
-    def _holds(self, facts: Facts) -> bool:
+    def _matches(self, facts: Facts) -> bool:
         local = facts.at.astimezone(self.zone)
         minute = local.hour * 60 + local.minute
         if self.begin < self.end:
@@ -246,39 +240,36 @@ class Between:
         yesterday = local.replace(tzinfo=None) - timedelta(days=1)
         return minute < self.end and yesterday.weekday() in self.days
 
-    def fixed(self, known: KnownFacts) -> bool | None:
-        return None
-
     def why_not(self, facts: Facts) -> str:
         local = facts.at.astimezone(self.zone)
-        return f"the call arrived at {local:%a %H:%M}, expected {self.says}"
+        return f"the call arrived at {local:%a %H:%M}, expected {self.text}"
 
 
 @frozen
-class All:
-    """Every one of several conditions."""
+class All(Condition):
+    """All of several conditions."""
 
     parts: tuple[Condition, ...]
 
     def test(self) -> Test:
         tests = [part.test() for part in self.parts]
-        if len(tests) == TWO:  # most have two, and a loop costs as much as both
+        if len(tests) == 2:  # the usual number, faster without a loop
             one, other = tests
             return lambda facts: one(facts) and other(facts)
         return lambda facts: all(test(facts) for test in tests)
 
     def fixed(self, known: KnownFacts) -> bool | None:
-        found = [part.fixed(known) for part in self.parts]
-        if False in found:
+        results = [part.fixed(known) for part in self.parts]
+        if False in results:
             return False
-        return None if None in found else True
+        return None if None in results else True
 
     def why_not(self, facts: Facts) -> str:
-        return next(why for part in self.parts if (why := missed(part, facts)))
+        return next(reason for part in self.parts if (reason := missed(part, facts)))
 
 
 @frozen
-class AtLeastOne:
+class AtLeastOne(Condition):
     """At least one of several conditions."""
 
     parts: tuple[Condition, ...]
@@ -288,37 +279,37 @@ class AtLeastOne:
         return lambda facts: any(test(facts) for test in tests)
 
     def fixed(self, known: KnownFacts) -> bool | None:
-        found = [part.fixed(known) for part in self.parts]
-        if True in found:
+        results = [part.fixed(known) for part in self.parts]
+        if True in results:
             return True
-        return None if None in found else False
+        return None if None in results else False
 
     def why_not(self, facts: Facts) -> str:
         return f"no alternative matches: {'; '.join(part.why_not(facts) for part in self.parts)}"
 
 
 @frozen
-class Not:
-    """A condition that must not hold. ``says`` is how it was written."""
+class Not(Condition):
+    """A condition that must not match. ``text`` is the condition in YAML."""
 
     part: Condition
-    says: str
+    text: str
 
     def test(self) -> Test:
         test = self.part.test()
         return lambda facts: not test(facts)
 
     def fixed(self, known: KnownFacts) -> bool | None:
-        found = self.part.fixed(known)
-        return None if found is None else not found
+        result = self.part.fixed(known)
+        return None if result is None else not result
 
     def why_not(self, facts: Facts) -> str:
-        return f"an excluded condition matches: {self.says}"
+        return f"an excluded condition matches: {self.text}"
 
 
 @frozen
-class Always:
-    """No condition at all."""
+class Always(Condition):
+    """Matches every call."""
 
     def test(self) -> Test:
         return lambda facts: True
@@ -326,36 +317,31 @@ class Always:
     def fixed(self, known: KnownFacts) -> bool | None:
         return True
 
-    def why_not(self, facts: Facts) -> str:
-        return ""
-
 
 ALWAYS = Always()
 
 
 def missed(condition: Condition, facts: Facts) -> str | None:
-    """Return why a condition does not hold, in a few words; None where it does."""
+    """Return the mismatch of a condition in a few words, or None if it matches."""
     return None if condition.test()(facts) else condition.why_not(facts)
 
 
 def reads(condition: Condition, *kinds: type[Condition]) -> bool:
-    """True if it depends on what a condition of one of these kinds looks at."""
-    return any(isinstance(each, kinds) for each in _innermost(condition))
+    """Return True if a condition contains one of these kinds."""
+    return any(isinstance(each, kinds) for each in _leaves(condition))
 
 
 def reads_key(condition: Condition) -> bool:
-    """True if it depends on which key calls."""
-    return any(
-        isinstance(each, Of) and FIELDS[each.index] == "key" for each in _innermost(condition)
-    )
+    """Return True if a condition depends on the key of a call."""
+    return any(isinstance(each, Of) and FIELDS[each.index] == "key" for each in _leaves(condition))
 
 
-def _innermost(condition: Condition) -> Iterator[Condition]:
-    """Yield the conditions that it is put together from."""
+def _leaves(condition: Condition) -> Iterator[Condition]:
+    """Yield the innermost conditions."""
     if isinstance(condition, All | AtLeastOne):
         for part in condition.parts:
-            yield from _innermost(part)
+            yield from _leaves(part)
     elif isinstance(condition, Not):
-        yield from _innermost(condition.part)
+        yield from _leaves(condition.part)
     else:
         yield condition

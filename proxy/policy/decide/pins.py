@@ -1,4 +1,4 @@
-"""Calls that lean on what a provider keeps: they go to the target that has it, or nowhere."""
+"""Routes calls that use stored state of a provider: only to the target that has the state."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from proxy.dialects.responses.sealing import unknown_id
 from proxy.dialects.ways import target_endpoint
 from proxy.errors import BadField, NotFound
 from proxy.field_problems import ambiguous
-from proxy.policy.decide.snapshot import Reach, VirtualKey
-from proxy.types import Call, ModelCall, Pin, Plan
+from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
+from proxy.types import Call, Pin, Plan
 
 
-def redrawn(call: Call, pin: Pin) -> Call:
-    """Return a call whose deployment was drawn with that of its pin, where it was one to draw."""
+def select_pinned(call: Call, pin: Pin) -> Call:
+    """Return a call for the deployment of its pin, if that is among those of a draw."""
     head = call.head
     drawn = (head.deployment, *head.alternatives)
     if not head.alternatives or pin.deployment not in drawn:
@@ -24,31 +24,36 @@ def redrawn(call: Call, pin: Pin) -> Call:
 
 
 def check_pin(key: VirtualKey, call: Call, pin: Pin) -> None:
-    """Raise ``NotFound`` where a key reaches the deployment of a pin no more, or where that does
-    not serve the model that a call asks for and names by the pin alone."""
+    """Raise ``NotFound`` if the key may no longer use the deployment of a pin.
+
+    Also if that does not serve the models of a call that names it only by the pin.
+    """
     reach = key.deployments.get(pin.deployment)
-    if reach is None:
-        raise unknown_id(call.head, pin.sealed, pin.param)
     is_named = call.head.deployment is not None or call.deployment != pin.deployment
-    if is_named or call.head.endpoint == "stored":
-        return
-    if not all(reach in key.named.get(model, ()) for model in call.models):
+    is_served = is_named or call.head.endpoint == "stored"
+    if reach is None or not (
+        is_served or all(reach in key.named.get(model, ()) for model in call.models)
+    ):
         raise unknown_id(call.head, pin.sealed, pin.param)
 
 
-def find_keeper(key: VirtualKey) -> Reach:
-    """Return the deployment of a key that keeps conversations: a target of it speaks Responses.
-    Raise ``NotFound``, and ``BadField`` if there are several and no default."""
-    found = {name: reach for name, reach in key.deployments.items() if _keeps(reach)}
-    if not found:
+def find_keeper(key: VirtualKey) -> KeyDeployment:
+    """Return the deployment that stores conversations: a target of it supports Responses.
+
+    Raises:
+        NotFound: There is none.
+        BadField: There are several, and no default.
+    """
+    keepers = {name: reach for name, reach in key.deployments.items() if _keeps(reach)}
+    if not keepers:
         raise NotFound("No deployment of this key supports conversations.")
-    reach = key.default_of(list(found.values()))
+    reach = key.default_of(list(keepers.values()))
     if reach is None:
-        raise BadField("deployment", ambiguous("this path", found))
+        raise BadField("deployment", ambiguous("this path", keepers))
     return reach
 
 
-def _keeps(reach: Reach) -> bool:
+def _keeps(reach: KeyDeployment) -> bool:
     deployment = reach.deployment
     return not deployment.only_passthrough and any(
         target_endpoint("responses", target, DIALECTS[target.upstream.dialect]) == "responses"
@@ -57,19 +62,21 @@ def _keeps(reach: Reach) -> bool:
 
 
 def pinned_plan(plan: Plan, call: Call, pin: Pin) -> Plan:
-    """Return a plan with the target of a pin alone, or with those of the upstream that has the
-    conversation, whose answers are never kept. Raises ``NotFound`` where policy does not send
-    the call there."""
-    if plan.deployment != pin.deployment:
-        raise unknown_id(call.head, pin.sealed, pin.param)
-    model_calls = tuple(_pinned(each, call, pin) for each in plan.model_calls)
-    cache = None if pin.is_conversation else plan.cache  # what is kept there changes with each call
-    return replace(plan, model_calls=model_calls, hedge_after=None, cache=cache)
+    """Return a plan with only the targets that have the state of a pin.
 
+    A call of a conversation is not cached, because each call changes the conversation.
 
-def _pinned(model_call: ModelCall, call: Call, pin: Pin) -> ModelCall:
-    targets = tuple(each for each in model_call.targets if pin.reaches(each))
-    if not targets:
+    Raises:
+        NotFound: The policy does not route the call to such a target.
+    """
+    model_calls = []
+    for model_call in plan.model_calls if plan.deployment == pin.deployment else ():
+        targets = tuple(target for target in model_call.targets if pin.reaches(target))
+        if not (pin.is_conversation and call.head.endpoint == "responses"):
+            targets = targets[:1]
+        if targets:
+            model_calls.append(replace(model_call, targets=targets, pool=1))
+    if len(model_calls) != len(plan.model_calls) or plan.deployment != pin.deployment:
         raise unknown_id(call.head, pin.sealed, pin.param)
-    several = pin.is_conversation and call.head.endpoint == "responses"
-    return replace(model_call, targets=targets if several else targets[:1], pool=1)
+    cache = None if pin.is_conversation else plan.cache
+    return replace(plan, model_calls=tuple(model_calls), hedge_after=None, cache=cache)

@@ -1,4 +1,4 @@
-"""What becomes of calls that nobody could price."""
+"""Removes targets without a known price from calls that need one."""
 
 from __future__ import annotations
 
@@ -11,77 +11,66 @@ from proxy.types.guard import Guarding
 from proxy.types.target import lack
 from proxy.usage import in_force
 
-RULE = "unpriced"
-ASK_ALONE = frozenset({"embeddings", "passthrough"})
-"""Endpoints whose answers may cost nothing by themselves."""
+FREE_OUTPUT = frozenset({"embeddings", "passthrough"})
+"""Endpoints whose output may be free."""
 
 
 def is_priced(target: Target, call: Call) -> bool:
-    """True if a whole price is in force on the call's day for what it asks."""
+    """Return True if a whole price is known for the endpoint and the day of a call."""
     if target.always_priced or call.head.endpoint in UNBILLED:
         return True
     price = in_force(target.prices, call.head.at.date())
-    return price is not None and lack(price, call.head.endpoint in ASK_ALONE) is None
+    return price is not None and lack(price, call.head.endpoint in FREE_OUTPUT) is None
 
 
-def unpriced_by(deployment: Deployment, bounds: Sequence[ScopedLimit]) -> str | None:
-    """Return why a call is only served at a known price: the words for a refusal; None where it is
-    served at any."""
+def required_by(deployment: Deployment, limits: Sequence[ScopedLimit]) -> str | None:
+    """Return the reason why a call needs a known price, or None if it needs none."""
     if deployment.refuse_unpriced:
         return "this deployment requires one"
-    for bound in bounds:
-        if bound.needs_prices and not bound.limit.shadow:
-            return f'limit "{bound.limit.name}" is in USD'
+    for scoped in limits:
+        if scoped.needs_prices and not scoped.limit.shadow:
+            return f'limit "{scoped.limit.name}" is in USD'
     return None
 
 
-def payable(targets: Sequence[Target], call: Call) -> tuple[Target, ...]:
-    """Return the targets whose cost can be told afterwards."""
+def _priced(targets: Sequence[Target], call: Call) -> tuple[Target, ...]:
     return tuple([target for target in targets if is_priced(target, call)])
 
 
-def payable_model_calls(
+def priced_model_calls(
     model_calls: tuple[ModelCall, ...], call: Call
 ) -> tuple[tuple[ModelCall, ...], tuple[ModelCall, ...]]:
-    """Return them without the targets whose cost is unknown, and those that have no others: they
-    are left as they are."""
-    kept = model_calls
+    """Return the model calls with only their priced targets, and those that have no such target.
+
+    The latter keep their targets.
+    """
     unpriced: tuple[ModelCall, ...] = ()
     for index, model_call in enumerate(model_calls):
         for target in model_call.targets:
             if not target.always_priced:
-                left = _payable_model_call(model_call, call)
-                kept = (*kept[:index], left, *kept[index + 1 :])
-                if not is_priced(left.targets[0], call):
-                    unpriced += (left,)
                 break
-    return kept, unpriced
+        else:
+            continue
+        targets = _priced(model_call.targets, call)
+        if not targets:
+            unpriced += (model_call,)
+        elif len(targets) < len(model_call.targets):
+            pool = len(_priced(model_call.targets[: model_call.pool], call)) or 1
+            changed = replace(model_call, targets=targets, pool=pool)
+            model_calls = (*model_calls[:index], changed, *model_calls[index + 1 :])
+    return model_calls, unpriced
 
 
-def _payable_model_call(model_call: ModelCall, call: Call) -> ModelCall:
-    targets = payable(model_call.targets, call)
-    if not targets or len(targets) == len(model_call.targets):
-        return model_call
-    return replace(
-        model_call,
-        targets=targets,
-        pool=len(payable(model_call.targets[: model_call.pool], call)) or 1,
-    )
-
-
-def payable_guards(guards: Guarding, call: Call) -> Guarding:
-    """Leave the same out of where guards may route the call."""
+def priced_guards(guards: Guarding, call: Call) -> Guarding:
+    """Return the guards with only the priced targets of the action ``route``."""
     for rule in guards.input:
         if rule.to:
-            break
-    else:
-        return guards
-    rules = (replace(rule, to=payable(rule.to, call)) for rule in guards.input)
-    return replace(guards, input=tuple(rules))
+            rules = (replace(each, to=_priced(each.to, call)) for each in guards.input)
+            return replace(guards, input=tuple(rules))
+    return guards
 
 
-def refusal(model: str, why: str) -> Refusal:
-    """Refuse a model none of whose targets has a price. ``model`` must be fit for a message."""
-    return Refusal(
-        RULE, f'No price is known for model "{model}", but {why}. The operator can add it.', 403
-    )
+def refusal(model: str, reason: str) -> Refusal:
+    """Return the refusal of a model without a priced target. ``model`` must be printable ASCII."""
+    message = f'No price is known for model "{model}", but {reason}. The operator can add it.'
+    return Refusal("unpriced", message, 403)

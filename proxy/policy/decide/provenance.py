@@ -1,7 +1,7 @@
-"""Where the values of a plan come from: the part of the policies that says each, and its rule.
+"""Explains the values of a plan: the reason for each, and the file and line that declares it.
 
-A plan keeps what it was decided by. Nothing here is worked out before somebody asks, and nothing is
-decided again.
+A plan keeps the objects that decided it. Explanations are computed on request, without deciding the
+call again.
 """
 
 from __future__ import annotations
@@ -14,33 +14,32 @@ from proxy.frozen import frozen
 from proxy.policy.decide.conditions import facts_of, missed
 from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCall
 from proxy.policy.decide.rules import Rule
-from proxy.policy.decide.snapshot import Reach, Snapshot, VirtualKey
-from proxy.policy.files.source import Path_
+from proxy.policy.decide.snapshot import KeyDeployment, Snapshot, VirtualKey
 from proxy.types import Call, ModelCall, Plan, Target
 
 PLAN_FIELDS = tuple(each.name for each in fields(Plan) if each.init)
 
 
 class Basis(NamedTuple):
-    """What a call was decided by. ``dropped`` are the tags that its client may not say."""
+    """The objects that decided a call. ``dropped`` are tags that its client may not set."""
 
     snapshot: Snapshot
     key: VirtualKey
-    reach: Reach
+    reach: KeyDeployment
     call: Call
     dropped: tuple[str, ...]
     ruled: list[RuledModelCall]
 
 
 class Provenance(NamedTuple):
-    """Why a value counts, in a few words, and where that is written, as ``file:line``."""
+    """The reason for a value, and the ``file:line`` that declares it."""
 
     why: str | None
     at: str | None
 
 
 class RuleOutcome(NamedTuple):
-    """What became of a rule for one model of a call. ``missed`` says why it does not hold."""
+    """A rule, and the reason why it does not apply to a model of a call."""
 
     rule: Rule
     at: str | None
@@ -49,15 +48,17 @@ class RuleOutcome(NamedTuple):
 
 @frozen
 class DecidedPlan(Plan):
-    """The plan of a call that a deployment serves, with the origin of each of its values. Those of
-    one model are asked for by the index of its call. ``unpriced`` are the model calls without any
-    target that has a known price, where the call needs one."""
+    """The plan of a call that a deployment serves, with the origins of its values.
+
+    ``unpriced`` are the model calls that need a known price and have no target with one. Methods
+    with an ``index`` explain one model call.
+    """
 
     basis: Basis = field(kw_only=True, repr=False, compare=False)
     unpriced: tuple[ModelCall, ...] = field(kw_only=True, repr=False, compare=False)
 
     def without_basis(self) -> Plan:
-        """Return the plan alone: what it was decided by holds a call, and that its texts."""
+        """Return a plan that does not keep the call and its texts alive."""
         return Plan(**{name: getattr(self, name) for name in PLAN_FIELDS})
 
     def origin_of_deployment(self) -> Provenance:
@@ -88,23 +89,22 @@ class DecidedPlan(Plan):
         return self.basis.snapshot.at(*self.basis.snapshot.limits.get(name, ()))
 
     def outcomes_of_rules(self, index: int) -> Iterator[RuleOutcome]:
-        """Yield every rule that the deployment follows, in order."""
+        """Yield the rules of the deployment in order of precedence."""
         model_call = self.basis.ruled[index].model_call
         deployment = self.basis.reach.deployment
         names = model_call.targets[0].names | {model_call.model, deployment.name}
         facts = facts_of(self.key, self.basis.call, self.tags)._replace(names=names)
-        holding = {*model_call.rules, *model_call.shadow_rules}
+        matching = {*model_call.rules, *model_call.shadow_rules}
         for section in deployment.sections:
-            held = next((rule.name for rule in section.rules if rule.name in model_call.rules), "")
+            first = next((rule.name for rule in section.rules if rule.name in model_call.rules), "")
             for rule in section.rules:
                 why = None
-                if rule.name not in holding:
-                    why = missed(rule.when, facts) or f"{held} matched first"
+                if rule.name not in matching:
+                    why = missed(rule.when, facts) or f"{first} matched first"
                 yield RuleOutcome(rule, self.basis.snapshot.at(*rule.path), why)
 
     def overruled(self, index: int, rule: Rule, effect: str) -> str | None:
-        """Return why an effect of a rule that applies is none, in a few words; None where it is
-        one."""
+        """Return the reason why a rule that applies lacks an effect, or None if it has it."""
         ruled, (kind, _, name) = self.basis.ruled[index], effect.partition(" ")
         by = ruled.model_call.by
         if (elsewhere := _elsewhere(rule, effect, ruled)) is not None:
@@ -117,13 +117,13 @@ class DecidedPlan(Plan):
             return f"no effect: {by['targets']} chooses the targets"
         if by[effect] != rule.name:
             return f"no effect: {by[effect]} takes precedence"
-        left = {f"no limit {bound.limit.name}" for bound in self.bounds}
-        left |= {f"no guard {each.name}" for each in (*self.guards.input, *self.guards.output)}
-        left |= {f"no guard {each.name}" for each in self.guards.ceilings}
-        return "no effect: other models of this call keep it" if effect in left else None
+        kept = {f"no limit {scoped.limit.name}" for scoped in self.bounds}
+        kept |= {f"no guard {rule.name}" for rule in (*self.guards.input, *self.guards.output)}
+        kept |= {f"no guard {cap.name}" for cap in self.guards.ceilings}
+        return "no effect: other models of this call keep it" if effect in kept else None
 
     def origins_of_targets(self, index: int) -> Iterator[tuple[Target, Provenance]]:
-        """Yield the targets of a model in the order in which they are tried."""
+        """Yield the targets in the order in which they are tried."""
         model_call, ruled = self.model_calls[index], self.basis.ruled[index]
         deployment = self.basis.reach.deployment
         chosen = ruled.model_call.targets[: ruled.chosen]
@@ -141,10 +141,16 @@ class DecidedPlan(Plan):
                 why = "balanced: the least loaded target is tried first"
             else:
                 why = self._chosen_by(ruled, target, is_first=not number)
-            yield target, Provenance(why, self._place_of_target(path, target))
+            paths_of_target = (
+                place
+                for place, written in deployment.targets
+                if written == target and place[:-1] == path
+            )
+            at = self.basis.snapshot.at(*next(paths_of_target, path))
+            yield target, Provenance(why, at)
 
     def _chosen_by(self, ruled: RuledModelCall, target: Target, *, is_first: bool) -> str:
-        """Return why a target has its place, where targets are not balanced."""
+        """Return the reason for the place of a target that is not balanced."""
         deployment, where = self.basis.reach.deployment, ruled.where
         model = where.model or ruled.model_call.model
         candidates = deployment.candidates(model, where.routes)
@@ -162,26 +168,18 @@ class DecidedPlan(Plan):
         owner = f"value of {sticky.header}" if sticky.by == "header" else sticky.by
         return f"chosen by {share}, the same for all calls of this {owner}"
 
-    def _place_of_target(self, path: Path_, target: Target) -> str | None:
-        """Return where a target is written in the list at ``path``."""
-        for place, written in self.basis.reach.deployment.targets:
-            if written == target and place[:-1] == path:
-                return self.basis.snapshot.at(*place)
-        return self.basis.snapshot.at(*path)
-
     def left_out(self, index: int) -> Iterator[tuple[Target, str]]:
-        """Yield the targets of a model that are not asked, each with the reason."""
-        kept, ruled = self.model_calls[index].targets, self.basis.ruled[index]
-        is_pinned = self.basis.call.pin is not None
-        why = (
-            "another target stores the state of this call" if is_pinned else "its price is unknown"
-        )
-        yield from ((target, why) for target in ruled.model_call.targets if target not in kept)
+        """Yield the excluded targets, each with the reason."""
+        targets, ruled = self.model_calls[index].targets, self.basis.ruled[index]
+        why = "its price is unknown"
+        if self.basis.call.pin is not None:
+            why = "another target stores the state of this call"
+        yield from ((target, why) for target in ruled.model_call.targets if target not in targets)
         yield from ((target, f"by rule {rule}") for target, rule in ruled.left_out)
 
 
 def _elsewhere(rule: Rule, effect: str, ruled: RuledModelCall) -> str | None:
-    """Return why an effect of a rule is none for what is asked first; None where it is one."""
+    """Return the reason why a rule lacks an effect on the first target, or None if it has it."""
     effects_list = (ruled.where,) if effect.startswith(WHERE) else ruled.first
     if effect.startswith(EVERY) or any(rule.name in effects.rules for effects in effects_list):
         return None

@@ -1,4 +1,4 @@
-"""Where calls may go: targets that serve a name, and how one of them is chosen."""
+"""Targets that serve a name, and the choice among them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from proxy.types import Call, Target
 class Candidates:
     """Targets that can serve the same name.
 
-    With ``weights`` both are in falling order of weight, and one is drawn. Where they are
-    ``balanced`` all are as good as each other. Otherwise the first always serves. ``fixed`` is the
-    order where no draw decides; the first ``pool`` in it are as good as each other.
+    With ``weights``, both are sorted by falling weight and a draw decides. ``balanced`` targets are
+    equal. Otherwise the first target serves all calls. ``fixed`` is the order if there is no draw;
+    its first ``pool`` targets are equal.
     """
 
     targets: tuple[Target, ...]
@@ -27,27 +27,26 @@ class Candidates:
     pool: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Work out once what needs no draw."""
         fixed = self.targets if self.balanced else self.targets[:1]
         object.__setattr__(self, "fixed", None if self.drawn else fixed)
         object.__setattr__(self, "pool", len(self.targets) if self.balanced else 1)
 
     @property
     def active(self) -> tuple[Target, ...]:
-        """The targets that take calls: all but those of weight 0."""
+        """Targets that get calls: all but those of weight 0."""
         if not self.weights:
             return self.targets
         return tuple([t for t, weight in zip(self.targets, self.weights, strict=True) if weight])
 
     @property
     def drawn(self) -> bool:
-        """Whether a draw decides."""
+        """True if a draw decides."""
         return not self.balanced and sum(self.weights) > 0
 
     def order(self, draw: int) -> tuple[Target, ...]:
-        """Return the target that is drawn, then the others; one of weight 0 is never tried.
+        """Return the drawn target, then the others. Targets of weight 0 are never tried.
 
-        ``draw`` is an even number of many more bits than the sum of weights.
+        ``draw`` is uniform and has many more bits than the sum of weights.
         """
         point = draw % sum(self.weights)
         drawn = 0
@@ -60,8 +59,8 @@ class Candidates:
 
 @frozen
 class Routes:
-    """All targets of a deployment or a rule, in the order in which they are written. ``serves``
-    gives the candidates for a model's name."""
+    """The targets of a deployment or a rule in declared order. ``serves`` are the candidates by the
+    name of a model."""
 
     targets: tuple[Target, ...]
     candidates: Candidates
@@ -69,20 +68,19 @@ class Routes:
     drawn: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Note whether a draw decides for any name."""
-        every = (self.candidates, *self.serves.values())
-        object.__setattr__(self, "drawn", any(each.drawn for each in every))
+        candidates = (self.candidates, *self.serves.values())
+        object.__setattr__(self, "drawn", any(each.drawn for each in candidates))
 
 
 @frozen
 class Sticky:
-    """Whose calls stay with one target; ``header`` names the one where it is a header's value."""
+    """Keeps calls with the same key, user or value of ``header`` at one target."""
 
     by: Literal["key", "user", "header"]
     header: str = ""
 
     def seed(self, key: str, call: Call) -> str | None:
-        """Return the same text for all calls that stay together; None where the call has none."""
+        """Return the value that the calls share, or None if a call has none."""
         if self.by == "key":
             return key
         if self.by == "header":
@@ -92,9 +90,9 @@ class Sticky:
 
 
 def draw(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
-    """Draw a number that decides by weight: new for each call, but for those that stay together.
+    """Return a uniform number: the same for calls that stay together, otherwise new for each call.
 
-    What a client sends cannot steer it, save the name of its user or a header the policy names.
+    Clients can influence it only by their user name and by a header that the policy names.
     """
     seed = (sticky and sticky.seed(key, call)) or call.head.nonce
     text = f"{deployment}\0{seed}".encode("utf-8", "surrogatepass")

@@ -1,19 +1,18 @@
-"""Rules, compiled: which of them hold for a call, and what they make of it together.
+"""Compiled rules, and their joint effects on a call.
 
-The rules of a policy come before those of the policies it extends. Under ``match: first`` the rules
-of a policy end with the first that holds; under ``match: all`` every one that holds counts. Where
-two say different things the earlier one wins: its targets, its fallback, its model, its value of a
-parameter, its refusal. A fallback of a rule after the one that picks the targets does not count. Of
-several caps the lowest counts. A rule in shadow is noted when it holds,
-and changes nothing, nor does it end anything.
+The rules of a policy come before those of the policies it extends. Under ``match: first`` the first
+matching rule of a policy applies, under ``match: all`` every matching rule. If two rules set the
+same thing, the earlier one wins; of several caps the lowest wins. A rule that chooses the targets
+also decides about the fallback. A rule in shadow mode is recorded and has no effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from proxy.dialects.bounds import BOUNDS
 from proxy.frozen import frozen
@@ -31,14 +30,16 @@ from proxy.policy.decide.conditions import (
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import Path_
 from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target
-from proxy.types.guard import CostCap, GuardRule
+from proxy.types.guard import CostCap, Guarding, GuardRule
 from proxy.types.target import titles
 
-EFFECTS_KEPT = 256
+MAX_EFFECTS = 256
+"""Number of combinations of rules whose effects are cached."""
+Part = TypeVar("Part")
 
 
 class RuleGuards(NamedTuple):
-    """The guards that one part of the policies brings, in and out, and those of what calls cost."""
+    """The guards of a policy or a rule."""
 
     input: tuple[GuardRule, ...] = ()
     output: tuple[GuardRule, ...] = ()
@@ -47,15 +48,15 @@ class RuleGuards(NamedTuple):
 
 @frozen
 class CacheDecision:
-    """What is said of the cache: by which rule answers are kept, or that none are."""
+    """A decision about the cache: its rule, or None to turn it off."""
 
     by: CacheRule | None
 
 
 @frozen
 class Rule:
-    """One rule. ``name`` is ``policy/rule``, ``path`` where it is written; what it does not touch
-    is None."""
+    """A rule. ``name`` is ``policy/rule``. None means that the rule leaves something unchanged;
+    ``without`` and ``unguarded`` are the names of limits and guards that it removes."""
 
     name: str
     when: Condition
@@ -74,11 +75,11 @@ class Rule:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """Those that it picks, as they are written, without their fallback."""
+        """Targets that it chooses, without the fallback."""
         return self.routes.targets if self.routes else ()
 
     def effects(self) -> Iterator[tuple[str, str]]:
-        """Yield what it does: the effect, as ``origins`` names it, and that in words."""
+        """Yield the name of each effect, as ``origins`` uses it, and its text."""
         if self.refusal is not None:
             yield "refusal", f"reject with {self.refusal.status}: {self.refusal.message}"
         if self.routes is not None:
@@ -92,19 +93,19 @@ class Rule:
         for kind, values in (("set", self.changes.set), ("cap", self.changes.cap)):
             yield from ((f"{kind} {name}", f"{kind} {name} {v}") for name, v in values.items())
         lists = (
-            ("limit", [bound.limit.name for bound in self.bounds]),
+            ("limit", [scoped.limit.name for scoped in self.bounds]),
             ("no limit", sorted(self.without)),
-            ("guard", [guard.name for each in self.guards for guard in each]),
+            ("guard", [guard.name for guards in self.guards for guard in guards]),
             ("no guard", sorted(self.unguarded)),
         )
         for kind, names in lists:
-            words = kind.replace("no ", "without ")
-            yield from ((f"{kind} {name}", f"{words} {name}") for name in names)
+            text = kind.replace("no ", "without ")
+            yield from ((f"{kind} {name}", f"{text} {name}") for name in names)
 
 
 @frozen
 class PolicyRules:
-    """The rules of one policy. ``first`` means that only the first that holds counts."""
+    """The rules of one policy. With ``first`` only the first matching rule applies."""
 
     policy: str
     rules: tuple[Rule, ...]
@@ -112,8 +113,8 @@ class PolicyRules:
 
 
 class Effects(NamedTuple):
-    """What the rules that hold make of one model of a call. ``by`` names for each of their effects
-    the rule whose word counts, as ``origins`` names them."""
+    """The joint effects of rules on one model of a call. ``by`` is the rule behind each effect,
+    by the name that ``origins`` uses."""
 
     rules: tuple[str, ...] = ()
     shadow_rules: tuple[str, ...] = ()
@@ -134,19 +135,18 @@ NO_EFFECTS = Effects()
 
 
 class RuleGroup(NamedTuple):
-    """What is left of a section for one key and deployment: the rules that may hold, each behind
-    its test."""
+    """The rules of a policy that may match calls of a key to a deployment, with their tests."""
 
     first: bool
     tests: tuple[tuple[Test, Rule], ...]
 
 
 class RuleChain(NamedTuple):
-    """The rules of one key and deployment, in groups, and by name in the same order.
+    """The rules of a key and a deployment, in order of precedence.
 
-    ``join`` makes the effects from the names of the rules that hold, and of those in shadow that
-    would; it remembers the last ones, as they repeat. ``by_model`` is true if a rule depends on the
-    model that is asked, ``steady`` if none depends on a header, a moment or a draw.
+    ``join`` returns the effects of rules and rules in shadow mode by their names, and caches them.
+    ``by_model`` is True if a rule depends on the requested model. ``steady`` is True if no rule
+    depends on a header, the time or a random draw.
     """
 
     groups: tuple[RuleGroup, ...]
@@ -156,27 +156,28 @@ class RuleChain(NamedTuple):
     steady: bool
 
     def union(self, effects_list: Sequence[Effects]) -> Effects:
-        """Return what the rules say that hold for any model of a call, in the order in which the
-        rules are written: the order in which the client names its models does not count."""
+        """Return the effects of the rules that match any model of a call.
+
+        The order in which the client names its models does not matter.
+        """
         if len(effects_list) == 1:
             return effects_list[0]
-        held = {name for effects in effects_list for name in effects.rules}
-        shadowed = {name for effects in effects_list for name in effects.shadow_rules}
-        return self.join(self.in_order(held), self.in_order(shadowed))
+        rules = {name for effects in effects_list for name in effects.rules}
+        shadow_rules = {name for effects in effects_list for name in effects.shadow_rules}
+        return self.join(self.in_order(rules), self.in_order(shadow_rules))
 
     def in_order(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return some rules in the order in which they are written."""
+        """Return the names of rules in their order of precedence."""
         return tuple([name for name in self.rules if name in names]) if names else ()
 
 
 def unlike(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
-    """Return each once. Equal effects of one chain are one object."""
+    """Return different effects. Equal effects of one chain are the same object."""
     return tuple({id(effects): effects for effects in effects_list}.values())
 
 
 def compile_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleChain | None:
-    """Return the rules that may hold for the calls of which something is known, without those
-    that can be decided now, once for all calls; None where no rule is left."""
+    """Return the rules that may match calls with the known facts, or None if there are none."""
     groups = []
     for section in sections:
         tests = []
@@ -188,50 +189,49 @@ def compile_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleCha
                 break
         if tests:
             groups.append(RuleGroup(section.first, tuple(tests)))
-    rules = {rule.name: rule for group in groups for _, rule in group.tests}
-    join = lru_cache(EFFECTS_KEPT)(partial(joined, rules))
     if not groups:
         return None
-    by_model = any(reads(rule.when, OfModel) for rule in rules.values())
-    varies = any(_varies(rule) for rule in rules.values())
+    rules = {rule.name: rule for group in groups for _, rule in group.tests}
+    varies = any(
+        (rule.routes is not None and rule.routes.drawn) or reads(rule.when, OfHeader, Between)
+        for rule in rules.values()
+    )
     return RuleChain(
-        groups=tuple(groups), join=join, rules=rules, by_model=by_model, steady=not varies
+        groups=tuple(groups),
+        join=lru_cache(MAX_EFFECTS)(partial(joined, rules)),
+        rules=rules,
+        by_model=any(reads(rule.when, OfModel) for rule in rules.values()),
+        steady=not varies,
     )
 
 
-def _varies(rule: Rule) -> bool:
-    """True if calls that come the same way may differ in whether a rule holds, or where to."""
-    drawn = rule.routes is not None and rule.routes.drawn
-    return drawn or reads(rule.when, OfHeader, Between)
-
-
 def evaluate(chain: RuleChain, facts: Facts) -> Effects:
-    """Return what the rules say that hold for some facts."""
-    held: list[str] = []
+    """Return the effects of the rules that match."""
+    rules: list[str] = []
     shadow_rules: list[str] = []
     for first, tests in chain.groups:
-        for holds, rule in tests:
-            if holds(facts):
+        for matches, rule in tests:
+            if matches(facts):
                 if rule.shadow:
                     shadow_rules.append(rule.name)
                 else:
-                    held.append(rule.name)
+                    rules.append(rule.name)
                     if first:
                         break
-    return chain.join(tuple(held), tuple(shadow_rules))
+    return chain.join(tuple(rules), tuple(shadow_rules))
 
 
 def joined(
     rules: Mapping[str, Rule], names: tuple[str, ...], shadow_rules: tuple[str, ...]
 ) -> Effects:
-    """Join what rules that hold say: of each thing the earliest word, of caps the lowest."""
+    """Return the joint effects of rules, given in order of precedence."""
     effects = Effects(names, shadow_rules, by=origins([rules[name] for name in names]))
     for rule in map(rules.__getitem__, names):
-        effects = Effects(
-            rules=names,
-            shadow_rules=shadow_rules,
+        # The rule that chooses the targets also decides about their fallback.
+        has_fallback = effects.fallback is not None or effects.routes is not None
+        effects = effects._replace(
             routes=rule.routes if effects.routes is None else effects.routes,
-            fallback=_fallback(effects, rule),
+            fallback=effects.fallback if has_fallback else rule.fallback,
             model=rule.model if effects.model is None else effects.model,
             changes=_merged(effects.changes, rule.changes),
             refusal=rule.refusal if effects.refusal is None else effects.refusal,
@@ -244,20 +244,12 @@ def joined(
                 effects.guards.ceilings + rule.guards.ceilings,
             ),
             unguarded=effects.unguarded | rule.unguarded,
-            by=effects.by,
         )
     return effects
 
 
-def _fallback(earlier: Effects, rule: Rule) -> tuple[Target, ...] | None:
-    """Return the fallback so far and with one more rule. Where an earlier rule has picked the
-    targets, that rule alone says what follows them: a call that it keeps somewhere stays there."""
-    kept = earlier.fallback is not None or earlier.routes is not None
-    return earlier.fallback if kept else rule.fallback
-
-
 def origins(rules: Sequence[Rule]) -> Mapping[str, str]:
-    """Return which of some rules, in their order, is behind each effect of theirs together.
+    """Return the rule behind each joint effect.
 
     The effects are ``targets``, ``fallback``, ``model``, ``refusal``, ``cache``, and with a name
     ``set``, ``cap``, ``limit``, ``no limit``, ``guard`` and ``no guard``, as in ``set seed``.
@@ -268,24 +260,82 @@ def origins(rules: Sequence[Rule]) -> Mapping[str, str]:
         for effect, _ in rule.effects():
             if effect != "fallback" or by.get("targets", rule.name) == rule.name:
                 by.setdefault(effect, rule.name)
-        for name, most in rule.changes.cap.items():
-            if most < caps.get(name, most):
+        for name, cap in rule.changes.cap.items():
+            if cap < caps.get(name, cap):
                 by[f"cap {name}"] = rule.name
-            caps[name] = min(most, caps.get(name, most))
+            caps[name] = min(cap, caps.get(name, cap))
     return by
 
 
 def _merged(first: Changes, later: Changes) -> Changes:
+    """Return the changes of two rules. A value that ``first`` sets wins, by any of its names."""
     if not first or not later:
         return first or later
     caps = dict(first.cap)
-    for name, most in later.cap.items():
-        caps[name] = min(most, caps.get(name, most))
-    return Changes({**_beside(first.set, later.set), **first.set}, caps)
+    for name, cap in later.cap.items():
+        caps[name] = min(cap, caps.get(name, cap))
+    values = later.set
+    if not first.set.keys().isdisjoint(BOUNDS):
+        values = {name: value for name, value in values.items() if name not in BOUNDS}
+    return Changes({**values, **first.set}, caps)
 
 
-def _beside(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a later rule sets without any other name of a bound that an earlier one sets."""
-    if first.keys().isdisjoint(BOUNDS):
-        return later
-    return {name: value for name, value in later.items() if name not in BOUNDS}
+def limits_of(
+    limits: tuple[ScopedLimit, ...], whole: Effects, effects_list: Sequence[Effects]
+) -> tuple[ScopedLimit, ...]:
+    """Return the limits of a call: those of its deployment and of its rules.
+
+    ``whole`` is the union of ``effects_list``, which has the effects for each model and target.
+    """
+    if not (whole.bounds or whole.without):
+        return limits
+    by_model = [(effects.bounds, effects.without) for effects in effects_list]
+    return _remaining(limits, whole.bounds, by_model, lambda scoped: scoped.limit.name)
+
+
+def guards_of(guards: Guarding, whole: Effects, effects_list: Sequence[Effects]) -> Guarding:
+    """Return the guards of a call: those of its deployment and of its rules.
+
+    ``whole`` is the union of ``effects_list``, which has the effects for each model and target.
+    """
+    if not (whole.unguarded or any(whole.guards)):
+        return guards
+    inputs = [(effects.guards.input, effects.unguarded) for effects in effects_list]
+    outputs = [(effects.guards.output, effects.unguarded) for effects in effects_list]
+    ceilings = [(effects.guards.ceilings, effects.unguarded) for effects in effects_list]
+    added = whole.guards
+    return replace(
+        guards,
+        input=_remaining(guards.input, added.input, inputs, _guard_name),
+        output=_remaining(guards.output, added.output, outputs, _guard_name),
+        ceilings=_remaining(guards.ceilings, added.ceilings, ceilings, _guard_name),
+    )
+
+
+def _guard_name(guard: GuardRule | CostCap) -> str:
+    return guard.name
+
+
+def _remaining(
+    own: tuple[Part, ...],
+    added: tuple[Part, ...],
+    by_model: Sequence[tuple[Sequence[Part], frozenset[str]]],
+    name: Callable[[Part], str],
+) -> tuple[Part, ...]:
+    """Return the parts of the deployment and those that rules add, each once.
+
+    ``by_model`` are the parts that rules add for each model, and the names of those that they
+    remove. A part is removed only if it is removed for each model that has it.
+    """
+    parts = dict.fromkeys((*own, *added))
+    if len(by_model) == 1:  # nearly every call
+        removed = by_model[0][1]
+        return tuple([part for part in parts if name(part) not in removed])
+    return tuple(
+        part
+        for part in parts
+        if any(
+            name(part) not in removed and (part in own or part in additions)
+            for additions, removed in by_model
+        )
+    )

@@ -1,4 +1,4 @@
-"""One revision of the policies, compiled: everything a call needs is an index or an object here."""
+"""A revision of the policies, compiled to objects and indexes that calls use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @frozen
 class TagRule:
-    """Which values a tag may have: listed ones, those that fit, or just ``true`` when it is set."""
+    """The allowed values of a tag: listed values, a pattern, or ``true`` for a flag. Clients may
+    set a ``caller`` tag."""
 
     values: frozenset[str] | None
     pattern: TagPattern | None
@@ -41,8 +42,9 @@ class TagRule:
 
 @frozen
 class Deployment:
-    """A deployment, with the sections of rules that it follows, in order. ``names`` are all names
-    by which calls may say it. A ``is_default`` one takes calls that several could take."""
+    """A deployment. ``names`` are all names by which calls select it, ``sections`` the rules of its
+    policies in order of precedence. ``is_default`` decides between deployments that could serve
+    the same call."""
 
     name: str
     names: frozenset[str]
@@ -62,16 +64,15 @@ class Deployment:
     only_passthrough: bool | None = None
     is_default: bool = False
     tells_keys_apart: bool = field(init=False, repr=False, compare=False)
-    """Whether a rule depends on which key calls."""
+    """True if a rule depends on the key of a call."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "tells_keys_apart", any(reads_key(rule.when) for rule in self.rules)
-        )
+        tells_keys_apart = any(reads_key(rule.when) for rule in self.rules)
+        object.__setattr__(self, "tells_keys_apart", tells_keys_apart)
 
     def candidates(self, model: str, routes: Routes | None = None) -> Candidates:
-        """Return the targets for a requested model, among its own or those that a rule picks: those
-        that serve it, or all for a name of the deployment and for an unknown one."""
+        """Return the targets for a requested model. A name of the deployment, or an unknown one,
+        may use all of them. ``routes`` are those of a rule."""
         routes = routes or self.routes
         if model in self.names:
             return routes.candidates
@@ -79,35 +80,37 @@ class Deployment:
 
     @property
     def rules(self) -> Iterator[Rule]:
-        """All rules that it follows, in order."""
+        """All rules in order of precedence."""
         return (rule for section in self.sections for rule in section.rules)
 
     @property
     def targets(self) -> Iterator[tuple[Path_, Target]]:
-        """All targets that it or one of its rules names, each with where it is written."""
+        """All targets of the deployment and its rules, with their paths."""
         own = (("deployments", self.name), self.routes.targets, self.fallback)
-        ruled = ((rule.path, rule.targets, rule.fallback or ()) for rule in self.rules)
-        for path, first, fallback in (own, *ruled):
-            yield from (((*path, "targets", n), target) for n, target in enumerate(first))
+        of_rules = ((rule.path, rule.targets, rule.fallback or ()) for rule in self.rules)
+        for path, targets, fallback in (own, *of_rules):
+            yield from (((*path, "targets", n), target) for n, target in enumerate(targets))
             yield from (((*path, "fallback", n), target) for n, target in enumerate(fallback))
 
-    def reached_by(self, key: str, tags: Mapping[str, str], open_tags: frozenset[str]) -> Reach:
-        """Return it as a key reaches it with these tags, and with any value of those that are open
-        to callers."""
-        return Reach(self, tags, compile_chain(self.sections, KnownFacts(key, tags, open_tags)))
+    def for_key(
+        self, key: str, tags: Mapping[str, str], client_tags: frozenset[str]
+    ) -> KeyDeployment:
+        """Return the deployment for calls of a key with ``tags``. Clients may add any value of
+        ``client_tags``."""
+        chain = compile_chain(self.sections, KnownFacts(key, tags, client_tags))
+        return KeyDeployment(self, tags, chain)
 
 
 @frozen
-class Reach:
-    """A deployment as one key reaches it: ``tags`` are the key's over the deployment's, ``chain``
-    the rules that may hold for its calls."""
+class KeyDeployment:
+    """A deployment for one key, with the tags of both and the rules that may match its calls."""
 
     deployment: Deployment
     tags: Mapping[str, str]
     chain: RuleChain | None = None
 
-    def alone(self, name: str) -> VirtualKey:
-        """Return a key, which nobody has, that reaches nothing else."""
+    def only_key(self, name: str) -> VirtualKey:
+        """Return a key without a credential that may call only this deployment."""
         deployments = {self.deployment.name: self}
         return VirtualKey(
             name=name, deployments=deployments, named={}, listing={}, tags={}, may_refresh=False
@@ -116,43 +119,42 @@ class Reach:
 
 @frozen
 class VirtualKey:
-    """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it,
-    ``by_name`` its deployments by all their names, and ``listing`` what lists of models say of a
-    name."""
+    """A virtual key. ``deployments`` are by name, ``by_name`` by all their names, and ``named`` by
+    the models and names that they serve. ``listing`` are the entries of its list of models."""
 
     name: str
-    deployments: Mapping[str, Reach]
-    named: Mapping[str, tuple[Reach, ...]]
+    deployments: Mapping[str, KeyDeployment]
+    named: Mapping[str, tuple[KeyDeployment, ...]]
     listing: Mapping[str, ListedModel]
     tags: Mapping[str, str]
     may_refresh: bool
     may_trace: bool = False
-    by_name: Mapping[str, Reach] = field(init=False, repr=False, compare=False)
+    by_name: Mapping[str, KeyDeployment] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        every = self.deployments.values()
-        by_name = {name: each for each in every for name in each.deployment.names}
+        deployments = self.deployments.values()
+        by_name = {name: each for each in deployments for name in each.deployment.names}
         object.__setattr__(self, "by_name", by_name)
 
     @staticmethod
-    def default_of(reaches: Sequence[Reach]) -> Reach | None:
-        """Return the only deployment, or the only default; None if a call must name one of them."""
-        if len(reaches) != 1:
-            reaches = [each for each in reaches if each.deployment.is_default]
-        return reaches[0] if len(reaches) == 1 else None
+    def default_of(deployments: Sequence[KeyDeployment]) -> KeyDeployment | None:
+        """Return the only deployment, or the only default one. None if a call must name one."""
+        if len(deployments) != 1:
+            deployments = [each for each in deployments if each.deployment.is_default]
+        return deployments[0] if len(deployments) == 1 else None
 
-    def serving(self, models: Sequence[str]) -> tuple[Reach, ...]:
-        """Return the deployments that serve all requested models; all if none is requested."""
-        found = self.named.get(models[0], ()) if models else tuple(self.deployments.values())
+    def serving(self, models: Sequence[str]) -> tuple[KeyDeployment, ...]:
+        """Return the deployments that serve all models, or all if there are no models."""
+        serving = self.named.get(models[0], ()) if models else tuple(self.deployments.values())
         for model in models[1:]:
             others = self.named.get(model, ())
-            found = tuple([each for each in found if each in others])
-        return found
+            serving = tuple([each for each in serving if each in others])
+        return serving
 
 
 @frozen
 class Credential:
-    """A text that a key may have, by its SHA-256; it counts up to ``until``, if that is said."""
+    """A secret of a key, by its SHA-256. It is valid before ``until``."""
 
     digest: bytes
     key: VirtualKey
@@ -160,31 +162,26 @@ class Credential:
 
     @property
     def label(self) -> str:
-        """The first characters of the digest in hex, for people who tell it from others."""
+        """The first 8 hex digits of the digest, which distinguish it for people."""
         return self.digest.hex()[:8]
 
     def is_in_force(self, at: datetime) -> bool:
-        """True if the text still counts at a moment; those that are revoked are in no snapshot."""
+        """Return True if the credential has not expired. Snapshots contain no revoked ones."""
         return self.until is None or at < self.until
-
-    def is_revoked_by(self, revoked: Collection[str]) -> bool:
-        """True if a list of keys and digests names this one or its key."""
-        return self.key.name in revoked or self.digest.hex() in revoked
 
 
 @frozen
 class Snapshot:
-    """What is in force. ``keys`` are found by their names, ``credentials`` by their SHA-256: those
-    that are ``revoked`` are not there, but in ``revoked_credentials``.
+    """An active revision.
 
-    ``places`` tell where each part was written, but for prices: there are too many of them.
-    ``headers`` are the names of those that a rule or a draw looks at, ``limits`` say where each
-    limit is written. ``prices_as_of`` is the day on which the table of prices was taken.
-    ``wants_no_keys`` is true of policies that say ``keys: {}``. ``plans`` are those of calls so
-    far that others share, by the way that these come: see ``KeyCaller``. ``unprepared`` are
-    detectors that have more to load. ``origins`` are those of pages that may call, ``*`` stands for
-    all; ``secret_files`` are the paths of secrets that stand in files, and the references of
-    tokens. ``passthrough`` are the paths that any deployment passes on.
+    ``credentials`` are by SHA-256, without revoked ones, which are in ``revoked_credentials``.
+    ``revoked`` are names and digests. ``places`` are the locations of all parts except prices,
+    ``limits`` the paths of limits by name. ``headers`` are the headers that rules and draws read.
+    ``prices_as_of`` is the date of the price table. ``wants_no_keys`` is True for ``keys: {}``.
+    ``plans`` caches shared plans, see ``KeyCaller``. ``unprepared`` are detectors that load data
+    before the first call. ``origins`` are the web origins that may call, ``*`` for all.
+    ``secret_files`` are the paths of secrets in files, and the references of tokens.
+    ``passthrough`` are the passthrough paths of all deployments.
     """
 
     revision: str
@@ -208,46 +205,47 @@ class Snapshot:
     _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        by_key: dict[str, list[Credential]] = {}
+        by_key: dict[str, tuple[Credential, ...]] = {}
         for credential in self.credentials.values():
-            by_key.setdefault(credential.key.name, []).append(credential)
-        frozen = {name: tuple(credentials) for name, credentials in by_key.items()}
-        object.__setattr__(self, "_by_key", MappingProxyType(frozen))
+            name = credential.key.name
+            by_key[name] = (*by_key.get(name, ()), credential)
+        object.__setattr__(self, "_by_key", MappingProxyType(by_key))
 
     def prepare(self) -> None:
-        """Load what its guards need before they are asked: a tenth of a second, in steps of a few
-        milliseconds."""
-        for each in self.unprepared:
-            with suppress(Exception):  # it says so at each call that asks for it
-                each.prepare()
+        """Load what guards need before the first call: 0.1 s in steps of a few milliseconds."""
+        for detector in self.unprepared:
+            with suppress(Exception):  # each call reports the error
+                detector.prepare()
 
     def load_rest(self) -> Iterator[None]:
-        """Load what few texts ask of its guards: a part of a second, in steps of some ms."""
-        for each in self.unprepared:
-            with suppress(Exception):  # it says so at each call that asks for it
-                yield from each.load_rest()
+        """Load what few texts need, in steps of a few milliseconds."""
+        for detector in self.unprepared:
+            with suppress(Exception):  # each call reports the error
+                yield from detector.load_rest()
 
     def at(self, *path: str | int) -> str | None:
-        """Return the ``file:line`` of a part of the policies, or of the nearest one around it."""
+        """Return the ``file:line`` of a part, or of the nearest part around it."""
         while path and path not in self.places:
             path = path[:-1]
         place = self.places.get(path)
         return f"{place.file}:{place.line}" if place else None
 
     def key_named(self, name: str | None) -> VirtualKey | None:
-        """Find a key by its name, for people who ask; calls find theirs by its digest."""
+        """Return the key of a name, valid or not. Calls use ``credentials``."""
         return self.keys.get(name) if name is not None else None
 
     def lapse_of(self, name: str, at: datetime, label: str | None = None) -> str | None:
-        """Return why a key would be refused at a moment: it is unknown, revoked or expired. None
-        where it is in force. A ``label`` asks for the one text of the key that has it."""
+        """Return the reason why a key is rejected at a time: unknown, revoked or expired.
+
+        None if it is valid. With ``label`` only the credential with this label counts.
+        """
         digests = self.revoked if label is not None else ()
         if name in self.revoked or any(digest.startswith(label or "") for digest in digests):
             return "revoked"
-        texts = [each for each in self._by_key.get(name, ()) if label in (None, each.label)]
-        if any(each.is_in_force(at) for each in texts):
+        credentials = [c for c in self._by_key.get(name, ()) if label in (None, c.label)]
+        if any(credential.is_in_force(at) for credential in credentials):
             return None
-        ends = [each.until for each in texts if each.until is not None]
+        ends = [credential.until for credential in credentials if credential.until is not None]
         if ends:
             return f"expired at {max(ends).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         return "revoked" if label is None and name in self.keys else "unknown"
@@ -255,23 +253,24 @@ class Snapshot:
     def key_in_force(
         self, name: str | None, at: datetime, label: str | None = None
     ) -> VirtualKey | None:
-        """Return the key of a name, where a call with it would be let in at a moment."""
+        """Return the key of a name, or None if it is rejected at a time."""
         if name is None or self.lapse_of(name, at, label) is not None:
             return None
         return self.keys[name]
 
-    def without(self, revoked: frozenset[str]) -> Snapshot:
-        """Return the same revision, in which more keys and digests count no more."""
-        if revoked <= self.revoked:
+    def without(self, revoked: Collection[str]) -> Snapshot:
+        """Return the same revision with more keys and digests revoked."""
+        all_revoked = self.revoked | frozenset(revoked)
+        if all_revoked == self.revoked:
             return self
-        all_revoked = self.revoked | revoked
-        left: dict[bytes, Credential] = {}
-        gone = dict(self.revoked_credentials)
+        valid: dict[bytes, Credential] = {}
+        rejected = dict(self.revoked_credentials)
         for digest, credential in self.credentials.items():
-            (gone if credential.is_revoked_by(all_revoked) else left)[digest] = credential
+            is_revoked = credential.key.name in all_revoked or digest.hex() in all_revoked
+            (rejected if is_revoked else valid)[digest] = credential
         return replace(
             self,
-            credentials=MappingProxyType(left),
+            credentials=MappingProxyType(valid),
             revoked=all_revoked,
-            revoked_credentials=MappingProxyType(gone),
+            revoked_credentials=MappingProxyType(rejected),
         )

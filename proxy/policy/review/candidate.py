@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from proxy.errors import Unauthorized
-from proxy.policy.decide import InForce
+from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import (
     ChangeTally,
@@ -54,7 +54,7 @@ class Candidate:
         if head is None or head.internal_key is not None:  # the candidate has no internal keys
             return None
         try:
-            key = InForce(snapshot).identify(head).known
+            key = ActivePolicy(snapshot).identify(head).known
         except Unauthorized:
             key = None
         if call is None:

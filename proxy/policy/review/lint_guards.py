@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from proxy.config.scalars import references
 from proxy.guardrails.stream.words import LEAST_REACH
 from proxy.policy import schema
+from proxy.policy.catalog import services_of
 from proxy.policy.compile.deployments import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, Path_
-from proxy.policy.label_catalog import services_of
 from proxy.policy.review.explain import rejects_opaque
 from proxy.policy.schema.guards import AnyGuard
 from proxy.types.guard import (

@@ -108,7 +108,7 @@ def _has_estimate(*limits: ScopedLimit) -> bool:
 
 def _claims(snapshot: Snapshot, deployment: Deployment, calls: list[Call]) -> list[Claim]:
     """Return the claims of calls that are not rejected, largest first."""
-    key = deployment.reached_by("", deployment.tags, frozenset()).alone("")
+    key = deployment.for_key("", deployment.tags, frozenset()).only_key("")
     plans = [(decide(snapshot, key, call), call) for call in calls]
     claims = [c for plan, call in plans if plan.refusal is None for c in claims_of(plan, call)]
     return sorted(claims, key=lambda claim: -claim.amount)

@@ -29,7 +29,7 @@ RECIPE = re.search(r"### A guard\n(.*?)\n###", (TOP / "CONTRIBUTING.md").read_te
 FOLLOWS = """
 from pathlib import Path
 from proxy.emit.declared.axes import GUARD
-from proxy.policy.label_catalog import roster
+from proxy.policy.catalog import roster
 from proxy.policy.store import read_folder
 from tools import guards
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import NotFound, ProxyError
-from proxy.policy.decide import InForce
+from proxy.policy.decide import ActivePolicy
 from proxy.policy.store import read_folder
 from proxy.types import Call, Pin, Plan, RequestHead, Secret
 from tests.for_each import for_each
@@ -51,7 +51,7 @@ def decided(folder: Path, model: str, pin: Pin, header: str | None = None, *othe
     head = replace(head, alternatives=others)
     own = pin.deployment if header is None else None
     call = Call(head, {}, models=(model,), deployment=own, pin=pin)
-    return InForce(read_folder(folder, {})).identify(head).decide(call)
+    return ActivePolicy(read_folder(folder, {})).identify(head).decide(call)
 
 
 @for_each(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proxy.policy.decide import PLANS_KEPT, KeyCaller
+from proxy.policy.decide import MAX_PLANS, KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
@@ -98,7 +98,7 @@ def test_only_so_many_plans_are_kept(tmp_path: Path) -> None:
     policies = snapshot(tmp_path, {})
     plan = decide(policies, call())
     policies.plans.clear()
-    for number in range(PLANS_KEPT):
+    for number in range(MAX_PLANS):
         policies.plans[number] = plan
 
     decide(policies, call("gpt-4o-mini"))

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.dialects import read_call
 from proxy.errors import NotFound, Unauthorized
-from proxy.policy.decide.service_calls import GuardPolicies
+from proxy.policy.decide import GuardPolicies
 from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead
 

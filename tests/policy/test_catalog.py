@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from proxy.policy.label_catalog import roster
+from proxy.policy.catalog import roster
 from proxy.policy.store import read_folder
 from proxy.types.roster import Roster
 

@@ -1,0 +1,257 @@
+"""Lists the parts of a snapshot for telemetry and the ledger: label values, limit counters,
+budgets, and state that several keys share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, product
+from types import MappingProxyType
+from typing import Protocol, TypeGuard
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.ways import target_endpoint
+from proxy.policy.decide.rules import RuleGuards
+from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot
+from proxy.types import CacheRule, ScopedLimit, Target
+from proxy.types.guard import Guarding
+from proxy.types.limit import BudgetQuery, Limit
+from proxy.types.roster import ListedDeployment, Roster, internal_key
+
+MAX_SCOPES = 1000
+"""Maximum number of counters of one deployment that have gauges. Others are counted only."""
+MAX_SHOWN = 2000
+"""Maximum number of counters of all deployments that have gauges."""
+Deployments = dict[str, KeyDeployment]
+
+
+class AsksDeployment(Protocol):
+    """A detector that calls a deployment of the same policies."""
+
+    @property
+    def asked_deployment(self) -> str: ...
+
+
+def roster(snapshot: Snapshot) -> Roster:
+    """Return the names of a snapshot, in a fixed order."""
+    by_key = _deployments_by_key(snapshot)
+    listed = {
+        name: _listed(deployment, by_key[name])
+        for name, deployment in sorted(snapshot.deployments.items())
+    }
+    keys = snapshot.keys.keys() | {name for deployments in by_key.values() for name in deployments}
+    return Roster(
+        revision=snapshot.revision,
+        keys=tuple(sorted(keys)),
+        deployments=MappingProxyType(listed),
+        counters=tuple(islice(counters(snapshot), MAX_SHOWN)),
+        tags=MappingProxyType({name: _values(snapshot, name) for name in sorted(snapshot.tags)}),
+        prices_as_of=snapshot.prices_as_of,
+        credentials=tuple(sorted((c.key.name, c.label) for c in snapshot.credentials.values())),
+    )
+
+
+def counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tuple[Limit, str]]:
+    """Yield the counters of limits whose scope no client chooses, up to ``MAX_SCOPES`` of each
+    deployment."""
+    by_key = _deployments_by_key(snapshot)
+    seen: set[tuple[str, str]] = set()
+    for name, deployment in sorted(snapshot.deployments.items()):
+        scopes = (
+            (scoped.limit, scope)
+            for scoped in _scoped_limits(deployment)
+            if scoped.limit.is_budget or not budgets_only
+            for scope in _scopes(snapshot, deployment, by_key[name], scoped)
+            if (scoped.limit.name, scope) not in seen
+        )
+        for limit, scope in islice(scopes, MAX_SCOPES):
+            seen.add((limit.name, scope))
+            yield limit, scope
+
+
+def _scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
+    """Return the limits of a deployment and of its rules."""
+    return [*deployment.bounds, *(each for rule in deployment.rules for each in rule.bounds)]
+
+
+def _deployments_by_key(snapshot: Snapshot) -> dict[str, Deployments]:
+    """Return each deployment for all keys that call it, those of the proxy included."""
+    by_key: dict[str, Deployments] = {name: {} for name in snapshot.deployments}
+    for key in snapshot.keys.values():
+        for name, deployment in key.deployments.items():
+            by_key[name][key.name] = deployment
+    for caller in snapshot.deployments.values():
+        for internal, name in _internal_calls(caller):
+            called = snapshot.deployments[name]
+            by_key[name][internal] = KeyDeployment(called, called.tags)
+    return by_key
+
+
+def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Yield the guards of a deployment and its rules that call a deployment, with its name."""
+    guards = [*deployment.guards.input, *deployment.guards.output]
+    guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
+    for guard in guards:
+        if is_asking(guard.detector):
+            yield guard.name, guard.detector.asked_deployment
+
+
+def _internal_calls(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Yield the keys of calls that the proxy makes for a deployment, and the called deployment."""
+    for guard, name in services_of(deployment):
+        yield internal_key("guard", guard), name
+    for cache in _caches(deployment):
+        if cache.semantic is not None:
+            yield internal_key("cache", deployment.name), cache.semantic.embeddings
+
+
+def is_asking(detector: object) -> TypeGuard[AsksDeployment]:
+    return hasattr(detector, "asked_deployment")
+
+
+def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
+    rule = snapshot.tags[tag]
+    if rule.values is not None:
+        return rule.values
+    return frozenset() if rule.pattern is not None else frozenset({"true"})
+
+
+def _listed(deployment: Deployment, by_key: Deployments) -> ListedDeployment:
+    rules = list(deployment.rules)
+    guards = [*_guards(deployment.guards)]
+    for rule in rules:
+        guards += _guards(rule.guards)
+    tags = [deployment.tags, *(each.tags for each in by_key.values())]
+    return ListedDeployment(
+        targets=tuple(dict.fromkeys(_targets(deployment))),
+        rules=tuple(dict.fromkeys(rule.name for rule in rules)),
+        guards=tuple(dict.fromkeys(guards)),
+        tags=frozenset(pair for each in tags for pair in each.items()),
+        limits=tuple(dict.fromkeys(scoped.limit for scoped in _scoped_limits(deployment))),
+    )
+
+
+def _guards(guards: RuleGuards | Guarding) -> Iterator[tuple[str, str]]:
+    yield from (("input", cap.name) for cap in guards.ceilings)
+    yield from (("input", rule.name) for rule in guards.input)
+    yield from (("output", rule.name) for rule in guards.output)
+
+
+def _targets(deployment: Deployment) -> Iterator[Target]:
+    yield from deployment.routes.candidates.targets
+    yield from deployment.fallback
+    yield from deployment.guards.detours
+    for rule in deployment.rules:
+        yield from rule.routes.candidates.targets if rule.routes else ()
+        yield from (*(rule.fallback or ()), *Guarding(rule.guards.input).detours)
+
+
+def _scopes(
+    snapshot: Snapshot, deployment: Deployment, by_key: Deployments, scoped: ScopedLimit
+) -> Iterator[str]:
+    """Yield the scopes of a limit, or none if clients choose a part of them."""
+    for key, key_deployment in by_key.items():
+        owners = [_owners(snapshot, key, key_deployment, per) for per in scoped.per]
+        for values in product(*owners):
+            pairs = zip(scoped.per, values, strict=True)
+            yield "|".join(f"{name}:{value}" for name, value in pairs)
+
+
+def _owners(snapshot: Snapshot, key: str, deployment: KeyDeployment, per: str) -> Iterable[str]:
+    tag = per.removeprefix("tag.")
+    if per in ("key", "deployment"):
+        return [key if per == "key" else deployment.deployment.name]
+    if tag == per:  # clients choose users, and write the name of a model in several ways
+        return []
+    if tag in deployment.tags:
+        return [deployment.tags[tag]]
+    rule = snapshot.tags[tag]
+    return sorted({"", *_values(snapshot, tag)}) if rule.caller else [""]
+
+
+@dataclass(slots=True)
+class ActiveBudgets:
+    """The budgets of the active revision. They are listed in a thread, once for each snapshot."""
+
+    current: Callable[[], Snapshot]
+    _snapshot: Snapshot | None = None
+    _by_name: Mapping[str, BudgetQuery] = field(default_factory=dict)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def all(self) -> Mapping[str, BudgetQuery]:
+        """Return the budgets by name. Listing takes a second for 5,000 keys."""
+        async with self._lock:
+            snapshot = self.current()
+            if snapshot is not self._snapshot:
+                self._by_name = await asyncio.to_thread(budgets, snapshot)
+                self._snapshot = snapshot
+            return self._by_name
+
+
+def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
+    """Return the budgets by name, with the scopes that no client chooses.
+
+    ``deployments`` are those whose calls a budget counts. None if rules decide which calls count.
+    """
+    scopes: dict[str, set[str]] = {}
+    for limit, scope in counters(snapshot, budgets_only=True):
+        scopes.setdefault(limit.name, set()).add(scope)
+    rules = [rule for deployment in snapshot.deployments.values() for rule in deployment.rules]
+    by_name = {scoped.limit.name: scoped for rule in rules for scoped in rule.bounds}
+    by_rule = by_name.keys() | {name for rule in rules for name in rule.without}
+    deployments: dict[str, set[str]] = {}
+    for name, deployment in snapshot.deployments.items():
+        for scoped in deployment.bounds:
+            deployments.setdefault(scoped.limit.name, set()).add(name)
+            by_name[scoped.limit.name] = scoped
+    return {
+        name: BudgetQuery(
+            limit=scoped.limit,
+            per=scoped.per,
+            deployments=None if name in by_rule else frozenset(deployments[name]),
+            scopes=frozenset(scopes.get(name, ())),
+        )
+        for name, scoped in by_name.items()
+        if scoped.limit.is_budget
+    }
+
+
+def shared_response_stores(snapshot: Snapshot) -> list[str]:
+    """Return the upstreams that store responses of several keys.
+
+    Unless ids are sealed, a key that knows an id can read the response of another key.
+    """
+    first_keys: dict[str, str] = {}
+    shared: set[str] = set()
+    stores = {name: _response_stores(each) for name, each in snapshot.deployments.items()}
+    for key in snapshot.keys.values():
+        for name in key.deployments:
+            for upstream in stores[name]:
+                if first_keys.setdefault(upstream, key.name) != key.name:
+                    shared.add(upstream)
+    return sorted(shared)
+
+
+def _response_stores(deployment: Deployment) -> set[str]:
+    """Return the upstreams of a deployment that store responses."""
+    return {
+        target.upstream.name
+        for _, target in deployment.targets
+        if target_endpoint("responses", target, DIALECTS[target.upstream.dialect]) == "responses"
+    }
+
+
+def cache_stores(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Return the cache stores by name, each with the deployments that use it."""
+    stores: dict[str, list[str]] = {}
+    for name, deployment in sorted(snapshot.deployments.items()):
+        for store in sorted({cache.store for cache in _caches(deployment)}):
+            stores.setdefault(store, []).append(name)
+    return stores
+
+
+def _caches(deployment: Deployment) -> Iterator[CacheRule]:
+    """Yield the cache rules of a deployment and of its rules."""
+    of_rules = (rule.cache.by for rule in deployment.rules if rule.cache is not None)
+    yield from (cache for cache in (deployment.cache, *of_rules) if cache is not None)

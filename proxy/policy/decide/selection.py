@@ -1,0 +1,108 @@
+"""Selects the deployment that serves a call, and the tags of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from proxy.errors import BadField, BadRequest, ModelNotFound, NotFound
+from proxy.field_problems import ambiguous, no_deployment, no_model
+from proxy.policy.decide.snapshot import KeyDeployment, Snapshot, VirtualKey
+from proxy.types import Call, RequestHead
+from proxy.types.target import ListedModel
+from proxy.words import ascii_word, listed
+
+if TYPE_CHECKING:
+    from proxy.types.passthrough import PassedPath
+
+HEADER = "x-headrace-deployment"
+
+
+def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, PassedPath | None]:
+    """Return the deployment of a call, and the path of a passthrough call.
+
+    A call may name its deployment. Otherwise it is the only one that serves all models of the call,
+    or the only default one of these.
+    """
+    head = call.head
+    if head.deployment is not None and head.alternatives:
+        # One of these was drawn. The key needs all of them, or only some of its calls would fail.
+        for drawn in (head.deployment, *head.alternatives):
+            if drawn not in key.by_name:
+                raise BadRequest(no_deployment(drawn), param="deployment")
+    if head.passed is not None:
+        from proxy.policy.decide.passthrough import find_path  # noqa: PLC0415  # few calls are such
+
+        return find_path(key, call, head.passed)
+    name = head.deployment or call.deployment
+    if name is not None:
+        return _named(key, name, head), None
+    return _only_serving(key, call), None
+
+
+def _only_serving(key: VirtualKey, call: Call) -> KeyDeployment:
+    """Return the deployment that serves the models of a call. A call without models creates a
+    conversation."""
+    if not call.models:
+        from proxy.policy.decide.pins import find_keeper  # noqa: PLC0415  # few calls are such
+
+        return find_keeper(key)
+    candidates = key.serving(call.models)
+    reach = key.default_of(candidates)
+    if reach is not None:
+        return reach
+    if not candidates:
+        raise ModelNotFound(no_model(call.models), param="model")
+    names = [each.deployment.name for each in candidates]
+    raise BadField("model", ambiguous(listed(call.models), names))
+
+
+def _named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeployment:
+    """Return the deployment that a call names. Raise ``NotFound`` if the key may not use it."""
+    reach = key.by_name.get(name)
+    param = HEADER if HEADER in head.headers else "deployment"
+    if reach is None:
+        raise NotFound(no_deployment(name), param=param)
+    if reach.deployment.only_passthrough:
+        message = f'Deployment "{ascii_word(name)}" serves only its passthrough paths.'
+        raise NotFound(message, param=param)
+    return reach
+
+
+def listed_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
+    """Return the models of a key, each by one name, or by all names if the request asks for them.
+
+    Raises:
+        ModelNotFound: The request names a model that the key may not use.
+    """
+    model, names = head.parameter("model"), head.parameter("names")
+    if model is not None:
+        if model not in key.listing:
+            raise ModelNotFound(no_model([model]), param="model")
+        return (key.listing[model],)
+    if names not in (None, "all"):
+        raise BadField("names", "must be all")
+    return tuple(each for each in key.listing.values() if each.is_main or names == "all")
+
+
+def join_tags(
+    snapshot: Snapshot, reach: KeyDeployment, head: RequestHead
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Return the tags of a call, and the names of the client's tags that are not allowed.
+
+    The client may not change a tag of the key or of the deployment.
+    """
+    tags = dict(reach.tags)
+    dropped: list[str] = []
+    for name, given in head.tags:
+        value = "true" if given is None else given
+        rule = snapshot.tags.get(name)
+        is_allowed = rule is not None and rule.caller and rule.allows(value)
+        if is_allowed and tags.get(name, value) == value:
+            tags[name] = value
+        elif snapshot.refuse_caller_tags:
+            raise BadField("tags", f'clients may not set tag "{ascii_word(name)}" to this value')
+        else:
+            dropped.append(name)
+    return MappingProxyType(dict(sorted(tags.items()))), tuple(dropped)
