@@ -103,7 +103,6 @@ UNTESTED = {
     "proxy/ports.py": "shapes without behaviour",
     "proxy/policytest/answers.py": "tests/policytest/test_init.py plays all of them",
     "proxy/policytest/cases.py": "tests/policytest/test_init.py reads cases, good and wrong",
-    "proxy/policytest/judging.py": "tests/policytest/test_init.py has a case for each difference",
     "proxy/policytest/report.py": "tests/policytest/test_init.py reads both of its forms",
     "proxy/policytest/harness.py": "tests/policytest/test_init.py plays on it",
     "proxy/types/detections.py": "values; tests/dialects/test_detections.py fills them",

@@ -1,4 +1,4 @@
-"""The command line: parse arguments, call one function each, return an exit code."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS: LazyTable[click.Command] = LazyTable(
         "diff": "proxy.cli.policies:diff_command",
         "schema": "proxy.cli.policies:schema_command",
         "metrics": "proxy.cli.policies:metrics_command",
-        "key": "proxy.cli.policies:key",
+        "key": "proxy.cli.keys:key_command",
         "usage": "proxy.cli.ledger:usage_command",
         "ledger": "proxy.cli.ledger:ledger_group",
         "verify-log": "proxy.cli.ledger:verify_log_command",
@@ -30,18 +30,17 @@ COMMANDS: LazyTable[click.Command] = LazyTable(
         "prices": "proxy.cli.prices:prices_group",
     }
 )
-"""Every command, by its word: one that is not called costs no start."""
+"""Commands by name. A command is imported when it is used."""
 
 
 class Commands(click.Group):
-    """The commands of the table, each imported when it is called or described."""
+    """The commands of the table."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command. Garbage is not looked for meanwhile: modules stay, and a fifth of a
-        start would go into walking what has been imported so far."""
+        """Return a command. Garbage collection while importing would take a fifth of the start."""
         gc.disable()
         try:
             with without_certificates():

@@ -1,4 +1,4 @@
-"""Serving in front of the small model of the demo."""
+"""``headrace demo``: serve calls with a small model on this machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from proxy.settings import Address, LedgerAt, Settings
 
 USAGE = "Usage of this run, as `headrace usage LEDGER --by deployment` prints it:"
 TEMPORARY = "The ledger was temporary. Set HEADRACE_LEDGER=sqlite:usage.db to keep the next one."
-
-
 IN_CHECKOUT = (
     "Run the demo in a checkout of Headrace, or use --policies with its folder `policies`."
 )
@@ -43,13 +41,13 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
 
     Prints the usage and cost of the calls when it stops.
     """
-    chosen = settings_of(policies, listen, admin_listen)
-    if not chosen.id_secrets:  # for upstreams of one's own in the folder: the model keeps nothing
-        chosen = replace(chosen, id_secrets=(secrets.token_hex(),))
-    with _ledger(chosen) as ledger, suppress(Unusable):
+    settings = settings_of(policies, listen, admin_listen)
+    if not settings.id_secrets:  # other upstreams of the folder may store responses
+        settings = replace(settings, id_secrets=(secrets.token_hex(),))
+    with _ledger(settings) as ledger, suppress(Unusable):
         started_at = datetime.now(UTC)
         with suppress(KeyboardInterrupt):  # before the proxy is ready, or while it drains
-            run(serving.serve(replace(chosen, ledger=ledger), until_stopped, click.echo))
+            run(serving.serve(replace(settings, ledger=ledger), until_stopped, click.echo))
         if ledger is not None and ledger.kind == "sqlite":
             by = ("deployment",)
             usage = spending.spent(ledger.path, by, started_at, datetime.now(UTC))
@@ -57,10 +55,10 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
 
 
 @contextmanager
-def _ledger(chosen: Settings) -> Iterator[LedgerAt | None]:
-    """Return the ledger that is set, or a temporary one. It is removed at the end of the block."""
-    if "HEADRACE_LEDGER" in chosen.environ:
-        yield chosen.ledger
+def _ledger(settings: Settings) -> Iterator[LedgerAt | None]:
+    """Yield the ledger of the settings, or a temporary one, which is removed afterwards."""
+    if "HEADRACE_LEDGER" in settings.environ:
+        yield settings.ledger
         return
     try:
         folder = TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True)

@@ -60,10 +60,10 @@ def prune_command(path: Path, before: datetime) -> None:
     deleted calls stay in the ledger.
     """
     try:
-        gone = sqlite.pruned(path, int(before.timestamp() * 1000), now_ms())
+        pruned = sqlite.pruned(path, int(before.timestamp() * 1000), now_ms())
     except Unwritten as error:
         raise click.ClickException(f"{path} cannot be pruned: {error.reason}") from None
-    click.echo(render.pruned_text(gone, before))
+    click.echo(render.pruned_text(pruned, before))
 
 
 @click.command("verify-log")
@@ -80,9 +80,9 @@ def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
     Lines that were removed at the end are found only with --holds. Exits 1 if the log is
     invalid or empty.
     """
-    found = chain.verify(path, holds)
-    click.echo(found.text())
-    if found.broken is not None:
+    result = chain.verify(path, holds)
+    click.echo(result.text())
+    if result.broken is not None:
         raise SystemExit(1)
 
 
@@ -100,9 +100,9 @@ def verify_command(path: Path, known_missing: int) -> None:
     Waits a few seconds for the rows of a running proxy.
     """
     try:
-        found = audit.audit(path, known_missing)
+        result = audit.audit(path, known_missing)
     except Unusable as error:
         raise click.ClickException(error.reason) from None
-    click.echo(found.text())
-    if found.violations:
+    click.echo(result.text())
+    if result.violations:
         raise SystemExit(1)

@@ -13,17 +13,17 @@ import click
 import yaml
 
 from proxy import settings
+from proxy.cli.keys import new_key
 from proxy.migrate import FORMATS
 from proxy.migrate.draft import Draft, slug
-from proxy.policy.review import new_key
 from proxy.types.providers import OPENAI, PROVIDERS, Provider
 from proxy.words import counted
 
 STARTER = Path(__file__).parent / "starter"
 DEPLOYMENT = "support-chat"
 MODEL = "gpt-4o-mini"  # of the starter
-CHOICES = [name for name, each in PROVIDERS.items() if each.base_url is not None]
-MOST_BYTES = 4 * 1024 * 1024  # of a configuration that is converted
+CHOICES = [name for name, provider in PROVIDERS.items() if provider.base_url is not None]
+MAX_BYTES = 4 * 1024 * 1024  # of a configuration
 NEXT = """\
 Created {folder}. Save the key above: it is not shown again. Next steps:
 
@@ -61,7 +61,7 @@ def write_starter(folder: Path, provider: Provider = OPENAI, model: str = MODEL)
 
     Raise ``click.ClickException`` if the folder is not empty. Hidden files count.
     """
-    text, lines = new_key.draw("widget", [DEPLOYMENT], [DEPLOYMENT])
+    text, lines = new_key("widget", [DEPLOYMENT], [DEPLOYMENT])
     files = {
         str(source.relative_to(STARTER)): _adapted(source.read_text(), provider, model)
         for source in sorted(STARTER.rglob("*.yaml"))
@@ -84,7 +84,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _adapted(text: str, provider: Provider, model: str) -> str:
-    """Return a starter file for a model of a provider. What the model costs is not tested."""
+    """Return a starter file for a model of a provider, without tests of its cost."""
     if provider is OPENAI and model == MODEL:
         return text
     name = provider.name
@@ -117,7 +117,7 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
     if not draft.deployments:
         raise click.ClickException(f"{config} contains no supported model")
     names = sorted(draft.deployments)
-    text, lines = new_key.draw(slug(gateway), names, names)
+    text, lines = new_key(slug(gateway), names, names)
     write_files(folder, {**draft.files(), "keys.yaml": f"{lines}\n"})
     click.echo(f"{text}\n", err=True)
     click.echo(_next(draft, shlex.quote(str(folder))))
@@ -125,9 +125,8 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
 
 def _next(draft: Draft, folder: str) -> str:
     """Return the next steps, with the number of skipped targets."""
-    left_out = (
-        f" {counted(draft.left_out, 'target')} skipped (see above)." if draft.left_out else ""
-    )
+    skipped = f" {counted(draft.left_out, 'target')} skipped (see above)."
+    left_out = skipped if draft.left_out else ""
     lines = [f"  export {name}=...  # {what}\n" for name, what in draft.exports.items()]
     exports = f"\n{''.join(lines)}" if lines else ""
     return NEXT_OF_MIGRATE.format(folder=folder, left_out=left_out, exports=exports)
@@ -137,9 +136,9 @@ def _read(config: Path) -> Any:
     """Return the mapping of a YAML or JSON file."""
     try:
         with config.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise click.ClickException(f"{config} is larger than {MOST_BYTES} bytes")
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise click.ClickException(f"{config} is larger than {MAX_BYTES} bytes")
         values = yaml.safe_load(data)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise click.ClickException(f"{config} cannot be read: {error}") from None

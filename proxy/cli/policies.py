@@ -1,4 +1,4 @@
-"""Commands that check, explain, test and compare policies, and create keys."""
+"""Commands that check, explain, test and compare policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import orjson
 
 from proxy import settings
-from proxy.cli.parameters import FOLDER, MOMENTS, PolicyName, format_option, policies_option
+from proxy.cli.parameters import FOLDER, MOMENTS, format_option, policies_option
 from proxy.dialects import strict
 from proxy.emit import declared
 from proxy.errors import ProxyError
@@ -18,15 +18,13 @@ from proxy.policy.catalog import roster
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import no_such, read
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review import check_report, diff, editor, new_key
+from proxy.policy.review import check_report, diff, editor
 from proxy.policy.review.explain import preview
 from proxy.policy.review.sample_call import CHAT, example, path_of, suppose
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
 from proxy.words import quoted
-
-HERE = Path("policies")
 
 
 @click.command()
@@ -44,9 +42,9 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 
     Exits 1 if there are errors, or with --strict if there are warnings.
     """
-    found = check_report.check(folder, None if no_secrets else settings.environment())
-    click.echo(check_report.FORMS[form](found))
-    if found.errors or (strict and found.warnings):
+    result = check_report.check(folder, None if no_secrets else settings.environment())
+    click.echo(check_report.FORMS[form](result))
+    if result.errors or (strict and result.warnings):
         raise SystemExit(1)
 
 
@@ -82,7 +80,7 @@ def explain_command(
     Exits 0 for every call that can be explained, including one that a rule rejects. Exits 1 if
     the policies, the key or the request are invalid.
     """
-    headers = dict(_header(each) for each in options["headers"])
+    headers = dict(map(_header, options["headers"]))
     is_chat = request_file is None and options["path"] in (None, CHAT)
     if deployment is not None and not is_chat:  # the body of a chat names it
         headers["x-headrace-deployment"] = deployment
@@ -94,18 +92,16 @@ def explain_command(
             raise click.ClickException(no_such("key", name, snapshot.keys))
         path = options["path"]
         if request_file is None and deployment is None and path is None:
-            served = ", ".join(sorted(key.deployments))
-            raise click.UsageError(
-                f"give REQUEST_FILE or --deployment; key {quoted(name)} may use: {served}"
-            )
-        unsaid = example(deployment or "") if is_chat else {}
-        body = strict.read_json(request_file.read()) if request_file else unsaid
-        way = {"method": options["method"].upper(), "passed": snapshot.passthrough}
-        call = suppose(body, headers, at, path, **way)
+            names = ", ".join(sorted(key.deployments))
+            message = f"give REQUEST_FILE or --deployment; key {quoted(name)} may use: {names}"
+            raise click.UsageError(message)
+        default = example(deployment or "") if is_chat else {}
+        body = strict.read_json(request_file.read()) if request_file else default
+        method = options["method"].upper()
+        call = suppose(body, headers, at, path, method=method, passed=snapshot.passthrough)
         if request_file is not None and path is None:
-            click.echo(
-                f"note: explaining a call to {path_of(body)}; use --path for another path", err=True
-            )
+            note = f"note: explaining a call to {path_of(body)}; use --path for another path"
+            click.echo(note, err=True)
         explanation = preview(snapshot, key, call)
     except (PolicyError, ProxyError) as error:
         raise click.ClickException(str(error)) from None
@@ -130,12 +126,12 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
     Exits 1 if a test fails, or if the tests cover fewer rules and deployments than --fail-under.
     """
     try:
-        found = run_cases(folder)
+        result = run_cases(folder)
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    click.echo(report.FORMS[form](found))
-    if found.failed or found.coverage < fail_under:
+    click.echo(report.FORMS[form](result))
+    if result.failed or result.coverage < fail_under:
         raise SystemExit(1)
 
 
@@ -148,23 +144,22 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
 
     With --calls, also list which recorded calls NEW would decide differently.
     """
-    wrong, loaded = [], (read(old), read(new))
-    snapshots = []
-    for folder, each in zip((old, new), loaded, strict=True):
+    loaded = read(old), read(new)
+    problems, snapshots = [], []
+    for folder, policies in zip((old, new), loaded, strict=True):
         try:
-            snapshots.append(compile_policies(each, None))
+            snapshots.append(compile_policies(policies, None))
         except PolicyError as error:
-            wrong += [f"{folder / str(problem)}" for problem in error.problems]
-    if wrong:
-        click.echo("\n".join(wrong), err=True)
+            problems += [f"{folder / str(problem)}" for problem in error.problems]
+    if problems:
+        click.echo("\n".join(problems), err=True)
         raise SystemExit(1)
-    before, after = snapshots
     changes = list(diff.changes(loaded[0].policies, loaded[1].policies))
     click.echo("\n".join(changes) or "no changes")
     if calls is not None:
-        replayed = diff.replay(before, after, calls)
-        click.echo("\n".join(replayed.lines()))
-        if not replayed.calls + replayed.unknown + replayed.undecided:
+        result = diff.replay(snapshots[0], snapshots[1], calls)
+        click.echo("\n".join(result.lines()))
+        if not result.calls + result.unknown + result.undecided:
             raise click.ClickException(
                 f"{calls.name} contains no calls; it must be a call log in JSON lines"
             )
@@ -190,37 +185,3 @@ def metrics_command(folder: Path) -> None:
     except PolicyError as error:
         raise click.ClickException(str(error)) from None
     click.echo("\n".join(declared.bounds(known)))
-
-
-SAVE_KEY = "Save the key above: it is not shown again. Add this entry to the policy folder:"
-
-
-@click.command()
-@click.argument("name", type=PolicyName())
-@click.option(
-    "--deployment",
-    "deployments",
-    type=PolicyName(),
-    multiple=True,
-    help="Deployment that the key may call. Repeatable.  [default: all]",
-)
-@click.option(
-    "--policies", type=FOLDER, help="Folder of policy files.  [default: ./policies if it exists]"
-)
-def key(name: str, deployments: tuple[str, ...], policies: Path | None) -> None:
-    """Create a virtual key called NAME.
-
-    Prints first the key for the client, to standard error, then its entry for the policy folder,
-    to standard output. The folder stores only the digest, so save the key.
-    """
-    if policies is None and HERE.is_dir():
-        policies = HERE
-    if policies is None and not deployments:
-        raise click.UsageError(f"folder {HERE} does not exist; use --deployment or --policies")
-    try:
-        known = read_folder(policies, None).deployments if policies else deployments
-        text, lines = new_key.draw(name, deployments, known)
-    except (PolicyError, ValueError) as error:
-        raise click.ClickException(f"{policies}: {error}") from None
-    click.echo(f"{text}\n\n{SAVE_KEY}\n", err=True)
-    click.echo(lines)

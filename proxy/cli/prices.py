@@ -61,9 +61,9 @@ def check(policies: Path, at: datetime | None, days: int | None, form: str) -> N
 
     Exits 1 if there are any.
     """
-    found = checking.check(policies, _day(at), days)
-    click.echo(check_report.FORMS[form](found))
-    if found.errors:
+    result = checking.check(policies, _day(at), days)
+    click.echo(check_report.FORMS[form](result))
+    if result.errors:
         raise SystemExit(1)
 
 

@@ -1,4 +1,4 @@
-"""Serving in front of upstreams."""
+"""``headrace serve``: serve calls under policies."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ from proxy.policy.files.source import PolicyError
 from proxy.settings import Address, BadSetting, Settings
 
 GARBAGE = (200_000, 5, 50)
-"""After how many values that stay garbage is looked for among the new ones, after how many of these
-rounds among those of before, and all. A round takes twenty milliseconds, in which nobody is
-answered: calls under way and those that are still told of make up to 50,000 values, which must not
-set one off. Calls leave no garbage that only a round would find."""
+"""Thresholds of the garbage collector: new objects, and rounds for older generations. A round stops
+the process for 20 ms. Concurrent calls and their records create up to 50,000 objects, which must
+not start one. Calls leave no cyclic garbage."""
 
 
 @click.command()
@@ -54,7 +53,7 @@ def settings_of(policies: Path, listen: Address, admin: Address) -> Settings:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end. An error at start ends in one message and exit code 1."""
+    """Run until the end. An error at start prints one message and exits with code 1."""
     try:
         uvloop.run(work)
     except PolicyError as error:
@@ -67,21 +66,21 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _check_keys(chosen: Settings, snapshot: Snapshot) -> None:
-    """Refuse to serve beyond this machine with the key that everybody knows."""
+    """Raise ``ClickException`` if other machines can use the public key of the demo."""
     if chosen.listen.loopback:
         return
-    found = snapshot.credentials.get(hashlib.sha256(KEY.encode()).digest())
-    if found is not None:
+    credential = snapshot.credentials.get(hashlib.sha256(KEY.encode()).digest())
+    if credential is not None:
         raise click.ClickException(
-            f"keys.{found.key.name} is the public key of the demo. Remove it from the policies, or "
-            "listen on 127.0.0.1."
+            f"keys.{credential.key.name} is the public key of the demo. Remove it from the "
+            "policies, or listen on 127.0.0.1."
         )
 
 
 async def _serve(chosen: Settings) -> None:
-    gc.disable()  # what a start makes stays: to look for garbage among it takes a tenth of a start
+    gc.disable()  # a start leaves little garbage, and collecting takes a tenth of its time
     loop = asyncio.get_running_loop()
-    # SIGHUP would end the process. The folder is being read already, and is watched from then on.
+    # SIGHUP would end the process. The folder is read anyway, and watched afterwards.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     require_free({"--listen": chosen.listen, "--admin-listen": chosen.admin})
     check = partial(_check_keys, chosen)
@@ -91,9 +90,10 @@ async def _serve(chosen: Settings) -> None:
 
 
 def _settle_memory() -> None:
-    """Take what was made at start out of the garbage collector's rounds: it stays for good, and
-    walking it again and again is what the slowest calls would wait for. Give back what is free. The
-    little garbage of a start stays: calls would wait for a round that finds it."""
+    """Exclude the objects of the start from garbage collection, and release free memory.
+
+    Collecting them would delay calls. The little garbage among them stays.
+    """
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     gc.enable()
@@ -101,7 +101,7 @@ def _settle_memory() -> None:
 
 
 async def until_stopped() -> None:
-    """Wait for SIGTERM or SIGINT; after the first one the next stops at once, as usual."""
+    """Wait for SIGTERM or SIGINT. The next signal stops the process immediately."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,6 +1,6 @@
-"""Other gateways' configurations, turned into a folder of policies: one file each, one table line.
+"""Converts configurations of other gateways to policies. Each gateway has a file.
 
-Nothing is guessed: what has no counterpart here is told with its place, and no secret is copied.
+Nothing is guessed: settings without an equivalent are listed. No secret is copied.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ FORMATS: LazyTable[Callable[[Any, str, Mapping[str, str]], Draft]] = LazyTable(
         "portkey": "proxy.migrate.portkey:draft_of",
     }
 )
-"""By the word of a gateway: what turns its configuration, a name for it, and the variables that may
-hold addresses into a draft."""
+"""Converters by gateway. They get the configuration, a name for it, and the environment variables
+that may contain URLs."""

@@ -1,4 +1,4 @@
-"""What a configuration becomes: the sections of a folder of policies, and what could not come."""
+"""Reads parts of a configuration, and collects the policies and notes that result from it."""
 
 from __future__ import annotations
 
@@ -14,92 +14,167 @@ import yaml
 from proxy import usage
 from proxy.config.scalars import check_url
 from proxy.dialects import DIALECTS
-from proxy.migrate.config_part import ConfigPart
 from proxy.types.providers import BY_WORD
-from proxy.words import word
+from proxy.words import few, word
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAX_WEIGHT = 1_000_000  # of a target in a policy
+MAX_ITEMS = 10_000
+"""Maximum number of items of a list or a mapping."""
 NO_ADDRESS = "is not an http or https URL"
 _VARIABLE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)|\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 
 
-class Draft:
-    """Filled by one reader of a configuration. ``notes`` are sentences for people, each beginning
-    with the place in the configuration that it is about. ``exports`` are the variables that have to
-    be set where the policies are served, with what each is; ``left_out`` counts targets that did
-    not come over. ``taken`` are variables that the configuration itself reads: no secret that stood
-    in its text is put into one of them."""
+class ConfigPart:
+    """A mapping in a configuration, which records the members that were read.
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    ``place`` is its path, such as ``model_list[0].litellm_params``.
+    """
+
+    def __init__(self, place: str, values: Any) -> None:
+        self.place = place
+        self._values: dict[str, Any] = (
+            {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
+        )
+        self._read: set[str] = set()
+
+    def at(self, name: str) -> str:
+        """Return the path of a member."""
+        return f"{self.place}.{name}" if self.place else name
+
+    def names(self) -> list[str]:
+        """Return the names of the members, at most ``MAX_ITEMS``."""
+        return few(self._values, MAX_ITEMS)
+
+    def take(self, name: str) -> Any:
+        """Return a member of any type, or None."""
+        self._read.add(name)
+        return self._values.get(name)
+
+    def text(self, name: str) -> str | None:
+        """Return a member that is text or a number as text, otherwise None."""
+        value = self._values.get(name)
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":
+            return None
+        self._read.add(name)
+        return str(value)
+
+    def number(self, name: str, *, or_zero: bool = False) -> float | None:
+        """Return a member that is a number above 0, or 0 if allowed, otherwise None."""
+        try:
+            value = float(self._values[name])
+        except (KeyError, OverflowError, TypeError, ValueError):
+            return None
+        if isinstance(self._values[name], bool) or not 0 <= value < 1e12:
+            return None
+        if value == 0 and not or_zero:
+            return None
+        self._read.add(name)
+        return value
+
+    def part(self, name: str) -> ConfigPart:
+        """Return a mapping, which is empty if there is none."""
+        value = self._values.get(name)
+        if isinstance(value, dict):
+            self._read.add(name)
+        return ConfigPart(self.at(name), value)
+
+    def parts(self, name: str) -> list[ConfigPart]:
+        """Return the mappings of a list, at most ``MAX_ITEMS``."""
+        value = self._values.get(name)
+        if not isinstance(value, list):
+            return []
+        self._read.add(name)
+        items = enumerate(few(value, MAX_ITEMS))
+        return [ConfigPart(f"{self.at(name)}[{index}]", item) for index, item in items]
+
+    def unread(self) -> Iterator[str]:
+        """Yield the paths of members that were not read, except empty ones."""
+        for name, value in self._values.items():
+            if name not in self._read and value not in (None, "", [], {}):
+                yield word(self.at(name), 200)
+
+
+class Draft:
+    """The policies that a configuration is converted to.
+
+    ``notes`` are sentences that start with a path in the configuration. ``exports`` are the
+    variables to set for the proxy, each with a description. ``left_out`` counts skipped targets.
+    ``used_variables`` are those that the configuration reads: no other secret is assigned to them.
+    """
+
+    def __init__(self, used_variables: Iterable[str] = ()) -> None:
         self.exports: dict[str, str] = {}
         self.left_out = 0
-        self._taken = frozenset(taken)
-        self._variables: dict[str, str] = {}  # of secrets in the text, by those
+        self._used_variables = frozenset(used_variables)
+        self._variables: dict[str, str] = {}  # by secret
         self.upstreams: dict[str, dict[str, Any]] = {}
         self.deployments: dict[str, dict[str, Any]] = {}
         self.policy: dict[str, Any] = {}
         self.notes: list[str] = []
 
     def note(self, place: str, why: str) -> None:
-        """Note what of a configuration does not come over as it was, and what to do; on one line,
-        as it stands in a comment of a policy too."""
+        """Add a note on one line: it is also a comment in a policy file."""
         self.notes.append(f"{word(place, 200)}: {word(why, 500)}")
 
     def leave_out(self, place: str, why: str) -> None:
-        """Note that a target does not come over, and why."""
+        """Skip a target, with a note."""
         self.left_out += 1
         self.note(place, f"{why}. This target is skipped.")
 
     def secret(self, value: object, wanted: str, place: str) -> str:
-        """Return how a policy names the secret of a place. One that stood in the text itself is
-        copied nowhere: it has to be put into a variable of its own, called like ``wanted``."""
-        own = _referred(value)
-        if own is None and value is not None:
-            own = self._own_variable(str(value), wanted)
-            self.note(place, f"the secret is not copied. Set {own} to it.")
-            self.exports.setdefault(own, f"the value of {word(place, 200)}")
-        own = own or wanted
-        self.exports.setdefault(own, "as used by the previous gateway")
-        return f"${{{own}}}"
+        """Return a reference to the variable of a secret.
 
-    def _own_variable(self, value: str, wanted: str) -> str:
-        """Return the variable of one secret: none has that of another."""
-        if value not in self._variables:
-            number, own, others = 1, wanted, {*self._taken, *self._variables.values()}
-            while own in others:
+        A secret in the configuration is not copied: it gets a variable of its own, named like
+        ``wanted``.
+        """
+        variable = _referred(value)
+        if variable is None and value is not None:
+            variable = self._variable_of(str(value), wanted)
+            self.note(place, f"the secret is not copied. Set {variable} to it.")
+            self.exports.setdefault(variable, f"the value of {word(place, 200)}")
+        variable = variable or wanted
+        self.exports.setdefault(variable, "as used by the previous gateway")
+        return f"${{{variable}}}"
+
+    def _variable_of(self, secret: str, wanted: str) -> str:
+        """Return the variable of a secret, which no other secret has."""
+        if secret not in self._variables:
+            number, variable = 1, wanted
+            stem, suffix, _ = wanted.partition("_API_KEY")
+            while variable in {*self._used_variables, *self._variables.values()}:
                 number += 1
-                own = _numbered(wanted, number)
-            self._variables[value] = own
-        return self._variables[value]
+                variable = f"{stem}_{number}{suffix}"
+            self._variables[secret] = variable
+        return self._variables[secret]
 
-    def note_left(
+    def note_unread(
         self, parts: Iterable[ConfigPart], why: str = "has no equivalent and is left out"
     ) -> None:
-        """Note what nobody took of parts of the configuration."""
+        """Add a note for each member that was not read."""
         for part in parts:
-            for place in part.left():
+            for place in part.unread():
                 self.note(place, why)
 
     def upstream(self, name: str, wanted: Mapping[str, Any]) -> str:
-        """Return the name of the upstream that is as wanted, which is made where there is none."""
-        number, own = 1, slug(name)
-        while own in self.upstreams and self.upstreams[own] != wanted:
+        """Return the name of an equal upstream, or of a new one."""
+        number, unique = 1, slug(name)
+        while unique in self.upstreams and self.upstreams[unique] != wanted:
             number += 1
-            own = f"{slug(name)[:60]}-{number}"
-        self.upstreams.setdefault(own, dict(wanted))
-        return own
+            unique = f"{slug(name)[:60]}-{number}"
+        self.upstreams.setdefault(unique, dict(wanted))
+        return unique
 
-    def also_called(self, deployment: dict[str, Any], name: str) -> bool:
-        """Let calls say a deployment by another name. False where another one is called so."""
-        for own, each in self.deployments.items():
-            if name in (own, *each.get("also_known_as", ())):
-                return each is deployment
+    def add_alias(self, deployment: dict[str, Any], name: str) -> bool:
+        """Add a name of a deployment. Return False if another deployment has it."""
+        for other_name, other in self.deployments.items():
+            if name in (other_name, *other.get("also_known_as", ())):
+                return other is deployment
         deployment.setdefault("also_known_as", []).append(name)
         return True
 
-    def require_calls(self) -> None:
-        """Let all targets of a deployment take calls if all their weights are 0."""
+    def fix_weights(self) -> None:
+        """Set all weights of a deployment to 1 if all of them are 0."""
         for name, deployment in self.deployments.items():
             if all(target.get("weight") == 0 for target in deployment["targets"]):
                 self.note(name, "all weights are 0. All targets get the weight 1.")
@@ -107,25 +182,25 @@ class Draft:
                     target["weight"] = 1
 
     def plain_address(self, place: str, text: str, variable: str | None = None) -> str | None:
-        """Return an address as a policy may have it; None, with a note, for what is none."""
-        found, is_cut = address(text)
-        if found is None:
+        """Return a URL without secrets, or skip the target and return None if it is invalid."""
+        url, is_cut = address(text)
+        if url is None:
             self.leave_out(place, NO_ADDRESS if variable is None else f"{variable} {NO_ADDRESS}")
         elif is_cut:
             self.note(place, "contains credentials, a query or a fragment, which are not copied")
-        return found
+        return url
 
     def files(self) -> dict[str, str]:
-        """Return the text of each file by its name, with the notes where an operator reads on."""
+        """Return the text of each file by its name, with the notes as comments."""
         head = "".join(f"# - {note}\n" for note in self.notes)
-        begun = f"# Not converted from the previous configuration:\n{head}" if head else ""
-        found = {
+        comment = f"# Not converted from the previous configuration:\n{head}" if head else ""
+        files = {
             "upstreams.yaml": _yaml({"upstreams": self.upstreams}),
-            "deployments.yaml": begun + _yaml({"deployments": self.deployments}),
+            "deployments.yaml": comment + _yaml({"deployments": self.deployments}),
         }
         if self.policy:
-            found["policies.yaml"] = _yaml({"policies": {"default": self.policy}})
-        return found
+            files["policies.yaml"] = _yaml({"policies": {"default": self.policy}})
+        return files
 
 
 def _yaml(section: Mapping[str, Any]) -> str:
@@ -133,37 +208,31 @@ def _yaml(section: Mapping[str, Any]) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what stands in two places twice: policies refuse aliases."""
+    """Writes equal values twice, because policies allow no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def slug(text: str) -> str:
-    """Return a name that a policy may have, made of a text; of an odd one ``unnamed``."""
+    """Return a valid name for a text, or ``unnamed``."""
     plain = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:64].rstrip("-._")
     return plain if NAME.fullmatch(plain) else "unnamed"
 
 
 def _referred(value: object) -> str | None:
-    """Return the variable that a text stands for; None for one that stands for itself."""
+    """Return the variable that a value refers to, or None."""
     match = _VARIABLE.fullmatch(value.strip()) if isinstance(value, str) else None
     return None if match is None else match[1] or match[2]
 
 
-def _numbered(variable: str, number: int) -> str:
-    """Return the name of a variable like another: ``OPENAI_2_API_KEY``."""
-    stem, suffix, _ = variable.partition("_API_KEY")
-    return f"{stem}_{number}{suffix}"
-
-
 def referred_variables(config: Any) -> Iterator[str]:
-    """Yield the variables that a configuration reads, wherever it says them."""
+    """Yield all variables to which a configuration refers."""
     parts, seen = [config], set()
     while parts:
         part = parts.pop()
         if isinstance(part, (dict, list)):
-            if id(part) not in seen:  # YAML's aliases may lead back
+            if id(part) not in seen:  # aliases in YAML may form a cycle
                 seen.add(id(part))
                 parts += part.values() if isinstance(part, dict) else part
         elif (variable := _referred(part)) is not None:
@@ -171,8 +240,10 @@ def referred_variables(config: Any) -> Iterator[str]:
 
 
 def address_at(text: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return the address that a text is, or that the variable holds for which it stands: policies
-    hold addresses themselves. And the variable; the address is None where that is not set."""
+    """Return the URL in a text, or in the variable to which it refers, and the variable.
+
+    The URL is None if the variable is not set.
+    """
     variable = _referred(text)
     if variable is None:
         return text, None
@@ -180,8 +251,10 @@ def address_at(text: str, environ: Mapping[str, str]) -> tuple[str | None, str |
 
 
 def address(text: str) -> tuple[str | None, bool]:
-    """Return an address without credentials, query and fragment, which policies refuse, and whether
-    it had any; None for what is no address: it may be a secret."""
+    """Return a URL without credentials, query and fragment, and whether it had any.
+
+    Return None for other text, which may be a secret.
+    """
     try:
         parts = urlsplit(text)
         host = parts.netloc.rpartition("@")[2]
@@ -192,26 +265,28 @@ def address(text: str) -> tuple[str | None, bool]:
 
 
 def whole_weight(weight: float) -> int:
-    """Return a weight as a whole number. 0 stays 0: such a target gets no calls."""
+    """Return a weight as a whole number. Only 0 becomes 0, because such a target gets no calls."""
     return min(MAX_WEIGHT, max(1, round(weight))) if weight else 0
 
 
 def duration(seconds: float) -> str:
-    """Return a time as policies write it: ``600s``, ``1500ms``."""
+    """Return a time as in policies, such as ``600s`` or ``1500ms``."""
     whole = seconds == int(seconds)
     return f"{int(seconds)}s" if whole and seconds >= 1 else f"{max(1, round(seconds * 1000))}ms"
 
 
 class ListedPrice(NamedTuple):
-    """What a policy says as ``price``, in the table of a day."""
+    """A value of ``price`` in policies, and the date of the price table."""
 
     price: Any
     as_of: date | None
 
 
 def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
-    """Return the price of a model, which may begin with the word of its provider, else is one of
-    the upstream's; None where the table has none."""
+    """Return the price of a model, or None if the table has none.
+
+    The name may start with a provider. Otherwise the model is one of the upstream's provider.
+    """
     from proxy.policy.files.price_table import packaged  # noqa: PLC0415  # few name such a model
 
     word, slash, name = model.partition("/")
@@ -226,6 +301,6 @@ def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
 
 
 def price_provider(dialect: str) -> str | None:
-    """Return whose prices count at an upstream that says no provider."""
+    """Return the provider of the prices of an upstream without ``provider``."""
     found = DIALECTS.get(dialect)
     return dialect if found is None else found.provider

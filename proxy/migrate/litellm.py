@@ -1,7 +1,6 @@
-"""LiteLLM's ``config.yaml``: its model list, its router's settings, its prices.
+"""Converts LiteLLM's ``config.yaml``: models, router settings and prices.
 
-Source: LiteLLM's documents on the configuration of its proxy and on ``model_info``, and its table
-of models.
+Sources: LiteLLM's documents on the proxy configuration and on ``model_info``, and its model table.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from proxy.migrate.config_part import ConfigPart
 from proxy.migrate.draft import (
+    ConfigPart,
     Draft,
     address_at,
     duration,
@@ -25,9 +24,9 @@ from proxy.types.providers import BY_WORD, Provider, variable_of
 from proxy.words import MAX_NAME
 
 SERVED = frozenset({"chat", "embedding", "responses", "completion"})
-"""Modes that need no other path: calls of these kinds are read here."""
+"""Modes that need no passthrough path."""
 ENDPOINTS = {"completion": "completions", "responses": "responses"}
-"""Modes of a target that serves one kind of call alone."""
+"""Modes of targets that support one endpoint only."""
 PATHS: dict[str, tuple[str, ...]] = {
     "audio_transcription": ("/v1/audio/transcriptions", "/v1/audio/translations"),
     "audio_speech": ("/v1/audio/speech",),
@@ -36,12 +35,12 @@ PATHS: dict[str, tuple[str, ...]] = {
     "moderation": ("/v1/moderations",),
     "rerank": ("/v1/rerank",),
 }
-"""Modes whose calls are passed on, by their paths."""
+"""Passthrough paths by mode."""
 FORMS = frozenset({"audio_transcription", "image_edit"})
-"""Modes whose calls are forms, which pass as they come, with the model that they name."""
+"""Modes whose requests are forms, which are forwarded unchanged."""
 COHERES_RERANK = "/v2/rerank"
 A_MILLION = 1_000_000
-MOST_FAILURES = 10_000  # as policies have them
+MAX_FAILURES = 10_000  # in policies
 PRICES = {
     "input": "input_cost_per_token",
     "cached_input": "cache_read_input_token_cost",
@@ -60,7 +59,7 @@ STORE_SETTINGS = {
         "HEADRACE_SECRET": NAMING,
     },
 }
-"""Settings that a cache beyond the memory of one process needs."""
+"""Settings of cache stores outside the process."""
 PERIODS = {"1d": "day", "24h": "day", "7d": "week", "30d": "month", "1mo": "month", "1h": "hour"}
 ELSEWHERE = {
     "general_settings.master_key": "is not a client key. Create keys with `headrace key`.",
@@ -81,50 +80,49 @@ ELSEWHERE = {
 
 
 def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
-    """Return what a configuration becomes. ``name`` is not used: models have names of their own.
-    ``environ`` are the variables by which it may say addresses."""
+    """Return the draft of a configuration. ``name`` is not used, because models have names."""
     top = ConfigPart("", config)
-    draft = Draft({*referred_variables(config), *_unsaid_variables(top)})
+    draft = Draft({*referred_variables(config), *_implicit_variables(top)})
     litellm, router = top.part("litellm_settings"), top.part("router_settings")
     general = top.part("general_settings")
-    upstream, deployment = _of_all(draft, litellm, router)
+    defaults = _defaults(draft, litellm, router)
     for item in top.parts("model_list"):
-        _add_model(draft, item, (upstream, deployment), environ)
-    for made in draft.deployments.values():
-        if not made["targets"]:  # all of them come after others: the first begins
-            made["targets"].append(made["fallback"].pop(0))
-    draft.require_calls()
+        _add_model(draft, item, defaults, environ)
+    for deployment in draft.deployments.values():
+        if not deployment["targets"]:  # all targets have a later order
+            deployment["targets"].append(deployment["fallback"].pop(0))
+    draft.fix_weights()
     for settings in (litellm, router):
-        for each in settings.parts("fallbacks"):
-            _add_fallbacks(draft, each)
+        for part in settings.parts("fallbacks"):
+            _add_fallbacks(draft, part)
     _add_aliases(draft, router.part("model_group_alias"))
     _add_policy(draft, litellm)
     for part in (top, litellm, router, general):
-        for place in part.left():
+        for place in part.unread():
             draft.note(place, ELSEWHERE.get(place, "has no equivalent and is left out"))
     return draft
 
 
-def _unsaid_variables(top: ConfigPart) -> Iterator[str]:
-    """Yield the variables of keys that no item says, which LiteLLM reads all the same."""
+def _implicit_variables(top: ConfigPart) -> Iterator[str]:
+    """Yield the variables of API keys that LiteLLM reads by default."""
     for item in top.parts("model_list"):
         params = item.part("litellm_params")
-        comes_over = "*" not in (params.text("model") or "")
-        provider = BY_WORD.get(_word(params))
-        if comes_over and provider is not None and params.take("api_key") is None:
+        is_converted = "*" not in (params.text("model") or "")
+        provider = BY_WORD.get(_provider_name(params))
+        if is_converted and provider is not None and params.take("api_key") is None:
             yield provider.variable
 
 
-def _word(params: ConfigPart) -> str:
-    """Return the word of the provider of an item."""
+def _provider_name(params: ConfigPart) -> str:
+    """Return LiteLLM's name of the provider of an item."""
     word, slash, _ = (params.text("model") or "").partition("/")
     return params.text("custom_llm_provider") or (word if slash else "openai")
 
 
-def _of_all(
+def _defaults(
     draft: Draft, litellm: ConfigPart, router: ConfigPart
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the settings say of all upstreams, and of all deployments."""
+    """Return the settings of all upstreams, and those of all deployments."""
     upstream: dict[str, Any] = {}
     deployment: dict[str, Any] = {}
     total = router.number("timeout") or litellm.number("request_timeout")
@@ -133,7 +131,7 @@ def _of_all(
         upstream["timeouts"] = allowed
     failures, rest = router.number("allowed_fails"), router.number("cooldown_time")
     breaker = {
-        **({"failures": min(MOST_FAILURES, max(1, int(failures)))} if failures else {}),
+        **({"failures": min(MAX_FAILURES, max(1, int(failures)))} if failures else {}),
         **({"rest": duration(rest)} if rest else {}),
     }
     if breaker:
@@ -155,12 +153,11 @@ def _of_all(
 def _add_model(
     draft: Draft,
     item: ConfigPart,
-    of_all: tuple[dict[str, Any], dict[str, Any]],
+    defaults: tuple[dict[str, Any], dict[str, Any]],
     environ: Mapping[str, str],
 ) -> None:
-    """Add the target of one item, to the deployment of its name. ``of_all`` are what all upstreams
-    have, and all deployments."""
-    upstream, deployment = of_all
+    """Add the target of an item to the deployment of its name."""
+    upstream, deployment = defaults
     called, params, info = (
         item.text("model_name"),
         item.part("litellm_params"),
@@ -172,7 +169,7 @@ def _add_model(
     if called is None or model is None or "*" in called + model:
         draft.leave_out(item.place, "must have one model_name and one model, without wildcards")
         return
-    word = _word(params)
+    word = _provider_name(params)
     provider = BY_WORD.get(word)
     if provider is None:
         draft.leave_out(params.at("model"), f"provider {word} is not supported")
@@ -182,19 +179,19 @@ def _add_model(
         return
     own = slug(called)
     found = draft.deployments.setdefault(own, {"targets": [], **deployment})
-    if own != called and not draft.also_called(found, called[:MAX_NAME]):
+    if own != called and not draft.add_alias(found, called[:MAX_NAME]):
         draft.note(item.at("model_name"), f"{called} is renamed to {own}")
     target["model"] = model.removeprefix(f"{word}/")
     _add_target(draft, params, found, target)
     _add_mode(draft, info, mode, found, target, word)
     _add_price_of_base(draft, info, params, target)
-    draft.note_left((item, params, info))
+    draft.note_unread((item, params, info))
 
 
 def _add_price_of_base(
     draft: Draft, info: ConfigPart, params: ConfigPart, target: dict[str, Any]
 ) -> None:
-    """Add the price of the model by which LiteLLM looks up that of a target."""
+    """Add the price of the ``base_model`` of a target."""
     written = info.text("base_model"), params.text("base_model")
     base_model = written[0] or written[1]
     if base_model is None or "price" in target or base_model == target["model"]:
@@ -216,7 +213,7 @@ def _add_mode(
     target: dict[str, Any],
     word: str,
 ) -> None:
-    """Add what a model is for: the only endpoint of its target, or paths that are passed on."""
+    """Add the endpoint or the passthrough paths of a model."""
     if mode in ENDPOINTS:
         target["endpoint"] = ENDPOINTS[mode]
     for path in passed_paths(mode, word):
@@ -232,7 +229,7 @@ def _add_mode(
 
 
 def passed_paths(mode: str, provider: str | None) -> list[Any]:
-    """Return the ``passthrough`` of a deployment; empty for a mode that needs none."""
+    """Return the ``passthrough`` of a deployment, or an empty list."""
     found: list[Any] = list(PATHS.get(mode, ()))
     if mode == "rerank":
         path: dict[str, Any] = {"path": found[0], "idempotent": True}
@@ -248,7 +245,7 @@ def _target(
     upstream: dict[str, Any],
     environ: Mapping[str, str],
 ) -> dict[str, Any] | None:
-    """Return the target without its model; None where it is nowhere."""
+    """Return the target without its model, or None if it has no URL."""
     base_url = _base_url(draft, params, word, provider, environ)
     if base_url is None:
         return None
@@ -272,7 +269,7 @@ def _target(
 def _base_url(
     draft: Draft, params: ConfigPart, word: str, provider: Provider, environ: Mapping[str, str]
 ) -> str | None:
-    """Return where a target is; None, with a note, where nobody says it."""
+    """Return the base URL of a target, or skip the target and return None."""
     given, place = params.text("api_base") or params.text("base_url"), params.at("api_base")
     if given is None:
         if provider.base_url is None:
@@ -290,7 +287,7 @@ def _base_url(
 
 
 def _given_address(draft: Draft, place: str, given: str, environ: Mapping[str, str]) -> str | None:
-    """Return the address that an item says, be it by a variable; None, with a note, without one."""
+    """Return the URL of an item, or skip the target and return None."""
     text, variable = address_at(given, environ)
     if text is None:
         draft.leave_out(place, f"{variable} is not set. Set it and run this command again")
@@ -304,7 +301,7 @@ def _given_address(draft: Draft, place: str, given: str, environ: Mapping[str, s
 def _add_target(
     draft: Draft, params: ConfigPart, found: dict[str, Any], target: dict[str, Any]
 ) -> None:
-    """Add a target to a deployment: by its order, with its weight and price."""
+    """Add a target to a deployment with its price, order and weight."""
     price = {
         name: round(cost * A_MILLION, 9)
         for name, member in PRICES.items()
@@ -343,7 +340,7 @@ def _add_fallbacks(draft: Draft, part: ConfigPart) -> None:
                 draft.note(part.at(called), f"{other} is not in the model list")
                 continue
             found.setdefault("fallback", []).extend(
-                {name: target[name] for name in target if name != "weight"}  # asked in order
+                {name: target[name] for name in target if name != "weight"}
                 for target in there["targets"]
                 if target.get("weight") != 0
             )
@@ -357,14 +354,14 @@ def _add_aliases(draft: Draft, part: ConfigPart) -> None:
         found = draft.deployments.get(slug(str(called)))
         if found is None:
             draft.note(part.at(alias), "is an alias of a model that is not in the model list")
-        elif not draft.also_called(found, alias[:MAX_NAME]):
+        elif not draft.add_alias(found, alias[:MAX_NAME]):
             draft.note(
                 part.at(alias), "is also the name of another model, which receives its calls"
             )
 
 
 def _add_policy(draft: Draft, litellm: ConfigPart) -> None:
-    """Add what held for all calls: a cache and a budget."""
+    """Add the cache and the budget of all calls."""
     params = litellm.part("cache_params")
     if litellm.take("cache") is True:
         store, ttl = params.text("type"), params.number("ttl")
@@ -378,7 +375,7 @@ def _add_policy(draft: Draft, litellm: ConfigPart) -> None:
         if needed := STORE_SETTINGS.get(store):
             draft.exports |= needed
             draft.note(params.at("type"), f"requires {' and '.join(needed)} where Headrace runs")
-    draft.note_left((params,), "is left out. See docs/cache.md for the settings of the cache.")
+    draft.note_unread((params,), "is left out. See docs/cache.md for the settings of the cache.")
     budget, period = litellm.number("max_budget"), litellm.text("budget_duration")
     if budget is not None:
         window = PERIODS.get(period or "30d")

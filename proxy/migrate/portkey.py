@@ -1,4 +1,4 @@
-"""A saved config of Portkey, in JSON: its targets, how one is chosen, its cache and retries.
+"""Converts a saved config of Portkey.
 
 Source: Portkey's reference of the config object.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.migrate.config_part import ConfigPart
 from proxy.migrate.draft import (
+    ConfigPart,
     Draft,
     duration,
     price_provider,
@@ -24,22 +24,21 @@ NO_EMBEDDINGS = (
 )
 WORDS = {"together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-ai": "mistral"}
 WORDS |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
-"""Portkey's words for providers that others write in another way."""
+"""Names of providers that differ at Portkey."""
 CAUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-THOUSANDTHS = 1000  # weights are whole numbers here
+WEIGHT_SCALE = 1000  # weights are whole numbers in policies
 
 
 def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
-    """Return what a config becomes: one deployment that is called ``name``. ``environ`` is not
-    read: a config has its addresses itself."""
+    """Return a draft with one deployment called ``name``. ``environ`` is not used."""
     top, draft = ConfigPart("", config), Draft(referred_variables(config))
     deployment: dict[str, Any] = {"targets": []}
     strategy = top.part("strategy")
     mode = strategy.text("mode") or "single"
     parts = top.parts("targets") or [top]
-    targets = [made for part in parts if (made := _target(draft, part)) is not None]
+    targets = [target for part in parts if (target := _target(draft, part)) is not None]
     if mode == "loadbalance" and targets:
-        deployment["targets"] = [{"weight": THOUSANDTHS, **target} for target in targets]
+        deployment["targets"] = [{"weight": WEIGHT_SCALE, **target} for target in targets]
     else:
         if mode not in {"single", "fallback"}:
             draft.note(
@@ -48,8 +47,8 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
         deployment["targets"] = targets[:1]
         if targets[1:]:
             deployment["fallback"] = targets[1:]
-    for each in targets if mode != "loadbalance" else ():
-        each.pop("weight", None)
+    for target in targets if mode != "loadbalance" else ():
+        target.pop("weight", None)
     if strategy.take("on_status_codes"):
         draft.note(strategy.at("on_status_codes"), "the fallback is used after every failure")
     _add_retry(draft, deployment, top.part("retry"))
@@ -57,13 +56,13 @@ def draft_of(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     _add_timeout(draft, top)
     if targets:
         draft.deployments[slug(name)] = deployment
-        draft.require_calls()
-    draft.note_left((top, strategy))
+        draft.fix_weights()
+    draft.note_unread((top, strategy))
     return draft
 
 
 def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
-    """Return one target; None, with a note, where it is not known which provider has it."""
+    """Return a target, or skip it and return None if its provider is unknown."""
     changed = part.part("override_params")
     given = part.text("provider") or part.text("virtual_key") or ""
     model = changed.text("model") or ""
@@ -89,17 +88,17 @@ def _target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         made["provider"] = known.name
     target: dict[str, Any] = {"upstream": draft.upstream(called, made), "model": model}
     if weight is not None:
-        target["weight"] = whole_weight(weight * THOUSANDTHS)
+        target["weight"] = whole_weight(weight * WEIGHT_SCALE)
     if part.place:
-        draft.note_left((part,))
-    draft.note_left(
+        draft.note_unread((part,))
+    draft.note_unread(
         (changed,), "is left out. A rule can set it under `set:`, see docs/policies.md."
     )
     return target
 
 
 def _provider(called: str) -> str | None:
-    """Return the provider whose word a slug is, or begins with: ``openai-prod``."""
+    """Return the provider of a slug, which may have a suffix: ``openai-prod``."""
     words = {**{word: word for word in BY_WORD}, **WORDS}
     found = [word for word in words if called == word or called.startswith(f"{word}-")]
     return words[max(found, key=len)] if found else None
@@ -114,7 +113,7 @@ def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
         if known:
             retry["on"] = known
         deployment["retry"] = retry
-    draft.note_left((part,))
+    draft.note_unread((part,))
 
 
 def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
@@ -123,7 +122,7 @@ def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
         deployment["cache"] = {"ttl": duration(age) if age else "1h"}
         if mode == "semantic":
             draft.note(part.at("mode"), NO_EMBEDDINGS)
-    draft.note_left((part,))
+    draft.note_unread((part,))
 
 
 def _add_timeout(draft: Draft, top: ConfigPart) -> None:

@@ -1,4 +1,4 @@
-"""The policies in force. A new revision replaces the old by one assignment, or not at all."""
+"""Keeps the active policies. A new revision replaces the old one completely, or not at all."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from proxy.types import RequestHead
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPaths
 
-SECONDS_BETWEEN = 1.0
-REVISIONS_KEPT = 8
+MIN_INTERVAL_S = 1.0
+"""Minimum time between two reloads."""
+MAX_REVISIONS = 8
 NO_KEY_LEFT = (
     "no key is left: the file with the keys is missing or half written; say keys: {} where no key "
     "is meant to be"
@@ -36,29 +37,27 @@ Result = Literal["in_force", "restored", "unchanged", "rejected"]
 def read_folder(
     folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
 ) -> Snapshot:
-    """Load and compile a folder; without secrets where there is no ``environ``.
+    """Load and compile a folder, without secrets if there is no ``environ``.
 
-    Raises ``PolicyError``.
+    Raises:
+        PolicyError: The policies have errors.
     """
     return compile_policies(read(folder), environ, tokens)
 
 
 class PolicySource(Protocol):
-    """Policies as they are stored, read in a thread."""
+    """Stored policies. Both methods run in a thread."""
 
     def read(self) -> Snapshot:
-        """Raises ``PolicyError``."""
+        """Raise ``PolicyError`` if the policies have errors."""
 
     def read_revocations(self) -> Revocations:
-        """Raises nothing."""
+        """Raise nothing."""
 
 
 @frozen
 class PolicyFolder:
-    """A folder of policies, read without secrets where there is no ``environ``.
-
-    ``prepare`` is called with each snapshot, in the thread that reads it.
-    """
+    """A folder of policies. ``prepare`` is called with each snapshot, in the thread that reads."""
 
     path: Path
     environ: Mapping[str, str] | None
@@ -66,7 +65,7 @@ class PolicyFolder:
     prepare: Callable[[Snapshot], None] | None = None
 
     def read(self) -> Snapshot:
-        """Read the folder, and give back the memory that compiling it has taken and freed."""
+        """Return the snapshot, and release the memory that compiling it used."""
         try:
             with uncollected():
                 snapshot = read_folder(self.path, self.environ, self.tokens)
@@ -81,17 +80,17 @@ class PolicyFolder:
 
 
 def _load(snapshot: Snapshot) -> None:
-    """Load all that texts may ask of its guards, in a thread."""
+    """Load all data that the guards of a snapshot need."""
     snapshot.prepare()
     for _ in snapshot.load_rest():
         pass
 
 
 class PolicyStore:
-    """Keeps the snapshot in force and re-reads its folder when a call may ask for it.
+    """Keeps the active snapshot and reloads it. Calls keep the snapshot with which they started.
 
-    Calls that run keep the snapshot they began with. At most one reading a second. A change of one
-    of the ``secret_files`` asks for another: they are those of what was read last, in force or not.
+    Reloads at most once a second. ``secret_files`` are the secrets of the last reload, successful
+    or not: a change of one requires a reload.
     """
 
     def __init__(
@@ -103,10 +102,12 @@ class PolicyStore:
         tell: Callable[[Result, Snapshot], None],
         subject: str = "policy",
     ) -> None:
-        """Read the folder for the first time. Raises ``PolicyError``.
+        """Load the policies. ``tell`` gets the result of each reload and the active snapshot.
 
-        ``tell`` is told how each reading went and what is in force then; ``subject`` begins the
-        names of what is logged.
+        Names of log events start with ``subject``.
+
+        Raises:
+            PolicyError: The policies have errors.
         """
         self._subject = subject
         self._source = source
@@ -114,31 +115,31 @@ class PolicyStore:
         self._sleep = sleep
         self._log = log
         self._tell = tell
-        self._reading, self._revoking = asyncio.Lock(), asyncio.Lock()
+        self._reload_lock, self._revoke_lock = asyncio.Lock(), asyncio.Lock()
         self.unread_revocations: tuple[str, ...] = ()
         self._report_unread(source.read_revocations().unread)
         self.current = source.read()
         self.secret_files = self.current.secret_files
-        self._in_force = ActivePolicy(self.current)
-        self._kept = OrderedDict({self.current.revision: self.current})
-        self._began = self._seen = self._revoked_at = now() - SECONDS_BETWEEN
+        self._active = ActivePolicy(self.current)
+        self._revisions = OrderedDict({self.current.revision: self.current})
+        self._started_at = self._loaded_at = self._revoked_at = now() - MIN_INTERVAL_S
         self._is_rejected = False
         self._announce()
 
     async def read(self, head: RequestHead) -> ActivePolicy:
-        """Return what is in force for this call, re-read from disk first if its key may ask so."""
+        """Return the active policy. Reload first if the request asks for it and its key may."""
         if head.refresh and self._may_refresh(head):
             await self.refresh()
         return self.in_force_now()
 
     def in_force_now(self) -> ActivePolicy:
-        """Return what is in force now."""
-        if self._in_force.snapshot is not self.current:
-            self._in_force = ActivePolicy(self.current)
-        return self._in_force
+        """Return the active policy."""
+        if self._active.snapshot is not self.current:
+            self._active = ActivePolicy(self.current)
+        return self._active
 
     def passed(self) -> PassedPaths | None:
-        """Return the paths that what is in force passes on."""
+        """Return the passthrough paths of the active policy."""
         return self.current.passthrough
 
     def _may_refresh(self, head: RequestHead) -> bool:
@@ -148,54 +149,53 @@ class PolicyStore:
             return False
 
     async def refresh(self) -> None:
-        """Re-read the folder, off the loop. What is wrong is logged, and the old stays in force.
+        """Reload the policies. Problems are logged, and the old snapshot stays active.
 
-        Callers that wait together share one reading, which began after the last of them came. One
-        whose caller has left in the middle of it is shared by nobody.
+        Waiting callers share one reload, which starts after the last of them called. A reload whose
+        caller was cancelled is not shared.
         """
-        asked_at = self._now()
-        async with self._reading:
-            if self._seen > asked_at:
+        called_at = self._now()
+        async with self._reload_lock:
+            if self._loaded_at > called_at:
                 return
-            await self._sleep(max(0.0, self._began + SECONDS_BETWEEN - self._now()))
-            began = self._began = self._now()
+            await self._sleep(max(0.0, self._started_at + MIN_INTERVAL_S - self._now()))
+            started_at = self._started_at = self._now()
             await self._read_revocations()
             try:
-                fresh = await asyncio.to_thread(self._source.read)
-                await asyncio.to_thread(_load, fresh)
-                found = await asyncio.to_thread(self._source.read_revocations)
-                dropped = self._take(fresh.without(found.names))  # with those added meanwhile
-                await asyncio.to_thread(dropped.clear)  # frees a large snapshot in 30 ms
-                self.secret_files = self.current.secret_files | fresh.secret_files
+                new = await asyncio.to_thread(self._source.read)
+                await asyncio.to_thread(_load, new)
+                revocations = await asyncio.to_thread(self._source.read_revocations)
+                dropped = self._activate(new.without(revocations.names))
+                await asyncio.to_thread(dropped.clear)  # a large snapshot takes 30 ms to free
+                self.secret_files = self.current.secret_files | new.secret_files
             except PolicyError as error:
                 self.secret_files = self.current.secret_files | error.secret_files
                 self._reject([str(problem) for problem in error.problems])
-            except Exception as bug:  # noqa: BLE001  # reading must never take traffic down
+            except Exception as bug:  # noqa: BLE001  # calls continue under the old snapshot
                 self._reject([unexpected(bug)])
-            self._seen = began
+            self._loaded_at = started_at
 
     async def read_revocations(self) -> None:
-        """Let no key count that the folder revokes, whatever else it says by now, and also while
-        ``refresh`` has not ended."""
-        async with self._revoking:
-            await self._sleep(max(0.0, self._revoked_at + SECONDS_BETWEEN - self._now()))
+        """Revoke the keys that the folder revokes, even if it has errors or is being reloaded."""
+        async with self._revoke_lock:
+            await self._sleep(max(0.0, self._revoked_at + MIN_INTERVAL_S - self._now()))
             self._revoked_at = self._now()
             await self._read_revocations()
 
     async def _read_revocations(self) -> None:
-        found = await asyncio.to_thread(self._source.read_revocations)
-        self._revoke(found.names)
-        self._report_unread(found.unread)
+        revocations = await asyncio.to_thread(self._source.read_revocations)
+        self._revoke(revocations.names)
+        self._report_unread(revocations.unread)
 
     def _report_unread(self, unread: tuple[str, ...]) -> None:
-        """Log which revocations cannot be read, once for each state."""
+        """Log revocations that cannot be read, once for each change of them."""
         if unread and unread != self.unread_revocations:
             self._log.error(f"{self._subject}.revocations_unread", problems=list(unread))
         self.unread_revocations = unread
 
     def find(self, revision: str) -> Snapshot | None:
-        """Return a revision that is, or not long ago was, in force; None for any other."""
-        return self._kept.get(revision)
+        """Return one of the last ``MAX_REVISIONS`` snapshots, or None."""
+        return self._revisions.get(revision)
 
     def _announce(self) -> None:
         self._log.info(f"{self._subject}.in_force", revision=self.current.revision)
@@ -211,39 +211,37 @@ class PolicyStore:
         self._tell("rejected", self.current)
 
     def _revoke(self, revoked: frozenset[str]) -> None:
-        """Let no key count that a folder revokes, however wrong the rest of it is."""
         if revoked <= self.current.revoked:
             return
-        before, self.current = self.current, self.current.without(revoked)
-        self._kept[self.current.revision] = self.current
-        gone = before.credentials.keys() - self.current.credentials.keys()
-        if gone:
-            keys = sorted({before.credentials[digest].key.name for digest in gone})
-            self._log.info(f"{self._subject}.revoked", revision=before.revision, keys=keys)
+        old, self.current = self.current, self.current.without(revoked)
+        self._revisions[self.current.revision] = self.current
+        digests = old.credentials.keys() - self.current.credentials.keys()
+        if digests:
+            keys = sorted({old.credentials[digest].key.name for digest in digests})
+            self._log.info(f"{self._subject}.revoked", revision=old.revision, keys=keys)
 
-    def _take(self, fresh: Snapshot) -> list[object]:
-        """Put a snapshot in force and return what nothing refers to any more.
+    def _activate(self, new: Snapshot) -> list[object]:
+        """Activate a snapshot and return the objects that are no longer used.
 
-        Files may say the same while a secret that they refer to has changed.
-        A folder that has lost all its keys would turn every call away: a file is missing, or half
-        written, far sooner than anybody means that, unless it revokes them all or says
-        ``keys: {}``.
+        A snapshot of the same revision is activated too, because a secret may have changed. One
+        that has lost all keys is rejected, because a file is probably missing or half written,
+        unless it revokes all keys or says ``keys: {}``.
         """
-        self._revoke(fresh.revoked)
-        if self.current.credentials and not fresh.keys and not fresh.wants_no_keys:
+        self._revoke(new.revoked)
+        if self.current.credentials and not new.keys and not new.wants_no_keys:
             self._reject([NO_KEY_LEFT])
             return []
-        restored, self._is_rejected = self._is_rejected, False
-        changed = fresh.revision != self.current.revision
-        dropped: list[object] = [self._in_force, self._kept.pop(fresh.revision, None)]
-        self.current = self._kept[fresh.revision] = fresh
-        self._in_force = ActivePolicy(fresh)
-        if len(self._kept) > REVISIONS_KEPT:
-            dropped.append(self._kept.popitem(last=False))
-        if changed:
+        was_rejected, self._is_rejected = self._is_rejected, False
+        is_changed = new.revision != self.current.revision
+        dropped: list[object] = [self._active, self._revisions.pop(new.revision, None)]
+        self.current = self._revisions[new.revision] = new
+        self._active = ActivePolicy(new)
+        if len(self._revisions) > MAX_REVISIONS:
+            dropped.append(self._revisions.popitem(last=False))
+        if is_changed:
             self._announce()
             return dropped
-        if restored:
-            self._log.info(f"{self._subject}.restored", revision=fresh.revision)
-        self._tell("restored" if restored else "unchanged", fresh)
+        if was_rejected:
+            self._log.info(f"{self._subject}.restored", revision=new.revision)
+        self._tell("restored" if was_rejected else "unchanged", new)
         return dropped

@@ -1,12 +1,12 @@
-"""Notices that a folder of policies has changed, whichever way it was changed.
+"""Watches a policy folder for changes.
 
-It looks, four times a second, at what the file system says of each file: an editor's rename, a
-truncation and a new write, a swapped link of a mounted ConfigMap, a change that kept its old time
-all show in an inode, a size or a change time.
+Every 250 ms it compares the inode, size and times of each file. So it notices all kinds of changes:
+a renamed or truncated file, a new target of a link in a mounted ConfigMap, a change that preserves
+the modification time.
 
-Files that belong together are saved one after another. So the folder is read once it has been still
-for a while; what it revokes is read as soon as it has been still for one look, which is all that a
-half-written file needs.
+Several files are often saved one after the other. So the folder is reloaded after it has been
+unchanged for a while. Revocations are read after it has been unchanged for one interval, which is
+enough for a file to be complete.
 """
 
 from __future__ import annotations
@@ -22,125 +22,118 @@ from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import MAX_WALKED, folders_below, is_policy
 
 LOOK_S = 0.25
-LONGEST_SETTLES = 10  # after so many times as long a folder that is never still is read as it is
+LONGEST_SETTLES = 10  # a folder that keeps changing is reloaded after so many settling times
 MAX_ENTRIES = 10_000
 
 Look = frozenset[tuple[str, int, int, int, int]]
+"""State of files: path, inode, size, modification and change time in ns."""
 Reading = Literal["nothing", "revocations", "all"]
 
 
 def look_at(files: Iterable[str]) -> Look:
-    """Return what identifies the state of some files; one that is not there has none."""
-    seen: set[tuple[str, int, int, int, int]] = set()
+    """Return the state of the files that exist."""
+    states: set[tuple[str, int, int, int, int]] = set()
     for path in files:
-        _see(path, seen)
-    return frozenset(seen)
+        with suppress(OSError):
+            status = os.stat(path)
+            times = status.st_mtime_ns, status.st_ctime_ns
+            states.add((path, status.st_ino, status.st_size, *times))
+    return frozenset(states)
 
 
 def look_at_secrets(refs: Collection[str], tokens: CloudTokens | None) -> Look:
-    """Look at the files of secrets, and at tokens."""
-    seen = look_at(refs)
-    return seen if tokens is None else seen | tokens.look(refs)
+    """Return the state of files with secrets, and of tokens."""
+    states = look_at(refs)
+    return states if tokens is None else states | tokens.look(refs)
 
 
 def look(folder: Path) -> Look:
-    """Return what identifies the state of the files below a folder: those of policies, and up to
-    ``MAX_ENTRIES`` others."""
-    seen: set[tuple[str, int, int, int, int]] = set()
+    """Return the state of all policies below a folder, and of up to ``MAX_ENTRIES`` other files."""
+    paths: list[str] = []
     walked = 0
     for at, names in folders_below(folder):
         for name in (*names, "."):
-            if len(seen) < MAX_ENTRIES or is_policy(name):
-                _see(os.path.join(at, name), seen)  # four times a second, for every file
+            if len(paths) < MAX_ENTRIES or is_policy(name):
+                paths.append(os.path.join(at, name))
         walked += 1 + len(names)
         if walked > MAX_WALKED:
             break
-    return frozenset(seen)
-
-
-def _see(path: str, seen: set[tuple[str, int, int, int, int]]) -> None:
-    """Note what the file system says of a file, where there is one."""
-    with suppress(OSError):
-        status = os.stat(path)
-        seen.add((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return look_at(paths)
 
 
 async def renewing(tokens: CloudTokens) -> None:
-    """Renew tokens, in a thread for each cloud, for as long as the process lives: beside the looks
-    at the folder, so that a cloud that does not answer delays no change of a policy, no revocation
-    and no token of another cloud."""
-    asked: set[str] = set()
+    """Renew tokens forever, in a thread for each cloud, so that no cloud delays another."""
+    running: set[str] = set()
 
     async def renew(cloud: str) -> None:
         try:
             await asyncio.to_thread(tokens.renew, cloud)
         finally:
-            asked.discard(cloud)
+            running.discard(cloud)
 
     async with asyncio.TaskGroup() as group:
         while True:
             await asyncio.sleep(LOOK_S)
-            for cloud in tokens.due() - asked:
-                asked.add(cloud)
+            for cloud in tokens.due() - running:
+                running.add(cloud)
                 group.create_task(renew(cloud))
 
 
 class Stillness:
-    """Decides from looks at a folder which files are to be read.
+    """Decides what to read, given the state of a folder at each interval.
 
-    ``known`` is how the folder looked before it was read last. A change is read once the folder has
-    been still for ``settle_s``, or has been changing for ``LONGEST_SETTLES`` times as long.
+    A change is read once the folder has been unchanged for ``settle_s``, or has been changing for
+    ``LONGEST_SETTLES`` times as long. ``known`` is the state before the first load.
     """
 
     def __init__(self, known: Look, settle_s: float) -> None:
         self._settle_s = settle_s
-        self._known = self._before = self._revocations_of = known
+        self._known = self._last = self._revocations_of = known
         self._changed_at = self._still_since = 0.0
 
-    def read(self, seen: Look) -> None:
-        """Note that the folder is read as it looks now."""
-        self._known = self._before = seen
+    def read(self, state: Look) -> None:
+        """Record that the folder is loaded in a state."""
+        self._known = self._last = state
 
-    def reading(self, seen: Look, now: float) -> Reading:
-        """Return what is to be read of a folder that looks so; ``now`` is in monotonic seconds."""
-        if seen == self._known:
-            self._before = seen
+    def reading(self, state: Look, now: float) -> Reading:
+        """Return what to read, at a monotonic time in seconds."""
+        if state == self._known:
+            self._last = state
             return "nothing"
-        if self._before == self._known:
+        if self._last == self._known:
             self._changed_at = now
-        moved, self._before = seen != self._before, seen
-        if moved:
+        is_moving, self._last = state != self._last, state
+        if is_moving:
             self._still_since = now
         if now - self._changed_at >= LONGEST_SETTLES * self._settle_s:
             return "all"
-        if moved:
+        if is_moving:
             return "nothing"
         if now - self._still_since >= self._settle_s:
             return "all"
-        if seen == self._revocations_of:
+        if state == self._revocations_of:
             return "nothing"
-        self._revocations_of = seen
+        self._revocations_of = state
         return "revocations"
 
 
 class FolderWatch:
-    """Calls ``reload`` after each change while it runs, and when it is told to hurry; before a
-    change has settled, and while ``reload`` has not ended, ``revoke`` alone.
+    """Calls ``reload`` after each change, and ``revoke`` before a change has settled and while
+    ``reload`` runs.
 
-    ``known`` is what was seen before the folder was read for the first time, and ``seen`` returns,
-    in a thread, what is to be seen now.
+    ``known`` is the state before the first load. ``look`` returns the state, in a thread.
     """
 
     def __init__(
         self,
-        seen: Callable[[], Look],
+        look: Callable[[], Look],
         known: Look,
         reload: Callable[[], Coroutine[None, None, None]],
         revoke: Callable[[], Awaitable[None]],
         settle_s: float,
         now: Callable[[], float],
     ) -> None:
-        self._look = seen
+        self._look = look
         self._reload = reload
         self._revoke = revoke
         self._stillness = Stillness(known, settle_s)
@@ -148,37 +141,32 @@ class FolderWatch:
         self._hurry = asyncio.Event()
 
     def hurry(self) -> None:
-        """Read the folder now, changed or not."""
+        """Reload now, even without a change."""
         self._hurry.set()
 
     async def run(self) -> None:
-        """Look for as long as the process lives."""
+        """Watch forever."""
         reloading: asyncio.Task[None] | None = None
-        hurried = False
+        is_requested = False
         async with asyncio.TaskGroup() as group:
             while True:
-                hurried |= await self._hurried()
-                seen = await asyncio.to_thread(self._look)
-                reading = "all" if hurried else self._stillness.reading(seen, self._now())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._hurry.wait()
+                is_requested |= self._hurry.is_set()
+                self._hurry.clear()
+                state = await asyncio.to_thread(self._look)
+                reading = self._stillness.reading(state, self._now()) if not is_requested else "all"
                 if reading == "all" and (reloading is None or reloading.done()):
-                    hurried = False
-                    self._stillness.read(seen)
+                    is_requested = False
+                    self._stillness.read(state)
                     reloading = group.create_task(self._reload())
                 elif reading != "nothing":
                     await self._revoke()
 
-    async def _hurried(self) -> bool:
-        """Wait for the next look; say whether it was asked for."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await self._hurry.wait()
-        hurried = self._hurry.is_set()
-        self._hurry.clear()
-        return hurried
-
 
 async def watching(watch: FolderWatch, tokens: CloudTokens) -> None:
-    """Watch a folder and renew tokens, beside each other, for as long as the process lives."""
+    """Watch a folder and renew tokens forever."""
     async with asyncio.TaskGroup() as group:
         group.create_task(watch.run())
         group.create_task(renewing(tokens))

@@ -29,52 +29,52 @@ CONVERSATION = {"id": "conv_policytest", "object": "conversation", "created_at":
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
-    """Return the body of a response, piece by piece."""
-    if says.status != 200:
+def pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
+    """Return the body of a response in pieces."""
+    if answer.status != 200:
         error = {
-            "message": says.text or "simulated error of the policy test",
+            "message": answer.text or "simulated error of the policy test",
             "type": "server_error",
         }
         return [orjson.dumps({"error": error})]
     url = url.partition("?")[0]
-    if says.fault == "garbled":
+    if answer.fault == "garbled":
         return [b'{"choices": [']
-    if (short := _without_text(says, url, question)) is not None:
+    if (short := _without_text(answer, url, request)) is not None:
         return [orjson.dumps(short)]
-    written = _written(says, url, question)
-    if question.get("stream"):
+    written = _written(answer, url, request)
+    if request.get("stream"):
         return [each for each in written if each]
     body = b"".join(written)
-    return [body] if says.fault != "cut" else [body[: len(body) // 2]]
+    return [body] if answer.fault != "cut" else [body[: len(body) // 2]]
 
 
-def _without_text(says: ScriptedAnswer, url: str, question: Json) -> Json | None:
-    """Return an answer in which nobody says a text; None where somebody does."""
+def _without_text(answer: ScriptedAnswer, url: str, request: Json) -> Json | None:
+    """Return a response without text, or None for an endpoint with text."""
     if url.endswith(anthropic.PATHS["count_tokens"]):
-        return {"input_tokens": _usage(says)["prompt_tokens"]}
+        return {"input_tokens": _usage(answer)["prompt_tokens"]}
     if url.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.0]}]
-        head = {"model": question.get("model"), "object": "list"}
-        return {**head, "data": data, "usage": _usage(says)}
+        head = {"model": request.get("model"), "object": "list"}
+        return {**head, "data": data, "usage": _usage(answer)}
     if url.endswith(conversations.PATH):
-        return {**CONVERSATION, "metadata": question.get("metadata")}
+        return {**CONVERSATION, "metadata": request.get("metadata")}
     return None
 
 
-def _usage(says: ScriptedAnswer) -> dict[str, int]:
-    return says.usage if says.usage is not None else USAGE
+def _usage(answer: ScriptedAnswer) -> dict[str, int]:
+    return answer.usage if answer.usage is not None else USAGE
 
 
-def _written(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
+def _written(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
     """Return an answer with a text in the API of a path, frame by frame."""
     dialect, endpoint, family = _api_of(url)
     head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="policytest")
-    call = Call(head, question, wants_usage=True)
-    streams = bool(question.get("stream"))
+    call = Call(head, request, wants_usage=True)
+    streams = bool(request.get("stream"))
     writer = FAMILIES[family].writer(WriteOptions(call, whole=not streams, verdicts=nobody))
-    frames = _frames(says, question)
-    if says.fault == "cut" and streams:
+    frames = _frames(answer, request)
+    if answer.fault == "cut" and streams:
         frames = [frame for frame in frames if any(type(each) is Delta for each in frame.events)]
     return [writer.feed(frame) for frame in frames]
 
@@ -90,12 +90,12 @@ def _api_of(url: str) -> tuple[str, Endpoint, FamilyName]:
     return "openai", "completions", "completions"
 
 
-def _frames(says: ScriptedAnswer, question: Json) -> list[Frame]:
+def _frames(answer: ScriptedAnswer, request: Json) -> list[Frame]:
     """Return the frames of an answer, one for each piece of its text and one for its end."""
     part = Part("text", 0)
-    native = _usage(says)
+    native = _usage(answer)
     usage = UsageReport(read_usage(native), dict(native))
-    opening = (Start("policytest", question.get("model"), 0), usage, Begin(part))
-    frames = [Frame((Delta(part, text),)) for text in says.pieces or [""]]
+    opening = (Start("policytest", request.get("model"), 0), usage, Begin(part))
+    frames = [Frame((Delta(part, text),)) for text in answer.pieces or [""]]
     frames[0] = Frame((*opening, *frames[0].events))
     return [*frames, Frame((End(part), Finish(0, "stop"), usage, STOP), last=True)]

@@ -147,7 +147,7 @@ class Expect(Section):
     """Amounts that limits were charged, by limit name. Costs in USD."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _has_expectation(self) -> Self:
         if not self.model_fields_set:
             raise ValueError("must have at least one expectation")
         return self
@@ -170,9 +170,10 @@ class Suite(Section):
 
 
 def read_cases(folder: Path) -> tuple[dict[str, Case], Document]:
-    """Read the tests beside the policies of a folder, and where they are written.
+    """Return the tests of a folder, and the document with their locations.
 
-    Raises ``PolicyError`` with everything that is wrong.
+    Raises:
+        PolicyError: The tests have errors. It lists all of them.
     """
     document = Document()
     if not (folder / FOLDER).is_dir():

@@ -1,4 +1,4 @@
-"""One call played without sockets: the very pipeline that serves, between two walls of paper."""
+"""Runs one call through the real pipeline, with a simulated client and simulated upstreams."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ DEFAULT = ScriptedAnswer(text="Hello.")
 
 @dataclass(slots=True)
 class SentRequest:
-    """One request as an upstream would have got it."""
+    """A request to an upstream."""
 
     url: str
     headers: dict[str, str]
@@ -65,10 +65,10 @@ class SentRequest:
 
 @dataclass(slots=True)
 class Played:
-    """What came of a call. ``body`` is what the client got after the head, in bytes."""
+    """The result of a call. ``body`` is the body that the client received."""
 
     record: Record
-    asked: list[SentRequest] = field(default_factory=list)
+    requests: list[SentRequest] = field(default_factory=list)
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
@@ -76,7 +76,7 @@ class Played:
 
 
 async def play(snapshot: Snapshot, given: Given) -> Played:
-    """Play one call. A case whose key is not in force plays the part of a stranger."""
+    """Run one call. A key that is unknown, revoked or expired is rejected."""
     loop = asyncio.get_running_loop()
     record = Record(
         ids=TraceIds("0" * 32, "0" * 16, "0" * 16),
@@ -85,7 +85,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
         now=loop.time,
     )
     played = Played(record)
-    http = _Http(list(given.answers), played.asked)
+    http = _Http(list(given.answers), played.requests)
     health = Health(loop.time, lambda target, endpoint, state: None)
     upstreams = Upstreams(http=http, via=REQUEST, new_span_id=lambda: "0" * 16, health=health)
     policies = _Policies(snapshot, given.key)
@@ -107,7 +107,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
 
 
 async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
-    """Return the claims that the call will have; none for one that is refused before."""
+    """Return the claims of the call, or none if it is rejected before."""
     try:
         call = await exchange.read_call(exchange.read_head())
         return claims_of(policies.identify(call.head).decide(call), call)
@@ -116,7 +116,7 @@ async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
 
 
 def _used(given: Given, limit: Limit) -> int:
-    """Return what the test says was used before; money is in USD there."""
+    """Return the amount that the test declares as used before."""
     used = given.used.get(limit.name, Decimal(0))
     return int(used * limit.kind.scale)
 
@@ -127,27 +127,27 @@ def _raise(sink: object, error: BaseException) -> None:
 
 @frozen
 class _WithoutServices:
-    """The guards of the policy but for those that ask somebody else: nobody is there to ask."""
+    """The guards of the policy, except those that call a service."""
 
     guards: PolicyGuards
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
         on_input, on_output = (
-            tuple(rule for rule in rules if not _asks(rule))
+            tuple(rule for rule in rules if not _calls_service(rule))
             for rules in (plan.guards.input, plan.guards.output)
         )
         plan = replace(plan, guards=replace(plan.guards, input=on_input, output=on_output))
         return self.guards.gate(plan, call, record)
 
 
-def _asks(rule: GuardRule) -> bool:
-    known = KINDS.get(rule.kind)  # a guard of another distribution is of no kind of ours
-    return is_service(rule.detector) if known is None else known.asks
+def _calls_service(rule: GuardRule) -> bool:
+    kind = KINDS.get(rule.kind)  # None for a guard of another distribution
+    return is_service(rule.detector) if kind is None else kind.asks
 
 
 @frozen
 class _Policies:
-    """The policies as a client with this very key would meet them."""
+    """The policies for a client with the key of the test."""
 
     snapshot: Snapshot
     key: str
@@ -170,12 +170,12 @@ class _Policies:
 
 
 class _Exchange:
-    """The client's wall: a request that was written down, an answer that is kept."""
+    """The simulated client, which sends the request of the test and stores the response."""
 
     _head: Head
     _writer: FamilyWriter
     _call: Call
-    gone = served = False  # nobody cancels a policy test
+    gone = served = False  # a policy test is never canceled
     request_id = REQUEST
 
     def __init__(self, given: Given, played: Played, passed: PassedPaths | None) -> None:
@@ -201,7 +201,7 @@ class _Exchange:
         return self._call
 
     def keep_alive(self, record: Record) -> None:
-        """Do nothing: no connection waits for bytes."""
+        """Do nothing, because there is no connection."""
 
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
@@ -243,12 +243,12 @@ class _Exchange:
 
 @frozen
 class _Http:
-    """The upstreams' wall: answers in the order in which they were written down."""
+    """The simulated upstreams, which send the responses of the test in order."""
 
     answers: list[ScriptedAnswer]
-    asked: list[SentRequest]
+    requests: list[SentRequest]
 
-    async def post(  # noqa: PLR0913  # as the wall of a process
+    async def post(  # noqa: PLR0913  # the signature of the HTTP client
         self,
         url: str,
         headers: Mapping[str, str],
@@ -261,42 +261,42 @@ class _Http:
     ) -> _Reply:
         if not isinstance(body, bytes):
             raise TypeError("policy tests support only JSON bodies")
-        says = self.answers.pop(0) if self.answers else DEFAULT
-        question = orjson.loads(body or b"{}")
-        self.asked.append(SentRequest(url, dict(headers), question))
-        if says.fault == "connect":
+        answer = self.answers.pop(0) if self.answers else DEFAULT
+        request = orjson.loads(body or b"{}")
+        self.requests.append(SentRequest(url, dict(headers), request))
+        if answer.fault == "connect":
             raise UpstreamUnavailable(UNREACHED)
         on_sent()
-        if says.fault == "silent":
+        if answer.fault == "silent":
             await asyncio.sleep(timeouts.first_byte)
             raise UpstreamTimeout("first_byte" if timeouts.first_byte < timeouts.total else "total")
-        return _Reply(says, answers.pieces(says, url, question))
+        return _Reply(answer, answers.pieces(answer, url, request))
 
 
 @dataclass(slots=True)
 class _Reply:
-    """A response of paper."""
+    """A simulated response."""
 
-    says: ScriptedAnswer
-    left: list[bytes]
+    answer: ScriptedAnswer
+    pieces: list[bytes]
 
     @property
     def status(self) -> int:
-        return self.says.status
+        return self.answer.status
 
     @property
     def headers(self) -> Mapping[str, str]:
-        streamed = self.left[:1] != [] and self.left[0].startswith((b"data:", b"event:"))
+        streamed = self.pieces[:1] != [] and self.pieces[0].startswith((b"data:", b"event:"))
         kind = "text/event-stream" if streamed else "application/json"
-        return {"content-type": kind, **{k.lower(): v for k, v in self.says.headers.items()}}
+        return {"content-type": kind, **{k.lower(): v for k, v in self.answer.headers.items()}}
 
     async def read(self, take: Take | None = None) -> bytes:
-        if not self.left and self.says.fault == "cut":
+        if not self.pieces and self.answer.fault == "cut":
             raise UpstreamInvalid(BROKEN)
-        return self.left.pop(0) if self.left else b""
+        return self.pieces.pop(0) if self.pieces else b""
 
     async def body(self, limit: int) -> bytes:
-        return b"".join(self.left)[:limit]
+        return b"".join(self.pieces)[:limit]
 
     def finish(self) -> None:
         return None
@@ -307,5 +307,5 @@ class _Reply:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *left_by: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         return None

@@ -1,17 +1,29 @@
-"""Report of a run of policy tests, as text or JSON."""
+"""Compares the results of policy tests with their expectations, and reports them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
 
 import orjson
 
+from proxy.dialects import sse
 from proxy.frozen import frozen
+from proxy.policytest.cases import Expect
+from proxy.policytest.harness import Played
+from proxy.types import Json
+from proxy.usage import NANO
+
+MISSING = "nothing"
+TEXT_FIELDS = ("prompt", "messages", "input", "suffix", "tools", "functions")
+Difference = tuple[str, Any, Any]
+"""Name of a value, its expected value, and its actual value."""
 
 
 @frozen
 class CaseResult:
-    """Result of one test: its name, its place, and each difference from what it expects."""
+    """Result of one test: its name, its location, and its differences from the expectations."""
 
     name: str
     at: str
@@ -41,24 +53,22 @@ class Report:
 
     @property
     def coverage(self) -> int:
-        """Percentage of rules and deployments that a test used, rounded down; 100 if there are
-        none."""
+        """Percentage of rules and deployments that a test used, rounded down."""
         return 100 * sum(part.covered for part in self.parts) // max(1, len(self.parts))
-
-    def lines(self) -> Iterator[str]:
-        for result in self.results:
-            if result.differences:
-                yield f"FAILED {result.at}: {result.name}"
-                yield from (f"    {difference}" for difference in result.differences)
-        missed = [part for part in self.parts if not part.covered]
-        yield from (f"not covered: {part.kind} {part.name} ({part.at})" for part in missed)
-        covered = len(self.parts) - len(missed)
-        yield f"{covered} of {len(self.parts)} rules and deployments covered ({self.coverage}%)"
-        yield f"{len(self.results) - self.failed} passed, {self.failed} failed"
 
 
 def as_text(report: Report) -> str:
-    return "\n".join(report.lines())
+    lines = []
+    for result in report.results:
+        if result.differences:
+            lines.append(f"FAILED {result.at}: {result.name}")
+            lines += [f"    {difference}" for difference in result.differences]
+    missed = [part for part in report.parts if not part.covered]
+    lines += [f"not covered: {part.kind} {part.name} ({part.at})" for part in missed]
+    count, covered = len(report.parts), len(report.parts) - len(missed)
+    lines.append(f"{covered} of {count} rules and deployments covered ({report.coverage}%)")
+    lines.append(f"{len(report.results) - report.failed} passed, {report.failed} failed")
+    return "\n".join(lines)
 
 
 def as_json(report: Report) -> str:
@@ -69,3 +79,112 @@ def as_json(report: Report) -> str:
 
 
 FORMS: dict[str, Callable[[Report], str]] = {"text": as_text, "json": as_json}
+
+
+def differences(expect: Expect, played: Played) -> list[str]:
+    """Return a sentence for each value that differs from the expected one."""
+    found = [*_result_differences(expect, played), *_text_differences(expect, played)]
+    return [f"{name}: expected {_shown(want)}, got {_shown(got)}" for name, want, got in found]
+
+
+def _result_differences(expect: Expect, played: Played) -> Iterator[Difference]:
+    record, plan = played.record, played.record.plan
+    targets = [target for each in (plan.model_calls if plan else ()) for target in each.targets]
+    cost = record.billing.cost
+    actual = {
+        "deployment": plan.deployment if plan else None,
+        "tags": dict(plan.tags) if plan else {},
+        "rules": list(plan.rules) if plan else [],
+        "shadow_rules": list(plan.shadow_rules) if plan else [],
+        "plan": [target.title for target in targets],
+        "targets": [attempt.target.title for attempt in record.attempts],
+        "status": played.status,
+        "error": record.error.code if record.error else "none",
+        "cost_usd": None if cost is None else Decimal(cost) / NANO,
+    }
+    for name, got in actual.items():
+        want = getattr(expect, name)
+        if want is not None and want != got:
+            yield name, want, got
+    for name, verdict in (expect.guards or {}).items():
+        verdicts = [r.verdict for stage, r in record.verdicts() if f"{stage}.{r.guard}" == name]
+        if verdict not in verdicts:  # after a guard retry, a guard has several verdicts
+            guards = (f"{stage}.{result.guard}" for stage, result in record.verdicts())
+            yield f"guards.{name}", verdict, verdicts[-1] if verdicts else _missing(guards)
+    for name, want in (expect.charged or {}).items():
+        if want != played.charged.get(name):
+            yield f"charged.{name}", want, played.charged.get(name, _missing(played.charged))
+
+
+def _missing(names: Iterable[str]) -> str:
+    """Return the text for a missing value, with the names of those that exist."""
+    known = ", ".join(sorted(set(names)))
+    return f"{MISSING} (available: {known})" if known else MISSING
+
+
+def _text_differences(expect: Expect, played: Played) -> Iterator[Difference]:
+    if expect.upstream is not None:
+        body = played.requests[-1].body if played.requests else {}
+        yield from _part("upstream.body", expect.upstream.body or {}, body)
+        if expect.upstream.text is not None and expect.upstream.text != read_by_model(body):
+            yield "upstream.text", expect.upstream.text, read_by_model(body)
+    if expect.client is not None:
+        yield from _part("client.headers", expect.client.headers, played.headers)
+        yield from _part("client.body", expect.client.body or {}, _document(played.body))
+        if expect.client.text is not None and expect.client.text != shown_text(played):
+            yield "client.text", expect.client.text, shown_text(played)
+
+
+def _part(path: str, want: Any, got: Any) -> Iterator[Difference]:
+    """Yield the differences in a value. A mapping may have more keys than expected."""
+    if isinstance(want, Mapping) and isinstance(got, Mapping):
+        for name, value in want.items():
+            yield from _part(f"{path}.{name}", value, got.get(name, MISSING))
+    elif want != got:
+        yield path, want, got
+
+
+def _shown(value: Any) -> str:
+    return str(value) if isinstance(value, (str, Decimal)) else orjson.dumps(value).decode()
+
+
+def _document(body: bytes) -> Json:
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def read_by_model(body: Json) -> str:
+    """Return all texts of a request that a model reads, in order, joined by newlines."""
+    return "\n".join(text for name in TEXT_FIELDS if name in body for text in _texts(body[name]))
+
+
+def _texts(value: Any, name: str = "") -> Iterator[str]:
+    if isinstance(value, str) and name not in ("role", "type", "id"):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, name)
+
+
+def shown_text(played: Played) -> str:
+    """Return the text of a response, streamed or not."""
+    if not played.headers.get("content-type", "").startswith("text/event-stream"):
+        return _answer_text(_document(played.body))
+    reader = sse.EventReader(limit=len(played.body) + 1)
+    events = [*reader.feed(played.body), *reader.close()]
+    return "".join(_answer_text(_document(event)) for event in events)
+
+
+def _answer_text(document: Json) -> str:
+    choices = document.get("choices") or [document.get("choice") or {}]
+    texts = []
+    for choice in choices:
+        message = choice.get("message") or choice.get("delta") or choice
+        texts.append(message.get("content") or message.get("text") or "")
+    return "".join(texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.migrate.config_part import ConfigPart
+from proxy.migrate.draft import ConfigPart
 from tests.for_each import for_each
 
 
@@ -13,7 +13,7 @@ def test_what_is_no_number_above_0_is_left(value: Any) -> None:
     part = ConfigPart("at", {"n": value})
 
     assert part.number("n") is None
-    assert list(part.left()) == ([] if value in (None, []) else ["at.n"])
+    assert list(part.unread()) == ([] if value in (None, []) else ["at.n"])
 
 
 @for_each(("value", "text"), [("a", "a"), (7, "7"), (True, None), ("", None)])
@@ -25,11 +25,16 @@ def test_a_list_of_mappings_tells_the_place_of_each() -> None:
     parts = ConfigPart("", {"items": [{"a": 1}, 2]}).parts("items")
 
     assert [each.place for each in parts] == ["items[0]", "items[1]"]
-    assert [list(each.left()) for each in parts] == [["items[0].a"], []]
+    assert [list(each.unread()) for each in parts] == [["items[0].a"], []]
 
 
 @for_each("values", [None, 1, "x", [1]])
 def test_what_is_no_mapping_has_no_members(values: Any) -> None:
     part = ConfigPart("", values)
 
-    assert (part.names(), part.take("a"), part.parts("a"), list(part.left())) == ([], None, [], [])
+    assert (part.names(), part.take("a"), part.parts("a"), list(part.unread())) == (
+        [],
+        None,
+        [],
+        [],
+    )

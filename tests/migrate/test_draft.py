@@ -140,10 +140,10 @@ def test_a_deployment_has_other_names_that_no_other_one_has() -> None:
     draft = Draft()
     one, other = draft.deployments.setdefault("one", {}), draft.deployments.setdefault("other", {})
 
-    taken = [draft.also_called(one, name) for name in ("A", "A", "other")]
+    taken = [draft.add_alias(one, name) for name in ("A", "A", "other")]
 
     assert taken == [True, True, False]
-    assert not draft.also_called(other, "A")
+    assert not draft.add_alias(other, "A")
     assert one == {"also_known_as": ["A"]}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.revocations import Revocations, read_revocations
-from proxy.policy.store import REVISIONS_KEPT, PolicyStore, read_folder
+from proxy.policy.store import MAX_REVISIONS, PolicyStore, read_folder
 from tests.conftest import world
 from tests.for_each import for_each
 from tests.policy.test_store import Events, let_others_come
@@ -55,7 +55,7 @@ class Revisions:
 @for_each(
     ("name", "revisions"),
     [
-        ("new", [str(number) for number in range(REVISIONS_KEPT + DROPPED)]),
+        ("new", [str(number) for number in range(MAX_REVISIONS + DROPPED)]),
         ("unchanged", ["same"] * (1 + DROPPED)),
         ("back and forth", list("ababab"[: 2 + DROPPED])),
     ],

@@ -199,7 +199,7 @@ def test_what_is_explained_is_what_the_pipeline_does(snapshot: Snapshot, said: G
         assert last.decided.split()[2] == str(played.status)
         if plan is not None and plan.refusal is not None:
             assert last.decided.endswith(f" by rule {plan.refusal.rule}")
-        assert played.asked == []
+        assert played.requests == []
     else:
         [served] = played.record.attempts
         name = f"{served.target.upstream.name}/{served.target.model}"
@@ -210,4 +210,4 @@ def test_what_is_explained_is_what_the_pipeline_does(snapshot: Snapshot, said: G
         for part in parts:
             if part.about == "parameter":
                 parameter, _, value = part.decided.partition(": ")
-                assert str(played.asked[0].body.get(parameter)) == value
+                assert str(played.requests[0].body.get(parameter)) == value

@@ -18,7 +18,7 @@ from aiohttp import ClientSession
 from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.revocations import Revocations, read_revocations
-from proxy.policy.store import REVISIONS_KEPT, PolicyFolder, PolicyStore, read_folder
+from proxy.policy.store import MAX_REVISIONS, PolicyFolder, PolicyStore, read_folder
 from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, world
 from tests.doubles import PATIENCE_S, ScriptedUpstream
@@ -217,7 +217,7 @@ async def test_a_bug_in_reading_policies_delays_no_revocation(stored: Stored) ->
 
 async def test_revisions_of_late_are_found_and_older_ones_forgotten(stored: Stored) -> None:
     revisions = [stored.store.current.revision]
-    for number in range(REVISIONS_KEPT):
+    for number in range(MAX_REVISIONS):
         stored.file.write_text(f"{world('http://127.0.0.1:9')}\n# {number}\n")
         await stored.store.refresh()
         revisions.append(stored.store.current.revision)

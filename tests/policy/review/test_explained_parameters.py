@@ -114,7 +114,7 @@ async def received(snapshot: Snapshot, path: str, deployment: str, body: Json) -
     answers = [ScriptedAnswer(status=500)]
     given = Given(key="widget", path=path, deployment=deployment, body=body, answers=answers)
     played = await play(snapshot, given)
-    return played.asked[0].body if played.asked else None
+    return played.requests[0].body if played.requests else None
 
 
 def explained(snapshot: Snapshot, call: Call) -> dict[str, str]:

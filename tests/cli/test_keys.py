@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from proxy.policy.review.new_key import draw
+from proxy.cli.keys import new_key
 
 KNOWN = ("support-chat", "search-answers")
 
@@ -20,17 +20,17 @@ KNOWN = ("support-chat", "search-answers")
     ],
 )
 def test_the_lines_hold_the_digest_and_the_deployments(chosen: tuple[str, ...], named: str) -> None:
-    text, lines = draw("widget", chosen, KNOWN)
+    text, lines = new_key("widget", chosen, KNOWN)
 
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert lines == f"keys:\n  widget: {{sha256: {digest}, deployments: {named}}}"
 
 
 def test_no_two_keys_are_the_same() -> None:
-    assert draw("widget", (), KNOWN)[0] != draw("widget", (), KNOWN)[0]
+    assert new_key("widget", (), KNOWN)[0] != new_key("widget", (), KNOWN)[0]
 
 
 @pytest.mark.parametrize(("chosen", "known"), [(("nowhere",), KNOWN), ((), ())])
 def test_useless_key_is_not_drawn(chosen: tuple[str, ...], known: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"does not exist|no deployment"):
-        draw("widget", chosen, known)
+        new_key("widget", chosen, known)
