@@ -54,12 +54,26 @@ def _types(error: type[ProxyError]) -> list[str]:
 
 
 def routes() -> Iterator[str]:
-    yield "| method | path | dialect | endpoint |"
-    yield "|---|---|---|---|"
+    """Yield a row per path. Paths that differ only in OpenAI's prefixes are one row."""
+    yield "| method | path | dialect | endpoint | prefixes |"
+    yield "|---|---|---|---|---|"
+    rows: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
     for (method, path), (dialect, endpoint) in ROUTES.items():
         others = [*(each.name for each in SHARING[dialect].values()), *OWNERS[path][1:]]
         spoken = f"{dialect} (or {', '.join(others)})" if others else dialect
-        yield f"| {method} | `{path}` | {spoken} | {endpoint} |"
+        start = next((each for each in PREFIXES if path.startswith(f"{each}/")), "")
+        start = "" if "/deployments/" in path else start
+        methods, prefixes = rows.setdefault((path[len(start) :], spoken, endpoint), ([], []))
+        methods += [method] if method not in methods else []
+        prefixes += [start] if start not in prefixes else []
+    for (path, spoken, kind), (methods, prefixes) in rows.items():
+        shown = [f"`{each}`" if each else "none" for each in prefixes]
+        more = ", ".join(shown) if len(shown) > 1 else ""
+        full = path if more else prefixes[0] + path
+        yield f"| {', '.join(methods)} | `{full}` | {spoken} | {kind} | {more} |"
+
+
+PREFIXES = ("/openai/v1", "/openai", "/v1")
 
 
 def dialects() -> Iterator[str]:
@@ -93,11 +107,11 @@ def _credential(dialect: Dialect) -> Iterator[str]:
     """Yield the header of a dialect's credential as an upstream gets it, and what else it needs."""
     header, value = dialect.server.authorize("")
     yield f"`{header.title()}: {value.strip()}`" if value else f"`{header}`"
-    yield from (f"say `{each}` under `headers:`" for each in dialect.server.required_headers)
+    yield from (f"set `{each}` in `headers`" for each in dialect.server.required_headers)
     if dialect.cells.upstream:
         yield dialect.cells.upstream
     if not dialect.server.streams:
-        yield "it cannot stream, so its answer is sent as a stream of one"
+        yield "does not stream: the response is sent as one chunk"
 
 
 def _row(*cells: str) -> str:
@@ -135,9 +149,11 @@ def _words(names: Iterable[str]) -> str:
 
 
 def fields() -> Iterator[str]:
-    yield _row("field", "kind of its texts", "in the cache key", "where an upstream lacks it")
+    """Yield a row per group of fields with the same properties."""
+    yield _row("fields", "kind of text", "cache key", "unsupported")
     yield "|---|---|---|---|"
     cached = {"answer": "yes", "caller": "with `by_user`", "transport": "no"}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for row in sorted(ROWS, key=lambda row: row.name):
         has_text = row.name not in SILENT and any(
             known is not None and known.check(text) is None
@@ -145,10 +161,13 @@ def fields() -> Iterator[str]:
             for text in ("x", {"x": "x"}, ["x"], [{"role": "x"}])
         )
         kind = (row.text or "other") if has_text else "none"
-        yield _row(f"`{row.name}`", kind, cached[row.cache], UNKNOWN[row.unknown])
+        group = (str(kind), cached[row.cache], UNKNOWN[row.unknown])
+        groups.setdefault(group, []).append(row.name)
+    for cells, names in sorted(groups.items()):
+        yield _row(_words(names), *cells)
 
 
-UNKNOWN = {"drop": "dropped", "refuse": "refused", "fulfill": "the proxy does it"}
+UNKNOWN = {"drop": "dropped", "refuse": "refused", "fulfill": "by the proxy"}
 
 
 def limits() -> Iterator[str]:
@@ -185,10 +204,9 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "clients": clients,
         "servers": servers,
         "blocks": losses.blocks,
-        "fields": fields,
-        "losses": losses.tables,
     },
     "errors.md": {"codes": codes},
+    "fields.md": {"fields": fields, "losses": losses.tables},
     "runbooks/README.md": {"alerts": alerts},
     "guard-quality.md": {
         **made_quality.BLOCKS,

@@ -250,13 +250,13 @@ def judge(sample: Sample, target: Target, arrived: Arrived, without: Arrived) ->
 
 
 def stop_text(asked: Dialect, upstream: Dialect) -> str:
-    """Return a remark where stop text is not shown as the client's document says."""
+    """Return a note if responses contain stop text other than in the client's API."""
     here, there = asked.server.implied.get(STOP_TEXT), upstream.server.implied.get(STOP_TEXT)
     if here is there:
         return ""
     if there is None:
-        return ", text unsaid"
-    return ", text with it" if there else ", text without it"
+        return "stop text undocumented"
+    return "with stop text" if there else "without stop text"
 
 
 def target(dialect: str, endpoint: TargetEndpoint | None = None) -> Target:
@@ -284,21 +284,25 @@ def targets(asked: Endpoint) -> dict[str, Target]:
 
 
 def table(asked: Dialect, came: Endpoint) -> Iterator[str]:
-    """Give the rows for a client's dialect: a field, and its fate at each upstream."""
-    to = targets(came)
-    yield "| field | " + " | ".join(to) + " |"
-    yield "|---" * (len(to) + 1) + "|"
-    for sample in samples(asked, came):
-        cells = [cell(sample, each) for each in to.values()]
-        yield f"| {sample.title} | " + " | ".join(cells) + " |"
+    """Yield a row per group of upstreams that handle all fields of a client's API alike."""
+    yield "| upstream | mapped | dropped | refused | by the proxy | notes |"
+    yield "|---|---|---|---|---|---|"
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, to in targets(came).items():
+        fates: dict[Fate, list[str]] = {}
+        for sample in samples(asked, came):
+            fates.setdefault(fate(sample, to), []).append(sample.title)
+        stops = {f"`{each}`" for each in STOPS} & {*fates.get("refused", ())}
+        note = "" if stops else stop_text(asked, DIALECTS[to.upstream.dialect])
+        implied = ", ".join(f"{title} is implied" for title in fates.get("anyway", ()))
+        shown = (", ".join(fates.get(each, ())) for each in SHOWN)
+        row = (*shown, "; ".join(part for part in (note, implied) if part))
+        rows.setdefault(row, []).append(name.removeprefix("a "))
+    for row, names in rows.items():
+        yield f"| {', '.join(names)} | {' | '.join(row)} |"
 
 
-def cell(sample: Sample, to: Target) -> str:
-    """Return a field's fate at a target, and what becomes of the stop text."""
-    found = fate(sample, to)
-    if sample.name not in STOPS or found not in ("passed", "mapped"):
-        return found
-    return found + stop_text(sample.dialect, DIALECTS[to.upstream.dialect])
+SHOWN: tuple[Fate, ...] = ("mapped", "dropped", "refused", "here")
 
 
 SOURCES: dict[str, dict[str, Any]] = {
@@ -369,17 +373,19 @@ def _crossed(asked: str, to: str, role: str, item: dict[str, Any]) -> str:
 
 
 def blocks() -> Iterator[str]:
-    """Give the rows for what stands within messages, in both directions."""
-    yield "| block of Messages | to a chat |"
-    yield "|---|---|"
+    """Yield what becomes of content within messages, in both directions, by result."""
+    yield "| result | Messages to chat | chat to Messages |"
+    yield "|---|---|---|"
+    results: dict[str, tuple[list[str], list[str]]] = {}
     for title, (role, block) in BLOCKS.items():
-        yield f"| {_named(title)} | {_crossed('anthropic', 'openai', role, block)} |"
-    yield ""
-    yield "| part of a chat | to Messages |"
-    yield "|---|---|"
+        result = _crossed("anthropic", "openai", role, block)
+        results.setdefault(result, ([], []))[0].append(_named(title))
     for title, part in PARTS.items():
         role = "assistant" if part["type"] in OF_ASSISTANTS else "user"
-        yield f"| {_named(title)} | {_crossed('openai', 'anthropic', role, part)} |"
+        result = _crossed("openai", "anthropic", role, part)
+        results.setdefault(result, ([], []))[1].append(_named(title))
+    for result, (to_chat, from_chat) in results.items():
+        yield f"| {result} | {'; '.join(to_chat)} | {'; '.join(from_chat)} |"
 
 
 def _named(title: str) -> str:
@@ -389,11 +395,14 @@ def _named(title: str) -> str:
 
 
 def tables() -> Iterator[str]:
-    """Give a heading and a table for each dialect and endpoint of clients."""
+    """Yield a heading and a table for each API of clients. Equal tables are shown once."""
+    titles: dict[str, list[str]] = {}
     for asked in DIALECTS.values():
         for came, kind in NAMES.items():
             if came in asked.fields:
-                yield f"#### {asked.name}, {kind}"
-                yield ""
-                yield from table(asked, came)
-                yield ""
+                titles.setdefault("\n".join(table(asked, came)), []).append(f"{asked.name}, {kind}")
+    for text, names in titles.items():
+        yield f"#### {'; '.join(names)}"
+        yield ""
+        yield text
+        yield ""

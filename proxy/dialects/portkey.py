@@ -255,6 +255,6 @@ PORTKEY = Dialect(
         credential="`x-portkey-api-key`, or `Authorization: Bearer`",
         deployment="`x-portkey-config` (a saved id), `x-portkey-virtual-key`",
         tags="`x-portkey-metadata`",
-        upstream="say `x-portkey-virtual-key` or `-config` under `headers:`",
+        upstream="set `x-portkey-virtual-key` or `-config` in `headers`",
     ),
 )
