@@ -70,8 +70,6 @@ UNTESTED = {
     "proxy/field_problems.py": "tests/dialects has what refuses requests by them",
     "proxy/wire_errors.py": "tests/edge/test_request.py sends each of them",
     "proxy/guardrails/guard_kind.py": "tests/policy/compile/test_guards.py makes every kind",
-    "proxy/guardrails/services/bias.py": "tests/policy/compile/test_guards.py makes every kind",
-    "proxy/guardrails/services/policy_violation.py": "tests/policy/compile/test_guards.py makes it",
     "proxy/types/cache_rule.py": "values; tests/policy/compile/test_cache.py makes them",
     "proxy/types/hold.py": "tests/guardrails/matching/test_hold.py asks each detector by it",
     "proxy/guardrails/stream/text_filter.py": "shapes without behaviour",

@@ -1,19 +1,21 @@
-"""A model as the judge of texts, asked through a deployment of the policy.
+"""Guards that ask a model through a deployment of the policy: `judge`, `policy_violation`, `bias`.
 
-It gets the texts as data between marks that nobody can guess, and answers JSON of one form. What is
-not of that form, or says that it is unsure, means that it could not tell.
+The model gets the texts as data between random marks and answers JSON of a fixed schema. Any other
+answer, and an answer of "unsure", is a failure of the guard.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
 from proxy.config.scalars import Duration, Most, Name, Prose, Reference, Section, Share
 from proxy.config.shapes import Requirement, equals, has, needs, no
+from proxy.dialects.detections import yes
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind, WrongKey, only_under
 from proxy.guardrails.matching import word_overlap
@@ -26,10 +28,11 @@ from proxy.guardrails.services.wire import (
     read,
     telling,
 )
+from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 ANSWER_TOKENS = 512
-MOST_PLACES = 1000  # texts or sentences that one question may have
+MOST_PLACES = 1000  # texts or sentences of one request
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 Check = Literal["criteria", "grounded", "relevant"]
 
@@ -59,19 +62,26 @@ RELEVANT = """\
 The text must answer the question that is the evidence, or say why it does not. A text about
 something else breaks the rule."""
 
-ANSWER_CHECKS = {"grounded": (GROUNDED, "unsupported"), "relevant": (RELEVANT, "irrelevant")}
-"""Of checks that judge answers: the rule, and the kind of their findings."""
+RESPONSE_CHECKS = {"grounded": (GROUNDED, "unsupported"), "relevant": (RELEVANT, "irrelevant")}
+"""The rule of a check of responses, and the kind of its findings."""
+
+BIAS = """\
+A text must not judge, mock or favour people for their origin, skin colour, sex, gender, religion,
+age, disability, looks or whom they love, nor take for granted that all of such a group are alike.
+To speak of such groups, or to report what somebody said of them, does not break the rule."""
 
 CUT = "The evidence was cut, as it is too long: what it may not show is unsure, and no violation.\n"
 
-MOST_NUMBERED = 100  # places that a schema lists: servers bound how long it may be
-SCORES = [number / 20 for number in range(21)]  # for a model that would write digits without end
+MOST_NUMBERED = 100  # places that a schema lists: servers limit its size
+SCORES = [number / 20 for number in range(21)]  # some models would write digits without end
 
 
 def schema(places: int) -> dict[str, Any]:
-    """Return the schema of an answer about so many places, whose numbers are listed: of one nobody
-    has to say which, of more they are those that there are. How many an answer has is bounded by
-    ``ANSWER_TOKENS`` alone: servers refuse a schema that bounds an array."""
+    """Return the schema of an answer about a number of places.
+
+    The length of ``where`` is bounded by ``ANSWER_TOKENS`` only: servers reject a schema that
+    bounds an array.
+    """
     members: dict[str, Any] = {
         "reason": {"type": "string"},
         "verdict": {"type": "string", "enum": ["pass", "violation", "unsure"]},
@@ -91,8 +101,8 @@ def schema(places: int) -> dict[str, Any]:
 
 
 class Judged(StrictAnswer):
-    """The judge's answer. Its reason helps it to think; it may quote, so nobody gets to see it.
-    Numbers are of places that there may be, and no more of them than that."""
+    """Answer of the judge. The reason improves the verdict; it may quote a text, so it is
+    dropped."""
 
     reason: str
     verdict: Literal["pass", "violation", "unsure"]
@@ -107,8 +117,7 @@ ANSWER = TypeAdapter(Judged)
 
 @frozen
 class JudgedText:
-    """What the judge is shown at a time: a text of the call, by its ``number``, or a sentence
-    of it."""
+    """A text of the call with the index ``number``, or a sentence of it."""
 
     number: int
     start: int
@@ -117,17 +126,13 @@ class JudgedText:
     title: str = ""
 
 
-def _mark() -> str:
-    return secrets.token_hex(8)
-
-
 @frozen
 class Judge:
     """Asks a deployment whether texts break a rule.
 
-    ``check`` says which: the ``rule`` in words; that an answer rests on the call's context, told
-    sentence by sentence; or that it answers the question. ``longest`` bounds the characters that
-    are judged: where there are more, it cannot tell. ``mark`` draws what fences the texts.
+    ``check`` is the kind of the rule: criteria, support of each sentence by the context of the
+    call, or relevance to the question. The judge fails for more than ``longest`` characters.
+    ``mark`` returns the random mark around the texts.
     """
 
     name: str
@@ -138,7 +143,7 @@ class Judge:
     threshold: float
     longest: int
     check: Check = "criteria"
-    mark: Callable[[], str] = _mark
+    mark: Callable[[], str] = partial(secrets.token_hex, 8)
 
     @property
     def asked_deployment(self) -> str:
@@ -163,27 +168,17 @@ class Judge:
             if self.check == "criteria":
                 role = piece.role if piece.role in ROLES else None
                 title = ", ".join(each for each in (role, piece.kind) if each)
-                yield JudgedText(
-                    number=number,
-                    start=0,
-                    end=len(piece.text),
-                    text=piece.text,
-                    title=f" ({title})",
-                )
-            elif piece.kind in ("content", "prompt"):
-                yield from self._parts(number, piece.text)
-
-    def _parts(self, number: int, text: str) -> Iterator[JudgedText]:
-        if self.check == "relevant":
-            yield JudgedText(number=number, start=0, end=len(text), text=text)
-            return
-        for each in word_overlap.sentences(text):
-            yield JudgedText(
-                number=number, start=each.start, end=each.end, text=text[each.start : each.end]
-            )
+                yield _judged(number, piece.text, title=f" ({title})")
+            elif piece.kind not in ("content", "prompt"):
+                continue
+            elif self.check == "relevant":
+                yield _judged(number, piece.text)
+            else:
+                for sentence in word_overlap.sentences(piece.text):
+                    yield _judged(number, piece.text, sentence.start, sentence.end)
 
     def evidence(self, question: Question) -> str:
-        """Return the text that is evidence beside the rule; an empty one where there is none."""
+        """Return the evidence for the rule, empty if there is none."""
         if self.check == "grounded":
             return question.context.strip()
         if self.check == "relevant" or self.stage == "output":
@@ -222,9 +217,10 @@ class Judge:
     def _findings(
         self, texts: Sequence[Piece], places: Sequence[JudgedText], judged: Judged
     ) -> list[list[Finding]]:
-        """Return findings for the texts that break the rule: all of them, if the judge names none.
+        """Return findings for the texts that the judge names, or for all of them.
 
-        Raises ``Unsure`` and ``BadAnswer``."""
+        Raises ``Unsure`` and ``BadAnswer``.
+        """
         found: list[list[Finding]] = [[] for _ in texts]
         if judged.verdict == "unsure":
             raise Unsure
@@ -240,9 +236,16 @@ class Judge:
         return found
 
 
+def _judged(
+    number: int, text: str, start: int = 0, end: int | None = None, title: str = ""
+) -> JudgedText:
+    end = len(text) if end is None else end
+    return JudgedText(number=number, start=start, end=end, text=text[start:end], title=title)
+
+
 @frozen
 class ByQuestion:
-    """A judge of answers, for calls that have something to judge them by."""
+    """A judge of responses, for calls with evidence."""
 
     judge: Judge
 
@@ -259,7 +262,7 @@ class ByQuestion:
 
 
 class ByModelConfig(Section):
-    """What all guards have in common that ask a model."""
+    """Keys of all guards that ask a model."""
 
     deployment: Annotated[Name, Reference("deployment")]
     """Deployment of the judging model. Its calls have no guards, and its own limits and cost."""
@@ -298,7 +301,7 @@ class JudgeConfig(ByModelConfig):
 def judged_by(
     keys: ByModelConfig, context: GuardContext, rule: str, kind: str, check: Check = "criteria"
 ) -> Judge:
-    """Return the judge of a rule; ``kind`` is that of its findings."""
+    """Return the judge of a rule, with the kind of its findings."""
     return Judge(
         name=context.name,
         stage=context.stage,
@@ -316,8 +319,46 @@ def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ByQuestion:
         return judged_by(keys, context, keys.criteria or "", "violation")
     if context.stage == "input":
         raise WrongKey("check", only_under(keys.check, "output"))
-    rule, kind = ANSWER_CHECKS[keys.check]
+    rule, kind = RESPONSE_CHECKS[keys.check]
     return ByQuestion(judged_by(keys, context, rule, kind, keys.check))
 
 
 KIND = GuardKind(JudgeConfig, _make, fields=SPOKEN_KINDS, asks=True)
+
+
+class PolicyViolationConfig(ByModelConfig):
+    """Violations of your own policy, judged by a model."""
+
+    policy: Prose
+    """Text of the policy."""
+
+
+class BiasConfig(ByModelConfig):
+    """Prejudice against groups of people, as judged by a model."""
+
+
+def _policy_judge(keys: PolicyViolationConfig, context: GuardContext) -> Judge:
+    rule = f"A text must not break this policy:\n{keys.policy}"
+    return judged_by(keys, context, rule, "policy_violation")
+
+
+POLICY_VIOLATION = GuardKind(
+    PolicyViolationConfig,
+    _policy_judge,
+    fields=SPOKEN_KINDS,
+    asks=True,
+    detections=(
+        DetectionFormat(
+            "policy_violation",
+            "policy_violation",
+            lambda found: {"violating_policy": ", ".join(sorted(found.findings)) or None},
+        ),
+    ),
+)
+BIAS_KIND = GuardKind(
+    BiasConfig,
+    lambda keys, context: judged_by(keys, context, BIAS, "bias"),
+    fields=SPOKEN_KINDS,
+    asks=True,
+    detections=(DetectionFormat("bias", "bias", yes("bias_detected")),),
+)

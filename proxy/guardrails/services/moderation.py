@@ -1,7 +1,4 @@
-"""What a moderation endpoint of OpenAI's form says of texts: categories, and a score of each.
-
-The endpoint is that of an upstream of the policy, so it gets texts with the policy's own key.
-"""
+"""Categories and scores of the moderation endpoint of an upstream, in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -34,11 +31,11 @@ CATEGORIES = (
     "illicit/violent", "self-harm", "self-harm/instructions", "self-harm/intent", "sexual",
     "sexual/minors", "violence", "violence/graphic",
 )  # fmt: skip
-OTHER = "other"  # the kind of a category that is not among them, nor in the policy
+OTHER = "other"  # kind of any category that the policy does not list either
 
 
 class Moderated(ServiceAnswer):
-    """What the endpoint says of one text. It may leave out what it does not do."""
+    """Result for one text. It may omit categories."""
 
     flagged: bool
     categories: dict[str, bool | None]
@@ -46,7 +43,7 @@ class Moderated(ServiceAnswer):
 
 
 class Moderations(ServiceAnswer):
-    """The endpoint's answer: a result for each text, in their order."""
+    """Answer with a result for each text, in their order."""
 
     results: list[Moderated]
 
@@ -56,8 +53,8 @@ ANSWER = TypeAdapter(Moderations)
 
 @frozen
 class Moderation:
-    """Finds whole texts. Without ``categories``, each with its threshold, the endpoint decides by
-    itself what it flags."""
+    """Finds whole texts by the threshold of each category. Without ``categories``, the endpoint
+    decides."""
 
     upstream: Upstream
     model: str | None
@@ -87,7 +84,7 @@ class Moderation:
         """Return one finding of the category with the highest score, if any counts."""
         sure = {name: score or 0.0 for name, score in result.category_scores.items()}
         if self.categories:
-            if not self.categories.keys() <= sure.keys():  # asked of who does not look for it
+            if not self.categories.keys() <= sure.keys():  # the endpoint does not know it
                 raise BadAnswer
             bad = {name for name, least in self.categories.items() if sure[name] >= least}
         else:

@@ -1,8 +1,4 @@
-"""Personal data as an analyzer of Presidio finds it, names and places among it.
-
-The analyzer is a server of the operator's (``/analyze``), with the models that they have given it.
-Its places are characters, as ours are.
-"""
+"""Personal data, including names and places, by your own Presidio analyzer."""
 
 from __future__ import annotations
 
@@ -20,12 +16,12 @@ from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.services.wire import BadAnswer, ServiceAnswer, post, read, telling
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
-AT_ONCE = 4  # texts of one call that the analyzer is given at the same time
-OTHER = "other"  # the kind of what was not asked for
+AT_ONCE = 4  # concurrent requests for the texts of one call
+OTHER = "other"  # kind of an entity that was not requested
 
 
 class Recognized(ServiceAnswer):
-    """One result of the analyzer, as far as it is read."""
+    """Result of the analyzer."""
 
     entity_type: str
     start: Annotated[int, Field(ge=0)]
@@ -38,7 +34,7 @@ ANALYSIS = TypeAdapter(list[Recognized])
 
 @frozen
 class Presidio:
-    """Asks an analyzer about each text; ``entities`` are in Presidio's own words."""
+    """Sends each text to an analyzer; ``entities`` are entity types of Presidio."""
 
     url: str
     entities: tuple[str, ...]

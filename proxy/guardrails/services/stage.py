@@ -1,8 +1,8 @@
-"""Guards that ask a service: which texts it gets, and how its findings are applied.
+"""Guards that call a service.
 
-A service gets texts as the guards with a detector of their own leave them: what those mask does not
-leave the process, and a call that they stop is not sent. The findings of a service then become a
-detector of the very texts it was sent, so that all else is as for any other guard.
+A service gets the texts after all guards with a detector of their own: masked text does not leave
+the process, and a blocked call is not sent. The findings of a service become a detector of the
+texts that it was sent, so that they are applied as those of any other guard.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OF_REQUEST = frozenset({400, 413, 422})
 
 @frozen
 class NoEgress:
-    """The egress of a process without one."""
+    """Egress of a process without connections for guards."""
 
     request_id: str = ""
     caller: object = None
@@ -58,7 +58,7 @@ class NoEgress:
 
 @frozen
 class Reading:
-    """One reading of a text, as a service sees it."""
+    """One reading of a text for a service."""
 
     text: str
     kind: str
@@ -67,8 +67,7 @@ class Reading:
 
 @frozen
 class ServiceFindings:
-    """The findings of a service, as the detector of the texts it was sent. It raises ``KeyError``
-    for any other text."""
+    """Detector of the texts that a service was sent. Raises ``KeyError`` for any other text."""
 
     findings: Mapping[str, Sequence[Finding]]
     reach: int | None = None
@@ -78,13 +77,12 @@ class ServiceFindings:
 
 
 class Unfit(Exception):
-    """The answer of a service does not fit the texts it was sent."""
+    """The answer of a service does not match the texts it was sent."""
 
 
 @frozen
 class ServiceCalls:
-    """Calls the services of one call; ``question`` is what they may know of it. ``now`` is the
-    clock of what they take."""
+    """Calls the services of one call. ``now`` is the clock for their time."""
 
     question: Question
     record: Record
@@ -95,8 +93,10 @@ class ServiceCalls:
     async def tallies(
         self, rules: Sequence[GuardRule], reads: Iterable[Reading]
     ) -> list[RuleTally]:
-        """Ask all services at once, each about the texts that its rule applies to and until its
-        deadline. One that cannot tell becomes a detector that raises what it has raised."""
+        """Call all services concurrently, each with the texts of its rule and its deadline.
+
+        A failed service becomes a detector that raises the error.
+        """
         readings = [*dict.fromkeys(reads)]
         waits = any(rule.enforces for rule in rules)
         outside = self.outsides.of(self.record, waits=waits)
@@ -117,7 +117,7 @@ class ServiceCalls:
                 findings = await self._asked(service, applicable, outside)
             detector: ServiceFindings | FailedDetector = ServiceFindings(findings)
             is_away = False
-        except Exception as error:  # noqa: BLE001  # what it raises means that it could not tell
+        except Exception as error:  # noqa: BLE001  # any error is a failure of the guard
             detector = FailedDetector(error, reach=None)
             is_away = not _is_of_text(error)
         tally = RuleTally(replace(rule, detector=detector), self.clock, is_away=is_away)
@@ -140,27 +140,27 @@ class ServiceCalls:
 
 
 def _is_of_text(error: Exception) -> bool:
-    """Return True if a service could not tell because of the text that it was sent."""
-    if isinstance(error, ProxyError):  # of the deployment that a guard calls
+    """Return True if a service failed because of the text that it was sent."""
+    if isinstance(error, ProxyError):  # of the guard's deployment
         return error.status in OF_REQUEST
     return isinstance(error, TooLong | Unsure)
 
 
 def unasked(rules: Iterable[GuardRule], clock: Clock, error: str | None = None) -> list[RuleTally]:
-    """Return the tallies of services that were asked nothing, maybe because of an error."""
+    """Return the tallies of services that were not called, with the error that prevented it."""
     return [
         RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error) for rule in rules
     ]
 
 
 def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
-    """Return the readings of one text that services get."""
+    """Return the readings of one text for services."""
     return [Reading(view.cased, kind, role) for view in views if not view.written]
 
 
 @frozen
 class TextCollector:
-    """Collects the texts of one kind in a stream, each when it is whole."""
+    """Collects the complete texts of one kind in a stream."""
 
     kind: str
     collected: list[Reading]
@@ -172,24 +172,15 @@ class TextCollector:
 
 
 class ServiceStage:
-    """A stream, as other guards leave it, whose services are called when all of it has come.
-    `feeding` makes what feeds it to filters.
+    """Calls services at the end of a stream, after the other guards.
 
-    If they enforce, nothing is shown before that; else all is shown, and they are called beside the
-    call.
+    If a service enforces, the stream is held until then. Otherwise it is sent, and the services are
+    called in the background. ``feeding`` returns the feed of a set of filters.
     """
 
     __slots__ = (
-        "_calls",
-        "_collected",
-        "_collecting",
-        "_feeding",
-        "_kept",
-        "_most_texts",
-        "_replace",
-        "_rules",
-        "_tallies",
-        "holds",
+        "_calls", "_collected", "_collecting", "_feeding", "_kept", "_most_texts", "_replace",
+        "_rules", "_tallies", "holds",
     )  # fmt: skip
 
     def __init__(
@@ -219,7 +210,7 @@ class ServiceStage:
         return [tally.result() for tally in self._tallies]
 
     async def feed(self, chunks: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
-        """Take the next chunks, return those that may be shown. Raises ``GuardBlocked``."""
+        """Return the chunks that may be sent. Raises ``GuardBlocked``."""
         await self._collecting.feed_all(chunks, self._calls.clock)
         self._kept += chunks
         ended = bool(chunks) and chunks[-1].last
@@ -233,7 +224,7 @@ class ServiceStage:
         await self._ended()
 
     def _fail(self, error: str) -> None:
-        """Note that the services, none of which enforces, could not tell."""
+        """Record a failure of the services, none of which enforces."""
         self._tallies = unasked(self._rules, self._calls.clock, error)
 
     async def _ended(self) -> Sequence[AnswerPiece]:
@@ -250,8 +241,8 @@ def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
 
 
 def _collector(kind: str, rules: Sequence[GuardRule], collected: list[Reading]) -> GuardRule:
-    """Return the rule that collects the texts of the others. It leaves out what is left out for a
-    rule that acts."""
+    """Return the rule that collects texts. It enforces if one of the rules does, so that it gets
+    the same texts."""
     acts = _any_applies((rule for rule in rules if rule.enforces), kind)
     action: Action = "mask" if acts else "flag"
     return GuardRule(

@@ -1,7 +1,6 @@
-"""A guard of the operator's own: a service that gets all texts of a call and answers what it found.
+"""Your own guard service, which gets all texts of a call and returns findings.
 
-Who has the secret can tell that it was us who asked, and when: the signature covers the moment and
-the body. The contract is in ``docs/guard-services.md``.
+The signature covers the time and the body. `docs/guard-services.md` describes the contract.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 VERSION = 1
 MOST_FINDINGS = 1000
-FOUND = "found"  # of a finding that names none
-OTHER = "other"  # of one whose kind the policy does not name
+FOUND = "found"  # kind of a finding without one
+OTHER = "other"  # kind of a finding whose kind the policy does not list
 
 Whole = Annotated[int, Field(ge=0)]
 
 
 class WebhookFinding(StrictAnswer):
-    """One finding: of the text with a number, from one character to another, or all of it."""
+    """Finding in the text with the index ``text``: a span of characters, or the whole text."""
 
     text: Whole
     start: Whole | None = None
@@ -48,7 +47,7 @@ class WebhookFinding(StrictAnswer):
 
 
 class WebhookAnswer(StrictAnswer):
-    """What the service answers."""
+    """Answer of the service."""
 
     findings: Annotated[list[WebhookFinding], Field(max_length=MOST_FINDINGS)]
 
@@ -56,23 +55,17 @@ class WebhookAnswer(StrictAnswer):
 ANSWER = TypeAdapter(WebhookAnswer)
 
 
-def _now() -> float:
-    return datetime.now(UTC).timestamp()
-
-
 @frozen
 class Webhook:
-    """Asks a service. ``stage`` is input or output; ``kinds`` are those that it may name.
-
-    ``now`` gives seconds since the epoch.
-    """
+    """Calls a service. ``kinds`` are those that it may return; ``now`` returns seconds since the
+    epoch."""
 
     name: str
     stage: str
     url: str
     secret: Secret
     kinds: frozenset[str] = frozenset()
-    now: Callable[[], float] = _now
+    now: Callable[[], float] = lambda: datetime.now(UTC).timestamp()
 
     async def ask(
         self, texts: Sequence[Piece], question: Question, outside: GuardEgress

@@ -1,7 +1,6 @@
-"""What guards that ask somebody else have in common: how they send texts and read answers.
+"""Requests to guard services, and strict parsing of their answers.
 
-An answer that is not exactly what was agreed on says nothing: each error here means that the guard
-could not tell, and its name is all that a log gets to see of it.
+Each error is a failure of the guard. A log contains its class only.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from proxy.dialects.counting import read_distinct
 from proxy.types.guard import GuardEgress, Piece
 
 SPOKEN_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
-"""The kinds of text that somebody says to somebody: what is judged by its sense."""
+"""Kinds of text that are judged by their meaning."""
 
 HEADERS = {
     "accept": "application/json",
@@ -27,29 +26,29 @@ HEADERS = {
 
 
 class NoAnswer(Exception):
-    """It answered with a status other than 200."""
+    """The status of the answer is not 200."""
 
 
 class BadAnswer(Exception):
-    """It answered with something else than what was agreed on."""
+    """The answer violates the contract."""
 
 
 class TooLong(Exception):
-    """There is more text than may be asked about."""
+    """The texts are longer than the limit."""
 
 
 class Unsure(Exception):
-    """It says itself that it cannot tell."""
+    """The answer is "unsure"."""
 
 
 class ServiceAnswer(BaseModel):
-    """An answer, in whose JSON every type must be the very one."""
+    """Answer in JSON with exact types; other members are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
 
 class StrictAnswer(ServiceAnswer):
-    """An answer that says what was agreed on, and nothing else."""
+    """Answer in JSON without other members."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,17 +57,17 @@ T = TypeVar("T")
 
 
 def read(form: TypeAdapter[T], body: bytes | str) -> T:
-    """Read an answer of a form. Raises ``BadAnswer``."""
+    """Parse an answer. Raises ``BadAnswer``."""
     raw = body.encode() if isinstance(body, str) else body
     try:
         read_distinct(raw)
         return form.validate_json(raw)
     except ValueError:
-        raise BadAnswer from None  # what pydantic says of it quotes it
+        raise BadAnswer from None  # the message of pydantic quotes the answer
 
 
 async def post(outside: GuardEgress, url: str, payload: Any, headers: Mapping[str, str]) -> bytes:
-    """Send JSON, return the body of the answer. Raises ``NoAnswer`` and ``OSError``."""
+    """Send JSON and return the body of the answer. Raises ``NoAnswer`` and ``OSError``."""
     data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
     status, body = await outside.post(url, {**HEADERS, **headers}, data)
     if status != 200:
