@@ -15,8 +15,8 @@ import orjson
 
 from bench.decide import BODY, microseconds
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.normalize import variants
+from proxy.guardrails.text.text_walker import request_texts
 from proxy.guardrails.text.walk import Text
 from proxy.policy.store import read_folder
 from proxy.types.guard import Detector, GuardRule

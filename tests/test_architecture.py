@@ -24,7 +24,7 @@ UNTESTED = {
     "proxy/guardrails/stream/frame_texts.py": "test_frame_filter.py reads frames by it",
     "proxy/guardrails/stream/joinable.py": "test_frame_filter.py omits texts by it",
     "proxy/guardrails/stream/part_stream.py": "test_frame_filter.py holds frames by it",
-    "proxy/guardrails/text/gathering.py": "test_walk.py collects the texts of documents by it",
+    "proxy/guardrails/text/text_walker.py": "test_walk.py collects the texts of documents by it",
     "proxy/guardrails/text/json_strings.py": "test_arguments.py cuts strings by it",
     "proxy/guardrails/text/hosts.py": "tests/guardrails/kinds/test_urls.py finds hosts by it",
     "proxy/dialects/stored_request.py": "tests/dialects/responses/test_stored.py sends them",

@@ -17,8 +17,8 @@ from proxy.emit import chain, decisions, lines, log_limits, registry, sampling, 
 from proxy.guardrails import engine
 from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.services import judge, moderation, presidio, webhook
-from proxy.guardrails.text import base64_text, frame, weight
-from proxy.guardrails.whole import joined_parts, seams
+from proxy.guardrails.text import base64_text, frame, text_walker
+from proxy.guardrails.whole import joined_parts
 from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
 from proxy.limits.stores import batch, failover
@@ -90,9 +90,9 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "`pii` withholds at most 400 characters", 400, pii.REACH),
     ("limits.md", "`secrets` 4096", 4096, secrets.SecretsConfig().reach),
     ("limits.md", "parts of one message beyond 64 KiB", 64 * KIB, joined_parts.MOST),
-    ("limits.md", "joined for 256 characters", 256, seams.WINDOW),
-    ("guards.md", "the first 256 of the next", 256, seams.WINDOW),
-    ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, weight.SHEET),
+    ("limits.md", "joined for 256 characters", 256, joined_parts.WINDOW),
+    ("guards.md", "the first 256 of the next", 256, joined_parts.WINDOW),
+    ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, text_walker.SHEET),
     ("limits.md", "the first 4096 characters are decoded", 4096, base64_text.MOST_RUN),
     ("limits.md", "process paused longer than 30 seconds", 30, limit.LEASE_S),
     ("limits.md", "1024 for an answer", 1024, bounds.ASSUMED_TOKENS),

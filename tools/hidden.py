@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from proxy.guardrails.guard_kind import NO_CONTEXT, MostCost
 from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.normalize import variants
-from proxy.guardrails.whole.seams import seams
+from proxy.guardrails.text.text_walker import request_texts
+from proxy.guardrails.whole.joined_parts import message_boundaries
 from proxy.types import Json
 from proxy.types.guard import Detector, is_detector
 from tools.disguises import HARD, Disguise
@@ -98,7 +98,7 @@ def _read(body: Json) -> Iterator[str]:
     """Return the texts of a request, and what is read as one."""
     texts = request_texts(body).texts
     yield from (text.text for text in texts)
-    yield from (joined.text.text for joined in seams(texts))
+    yield from (joined.text.text for joined in message_boundaries(texts))
 
 
 def section() -> Iterator[str]:

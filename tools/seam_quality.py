@@ -15,8 +15,8 @@ from functools import partial
 from itertools import product
 
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.text.gathering import request_texts
-from proxy.guardrails.whole.sheets import RuleLook, sheets
+from proxy.guardrails.text.text_walker import request_texts
+from proxy.guardrails.whole.text_batches import RuleInspection, batches
 from proxy.types.guard import GuardRule
 from tools import confidence, made_quality
 from tools.hidden import detector
@@ -105,8 +105,10 @@ class Meeting:
     def counts(self, *contents: str) -> list[int]:
         """Return how many findings of each guard there are in messages."""
         body = {"messages": [{"role": "user", "content": content} for content in contents]}
-        looks = [RuleLook(RuleTally(rule, time.monotonic), n) for n, rule in enumerate(self.rules)]
-        for sheet in sheets(request_texts(body).texts, looks):
+        looks = [
+            RuleInspection(RuleTally(rule, time.monotonic), n) for n, rule in enumerate(self.rules)
+        ]
+        for sheet in batches(request_texts(body).texts, looks):
             for look in looks:
                 look.see(sheet)
         return [len(look.matches) for look in looks]

@@ -26,8 +26,7 @@ from proxy.guardrails.stream.frame_texts import (
     place_of,
 )
 from proxy.guardrails.text.native import native_walk
-from proxy.guardrails.text.parts import parts_of
-from proxy.guardrails.text.walk import Path, Text, answer_walk, request_walk
+from proxy.guardrails.text.walk import Path, Text, answer_walk, parts_of, request_walk
 from proxy.record import Captured, CapturedText
 from proxy.types import AnswerPiece, Json
 from proxy.types.events import CALLS, Frame, Part, Stop

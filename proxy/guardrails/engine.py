@@ -42,13 +42,12 @@ from proxy.guardrails.stream.frame_feeding import (
 )
 from proxy.guardrails.stream.frame_filter import FrameFilter
 from proxy.guardrails.stream.text_filters import RuleFilters
-from proxy.guardrails.text.gathering import Gathering, in_steps
-from proxy.guardrails.text.usual import USUAL, not_usual
+from proxy.guardrails.text.text_walker import EACH, MOST_TEXTS, TextWalker, in_steps, weight_of
+from proxy.guardrails.text.usual import USUAL
 from proxy.guardrails.text.walk import Found, Path, Text, Texts
-from proxy.guardrails.text.weight import EACH, MOST_TEXTS, weight_of
 from proxy.guardrails.whole.glance import glance
-from proxy.guardrails.whole.seams import weight_of_joined
-from proxy.guardrails.whole.sheets import RuleLook, part_of, sheets
+from proxy.guardrails.whole.joined_parts import weight_of_joined
+from proxy.guardrails.whole.text_batches import RuleInspection, batches, part_of
 from proxy.guardrails.whole.threads import Threads
 from proxy.offload import LARGE_BYTES
 from proxy.ports import Egress
@@ -180,14 +179,15 @@ class Engine:
         """Return the texts of a document of ``size`` bytes: a large one is walked by a thread, in
         the turns of a caller, as one text may be megabytes that are decoded; any other in steps."""
         if self.pool is None or size <= LARGE_BYTES:
-            usual = USUAL.get(walk, not_usual)(data)
+            read = USUAL.get(walk)
+            usual = read(data) if read else None
             return usual or await in_steps(walk(data), self.most_texts)
-        gathering, aside = Gathering(walk(data), self.most_texts), self.beside(caller)
+        walker, aside = TextWalker(walk(data), self.most_texts), self.beside(caller)
         unfinished = True
         # Each step has a turn of its own: a call that is cancelled has no more of them.
         while unfinished:
-            unfinished = await aside(partial(gathering.go_on, STEP_ASIDE))
-        return gathering.texts
+            unfinished = await aside(partial(walker.advance, STEP_ASIDE))
+        return walker.texts
 
     async def ask(
         self,
@@ -321,17 +321,17 @@ def inspect_now(
     tallies: Sequence[RuleTally], texts: Sequence[Text], replace: Replace
 ) -> Inspection:
     """Look at whole texts here and now."""
-    looks = [RuleLook(tally, number) for number, tally in enumerate(tallies)]
-    for sheet in sheets(texts, looks):
+    looks = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
+    for sheet in batches(texts, looks):
         for look in looks:
             if not look.done:
                 look.see(sheet)
     return _inspection(looks, texts, replace)
 
 
-def _failed(tallies: Sequence[RuleTally], error: str) -> list[RuleLook]:
+def _failed(tallies: Sequence[RuleTally], error: str) -> list[RuleInspection]:
     """Return looks that have seen nothing, as there is what nobody reads."""
-    looks = [RuleLook(tally, number) for number, tally in enumerate(tallies)]
+    looks = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
     for look in looks:
         look.fail(error)
     return looks
@@ -343,7 +343,9 @@ def _reads(texts: Sequence[Text]) -> list[Reading]:
     return [each for part in parts for each in seen(part.views, part.text.kind, part.text.role)]
 
 
-def _inspection(found: Sequence[RuleLook], texts: Sequence[Text], replace: Replace) -> Inspection:
+def _inspection(
+    found: Sequence[RuleInspection], texts: Sequence[Text], replace: Replace
+) -> Inspection:
     rules = [each.tally.rule for each in found]
     blocked = _first_block(found)
     by_text: dict[int, list[TextMatch]] = {}
@@ -367,17 +369,17 @@ def _inspection(found: Sequence[RuleLook], texts: Sequence[Text], replace: Repla
     )
 
 
-def _has_to_mask(look: RuleLook) -> bool:
+def _has_to_mask(look: RuleInspection) -> bool:
     return bool(look.matches) and look.tally.rule.masks and look.tally.error is None
 
 
-def _is_to_mask(found: Sequence[RuleLook]) -> bool:
+def _is_to_mask(found: Sequence[RuleInspection]) -> bool:
     """True if texts are to be masked: all else that follows from looks is no work, and a call that
     is blocked as its turn was late waits for no other."""
     return any(map(_has_to_mask, found)) and _first_block(found) is None
 
 
-def _first_block(found: Sequence[RuleLook]) -> GuardBlocked | None:
+def _first_block(found: Sequence[RuleInspection]) -> GuardBlocked | None:
     """Return the block of the first rule that blocks, be it for a finding or a failure."""
     for each in found:
         if each.failure is not None:

@@ -16,8 +16,6 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Looking, Stage
 
 K = TypeVar("K", bound=Section)
-POSITIVE_SHARE = "threshold must be greater than 0 and at most 1"
-SHARE = "threshold must be between 0 and 1"
 
 
 def only_under(name: str, stage: Stage) -> str:

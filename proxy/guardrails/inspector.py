@@ -12,9 +12,9 @@ from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.services.stage import ServiceCalls
 from proxy.guardrails.text.native import NATIVE, native_walk
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.text_walker import EACH
 from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import Found, Texts, answer_walk
-from proxy.guardrails.text.weight import EACH
 from proxy.guardrails.whole.glance import glance
 from proxy.guardrails.whole_frames import shown_texts, with_document
 from proxy.record import Record

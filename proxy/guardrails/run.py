@@ -21,12 +21,13 @@ from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.inspector import NOTHING_KNOWN, Known, Walk, WholeAnswer, WholeInspector
 from proxy.guardrails.signed_thoughts import ShownThoughts, ThoughtReader, without_blocks
 from proxy.guardrails.stream.placeholders import Masks, placeholder_key
-from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
 from proxy.guardrails.text.signed import without_broken
 from proxy.guardrails.text.usual import usual_request
 from proxy.guardrails.text.walk import (
     Opaque,
     Texts,
+    passed_answer_walk,
+    passed_request_walk,
     request_walk,
 )
 from proxy.guardrails.unguarded import OPEN, OpenGate

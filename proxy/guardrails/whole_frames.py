@@ -8,8 +8,8 @@ from proxy.dialects.families import FAMILIES, client_family, crosses
 from proxy.dialects.family import ReadOptions
 from proxy.guardrails.stream.frame_texts import KIND_OF
 from proxy.guardrails.stream.placeholders import Masks
-from proxy.guardrails.text.gathering import gathered
 from proxy.guardrails.text.native import native_walk
+from proxy.guardrails.text.text_walker import collect_texts
 from proxy.guardrails.text.walk import Path, Texts
 from proxy.types import Call, Json
 from proxy.types.events import SHOWN, Delta, Frame
@@ -17,7 +17,7 @@ from proxy.types.events import SHOWN, Delta, Frame
 
 def texts_of(frame: Frame) -> Texts:
     """Return the texts of a whole answer."""
-    return gathered(native_walk(frame.doc or {}, frame.family, cut=False))
+    return collect_texts(native_walk(frame.doc or {}, frame.family, cut=False))
 
 
 def shown_texts(read: Texts, frame: Frame) -> Texts:

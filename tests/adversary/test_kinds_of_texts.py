@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import orjson
 
 from proxy.guardrails.stream.frame_texts import delta_texts, other_texts
-from proxy.guardrails.text.gathering import gathered, request_texts
 from proxy.guardrails.text.native import native_walk
+from proxy.guardrails.text.text_walker import collect_texts, request_texts
 from proxy.guardrails.text.walk import Text
 from proxy.types.events import FamilyName
 from tests.adversary.answers import frames_of, item, part_events
@@ -64,11 +64,11 @@ def streamed(upstream: FamilyName, events: Sequence[Json]) -> Iterator[Text]:
     for client in ("chat", upstream):
         for frame in frames_of(client, upstream, events):
             yield from [each.text for each in delta_texts(frame)]
-            yield from gathered(other_texts(frame)).texts
+            yield from collect_texts(other_texts(frame)).texts
 
 
 def whole_texts(document: Json, family: FamilyName) -> Sequence[Text]:
-    return gathered(native_walk(document, family, cut=False)).texts
+    return collect_texts(native_walk(document, family, cut=False)).texts
 
 
 def kinds(texts: Iterator[Text] | Sequence[Text]) -> dict[str, set[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.dialects.permitted import permitted
 from proxy.fields.member_table import FREE_FORM, MEMBERS
-from proxy.guardrails.text.gathering import request_texts
+from proxy.guardrails.text.text_walker import request_texts
 from proxy.guardrails.text.walk import NESTED
 from proxy.types import Json, Upstream
 

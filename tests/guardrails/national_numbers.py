@@ -67,6 +67,6 @@ def _other(chance: random.Random, letter: str) -> str:
 
 def _validator(kind: str, example: str) -> Callable[[str], bool]:
     forms = (SSN,) if kind == "ssn" else FORMS[kind.removeprefix("id_")]
-    form = next(form for form in forms if re2.fullmatch(form.regex, example))
+    form = next(form for form in forms if re2.fullmatch(form.pattern, example))
     checks = validator(form)
-    return lambda value: bool(re2.fullmatch(form.regex, value)) and checks(value)
+    return lambda value: bool(re2.fullmatch(form.pattern, value)) and checks(value)

@@ -14,9 +14,8 @@ from proxy.app.context import new_record
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.engine import ABOVE, Engine
 from proxy.guardrails.stream.placeholders import Masks, placeholder_key
-from proxy.guardrails.text.gathering import request_texts
+from proxy.guardrails.text.text_walker import LIGHT, SHEET, request_texts
 from proxy.guardrails.text.walk import request_walk
-from proxy.guardrails.text.weight import LIGHT, SHEET
 from proxy.guardrails.watch import ValueRestorer
 from proxy.offload import LARGE_BYTES
 from proxy.turns import Turns

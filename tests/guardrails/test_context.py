@@ -8,7 +8,7 @@ import pytest
 
 from proxy.guardrails.context import bind, question_of, split_services
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.text.gathering import request_texts
+from proxy.guardrails.text.text_walker import request_texts
 from proxy.types.guard import Detector, GuardRule, Question
 from tests.for_each import for_each
 from tests.guardrails.doubles import AsAsked, Elsewhere, Ticks, rule

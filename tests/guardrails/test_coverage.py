@@ -17,7 +17,7 @@ import pytest
 from proxy.dialects.strict import read_json
 from proxy.errors import BadField, GuardBlocked
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.text.gathering import answer_texts, request_texts
+from proxy.guardrails.text.text_walker import answer_texts, request_texts
 from proxy.guardrails.text.walk import SILENT
 from proxy.types import Chunk
 from proxy.types.guard import GuardRule

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from proxy.app.context import new_record
 from proxy.errors import GuardBlocked
 from proxy.guardrails.engine import Engine, Inspection
-from proxy.guardrails.text.gathering import STEP, in_steps, request_texts
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.text_walker import STEP, in_steps, request_texts
 from proxy.guardrails.text.walk import request_walk
 from proxy.types import Chunk
 from proxy.types.guard import Finding, GuardRule

@@ -1,7 +1,4 @@
-"""Findings as places of the original text, and how they are replaced.
-
-A stream and a whole text are masked by the same rule, so that both read the same.
-"""
+"""Finds the matches of a rule in a text and masks them, alike for whole texts and streams."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from proxy.types.guard import GuardRule
 
 @frozen
 class TextMatch:
-    """A finding of the rule at ``rule``, in characters of the original text."""
+    """A finding of the rule with the index ``rule``, in characters of the original text."""
 
     start: int
     end: int
@@ -26,7 +23,7 @@ class TextMatch:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Earlier before later, longer before shorter, then as the policy has the rules."""
+        """Sort key: earlier, then longer matches first, then in the order of the rules."""
         return self.start, -self.end, self.rule
 
 
@@ -35,12 +32,12 @@ Replace = Callable[[GuardRule, str, str], str]
 
 
 def named(rule: GuardRule, kind: str, text: str) -> str:
-    """Replace by the name of what was found."""
+    """Replace a text by the name of its kind."""
     return f"[{kind.upper()}]"
 
 
 def within_json(replace: Replace) -> Replace:
-    """Return a replacement for texts that stand escaped inside of a JSON string."""
+    """Return a replacement for escaped texts in a JSON string."""
 
     def replaced(rule: GuardRule, kind: str, text: str) -> str:
         try:
@@ -55,9 +52,9 @@ def within_json(replace: Replace) -> Replace:
 def find_matches(
     tally: RuleTally, rule: int, views: Sequence[View], since: int = 0, left_s: float | None = None
 ) -> list[TextMatch]:
-    """Return what a rule finds in all readings of a text, from ``since`` in the original on.
+    """Return the matches of a rule in all readings of a text, from ``since`` in the original on.
 
-    What readings find alike, or one finds inside of what another does, is found once.
+    Equal matches, and matches inside of another one, count once.
     """
     found: set[TextMatch] = set()
     for view in views:
@@ -72,24 +69,20 @@ def find_matches(
                 )
     if not found:
         return []
-    kept: list[TextMatch] = []
-    for match in sorted(found, key=_order):
-        if not kept or match.end > kept[-1].end:
-            kept.append(match)
-    return kept
-
-
-def _order(match: TextMatch) -> tuple[int, int, int, str]:
-    return (*match.order, match.kind)
+    result: list[TextMatch] = []
+    for match in sorted(found, key=lambda match: (*match.order, match.kind)):
+        if not result or match.end > result[-1].end:
+            result.append(match)
+    return result
 
 
 def masked(
     text: str, matches: Sequence[TextMatch], rules: Sequence[GuardRule], replace: Replace
 ) -> str:
-    """Put replacements for matches, which come in their order.
+    """Replace matches, which must be in order.
 
-    Where matches overlap, the later one counts from where the earlier one ends; so a replacement
-    that can be undone loses nothing, and a stream can be masked before its end is known.
+    If matches overlap, the later one begins at the end of the earlier one. So a reversible
+    replacement loses nothing, and a stream can be masked before its end.
     """
     parts: list[str] = []
     past = 0

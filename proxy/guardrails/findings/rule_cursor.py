@@ -1,7 +1,7 @@
-"""How far one rule has looked at a text that is read in pieces, and what it has found so far.
+"""Position of one rule in a text that is read in pieces.
 
-Whatever the pieces are, what is found is what would be found in the whole: a finding counts once
-all that it depends on has been read, and looking goes on from far enough back.
+The findings are the same for any pieces: a finding counts once everything that it depends on has
+been read, and each inspection starts far enough back.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from proxy.guardrails.text.clusters import MOST
 from proxy.guardrails.text.normalize import Beginning, View
 from proxy.types.hold import Hold, hold_of
 
-# Characters before the reach, so that readings begin the same in the middle of a text: more than
-# the marks that are read with a letter.
+# Characters before the lookback, so that a reading in the middle of a text begins the same: more
+# than the marks of one letter.
 MARGIN = MOST + 10
 
 
 @dataclass(slots=True)
 class RuleCursor:
-    """How far one rule has looked. Findings that begin before ``decided`` are known for good;
-    ``since`` is where looking goes on from, far enough back to see what the next depend on.
-    ``ahead`` says that there is a finding which is not known for good."""
+    """Position of one rule. Findings that begin before ``decided`` are final; the next inspection
+    starts at ``since``. ``ahead`` is True if a finding is not final."""
 
     tally: RuleTally
     rule: int
@@ -40,14 +39,14 @@ class RuleCursor:
         self.hold = hold_of(self.tally.rule.detector) if holds else None
 
     def begin_anew(self, at: int) -> None:
-        """Look from a place on at another text."""
+        """Continue with another text at a position."""
         self.since = self.decided = self.until = at
         self.recent.clear()
         self.ahead = False
 
     @property
     def looks(self) -> bool:
-        """True if it looks at a text that is not whole."""
+        """True if the rule inspects incomplete texts."""
         return self.reach is not None and self.tally.error is None
 
     @property
@@ -62,9 +61,11 @@ class RuleCursor:
         left_s: float | None = None,
         least: int | None = None,
     ) -> list[TextMatch]:
-        """Return what is found before ``decided`` in a piece that begins at ``base``, and was not
-        found before. Raises ``GuardBlocked``. With ``least``, a place of the piece, ``decided``
-        goes back to before what is found across it, though not further than that."""
+        """Return new matches before ``decided`` in a piece that begins at ``base``.
+
+        With ``least``, a position in the piece, ``decided`` moves back to before a match across
+        it, but not before ``least``. Raises ``GuardBlocked``.
+        """
         fresh: list[TextMatch] = []
         found = find_matches(self.tally, self.rule, views, self.since - base, left_s)
         if least is not None:
@@ -80,7 +81,7 @@ class RuleCursor:
         self.ahead = bool(found) and found[-1].end + base > decided
         since = base + _context(views, decided - base, self.reach or 0)
         for start, end in reversed(self.recent):
-            if start < since < end:  # looking must not go on from within a finding
+            if start < since < end:  # an inspection must not start within a match
                 since = start
         self.since = since
         self.recent = [each for each in self.recent if each[1] > since]
@@ -89,8 +90,7 @@ class RuleCursor:
     def _before(
         self, found: list[TextMatch], base: int, decided: int, least: int, text: str
     ) -> int:
-        """Return where nothing is found across: what overlaps, or what it leaves, is one, and may
-        change together."""
+        """Return a position that no match crosses. Overlapping matches may change together."""
         place = decided
         for match in reversed(found):
             end = match.end + base
@@ -102,7 +102,7 @@ class RuleCursor:
 
 
 def settled(read: Beginning, reach: int) -> int:
-    """Return the place before which each finding that begins there lies within what is settled."""
+    """Return the position before which every match lies within the settled part."""
     if len(read.views) == 1:
         return max(0, min(read.upto - reach + 1, read.run))
     places = [(each, each.index(read.upto) - reach + 1) for each in read.views if not each.whole]
@@ -110,7 +110,7 @@ def settled(read: Beginning, reach: int) -> int:
 
 
 def _context(views: tuple[View, ...], decided: int, reach: int) -> int:
-    """Return the place from which on all is seen that a finding at a place may depend on."""
+    """Return the first position that a match at ``decided`` may depend on."""
     back = reach + MARGIN
     if len(views) == 1:
         return max(0, decided - back)

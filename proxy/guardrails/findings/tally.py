@@ -1,6 +1,6 @@
-"""What a policy asks of a guard, and the result of the guard for one call.
+"""Runs the detector of one rule on one call and counts the result.
 
-A guard that has seen nothing has not passed anything; one that broke has not either.
+A guard without texts is not applicable, and a guard that failed has not passed anything.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import inf
 from proxy.causes import ConnectionFailed
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.text.normalize import View
-from proxy.guardrails.text.weight import MOST_TEXTS
+from proxy.guardrails.text.text_walker import MOST_TEXTS
 from proxy.types.guard import (
     UNCHECKED,
     UNCHECKED_YET,
@@ -40,28 +40,26 @@ VERDICT_OF: dict[Action, Verdict] = {
 RETRY_AFTER_S = 1.0
 DEADLINE, BUSY = "deadline", "busy"
 MOST_FINDINGS = 10_000
-"""Findings of a rule in one call, after which it looks at nothing more."""
+"""Findings of a rule in one call, after which it inspects nothing more."""
 TOO_MANY = "too_many_findings"
 UNMASKED = 'Guard "{}" found more than {} values to mask. Send them in several calls.'
 PASSING = frozenset({DEADLINE, "not_ready", BUSY})
-"""Failures that another try may not meet, and that no text is the cause of."""
+"""Failures that no text caused and that a retry may avoid."""
 
 
 class RetryWanted(GuardBlocked):
-    """A guard wants the answer to be asked for once more; nothing of this one is shown."""
+    """A guard requires a new response; nothing of this one is sent."""
 
 
 @dataclass(slots=True)
 class RuleTally:
-    """One rule at work on one call: runs its detector and counts what came of it.
+    """One rule on one call.
 
-    ``clock`` is that of the work of the thread that looks, of which ``seconds`` are spent;
-    ``waited`` are the seconds that somebody else took to answer; ``opaque`` says that beside the
-    texts there is what no guard can read, which has not passed any; with ``is_away`` its service
-    could not tell, whatever the text. ``until`` is the moment after
-    which it begins to look at nothing more, ``most_texts`` how many it looks at where texts are
-    values of arguments. The rule is bound to the call already, and what it asks
-    for is answered: its detector looks. Raises ``TypeError`` if not.
+    ``clock`` measures the CPU of the thread, of which ``seconds`` are spent; ``waited`` are the
+    seconds of a service. ``opaque`` is True if the call also has content that no guard can read,
+    and ``is_away`` if the service failed for any text. No inspection starts after ``until``;
+    ``most_texts`` bounds the texts within arguments. Raises ``TypeError`` unless the rule has a
+    detector.
     """
 
     rule: GuardRule
@@ -86,11 +84,11 @@ class RuleTally:
         self.detector = self.rule.detector
 
     def find(self, view: View, since: int = 0, left_s: float | None = None) -> Sequence[Finding]:
-        """Return the findings from a place of a reading on; nothing once the detector has failed.
+        """Return the findings from a position of a reading on, none after a failure.
 
-        Raises ``GuardBlocked`` when it fails and its rule is strict, and when its rule masks and
-        has more than ``MOST_FINDINGS``. ``left_s`` is what is left of its deadline, which is
-        checked afterwards: a detector cannot be interrupted.
+        ``left_s`` is the remaining time, which is checked afterwards: nothing interrupts a
+        detector. Raises ``GuardBlocked`` if a strict rule fails, and if a rule masks more than
+        ``MOST_FINDINGS``.
         """
         if self.error is not None:
             return ()
@@ -98,16 +96,16 @@ class RuleTally:
             self._stop_looking()
             return ()
         text = view.cased if self.rule.cased else view.folded
-        began = self.clock()
-        if began > self.until:
+        started_at = self.clock()
+        if started_at > self.until:
             self.fail(DEADLINE)
             return ()
         try:
             found = self.detector.find(text[since:] if since else text)
-        except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass
-            self.fail(_error(bug))
+        except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
+            self.fail(_code(error))
             return ()
-        spent = self.clock() - began
+        spent = self.clock() - started_at
         self.seconds += spent
         if spent > (self.rule.deadline_s if left_s is None else left_s):
             self.fail(DEADLINE)
@@ -115,22 +113,21 @@ class RuleTally:
         return found
 
     def fail(self, error: str) -> None:
-        """Note that the guard cannot tell. Raises ``GuardBlocked`` when its rule is strict."""
+        """Record a failure. Raises ``GuardBlocked`` if the rule is strict."""
         self.error = error
         if self.rule.strict:
             self.blocked = True
             raise self._stopping(error)
 
     def _stop_looking(self) -> None:
-        """End with what was found, unless all of it has to be masked. Raises ``GuardBlocked``."""
+        """Keep the findings, unless all must be masked. Raises ``GuardBlocked``."""
         if self.rule.masks:
             self.error, self.blocked = TOO_MANY, True
             message = UNMASKED.format(self.rule.name, f"{MOST_FINDINGS:,}")
             raise GuardBlocked(message, guard=self.rule.name, kind=TOO_MANY)
 
     def _stopping(self, error: str) -> GuardBlocked:
-        """Return the error of a text that nobody has found anything in: a policy's own message is
-        of findings."""
+        """Return the error for a failure. The message of the policy is for findings only."""
         name = self.rule.name
         if not (self.is_away or error in PASSING):
             return GuardBlocked(UNCHECKED.format(name), guard=name, kind="could_not_check")
@@ -143,7 +140,7 @@ class RuleTally:
         self.score = max(self.score, score)
 
     def block(self, kind: str) -> GuardBlocked:
-        """Return the error that stops the call, or asks for another answer."""
+        """Return the error that stops the call or requires a new response."""
         self.blocked = True
         stops = RetryWanted if self.rule.action == "retry" else GuardBlocked
         return stops(self.rule.message, guard=self.rule.name, kind=kind)
@@ -172,11 +169,11 @@ class RuleTally:
         return VERDICT_OF[self.rule.action]
 
 
-def _error(bug: Exception) -> str:
-    if isinstance(bug, NotReady):
+def _code(error: Exception) -> str:
+    if isinstance(error, NotReady):
         return "not_ready"
-    if isinstance(bug, Busy):
+    if isinstance(error, Busy):
         return BUSY
-    if isinstance(bug, ConnectionFailed):
-        return bug.cause
-    return DEADLINE if isinstance(bug, TimeoutError) else type(bug).__name__
+    if isinstance(error, ConnectionFailed):
+        return error.cause
+    return DEADLINE if isinstance(error, TimeoutError) else type(error).__name__

@@ -16,7 +16,7 @@ from pydantic import StringConstraints
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.detections import inverse, none_found
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardContext, GuardKind
+from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.kinds.nli import Entailed
 from proxy.guardrails.matching import polarity, word_overlap
 from proxy.guardrails.matching.word_overlap import Sentence
@@ -36,13 +36,7 @@ class Grounded:
 
     threshold: float = 0.5
 
-    def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
-            raise ValueError(POSITIVE_SHARE)
-
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     def about(self, question: Question) -> GroundedIn | None:
         return self.against(question.context) if question.context.strip() else None
@@ -63,9 +57,7 @@ class GroundedIn:
         self._threshold, self._context = threshold, context
         self._clauses = cache(polarity.clauses)
 
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     @property
     def weight(self) -> int:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from proxy.config.scalars import Section, Share
+from proxy.config.scalars import Certain, Section
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching.injection_negation import AFTER, BEFORE
 from proxy.guardrails.matching.injection_rules import LanguageBook, english
 from proxy.guardrails.matching.merge_overlaps import apart
@@ -33,15 +33,7 @@ class Injection:
     """Finds injections by rules. ``threshold`` is the minimum score, above 0 and up to 1."""
 
     threshold: float = 0.95
-
-    def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
-            raise ValueError(POSITIVE_SHARE)
-
-    @property
-    def reach(self) -> int:
-        """The maximum length of a finding with its context, in characters."""
-        return BEFORE + LONGEST + AFTER
+    reach = BEFORE + LONGEST + AFTER
 
     @property
     def may_find(self) -> MayFind:
@@ -90,7 +82,7 @@ class InjectionConfig(Section):
 
     action: Action = "flag"
     """Action on findings. Default `flag`, because of false positives."""
-    threshold: Share = 0.95
+    threshold: Certain = 0.95
     """Minimum confidence of a finding."""
 
 

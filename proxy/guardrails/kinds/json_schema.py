@@ -39,9 +39,7 @@ class JsonSchema:
         except ValueError as error:
             raise ValueError("must be a valid JSON schema without external references") from error
 
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     def find(self, text: str) -> Sequence[Finding]:
         kind, _ = self.problem(text)

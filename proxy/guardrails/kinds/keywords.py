@@ -59,9 +59,6 @@ class Keywords:
         if len(known) == len(holds):
             self.hold = known[0] if len(known) == 1 else Holds(known)
 
-    def __repr__(self) -> str:
-        return f"Keywords({self.name!r})"
-
     def find(self, text: str) -> Sequence[Finding]:
         return apart([*self._words.hits(text), *self._regexes.hits(text)])
 

@@ -50,9 +50,7 @@ class Language:
         self._denied = frozenset(denied)
         self._threshold = threshold
 
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     def find(self, text: str) -> Sequence[Finding]:
         findings = []

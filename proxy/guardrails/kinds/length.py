@@ -20,9 +20,7 @@ class Length:
     lines: int | None = None
     tokens: int | None = None
 
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     def find(self, text: str) -> Sequence[Finding]:
         for kind, bound, count in (

@@ -43,9 +43,7 @@ class Entailed:
             )
         self._threshold = threshold
 
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     def about(self, question: Question) -> EntailedIn | None:
         context = question.context.strip()

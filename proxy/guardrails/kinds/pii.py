@@ -12,10 +12,9 @@ from proxy.config.scalars import Section, Share, Words
 from proxy.dialects.detections import PII
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import numbers, payments, phones
-from proxy.guardrails.matching.cut_values import Ends, is_cut
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
-from proxy.guardrails.matching.numbers import DigitRun
+from proxy.guardrails.matching.numbers import DigitRun, Ends, is_cut
 from proxy.guardrails.matching.partial_match import Shape
 from proxy.guardrails.matching.pattern_syntax import WITHOUT_SPACES
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
@@ -97,9 +96,7 @@ class Pii:
         self.may_find = prefilter(self._patterns.sets, SEEN)
         self.hold = self._patterns.hold
 
-    @property
-    def reach(self) -> int | None:
-        return REACH
+    reach = REACH
 
     def prepare(self) -> None:
         """Compile the set for partial matches."""

@@ -12,7 +12,7 @@ from functools import cached_property
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.detections import inverse, none_found
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import word_overlap
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, Question
@@ -28,13 +28,7 @@ class Relevant:
 
     threshold: float = 0.8
 
-    def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
-            raise ValueError(POSITIVE_SHARE)
-
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     def about(self, question: Question) -> RelevantTo | None:
         if not question.asked.strip():
@@ -53,9 +47,7 @@ class RelevantTo:
     def __init__(self, threshold: float, question: str, context: str) -> None:
         self._threshold, self._question, self._context = threshold, question, context
 
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     @property
     def weight(self) -> int:

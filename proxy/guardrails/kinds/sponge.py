@@ -51,9 +51,7 @@ class Sponge:
     ratio: float = 0.06
     least: int = 1000
 
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     def find(self, text: str) -> Sequence[Finding]:
         if len(text) >= self.least:

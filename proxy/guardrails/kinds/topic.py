@@ -13,10 +13,10 @@ from dataclasses import field
 
 from pydantic import Field
 
-from proxy.config.scalars import Name, Section, Share, Words
+from proxy.config.scalars import Certain, Name, Section, Words
 from proxy.dialects.detections import none_found
 from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import POSITIVE_SHARE, GuardKind
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import word_overlap
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -47,15 +47,11 @@ class Topic:
             raise ValueError("each topic must have examples")
         if self.allowed.keys() & self.banned.keys():
             raise ValueError("a topic must not be both allowed and banned")
-        if not 0 < self.threshold <= 1:
-            raise ValueError(POSITIVE_SHARE)
         object.__setattr__(self, "_rarity", _rarity(topics))
         vectors = {name: [self._vector(t) for t in texts] for name, texts in topics.items()}
         object.__setattr__(self, "_examples", vectors)
 
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     def find(self, text: str) -> Sequence[Finding]:
         if len(set(word_overlap.stems(text))) < MIN_STEMS:
@@ -111,7 +107,7 @@ class TopicConfig(Section):
     """Allowed topics with examples. A text must resemble one of them."""
     banned: dict[Name, Words] = Field(default_factory=dict)
     """Forbidden topics with examples. A text must resemble none of them."""
-    threshold: Share = 0.2
+    threshold: Certain = 0.2
     """Minimum similarity to an example."""
 
 

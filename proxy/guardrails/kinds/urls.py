@@ -49,9 +49,7 @@ class Urls:
         self.may_find = prefilter([self._sieve])
         self._rest = Pattern(rf"[^{STOPS}]*")
 
-    @property
-    def reach(self) -> int:
-        return REACH
+    reach = REACH
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encoded(text)

@@ -1,11 +1,9 @@
-"""Reads rule files in the format of gitleaks into rules that look at texts instead of files.
+"""Reads rule files in the format of gitleaks and adapts the rules from files to texts.
 
-Two things are changed on the way, so that a rule sees no further than a bound, in linear time:
-what may repeat without end ends after ``RUN``, and what only leads up to a match is cut off, as it
-decides nothing about it. A keyword has to stand near the match, not anywhere in a file.
-
-A third is changed as a text is not source code: a secret that is known by itself, such as by its
-maker's prefix, may stand in a sentence, in marks or in an address, and not in quotes alone.
+- Unbounded repeats end after 600 characters, and an optional lead of a match is dropped, so that a
+  rule has a bounded length and takes linear time.
+- A keyword must be near the match, not anywhere in a file.
+- A secret with a prefix of its own may be in a sentence, in marks or in a URL, not only in quotes.
 """
 
 from __future__ import annotations
@@ -25,29 +23,28 @@ from proxy.guardrails.matching.re2set import Pattern, Span
 RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
 NEWER_RULES = RULES.with_name("betterleaks.toml")
 OWN_RULES = RULES.with_name("own.toml")
-START = r"(?:\b|\\[nrt])"  # the second letter of an escaped end of a line is a letter of a word
-END = r"(?:[^\w+=(-]|$)"  # what cannot be of a key; a parenthesis opens what a name is called with
+START = r"(?:\b|\\[nrt])"  # the second letter of an escaped line feed is a letter of a word
+END = r"(?:[^\w+=(-]|$)"  # no character of a key; a parenthesis would make it a function call
 RUN = 600
 NEAR_BYTES = 300
-# Groups below are parts of a shape that repeat, not the secret in it.
-LEAST_SECRET = 6
+LEAST_SECRET = 6  # characters; a shorter group is a repeated part of the shape
 
-# How the file begins a rule for a value that is given to a name; the names are the first group.
+# The lead of a rule for a value that is assigned to a name; the names are the first group.
 LEAD = re.compile(r"\[\\w\.-\]\{0,50\}\?")
 CURL = r"[ \t\n\r]"
 ASSIGNED = re.compile(
     rf"^(?:\(\?i\))?(?:{LEAD.pattern})?(?:\(\?i:)?{LEAD.pattern}"
     r"(\(.+?\))\(\?:\[ \\t\\w\.-\]\{0,20\}\)"
 )
-# How the file ends a rule: as a value in source code does.
+# The end of a rule: that of a value in source code.
 IN_CODE = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
 BY_ITSELF = re.compile(r"(\(\?i\))?\\b")
 GROUP = re.compile(r"(?<!\\)\((?!\?[^P])")
-SHORT = ("gh", "(?:gh")  # prefixes of four letters that data in base64 has as well
-# Rules of the file that also know a secret by no prefix worth the name: any digest, any method.
+SHORT = ("gh", "(?:gh")  # prefixes of four letters, which also occur in base64
+# Rules that also match without a distinctive prefix: any digest, any method.
 WITHOUT_PREFIX = frozenset({"sourcegraph-access-token", "vault-service-token"})
 
-# Rules with a keyword that need not be in what they match.
+# Rules with a keyword that may be outside of the match.
 KEYWORD_APART = frozenset(
     {"airtable-personnal-access-token", "cloudflare-origin-ca-key", "curl-auth-header",
      "curl-auth-user", "curl-password", "facebook-access-token",
@@ -57,8 +54,8 @@ KEYWORD_APART = frozenset(
 
 @frozen
 class Allowed:
-    """What is no secret after all: one of these patterns or words in the target. In the line around
-    a match it begins before the match ends; ``begun`` are the beginnings of such."""
+    """Patterns that allow a match. In the line around a match they must begin before its end;
+    ``begun`` are their partial matches."""
 
     target: Literal["secret", "match", "line"]
     patterns: Sequence[Pattern]
@@ -68,7 +65,7 @@ class Allowed:
         return self._begins(self.patterns, data, match, self._span(data, match, secret))
 
     def may_cover(self, data: bytes, match: Span) -> bool:
-        """True if it may yet cover a match, by what follows the end of the data."""
+        """Return True if text after the data may allow a match."""
         start, end = self._span(data, match, match)
         return end >= len(data) and self._begins(self.begun, data, match, (start, end))
 
@@ -94,8 +91,8 @@ class Allowed:
 class SecretRule:
     """One kind of secret.
 
-    ``names`` is the pattern of the names it is assigned to, None where a secret is known by itself.
-    ``accepts`` is called with the data and the place of the secret in it.
+    ``names`` is the pattern of names it is assigned to, None if the secret has a shape of its own.
+    ``accepts`` checks the span of the secret in the data.
     """
 
     kind: str
@@ -111,22 +108,22 @@ class SecretRule:
 
     @property
     def patterns(self) -> Iterator[Pattern]:
-        """Yield what it looks for, and what is no secret after all."""
+        """Yield all patterns of the rule."""
         yield self.found
         for allowed in self.allowed:
             yield from (*allowed.patterns, *allowed.begun)
 
     @property
     def looks_behind(self) -> bool:
-        """True if a keyword that stands behind a match decides about it."""
+        """True if a keyword behind a match decides about it."""
         return self.kind in KEYWORD_APART
 
     def may_be_allowed(self, data: bytes, match: Span) -> bool:
-        """True if what follows the data may yet say of a match that it is no secret."""
+        """Return True if text after the data may allow a match."""
         return any(each.may_cover(data, match) for each in self.allowed if each.begun)
 
     def secret(self, data: bytes, spans: Sequence[Span]) -> Span | None:
-        """The place of the secret in a match, or None if it is none."""
+        """Return the span of the secret in a match, or None if it is no secret."""
         match, secret = spans[0], self._place(spans)
         start, end = match
         if self.keywords:
@@ -150,9 +147,9 @@ class SecretRule:
         return taken if taken[1] - taken[0] >= LEAST_SECRET else spans[0]
 
 
-_late = partial(Pattern, late=True)  # few texts ask for any
+_late = partial(Pattern, late=True)  # few texts need any
 
-# What is given to a name such as ``key`` and is no secret: a constant, a member, a file, a digest.
+# Values of a name such as ``key`` that are no secrets: a constant, a member, a file, a digest.
 NAMES = (
     Allowed("secret", [_late(r"^[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+$|^_*[a-z]+(?:_[a-z0-9]+){2,}$")]),
     Allowed("secret", [_late(r"^_?[a-z][a-z0-9_-]{0,20}\.(?:[A-Z][A-Za-z]+|[a-z]{1,5})$")]),
@@ -161,7 +158,7 @@ NAMES = (
 
 
 def rules(path: Path = RULES) -> Sequence[SecretRule]:
-    """All rules of the file that look at text, none of them compiled."""
+    """Return the rules of a file for texts, none of them compiled."""
     document = tomllib.loads(path.read_text())
     everywhere = _allowed([document.get("allowlist", {})])
     return [_rule(entry, everywhere) for entry in document["rules"] if "regex" in entry]
@@ -173,7 +170,8 @@ def all_rules() -> Sequence[SecretRule]:
 
 
 def assignments(names: Iterable[str]) -> str:
-    """A pattern for a value given to one of these names; it ends after ten bytes of the value."""
+    """Return a pattern for a value assigned to one of these names. It ends after 10 bytes of the
+    value."""
     return (
         rf"(?i)(?:{'|'.join(dict.fromkeys(names))})[ \t\w.-]{{0,20}}[\s'\"]{{0,3}}"
         r"(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)[\x60'\"\s=]{0,5}[\w.=+/:-]{10}"
@@ -182,11 +180,14 @@ def assignments(names: Iterable[str]) -> str:
 
 def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> SecretRule:
     regex = entry["regex"]
-    # A rule that also knows the value by itself is looked for by itself.
+    # A rule that also matches the value without a name is searched by itself.
     named = None if r"|\b(" in regex else ASSIGNED.match(regex)
-    pattern = re.sub(r"\{(\d+),\}", rf"{{\1,{RUN}}}", _without_lead(regex))
+    pattern = LEAD.sub("", regex) if ASSIGNED.match(regex) else regex
+    if regex.startswith(r"\bcurl\b"):
+        pattern = CURL + regex.partition(CURL)[2]
+    pattern = re.sub(r"\{(\d+),\}", rf"{{\1,{RUN}}}", pattern)
     group = entry.get("secretGroup")
-    guessed = entry["id"] == "generic-api-key"  # known by nothing but the name it is given to
+    guessed = entry["id"] == "generic-api-key"  # recognized by its name only
     if named is None and entry["id"] not in WITHOUT_PREFIX:
         pattern, group = _in_prose(pattern, group)
     return SecretRule(
@@ -204,7 +205,7 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> SecretRule
 
 
 def _in_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
-    """Return a pattern whose secret may stand where a sentence has it, and the secret's group."""
+    """Return a pattern whose secret may be in a sentence, and the group of the secret."""
     pattern = pattern.replace(IN_CODE, END)
     begun = BY_ITSELF.match(pattern)
     if begun is None:
@@ -213,19 +214,8 @@ def _in_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
     return (lead + rest, group) if GROUP.search(rest) else (f"{lead}({rest})", 1)
 
 
-def _without_lead(regex: str) -> str:
-    if regex.startswith(r"\bcurl\b"):
-        return CURL + regex.partition(CURL)[2]
-    return LEAD.sub("", regex) if ASSIGNED.match(regex) else regex
-
-
-def _begun(regexes: Iterable[str]) -> list[Pattern]:
-    each = (beginnings(regex, unspaced=end) for regex in regexes for end in (False, True))
-    return [_late(begun) for begun in each if begun is not None]
-
-
 def _allowed(entries: Iterable[Mapping[str, Any]]) -> list[Allowed]:
-    """What the entries allow in a text: one that also asks for a path never applies to it."""
+    """Return what entries allow in a text. An entry that also requires a path never applies."""
     lists = []
     for entry in entries:
         if entry.get("condition") == "AND" and "paths" in entry:
@@ -233,8 +223,9 @@ def _allowed(entries: Iterable[Mapping[str, Any]]) -> list[Allowed]:
         if regexes := entry.get("regexes"):
             patterns = [_late(regex) for regex in regexes]
             target = entry.get("regexTarget", "secret")
-            begun = _begun(regexes) if target == "line" else ()
-            lists.append(Allowed(target, patterns, begun))
+            in_line = regexes if target == "line" else ()
+            begun = (beginnings(regex, unspaced=end) for regex in in_line for end in (False, True))
+            lists.append(Allowed(target, patterns, [_late(each) for each in begun if each]))
         if words := entry.get("stopwords"):
             one = _late(f"(?i){'|'.join(map(re.escape, words))}")
             lists.append(Allowed("secret", [one]))

@@ -1,4 +1,4 @@
-"""Findings that overlap, put apart: none is lost where it alone says something."""
+"""Resolves overlaps of findings without losing a character of any."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from proxy.types.guard import Finding
 
 
 def apart(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings, by their start, that cover the same characters without overlaps.
+    """Return findings by their start that cover the same characters without overlaps.
 
-    Where two compete the higher score wins, then the earlier, then the longer; what juts out of
-    the loser stays, shortened. So a mask leaves nothing out that any of them found.
+    The higher score wins, then the earlier, then the longer finding. The rest of the other one
+    stays, so that a mask covers everything.
     """
-    waiting: list[tuple[int, float, int, str, Finding]] = []
-    kept: list[Finding] = []
+    pending: list[tuple[int, float, int, str, Finding]] = []
+    result: list[Finding] = []
 
-    def wait(finding: Finding) -> None:
+    def push(finding: Finding) -> None:
         if finding.start < finding.end:
             entry = (finding.start, -finding.score, -finding.end, finding.kind, finding)
-            heapq.heappush(waiting, entry)
+            heapq.heappush(pending, entry)
 
     for finding in findings:
-        wait(finding)
-    while waiting:
-        *_, next_one = heapq.heappop(waiting)
-        if not kept or kept[-1].end <= next_one.start:
-            kept.append(next_one)
+        push(finding)
+    while pending:
+        *_, current = heapq.heappop(pending)
+        if not result or result[-1].end <= current.start:
+            result.append(current)
             continue
-        last = kept[-1]
-        if next_one.score <= last.score:
-            wait(replace(next_one, start=max(last.end, next_one.start)))
+        last = result[-1]
+        if current.score <= last.score:
+            push(replace(current, start=max(last.end, current.start)))
             continue
-        kept.pop()
-        if last.start < next_one.start:
-            kept.append(replace(last, end=next_one.start))
-        kept.append(next_one)
-        wait(replace(last, start=next_one.end))
-    return kept
+        result.pop()
+        if last.start < current.start:
+            result.append(replace(last, end=current.start))
+        result.append(current)
+        push(replace(last, start=current.end))
+    return result

@@ -1,4 +1,4 @@
-"""Numbers that states give to people, told by their form and their check digits."""
+"""National identification numbers, found by their form and check digits."""
 
 from __future__ import annotations
 
@@ -12,48 +12,34 @@ from proxy.guardrails.matching.numbers import BEFORE as CONTEXT
 from proxy.guardrails.matching.numbers import DATA, ESCAPED, DigitRun, words
 from proxy.types.guard import Finding
 
-# One in ten numbers of the right length is valid where there is one check digit. A short one needs
-# groups as only these numbers have, or a name.
+# With one check digit, one in ten numbers of the right length is valid. A short one needs groups or
+# a name.
 WEAK, STRONG, GROUPED, NAMED = 0.3, 0.7, 0.8, 1.0
 SHORT = "[0-9]{1,10}"
 
 
 @frozen
 class Form:
-    """One kind of number: an RE2 pattern, the module of python-stdnum with the check digits, empty
-    if there are none, the words that name it, and a pattern of ungrouped numbers that need a
-    name."""
+    """One kind of number, as the data file describes it."""
 
-    regex: str
-    module: str
-    names: frozenset[str]
-    unsure: str
+    pattern: str
+    names: str
+    module: str = ""
+    unsure: str = SHORT
 
 
-def _read_forms() -> dict[str, tuple[Form, ...]]:
-    return {
-        code: tuple(
-            Form(
-                regex=form["pattern"],
-                module=form.get("module", ""),
-                names=words(form["names"]),
-                unsure=form.get("unsure", SHORT),
-            )
-            for form in forms
-        )
-        for code, forms in tomllib.loads((DATA / "national_ids.toml").read_text("utf-8")).items()
-    }
-
-
-FORMS = _read_forms()
+FORMS = {
+    code: tuple(Form(**form) for form in forms)
+    for code, forms in tomllib.loads((DATA / "national_ids.toml").read_text("utf-8")).items()
+}
 (SSN,) = FORMS.pop("ssn")
-LINE_END = r"\\[nrt]"  # written as two letters, the second of which is no letter of a code
+LINE_END = r"\\[nrt]"  # escaped white space, whose letter belongs to no code
 SEPARATED = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
-# What makes it a part of a longer number, or of a code.
+# Characters that make it a part of a longer number or a code.
 BEFORE = re.compile(r"\w[-./]\Z|[0-9] \Z")
 AFTER = re.compile(r"[-/]\w")
 MORE_DIGITS = re.compile(" [0-9]")
-# What forms and keys call a number of any country.
+# Names of numbers of any country in forms and keys.
 ANY_NAME = re.compile(
     r"(?<![a-z])(?:(?:national|personal|tax(?:payer)?|fiscal|citizen|identity|identification)[ _-]?"
     r"(?:id|identi[a-z]+|insurance|number|no|code)|id[ _-]?(?:number|no|card)|tin)(?![a-z])",
@@ -62,7 +48,7 @@ ANY_NAME = re.compile(
 
 
 def validator(form: Form) -> Callable[[str], bool]:
-    """Load what checks a number of this form. Only modules that a policy needs are imported."""
+    """Return the check of a form. Only the modules that a policy needs are imported."""
     checks = importlib.import_module(f"stdnum.{form.module}").is_valid if form.module else bool
 
     def is_valid(raw: str) -> bool:
@@ -77,17 +63,17 @@ def validator(form: Form) -> Callable[[str], bool]:
 
 
 class NationalId:
-    """Finds one kind of number in the places where its form was seen."""
+    """Finds one kind of number in matches of its form."""
 
     __slots__ = ("_is_valid", "_kind", "_names", "_unsure", "regex")
 
     def __init__(self, kind: str, form: Form) -> None:
-        self._kind, self._names, self._is_valid = kind, form.names, validator(form)
+        self._kind, self._names, self._is_valid = kind, words(form.names), validator(form)
         self._unsure = re.compile(form.unsure)
-        self.regex = rf"(?:\b|{LINE_END})(?:{form.regex})\b"
+        self.regex = rf"(?:\b|{LINE_END})(?:{form.pattern})\b"
 
     def find(self, part: DigitRun) -> Iterator[Finding]:
-        """Find the number that the part is, if its check digits are right."""
+        """Yield the number if its check digits are valid."""
         if part.raw[:2] in ESCAPED:
             part = DigitRun(part.text, part.start + 2, part.end)
         after = part.text[part.end : part.end + 2]
@@ -108,6 +94,6 @@ class NationalId:
 
 
 def national_ids(kind: str) -> Sequence[NationalId]:
-    """What finds ``ssn``, or the ``id_XX`` of a country; KeyError where there is none."""
+    """Return the detectors of ``ssn`` or of the ``id_XX`` of a country. Raises ``KeyError``."""
     forms = (SSN,) if kind == "ssn" else FORMS[kind.removeprefix("id_")]
     return [NationalId(kind, form) for form in forms]

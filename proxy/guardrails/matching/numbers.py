@@ -1,4 +1,4 @@
-"""Runs of digits in a text, and what is said around them: what phones, cards and ids share."""
+"""Runs of digits and the words around them, for phones, cards and national numbers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from proxy.frozen import frozen
 from proxy.guardrails.matching.pattern_syntax import WITHOUT_SPACES
 
-# Seven digits or more, with little between them.
+# Seven digits or more with up to three separators between them.
 RUN = r"[+(]{0,2}[0-9](?:[ .()/-]{0,3}[0-9]){6,}"
-# A longer run is a table or a hash: only what has a shape of its own is found in it, so that it
-# does not matter where the run began.
+# A longer run is a table or a hash: only numbers with a shape are found in it, so that its start
+# does not matter.
 MOST_DIGITS = 40
-LONG = 4 * MOST_DIGITS  # characters that are more digits than that, however they are spaced
+LONG = 4 * MOST_DIGITS  # characters that certainly have more digits
 LEAST = 7
 ESCAPED = frozenset({r"\n", r"\r", r"\t"})
-BEFORE, AFTER = 48, 24  # characters in which a word is said about a number
+BEFORE, AFTER = 48, 24  # characters around a number that are searched for words
 
 GROUP = re.compile("[0-9]+")
 WORD = re.compile(r"[^\W\d_]+")
@@ -55,7 +55,7 @@ NAMES = _read_words()
 
 @frozen
 class DigitRun:
-    """Some digits of a text, from ``start`` up to ``end``; both ends are digits, or a + or (."""
+    """A run of digits in a text, which begins with a digit, + or (."""
 
     text: str
     start: int
@@ -74,24 +74,23 @@ class DigitRun:
         return len(GROUP.findall(self.raw)) > 1
 
     def is_named(self, listed: Set[str]) -> bool:
-        """True if one of the listed words stands shortly before or after."""
+        """Return True if one of the listed words is near."""
         return is_named(self.text, self.start, self.end, listed)
 
     @property
     def before(self) -> str:
-        """Return the two characters before it; nothing of a line end or a tab that is written as
-        two letters, as in the JSON that a tool has answered."""
+        """The two characters before it, empty for an escaped line feed or tab as in JSON."""
         before = self.text[max(0, self.start - 2) : self.start]
         return "" if before in ESCAPED else before
 
     @property
     def inside_before(self) -> bool:
-        """True if what stands before makes it the end of a code, a path or an amount."""
+        """True if it is the end of a code, a path or an amount."""
         return bool(INSIDE_BEFORE.search(self.before))
 
     @property
     def inside_after(self) -> bool:
-        """True if what stands after makes it the beginning of a code, a time or an amount."""
+        """True if it is the beginning of a code, a time or an amount."""
         return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 4]))
 
     @property
@@ -100,22 +99,21 @@ class DigitRun:
         return TOUCHING.search(self.before[-1:] + self.text[self.end :][:1]) is None
 
 
-# Between these a number ends and another begins.
+# Separators between two numbers.
 BORDER = re.compile(r" {2}|\. | \.|\(?\+")
-# A letter or digit of a script that puts spaces between words, so that it is of the same word.
-# A piece of a code, a path, a time or an amount.
+# Characters of the same word, and pieces of a code, a path, a time or an amount.
 TOUCHING = re.compile(rf"[^\W_{WITHOUT_SPACES}]")
 INSIDE_BEFORE = re.compile(rf"[$€£¥#&]\Z|[^\W{WITHOUT_SPACES}][-./]?\Z|[0-9]:\Z")
 INSIDE_AFTER = re.compile(
     rf"[%@]| ?[€£$¥]|[./:,]?[^\W{WITHOUT_SPACES}]"
-    r"|-(?:[0-9]|[A-Za-z]{1,2}(?![A-Za-z]))"  # a longer word says whose it is: 212-555-0187-office
+    r"|-(?:[0-9]|[A-Za-z]{1,2}(?![A-Za-z]))"  # a longer word names an owner: 212-555-0187-office
 )
 
 
 def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
-    """True if one of the words stands shortly before or after a place in a text.
+    """Return True if one of the words is near a span of a text.
 
-    Of alphabets with case whole words count, of others, which may put no space between them, any.
+    Whole words count in alphabets with case, and any match in others, which may have no spaces.
     """
     around = f"{text[max(0, start - BEFORE) : start]} {text[end : end + AFTER]}".casefold()
     if not listed.isdisjoint(WORD.findall(around)):
@@ -126,7 +124,7 @@ def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
 
 
 def runs(text: str, start: int, end: int) -> Iterator[DigitRun]:
-    """The run from ``start`` to ``end``, cut at dates, and where another number must begin."""
+    """Yield the parts of a run, cut at dates and where another number must begin."""
     if end - start > LONG:
         yield DigitRun(text, start, end)
         return
@@ -146,7 +144,7 @@ def _cut(text: str, start: int, end: int) -> Iterator[DigitRun]:
 
 
 def _cut_softly(text: str, start: int, end: int) -> Iterator[DigitRun]:
-    """Cut where a 0 or a bracket begins what is long enough, after what is long enough."""
+    """Cut before a 0 or a bracket if both parts have enough digits."""
     groups = list(GROUP.finditer(text, start, end))
     rest = sum(len(group[0]) for group in groups)
     first = digits = 0
@@ -175,11 +173,10 @@ def within(
     score: Callable[[DigitRun], float],
     shape: re.Pattern[str],
 ) -> Iterator[tuple[DigitRun, float]]:
-    """The numbers of ``least`` to ``most`` digits in a part, as ``score`` sees them; none at 0.
+    """Yield numbers of ``least`` to ``most`` digits in a part with a ``score`` above 0.
 
-    It is asked about the part, then less and less of its end, then of its beginning, by whole
-    groups; then of what follows a number in the same way. Of a part that is too long for that only
-    what has the ``shape``.
+    It tries the whole part, then without its last groups, then without its first groups, and
+    continues after a number. Of a part that is too long, it tries only matches of ``shape``.
     """
     long = part.end - part.start > LONG
     groups = [] if long else list(GROUP.finditer(part.text, part.start, part.end))
@@ -216,3 +213,39 @@ def _first(
             if sure := score(window):
                 return window, sure
     return None
+
+
+Ends = Sequence[tuple[int, int]]
+"""Spans, within a finding, between the end of one message and the start of the next."""
+NEAR = 40  # characters of a message that show whether a number is complete
+DIALLED = re.compile(r"\(?(?:\+|00[1-9][0-9]{1,2}[ )/-]|00[1-9][0-9]{4})")
+# Text before an @ that is no local part by itself: a number, or a word before a mention.
+PLAIN = re.compile(r"[0-9 .,%()/+-]*|[^\W\d_]*")
+VERSION = re.compile(r"@v?[0-9]+(?:\.[0-9]+)*\.$")  # of a package, such as pkg@1.2.
+# Complete numbers: a fraction, an amount, a network address, a time.
+ENDS_WHOLE = re.compile(r"(?:^|[^0-9+.])-?[0-9]+(?:[.,:][0-9]+)+$")
+BEGINS_WHOLE = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
+
+
+def is_cut(kind: str, text: str, start: int, end: int, ends: Ends) -> bool:
+    """Return True if a finding across the ends of messages is one value that was cut.
+
+    Messages often end and begin with numbers, such as results of tools. A number at a boundary is a
+    cut value only if one of the messages cannot be read without the other.
+    """
+    return all(_is_cut_at(kind, text, (start, end), one, two) for one, two in ends)
+
+
+def _is_cut_at(kind: str, text: str, span: tuple[int, int], one: int, two: int) -> bool:
+    start, end = span
+    before = text[start:one]
+    if kind == "email":
+        return not (PLAIN.fullmatch(before) or VERSION.search(before))
+    first, second = text[max(0, one - NEAR) : one].rstrip(), text[two : two + NEAR].lstrip()
+    if ENDS_WHOLE.search(first) or BEGINS_WHOLE.match(second) or DATE.match(second):
+        return False
+    if any(match.end() == len(first) for match in DATE.finditer(first)):
+        return False
+    if kind != "phone":
+        return True
+    return bool(DIALLED.match(before)) or is_named(text, start, end, NAMES["phone"])

@@ -1,8 +1,8 @@
-"""Passages of known texts in other texts: sequences of their words, and how much is made of them.
+"""Passages of known texts in other texts, as sequences of words.
 
-It finds what is repeated word for word, whatever the case, punctuation and layout; not what is
-translated, told in other words, encoded or spelled apart. Of a text that goes on it holds the words
-at the end that follow each other in what is known, too: no others can become a passage.
+It finds literal repetitions in any case, punctuation and layout, but no translations, other
+wordings and encodings. In a stream it holds the words at the end that also follow each other in a
+known text: no others can become a passage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proxy.guardrails.matching.re2set import encoded
 from proxy.types.guard import Finding
 from proxy.types.hold import Hold
 
-# Longer words are cut, and a longer gap ends a sequence: both so that its length is bounded.
+# Longer words are cut, and a longer gap ends a sequence, so that its length is bounded.
 WORD, GAP = 32, 16
 WORD_PATTERN = re.compile(rf"[^\W_]{{1,{WORD}}}")
 
@@ -24,10 +24,10 @@ Word = tuple[int, int, str]
 
 
 class Passages:
-    """Finds sequences of ``words`` words of the texts; longer ones in pieces of as many.
+    """Finds sequences of ``words`` words of known texts, and splits longer ones.
 
-    Of the texts it keeps the words and a number for each sequence and each pair of words: some 200
-    bytes for a word. It is its own ``hold``.
+    It stores the words and a hash for each sequence and each pair of words: about 200 bytes for a
+    word. It is its own partial matcher.
     """
 
     __slots__ = ("_known", "_ordered", "_pairs", "_sequences", "_words")
@@ -74,14 +74,13 @@ class Passages:
         return encoded(text)
 
     def begins(self, text: str, since: int) -> int:
-        """Return where the words at the end begin that may become a sequence, or of which a known
-        one goes on."""
+        """Return the start of the words at the end that may become a sequence or continue one."""
         words = [word for word in _words(text) if word[1] > since]
         if not words or len(text) - words[-1][1] > GAP:
             return len(text)
         is_cut = words[-1][1] == len(text)
         if is_cut and self._ordered and text.isalnum():
-            return since  # where a word begins is not seen
+            return since  # the start of the word is unknown
         if not (self._is_begun(words[-1][2]) if is_cut else words[-1][2] in self._known):
             return len(text)
         last = len(words) - 1 - is_cut
@@ -92,17 +91,17 @@ class Passages:
         known = (
             at for at, gram in enumerate(grams(spoken, self._words)) if gram in self._sequences
         )
-        begun = max(0, len(spoken) - self._words + 1)  # of more words none is a beginning
+        begun = max(0, len(spoken) - self._words + 1)  # a longer sequence is complete
         return max(since, words[first + min(next(known, begun), begun)][0])
 
     def _follows(self, before: Word, word: Word, *, paired: bool) -> bool:
-        """True if a sequence may have these two; of one that is cut off no pair is known."""
+        """Return True if a sequence may have these two words. A cut word has no known pair."""
         if before[2] not in self._known or word[0] - before[1] > GAP:
             return False
         return not paired or hash((before[2], word[2])) in self._pairs
 
     def _is_begun(self, word: str) -> bool:
-        """True if a known word begins so: one of a script that puts no space between words."""
+        """Return True if a known word, which is not ASCII, begins with a cut one."""
         at = bisect_left(self._ordered, word)
         return at < len(self._ordered) and self._ordered[at].startswith(word)
 
@@ -112,13 +111,13 @@ class Passages:
         return [finding for run in self._runs(text) for finding in self._pieces(run)]
 
     def share(self, text: str) -> tuple[float, int]:
-        """Return the share of a text's sequences that are known, and how many it has."""
+        """Return the share of known sequences in a text, and the number of all."""
         all_of_it = grams(tuple(compared_words(text)), self._words)
         known = sum(each in self._sequences for each in all_of_it)
         return (known / len(all_of_it) if all_of_it else 0.0), len(all_of_it)
 
     def _runs(self, text: str) -> Iterator[Sequence[Word]]:
-        """Known words that follow each other, where they are enough for a sequence."""
+        """Yield runs of known words that are long enough for a sequence."""
         run: list[Word] = []
         for word in _words(text):
             if word[2] in self._known and (not run or word[0] - run[-1][1] <= GAP):
@@ -138,7 +137,7 @@ class Passages:
                 yield Finding(run[begin][0], run[end - 1][1], "overlap")
 
     def _spoken(self, words: tuple[str, ...]) -> Sequence[tuple[int, int]]:
-        """Which of the words are in known sequences: from, and up to."""
+        """Return the spans of words in known sequences."""
         spans: list[tuple[int, int]] = []
         for first, gram in enumerate(grams(words, self._words)):
             if gram not in self._sequences:
@@ -157,7 +156,7 @@ def grams(words: tuple[str, ...], size: int) -> list[int]:
 
 
 def compared_words(text: str) -> Iterator[str]:
-    """Return the words of a text in the form in which they are compared."""
+    """Return the normalized words of a text."""
     return (word for _, _, word in _words(text))
 
 

@@ -84,9 +84,6 @@ class Patterns:
         # One more on each side: for ^, $, \b and whole words.
         self.reach: int | None = None if longest == inf else int(longest) + 1
 
-    def __repr__(self) -> str:
-        return f"Patterns({len(self.patterns)})"
-
     @property
     def sets(self) -> list[PatternSet]:
         """The sets to search before anything else; none without patterns."""

@@ -1,4 +1,4 @@
-"""Phone numbers: valid ones of some regions or of the whole world, and such as a text calls so."""
+"""Phone numbers: valid numbers of some regions, international numbers, and numbers named so."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import phonenumbers
 from proxy.guardrails.matching.numbers import GROUP, NAMES, STAMP, DigitRun, within
 from proxy.types.guard import Finding
 
-# In a row of numbers a phone is found by its grouping.
+# In a row of numbers, a phone needs its grouping.
 SHAPE = re.compile(
     r"(?<![0-9])(?:(?:\+?1[ .-])?\(?[2-9][0-9]{2}\)?[ .-][0-9]{3}[ .-][0-9]{4}"
     r"|\+[1-9](?:[ .()/-]{0,2}[0-9]){6,14}"
     r"|0[1-9][0-9]{1,3}[ /-][0-9]{5,8}|0[1-9](?:[ .-][0-9]{2}){4})(?![0-9])"
 )
-SHORT = 8  # digits that any number may have: a national phone has a word beside it that says so
+SHORT = 8  # digits of a national phone that needs a word nearby
 BINARY = re.compile(r"[01]+")
 FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.|[0-9]\.[0-9]+[ ,]+-?[0-9]+\.[0-9]| -[0-9]")
 ROW_BEFORE = re.compile(r"(?<![0-9])(?:(?:0|[1-9][0-9]*) ){4}\Z")
 ROW_AFTER = re.compile(r"(?: (?:0(?![0-9])|[1-9][0-9]*)){4}")
-# Spaces alone also separate the columns of a table. Only a trunk prefix makes such groups a phone.
+# Spaces also separate the columns of a table. Such groups need a trunk prefix.
 MARKED = re.compile(r"0[0-9]+ |.*[().+/-]")
 # A slash follows the area code only, and a dot separates either all groups or none.
 MIXED = re.compile(r".*(?:[0-9][ .-]+[0-9]+.*/|[0-9]\.[0-9].*[ /-]|[ /-].*\.)|0 ")
-ROW = 64  # characters in which a row of numbers shows
+ROW = 64  # characters that are searched for a row of numbers
 EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
 
 
 class Phones:
-    """Finds phone numbers, national ones of ``regions`` (as ``US``, ``DE``) only.
+    """Finds international phone numbers, and national ones of ``regions`` such as ``US``.
 
-    Raises ValueError for a region that has none.
+    Raises ``ValueError`` for an unknown region.
     """
 
     __slots__ = ("_regions",)
@@ -44,17 +44,16 @@ class Phones:
         self._regions = tuple(_Region(region) for region in regions)
 
     def load_rest(self) -> Iterator[None]:
-        """Load what is known of the numbers of each country, which a text may name by its code: a
-        step for each."""
+        """Load the metadata of all countries, one for each step."""
         for region in phonenumbers.SUPPORTED_REGIONS:
             phonenumbers.PhoneMetadata.metadata_for_region(region)
             yield
 
     def find(self, part: DigitRun) -> Iterator[Finding]:
-        """Find the phone numbers in a part of a run."""
+        """Yield the phone numbers in a part of a run."""
         if BINARY.fullmatch(part.digits):
             return
-        # What begins within a code or a path is one to its end, whatever its last digits are.
+        # A number that begins inside of a code or a path belongs to it.
         if STAMP.fullmatch(part.raw) or (part.inside_before and "+" not in part.raw):
             return
         for number, score in within(part, 7, 15, self._score, SHAPE):
@@ -79,11 +78,13 @@ class Phones:
             if called or MARKED.match(part.raw):
                 return 0.9
             return 0.6 if part.digits.startswith("0") else 0.3
-        return 0.6 if called and _plausible(part) else 0.0
+        # At least two digits per group: not 1-1-1-1-1-1-1.
+        is_plausible = len(part.digits) >= 2 * len(GROUP.findall(part.raw)) - 2
+        return 0.6 if called and is_plausible else 0.0
 
 
 class _Region:
-    """A region's national numbers."""
+    """National numbers of a region."""
 
     __slots__ = ("_code", "_national", "_prefix")
 
@@ -95,14 +96,14 @@ class _Region:
         self._prefix = (metadata.national_prefix if metadata else None) or ""
 
     def has(self, digits: str) -> bool:
-        """True if the digits are a valid number as it is dialled within the region.
+        """Return True if digits are a valid number as dialed within the region.
 
-        Where a 0 is dialled first it has to be there: without it, any number would do.
+        A trunk prefix of 0 is required: without it, too many numbers would be valid.
         """
         if self._prefix == "0" and not digits.startswith("0"):
             return False
         significant = digits.removeprefix(self._prefix)
-        # The library takes 50 us for an answer; this is nearly always the same one.
+        # The library takes 50 us; this check rejects nearly all numbers.
         if not self._national.fullmatch(significant) and not self._national.fullmatch(digits):
             return False
         return _valid(digits, self._code)
@@ -123,27 +124,23 @@ def _abroad(part: DigitRun, digits: str) -> float:
     return 0.6 if part.raw.startswith("+") and len(digits) > 7 and _usual(part) else 0.0
 
 
-def _plausible(part: DigitRun) -> bool:
-    """True if digits that a text calls a phone could be one: not 1-1-1-1-1-1-1."""
-    return len(part.digits) >= 2 * len(GROUP.findall(part.raw)) - 2
-
-
 def _usual(part: DigitRun) -> bool:
-    """True if digits are grouped as phones are: not as an SSN, a fraction, or a series."""
+    """Return True if digits are grouped as in phones, not as in an SSN, a fraction or a series."""
     groups = [len(group) for group in GROUP.findall(part.raw)]
     if groups == [3, 2, 4] or FRACTION.search(part.raw) or MIXED.match(part.raw):
         return False
-    # A code of the area goes first, shorter than the rest of the number.
+    # The area code comes first and is shorter than the rest of the number.
     return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])
 
 
 def _is_in_row(part: DigitRun) -> bool:
-    """Return True if four more numbers stand beside it, each after a space."""
+    """Return True if four more numbers precede or follow it, separated by spaces."""
     before = part.text[max(0, part.start - ROW) : part.start]
     after = part.text[part.end : part.end + ROW]
     return bool(ROW_AFTER.match(after) or ROW_BEFORE.search(before))
 
 
 def _extended(part: DigitRun) -> int:
+    """Return the end of a number with its extension."""
     extension = EXTENSION.match(part.text, part.end)
     return extension.end() if extension else part.end

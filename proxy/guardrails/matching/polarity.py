@@ -1,8 +1,7 @@
-"""Which side a clause takes: what it negates, what it counts, and which of two opposites it says.
+"""Contradictions between clauses of English that share words.
 
-Words of English alone. Two clauses that share words contradict each other where one negates what
-the other says, says the opposite, or counts the same things otherwise. Who does what to whom, and
-what several clauses say together, no words tell.
+Two such clauses contradict each other if one negates the other, has the opposite of one of its
+words, or a different number of the same things. Who does what to whom is not compared.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from proxy.frozen import frozen
 from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.matching.word_overlap import DATA
 
-ALIKE = 0.5  # of a clause's stems in another, for the two to speak of the same
-SHARED = 2  # stems that they share at least, of which one may be an opposite
-NEARLY = 0.6  # of the stems of both, where a negation is about none that they share
-SCOPE = 3  # content words behind a negation that it is taken to be about
-LEAST = 2  # content words of a clause; a shorter one is read with the one before it
+ALIKE = 0.5  # share of a clause's stems in another that makes both comparable
+SHARED = 2  # minimum shared stems, of which one may be an opposite
+NEARLY = 0.6  # share of common stems if a negation is about none of them
+SCOPE = 3  # content words behind a negation in its scope
+LEAST = 2  # content words of a clause; a shorter one is joined with the one before it
 
 _BREAK = re.compile(
     r"[,;:()\u2013\u2014]+|\b(?:but|while|whereas|although|though|because|since|if|unless|when|once|until|"
     r"which|who|and|or|as long as|provided that)\b",
     re.IGNORECASE,
 )
-# What holds the word and negates nothing.
+# Idioms with a negation that negate nothing.
 _IDIOMS = re.compile(
     r"\b(?:not only|no (?:more|fewer|less|later) than|not (?:more|fewer|less|later) than|no matter|"
     r"no doubt|whether or not|nothing but|with or without|not least|no sooner)\b|\bno\. ?(?=\d)",
@@ -46,7 +45,7 @@ NEGATIVE_PREFIXES = _DATA["negative_prefixes"].split()
 
 
 def _read_opposites() -> Mapping[str, frozenset[str]]:
-    """Return the opposites of each stem, from pairs such as ``rise/fall``."""
+    """Return the opposites of each stem, read from pairs such as ``rise/fall``."""
     found: dict[str, set[str]] = {}
     for pair in (DATA / "opposites_en.txt").read_text("utf-8").split():
         one, two = map(word_overlap.stem, pair.split("/"))
@@ -61,19 +60,19 @@ OPPOSITES = _read_opposites()
 
 @frozen
 class Clause:
-    """What of a part of a sentence can be held against another."""
+    """The comparable facts of a part of a sentence."""
 
     stems: frozenset[str]
-    heads: frozenset[str]  # the stems that its negations are about first of all
-    scope: frozenset[str]  # those that they may be about
-    odd: bool  # whether it has an odd number of negations
-    sides: frozenset[str]  # of pairs of opposites
-    counts: frozenset[tuple[str, str]]  # numbers, each with the stem that it counts
+    heads: frozenset[str]  # first stems in the scope of its negations
+    scope: frozenset[str]  # all stems in their scope
+    odd: bool  # True for an odd number of negations
+    sides: frozenset[str]  # stems with an opposite
+    counts: frozenset[tuple[str, str]]  # numbers with the stem that they count
     days: frozenset[str]
 
 
 def clauses(sentence: str) -> tuple[Clause, ...]:
-    """Return the clauses of a sentence. Of several also the whole, to hold it against a whole."""
+    """Return the clauses of a sentence, and the whole sentence if there are several."""
     parts = list(_parts(_IDIOMS.sub(" ", sentence)))
     read = [clause for part in parts if (clause := _clause(part)).stems]
     return tuple(read) if len(read) < 2 else (*read, _clause(" ".join(parts)))
@@ -106,7 +105,7 @@ def _clause(text: str) -> Clause:
 def _negated(
     pieces: Sequence[str], stems: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str], bool]:
-    """Return what the negations of a clause are about: heads and scope, and if they are odd."""
+    """Return the heads and the scope of the negations, and True if their number is odd."""
     heads, scope, left, odd = set[str](), set[str](), 0, False
     for piece in pieces:
         if piece in NEGATIONS or piece.endswith("n't"):
@@ -132,8 +131,8 @@ def _counts(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def contradiction(answer: Sequence[Clause], known: Sequence[Clause]) -> str | None:
-    """Return how clauses contradict those that they are nearest to: ``number``, ``name`` or
-    ``negation``; None where they do not, or speak of something else."""
+    """Return how clauses contradict the nearest ones: ``number``, ``name``, ``negation`` or
+    None."""
     found = []
     for clause in answer:
         nearest = max(known, key=lambda each: _likeness(clause, each), default=None)
@@ -166,9 +165,9 @@ def _of(clause: Clause, unit: str) -> set[str]:
 
 
 def _negates(clause: Clause, other: Clause) -> bool:
-    """True if one of them negates what both say.
+    """Return True if one of two clauses negates what both state.
 
-    Two that both negate do so of the same, unless each denies what the other one grants.
+    Two negations agree, unless each denies what the other one grants.
     """
     shared = (clause.stems & other.stems) | _opposites(clause, other) | _opposites(other, clause)
     if clause.odd == other.odd:
@@ -180,13 +179,13 @@ def _negates(clause: Clause, other: Clause) -> bool:
 
 
 def _opposites(clause: Clause, other: Clause) -> frozenset[str]:
-    """Return the stems of a clause whose opposite the other one has in their place."""
+    """Return the stems of a clause whose opposite the other one has instead."""
     theirs = other.sides - clause.sides
     return frozenset(side for side in clause.sides - other.sides if OPPOSITES[side] & theirs)
 
 
 def _opposed(clause: Clause, other: Clause) -> bool:
-    """True if one says the opposite of a word of the other that it does not say itself."""
+    """Return True if one has the opposite of a word of the other, but not the word."""
     if _opposites(clause, other):
         return True
     one, two = clause.stems - other.stems, other.stems - clause.stems

@@ -1,6 +1,6 @@
-"""What can be compared of two texts without understanding them: stems, numbers and names.
+"""Stems, numbers and names of texts, for comparing them by words.
 
-English first: stems of other languages are hardly known, numbers and names are.
+Stems are those of English; numbers and names work in most languages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _END = re.compile(r"[.!?…]+(?=[\s\"'”)\]]|$)|[。！？]|\n+")  # noqa: RUF0
 DATA = Path(__file__).parent / "data"
 _DATA = tomllib.loads((DATA / "english.toml").read_text("utf-8"))
 _SUFFIXES = _DATA["suffixes"].split()
-_KEPT = 3  # letters that a stem has at least
+_KEPT = 3  # minimum letters of a stem
 STOP = frozenset(_DATA["stop_words"].split())
 _NEGATING = frozenset(_DATA["negating"].split())
 _SPELT = {word: str(number) for number, word in enumerate(_DATA["numbers"].split(), start=2)}
@@ -28,7 +28,7 @@ _SPELT = {word: str(number) for number, word in enumerate(_DATA["numbers"].split
 
 @frozen
 class Sentence:
-    """A part of a text, and what can be compared of it."""
+    """A sentence with its stems, numbers and names."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ def words(text: str) -> Iterator[str]:
 
 
 def stem(word: str) -> str:
-    """Cut the ending off a word in small letters, as far as English endings go."""
+    """Remove the English suffix of a lower-case word."""
     word = word.removesuffix("'s")
     for suffix in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= _KEPT:
@@ -53,13 +53,13 @@ def stem(word: str) -> str:
 
 
 def stems(text: str) -> list[str]:
-    """Return the stems of a text's words, with repetitions, without stop words."""
+    """Return the stems of all words without stop words and negations, with repetitions."""
     lowered = (word.lower() for word in words(text))
     return [stem(word) for word in lowered if word not in STOP and word not in _NEGATING]
 
 
 def numbers(text: str) -> set[str]:
-    """Return a text's numbers, written one way: 1,250.00 is 1250, and four is 4."""
+    """Return the numbers of a text in one notation: 1,250.00 is 1250, and four is 4."""
     found = {_number(match[0]) for match in _NUMBER.finditer(text)}
     return found | {_SPELT[word] for word in map(str.lower, words(text)) if word in _SPELT}
 
@@ -72,7 +72,7 @@ def _number(written: str) -> str:
 
 
 def names(text: str) -> set[str]:
-    """Return the stems of capitalised words that do not begin a sentence."""
+    """Return the stems of capitalized words that do not begin a sentence."""
     found, opening = set(), True
     at = 0
     for match in _WORD.finditer(text):
@@ -89,8 +89,13 @@ def sentences(text: str) -> Iterator[Sentence]:
     for stop in _stops(text):
         part = text[start:stop]
         if part.strip():
-            yield _sentence(
-                part, start + len(part) - len(part.lstrip()), start + len(part.rstrip())
+            yield Sentence(
+                start=start + len(part) - len(part.lstrip()),
+                end=start + len(part.rstrip()),
+                text=part.strip(),
+                stems=frozenset(stems(part)),
+                numbers=frozenset(numbers(part)),
+                names=frozenset(names(part)),
             )
         start = stop
 
@@ -104,10 +109,3 @@ def _stops(text: str) -> Iterator[int]:
             yield last
         last = end
         yield end
-
-
-def _sentence(part: str, start: int, end: int) -> Sentence:
-    return Sentence(
-        start=start, end=end, text=part.strip(), stems=frozenset(stems(part)),
-        numbers=frozenset(numbers(part)), names=frozenset(names(part)),
-    )  # fmt: skip

@@ -35,9 +35,7 @@ class WordList:
     kinds: tuple[str, ...]
     threshold: float = 0.4
 
-    @property
-    def reach(self) -> int:
-        return LONGEST
+    reach = LONGEST
 
     @property
     def may_find(self) -> MayFind | None:

@@ -253,9 +253,7 @@ class ByQuestion:
     def asked_deployment(self) -> str:
         return self.judge.deployment
 
-    @property
-    def reach(self) -> None:
-        return None
+    reach = None
 
     def about(self, question: Question) -> Judge | None:
         return self.judge if self.judge.evidence(question) else None

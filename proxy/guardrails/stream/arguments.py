@@ -16,7 +16,7 @@ from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.text_filter import ReleasedPiece, WholeTextFilter
 from proxy.guardrails.stream.window import Window
 from proxy.guardrails.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, quoted
-from proxy.guardrails.text.weight import EACH, weight_of
+from proxy.guardrails.text.text_walker import EACH, weight_of
 
 
 def weight_of_parts(arguments: str) -> int:

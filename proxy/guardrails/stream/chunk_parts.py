@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.guardrails.text.frame import Level, is_silent
-from proxy.guardrails.text.gathering import answer_texts
-from proxy.guardrails.text.parts import parts_of
 from proxy.guardrails.text.payloads import Payload
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.text_walker import answer_texts
 from proxy.guardrails.text.usual import usual_answer
-from proxy.guardrails.text.walk import MemberName, Path, Text
+from proxy.guardrails.text.walk import MemberName, Path, Text, parts_of
 from proxy.index import index_of
 from proxy.types import Json
 

@@ -12,10 +12,9 @@ from functools import partial
 
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.frame_feeding import Beside
-from proxy.guardrails.text.gathering import in_steps
+from proxy.guardrails.text.text_walker import EACH, LIGHT, SHEET, in_steps, weight_of
 from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import Text, Texts, answer_walk
-from proxy.guardrails.text.weight import EACH, LIGHT, SHEET, weight_of
 from proxy.turn import LoopTurn
 from proxy.types import Chunk
 

@@ -36,8 +36,8 @@ from proxy.guardrails.stream.lane import CONTENT, Lane
 from proxy.guardrails.stream.text_filters import RuleFilters, TextFilters
 from proxy.guardrails.stream.text_stream import TextStream
 from proxy.guardrails.text.replace import moved, replaced
+from proxy.guardrails.text.text_walker import EACH, LIGHT, cut, weight_of
 from proxy.guardrails.text.walk import MemberName, Path, Text
-from proxy.guardrails.text.weight import EACH, LIGHT, cut, weight_of
 from proxy.types import Chunk, Json
 
 MOST_STREAMS = 1024  # texts of one answer that are held at once

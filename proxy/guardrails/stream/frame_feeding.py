@@ -15,8 +15,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.frame_filter import FrameFilter, FrameTexts
 from proxy.guardrails.stream.frame_texts import other_texts
-from proxy.guardrails.text.gathering import in_steps
-from proxy.guardrails.text.weight import EACH, LIGHT, SHEET
+from proxy.guardrails.text.text_walker import EACH, LIGHT, SHEET, in_steps
 from proxy.turn import LoopTurn
 from proxy.types import AnswerPiece
 from proxy.types.events import (

@@ -28,10 +28,9 @@ from proxy.guardrails.stream.frame_texts import (
 from proxy.guardrails.stream.joinable import Joinable
 from proxy.guardrails.stream.part_stream import HeldText, PartStream, unsigned
 from proxy.guardrails.stream.text_filters import RuleFilters, TextFilters
-from proxy.guardrails.text.gathering import gathered
 from proxy.guardrails.text.replace import moved
+from proxy.guardrails.text.text_walker import EACH, LIGHT, collect_texts, cut, weight_of
 from proxy.guardrails.text.walk import MemberName, Path, Text, Texts
-from proxy.guardrails.text.weight import EACH, LIGHT, cut, weight_of
 from proxy.types.events import (
     Attach,
     Delta,
@@ -110,7 +109,7 @@ class FrameFilter:
         """Return the texts of a frame. `others` are those that no delta has, if already walked."""
         going = [each for each in delta_texts(frame) if self._concerns(each.text)]
         complete: list[Text] = []
-        for text in (gathered(other_texts(frame)) if others is None else others).texts:
+        for text in (collect_texts(other_texts(frame)) if others is None else others).texts:
             if self._concerns(text):
                 place = place_of(frame, text.path)
                 if place is None:

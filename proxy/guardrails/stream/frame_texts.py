@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from proxy.guardrails.text.frame import is_name
 from proxy.guardrails.text.native import logprobs_text, native_walk, value_walk
-from proxy.guardrails.text.parts import parts_of
-from proxy.guardrails.text.walk import Found, MemberName, Opaque, Path, Text
+from proxy.guardrails.text.walk import Found, MemberName, Opaque, Path, Text, parts_of
 from proxy.index import index_of
 from proxy.types import Json
 from proxy.types.events import Attach, Begin, Delta, Extension, Frame, Kind, Native, Part, Start

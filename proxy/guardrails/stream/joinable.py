@@ -17,8 +17,7 @@ from proxy.guardrails.stream.frame_texts import (
     numbered,
 )
 from proxy.guardrails.stream.text_filters import TextFilters
-from proxy.guardrails.text.parts import parts_of
-from proxy.guardrails.text.walk import MemberName, Path, Text
+from proxy.guardrails.text.walk import MemberName, Path, Text, parts_of
 from proxy.index import index_of
 from proxy.types import Json
 from proxy.types.events import Frame, Part

@@ -10,7 +10,7 @@ from proxy.guardrails.findings.rule_cursor import RuleCursor
 from proxy.guardrails.stream.words import is_torn
 from proxy.guardrails.text.base64_text import MOST_RUN
 from proxy.guardrails.text.normalize import View, beginning, variants
-from proxy.guardrails.text.weight import SHEET
+from proxy.guardrails.text.text_walker import SHEET
 
 MOST_KNOWN = 256  # short texts in which nothing was found, and which are not looked at again
 MOST_KNOWN_SIZE = 32  # characters of one of them

@@ -21,10 +21,10 @@ from proxy.guardrails.findings.mask import named
 from proxy.guardrails.stream.arguments import ArgumentsWindow
 from proxy.guardrails.stream.rewritten import BEFORE, PlaceholderNames, RewrittenName
 from proxy.guardrails.stream.text_filter import ReleasedPiece, TextFilter
-from proxy.guardrails.text.gathering import answer_texts
 from proxy.guardrails.text.hosts import is_listed
 from proxy.guardrails.text.link_addresses import MAILTO, Addresses, EscapedAddresses
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.text_walker import answer_texts
 from proxy.guardrails.text.walk import Text, Texts
 from proxy.types import Json
 from proxy.types.guard import GuardRule

@@ -26,7 +26,7 @@ from proxy.guardrails.stream.text_filter import ReleasedPiece
 from proxy.guardrails.stream.words import WORDS, Words, is_torn, last_end, open_from, words_for
 from proxy.guardrails.text.base64_text import MOST_RUN
 from proxy.guardrails.text.normalize import View, beginning
-from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
+from proxy.guardrails.text.text_walker import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
 from proxy.types.guard import is_weighted
 
 MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text

@@ -14,8 +14,7 @@ from proxy.guardrails.findings.rule_cursor import MARGIN, RuleCursor
 from proxy.guardrails.matching.pattern_syntax import SPACES, UNSPACED_LETTER, last_unspaced
 from proxy.guardrails.text.base64_text import ALPHABET, MOST_RUN
 from proxy.guardrails.text.normalize import Beginning, View, beginning
-from proxy.guardrails.text.one_reading import has_one_reading
-from proxy.guardrails.text.within_words import open_within
+from proxy.guardrails.text.within_words import has_one_reading, open_within
 from proxy.types.hold import Hold
 
 WORDS = 24  # characters, some three words, that are looked at together

@@ -1,1 +1,1 @@
-"""Texts: where they stand in a document, how they are normalized, decoded and replaced."""
+"""Texts of a document: finds, normalizes, decodes and replaces them."""

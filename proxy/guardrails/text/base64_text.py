@@ -1,7 +1,7 @@
-"""Base64 inside of a text, and hex: where they may be, and what they say.
+"""Decodes base64 and hex inside of a text.
 
-It is a run of 16 characters or more; behind ``base64,`` any run is. Hex is a run of 16 characters
-or more, and thereby always within a run of what may be base64.
+Base64 is a run of 16 characters or more, or any run behind ``base64,``. Hex is a run of 16
+characters or more, and so always within a run of base64.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import binascii
 import codecs
 import re
 from collections.abc import Iterator
+from functools import partial
 
-RUN = 16  # characters of base64 that are worth decoding
-MOST_RUN = 4096  # of one run that are held, and decoded, with a text that comes piece by piece
+RUN = 16  # minimum characters that are decoded
+MOST_RUN = 4096  # characters of a run that are held and decoded in a stream
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
 ONE = r"[A-Za-z0-9+/_-]"
@@ -23,13 +24,13 @@ _NAMED_RUNS = re.compile(rf"(?:(?<=base64,){ONE}+|{ONE}{{{RUN},}})={{0,2}}", re.
 _HEX = re.compile(rf"[0-9A-Fa-f]{{{RUN},}}")
 _HEX_DIGITS = "0123456789abcdefABCDEF"
 
-# Classes of bytes, to look for a class at the speed of a search for a literal.
+# Classes of bytes, to search for a class as fast as for a literal.
 _RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
 _LONG = b"a" * RUN
 
 
 def possible(raw: bytes) -> bool:
-    """True if a text, as UTF-8, has a run that is long enough, or may be called base64."""
+    """Return True if a text in UTF-8 may have a run."""
     named = b"64," in raw and b"base64," in raw.lower()
     return named or _LONG in raw.translate(_RUNNING)
 
@@ -49,7 +50,7 @@ def runs(text: str) -> Iterator[re.Match[str]]:
 
 
 def long_runs(text: str, size: int) -> Iterator[tuple[int, int]]:
-    """Return where runs begin and end that are longer than so many characters."""
+    """Yield the spans of runs longer than ``size`` characters."""
     running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)
     long = b"a" * (size + 1)
     at = running.find(long)
@@ -62,30 +63,27 @@ def long_runs(text: str, size: int) -> Iterator[tuple[int, int]]:
 
 
 def open_run(text: str, *, torn: bool, most: int | None, near: int = 0) -> int:
-    """Return where an open run at the end starts that may be text; else the end of the text.
+    """Return the start of a run at the end that may be text, or the end of the text.
 
-    One that is no longer than ``near`` is left to who holds so much anyway.
+    A run of up to ``near`` characters is ignored, because so much is held anyway.
     """
-    stripped = text.rstrip("=")
-    begins = len(stripped.rstrip(ALPHABET))
-    if _may_be(run := text[begins:], begins, torn, most, near) and plain(run, cut=True) is not None:
-        return begins
-    begins = len(text.rstrip(_HEX_DIGITS))
-    if _may_be(run := text[begins:], begins, torn, most, near) and hex_text(run) is not None:
-        return begins
+    for start, decode in (
+        (len(text.rstrip("=").rstrip(ALPHABET)), partial(plain, cut=True)),
+        (len(text.rstrip(_HEX_DIGITS)), hex_text),
+    ):
+        size = len(text) - start
+        if size <= near or (torn and not start) or (most is not None and size > most):
+            continue
+        if decode(text[start:]) is not None:
+            return start
     return len(text)
-
-
-def _may_be(run: str, begins: int, torn: bool, most: int | None, near: int) -> bool:
-    """True if a run at the end is to be looked at."""
-    return len(run) > near and not (torn and not begins) and (most is None or len(run) <= most)
 
 
 def decodings(
     run: str, most: int | None = None, *, torn: bool = False
 ) -> Iterator[tuple[int, int, str]]:
-    """Return what a run says, as base64 or as hex within it, and where that stands in the run; of
-    each at most the first ``most`` characters. What begins before a ``torn`` run is left alone."""
+    """Yield the spans of base64 and hex in a run with their text, each of at most ``most``
+    characters. What begins before a ``torn`` run is skipped."""
     size = len(run) if most is None else min(len(run), most)
     if not torn and (text := plain(run[:size], cut=size < len(run))):
         yield 0, size, text
@@ -98,14 +96,13 @@ def decodings(
 
 
 def hex_text(run: str) -> str | None:
-    """Return the text that hex encodes, but for half of a byte at its end; None unless all of it
-    is text."""
+    """Return the text of hex without half a byte at its end; None unless all of it is text."""
     raw = bytes.fromhex(run[: len(run) - len(run) % 2])
     return _printable(raw, wide_codec(raw) or "utf-8")
 
 
 def plain(run: str, *, cut: bool = False) -> str | None:
-    """Return the text that a run encodes, in either alphabet; None unless all of it is text."""
+    """Return the text of a run in either alphabet; None unless all of it is text."""
     run = run.rstrip("=")
     run = run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)]
     try:
@@ -116,8 +113,8 @@ def plain(run: str, *, cut: bool = False) -> str | None:
 
 
 def wide_codec(raw: bytes) -> str | None:
-    """Return which codec of two bytes a letter bytes look like, if they do: by their mark, or as
-    of Latin letters every other byte is zero."""
+    """Return the UTF-16 codec that bytes look like, by their mark or because every other byte of
+    Latin letters is zero."""
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     zeros = raw[1::2].count(0), raw[::2].count(0)
@@ -127,7 +124,7 @@ def wide_codec(raw: bytes) -> str | None:
 
 
 def _printable(raw: bytes, codec: str) -> str | None:
-    """Return bytes as text, be its last letter cut; None where they are not all text."""
+    """Return bytes as text, whose last letter may be cut; None unless all of them are text."""
     try:
         text = codecs.getincrementaldecoder(codec)().decode(raw)
     except UnicodeDecodeError:

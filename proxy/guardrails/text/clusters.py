@@ -1,8 +1,7 @@
-"""Letters and the marks on them, composed as Unicode's NFKC does, in linear time.
+"""Composes letters with their marks as NFKC does, in linear time.
 
-At most ``MOST`` marks on a letter are composed with it, as in the stream-safe text of Unicode
-Standard Annex 15: no writing has more of them, to sort them takes the square of their number, and a
-text that comes in pieces is settled where a letter has as many.
+At most 30 marks are composed with a letter, as in the stream-safe format of Unicode Standard Annex
+15: no writing has more, sorting them takes quadratic time, and a stream is settled after as many.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from unicodedata import combining, decomposition, is_normalized, normalize
 from proxy.frozen import frozen
 from proxy.guardrails.text.confusables import FOLDS, JOINING, MARKS
 
-MOST = 30  # marks of one letter
-_GAP = 16  # characters between two that change, from which on two ranges are searched
+MOST = 30  # marks on one letter
+_GAP = 16  # distance of two characters that change from which on two ranges are searched
 
-# Where characters that change are assigned; elsewhere are Han, Hangul, private use and nothing.
+# Code points of characters that change. The others are Han, Hangul, private use and unassigned.
 _ASSIGNED = (
     (0x80, 0x3400), (0xA000, 0xAC00), (0xD7B0, 0xD800), (0xF900, 0x1F300), (0x1FB00, 0x20000),
     (0x2F800, 0x2FA20),
@@ -26,7 +25,7 @@ _ASSIGNED = (
 
 
 def _joins(character: str) -> bool:
-    """True if a character may compose with the one before it."""
+    """Return True if a character may compose with the one before it."""
     if character < "\u0300":
         return False
     first = normalize("NFKD", character)[0]
@@ -34,7 +33,7 @@ def _joins(character: str) -> bool:
 
 
 def _changing() -> Iterator[str]:
-    """Return the characters that NFKC changes or composes, in their order."""
+    """Yield the characters that NFKC changes or composes, in order."""
     for begin, end in _ASSIGNED:
         for character in map(chr, range(begin, end)):
             if combining(character) or decomposition(character) or character in JOINING:
@@ -42,7 +41,8 @@ def _changing() -> Iterator[str]:
 
 
 def _ranges(characters: Iterable[str], gap: int = 1) -> str:
-    """Return the inside of a character class; what is between two that are near may be in it."""
+    """Return the inside of a character class, which may contain characters between two near
+    ones."""
     ranges: list[list[str]] = []
     for each in sorted(characters):
         if ranges and ord(each) - ord(ranges[-1][1]) <= gap:
@@ -54,8 +54,8 @@ def _ranges(characters: Iterable[str], gap: int = 1) -> str:
 
 @frozen
 class Compositions:
-    """What NFKC does to characters: the one that it makes of another, by its number; a run of
-    such; a letter with marks, or one of which it makes several; and marks before a text's end."""
+    """Effects of NFKC: single characters by their code point, and patterns of a run of them, of a
+    letter with marks or that becomes several, and of marks at the end of a reversed text."""
 
     singles: Mapping[int, str]
     single: re.Pattern[str]
@@ -65,8 +65,8 @@ class Compositions:
 
 @cache
 def compositions() -> Compositions:
-    """Return what this Python knows of Unicode. It takes 15 ms, in a thread once
-    calls are served where there are guards: without them nobody asks."""
+    """Return the effects of NFKC in this version of Unicode. It takes 15 ms; with guards, a thread
+    does so at a start."""
     every = [*_changing()]
     alone = {each: normalize("NFKC", each) for each in every if not _joins(each)}
     singles = {ord(each): made for each, made in alone.items() if len(made) == 1 and made != each}
@@ -86,24 +86,24 @@ _ALL_MARKS = re.compile(f"[{MARKS}]+")
 
 
 def marked(text: str) -> bool:
-    """True if marks are written apart in a text."""
+    """Return True if a text has combining marks."""
     return _MARK.search(text) is not None
 
 
 def singles(text: str) -> str:
-    """Return a text with the one character that NFKC makes of another in the other's place.
+    """Replace the characters that NFKC replaces by one other.
 
-    Those of which it makes several, and those that join others, stay.
+    Those that become several, and those that join others, stay.
     """
     known = compositions()
     return known.single.sub(lambda match: match.group().translate(known.singles), text)
 
 
 def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
-    """Return what else NFKC changes, as places and what it makes of them.
+    """Yield the spans of all other changes of NFKC with their replacement.
 
-    ``bare`` takes marks that are written apart off Latin letters. Marks beyond ``MOST`` stay as
-    they are; the bare reading is without them.
+    ``bare`` removes combining marks from Latin letters. Marks beyond ``MOST`` stay, except in the
+    bare reading.
     """
     for run in _FOREIGN.finditer(text):
         piece = run.group()
@@ -124,7 +124,7 @@ def _of_run(piece: str, at: int, bare: bool) -> Iterator[tuple[int, int, str]]:
 
 
 def open_cluster(text: str) -> int:
-    """Return where the letter at the end begins that a mark which follows may still change."""
+    """Return the start of the letter at the end, which a following mark may change."""
     if not text or text[-1] < "\u0300":
         return max(0, len(text) - 1)
     before = compositions().marks_before.match(text[: -MOST - 2 : -1])

@@ -1,5 +1,4 @@
-"""Escapes within a text, by which a letter is written as its number or its name: of HTML, of
-addresses, of JSON and of programs."""
+"""Decodes escapes of HTML, URLs, JSON and programming languages."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ ESCAPES = re.compile(
     rf"&(?:#[0-9]{{1,12}}(?![0-9]);?|#[xX]{_HEX}{{1,12}}(?!{_HEX});?|[A-Za-z][A-Za-z0-9]{{1,31}};|shy)"
     rf"|(?:%{_HEX}{{2}})+|{_UNICODE}|\\x{_HEX}{{2}}|\\u\{{{_HEX}{{1,6}}\}}|\\U{_HEX}{{8}}"
 )
-"""What a text may have; what ends with ``;`` may be without it where that is a number."""
+"""Escapes in a text. A number of HTML may lack its ``;``."""
 IN_JSON = re.compile(rf'{_UNICODE}|\\["\\/bfnrt]')
-"""What stands in a string of JSON before the text that it says is read."""
+"""Escapes of a JSON string."""
 
-_TAIL = 48  # characters that an escape may be long, and then some
+_TAIL = 48  # more than the longest escape
 _CUT_PAIR = rf"\\u[dD][89abAB]{_HEX}{{2}}(?:\\(?:u{_HEX}{{0,3}})?)?|\\u{_HEX}{{0,3}}"
 _PENDING = re.compile(
     rf"(?:&(?:#(?:[0-9]{{0,12}}|[xX]{_HEX}{{0,12}})|[A-Za-z][A-Za-z0-9]{{0,31}})?|(?:%{_HEX}{{2}}){{0,3}}%{_HEX}?|(?:%[89A-Fa-f]{_HEX}){{1,3}}"
@@ -33,7 +32,7 @@ def has_escapes(text: str) -> bool:
 
 
 def unescaped(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tuple[int, int, str]]:
-    """Return what escapes stand for, as places and characters."""
+    """Yield the spans of escapes with their characters."""
     for match in escapes.finditer(text):
         escape = match.group()
         if escape[0] == "%":
@@ -56,11 +55,12 @@ def _letter(escape: str) -> str:
 
 
 def _percents(escapes: str, at: int) -> Iterator[tuple[int, int, str]]:
-    """Decode UTF-8 character by character; bytes that are none stay as they are written."""
+    """Decode UTF-8 character by character. Invalid bytes stay escaped."""
     raw = bytes.fromhex(escapes.replace("%", ""))
     place = 0
     while place < len(raw):
-        size = _utf8_size(raw[place])
+        lead = raw[place]
+        size = 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
         try:
             made = raw[place : place + size].decode()
         except UnicodeDecodeError:
@@ -70,12 +70,8 @@ def _percents(escapes: str, at: int) -> Iterator[tuple[int, int, str]]:
         place += size
 
 
-def _utf8_size(lead: int) -> int:
-    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-
-
 def pending_escape(text: str, *, in_json: bool = False) -> int:
-    """Return where an incomplete escape at the end starts; else the end of the text."""
+    """Return the start of an incomplete escape at the end, or the end of the text."""
     tail = text[-_TAIL:]
     if has_escapes(tail):
         pending = (_PENDING_IN_JSON if in_json else _PENDING).search(tail)

@@ -1,7 +1,6 @@
-"""The frame of an answer: what stands at its own places and is never looked at, and why.
+"""Members of a response that guards ignore, with the reason.
 
-A name is silent at its place and as what it has to be there; anywhere else, and as anything else,
-it is text like all that nobody knows.
+A member is ignored only at its own path and with a value of its own type. Anything else is text.
 """
 
 from __future__ import annotations
@@ -22,34 +21,24 @@ COUNTS = frozenset({
     "cache_write_tokens", "input_tokens_details", "output_tokens_details", "prompt_tokens_details",
     "reasoning_tokens", "rejected_prediction_tokens", "text_tokens", "total_tokens",
 })  # fmt: skip
-"""What usage is told by."""
+"""Names in usage."""
 
-OF_BLOCKS = frozenset(
-    {
-        "block",
-        "citations",
-        "end",
-        "input_schema",
-        "is_error",
-        "seal",
-        "signature",
-        "source",
-        "start",
-    }
-    | {"stop", "stop_reason", "system", "tool_use_id"}
-)
-"""Names that blocks of Messages have, and what is beside a text of theirs."""
+OF_BLOCKS = frozenset({
+    "block", "citations", "end", "input_schema", "is_error", "seal", "signature", "source", "start",
+    "stop", "stop_reason", "system", "tool_use_id",
+})  # fmt: skip
+"""Members of blocks of Messages without texts."""
 
-OF_ITEMS = frozenset(
-    {"at", "call_id", "content_index", "event", "item", "output", "output_index", "part"}
-    | {"response", "sequence_number", "status", "summary_index"}
-)
-"""Names that items of Responses have, and what is beside a text of theirs."""
+OF_ITEMS = frozenset({
+    "at", "call_id", "content_index", "event", "item", "output", "output_index", "part", "response",
+    "sequence_number", "status", "summary_index",
+})  # fmt: skip
+"""Members of items of Responses without texts."""
 
 
 def role_of_item(item: Mapping[str, Any]) -> str | None:
-    """Return whose words a message or an item of a request has, None where it does not say it: what
-    a tool has answered is the tool's, all else of a type is what the model has said."""
+    """Return the role of a message or an item of a request, or None. Outputs belong to the tool,
+    all other typed items to the assistant."""
     role, kind = item.get("role"), item.get("type")
     if isinstance(role, str):
         return role
@@ -62,12 +51,12 @@ _CALLS = frozenset(
     {"custom_tool_call", "function_call", "mcp_call", "mcp_tool_use", "server_tool_use"}
     | {"tool_use"}
 )
-"""The types of blocks and items that ask a tool."""
+"""Types of blocks and items that call a tool."""
 
 
 def name_in_chat(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
-    """Return the name under which a chat has what a member of an item says, at whose path: so that
-    it is of one kind in every form, whole and in a stream."""
+    """Return the name in a chat of a member of an item at a path, so that its texts have the same
+    kind in every API family."""
     if name == "input" and path[-1:] == ("custom",) and path[0] in ("choices", "messages"):
         return "arguments"
     if name in ("content", "name"):
@@ -80,7 +69,7 @@ def name_in_chat(name: str, item: Mapping[str, Any], path: Sequence[object]) -> 
 
 
 NUMBERS = frozenset({bool, float, int, type(None)})
-"""The types of what is a number in JSON, or no text either."""
+"""Types of JSON values without texts."""
 
 _FINISHES = frozenset(
     {"stop", "length", "tool_calls", "function_call", "content_filter", "error", "timeout",
@@ -97,7 +86,7 @@ _FLAGS = frozenset({"filtered", "detected"})
 
 
 def is_counts(value: Any) -> bool:
-    """True if a value is numbers alone, under the names that usage has."""
+    """Return True if a value is numbers under known names of usage."""
     if value.__class__ is not dict:
         return value.__class__ in NUMBERS
     for name, part in value.items():
@@ -107,7 +96,7 @@ def is_counts(value: Any) -> bool:
 
 
 def is_details(value: Any) -> bool:
-    """True if a value is a part of usage."""
+    """Return True if a value is a part of usage."""
     if value.__class__ is not dict:
         return False
     for name, part in value.items():
@@ -117,24 +106,24 @@ def is_details(value: Any) -> bool:
 
 
 def is_name(value: Any) -> bool:
-    """True if a value is at most 128 characters without white space, or null."""
+    """Return True if a value is null or at most 128 characters without white space."""
     if value is None:
         return True
     return isinstance(value, str) and len(value) <= _LONGEST and value.split() in ([value], [])
 
 
 def _is_number(value: Any) -> bool:
-    """True if a value is a number, or null."""
+    """Return True if a value is null or a number."""
     return value is None or isinstance(value, int | float)
 
 
 def _is_finish(value: Any) -> bool:
-    """True if a value is a finish reason that some dialect has, or null."""
+    """Return True if a value is null or a finish reason of a dialect."""
     return value is None or (value.__class__ is str and value in _FINISHES)
 
 
 def _is_filtered(value: Any) -> bool:
-    """True if a value is what Azure's filter says of a text in words of its own, or null."""
+    """Return True if a value is null or a result of Azure's content filter."""
     # https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter
     if value.__class__ is not dict:
         return value is None
@@ -152,22 +141,22 @@ def _is_verdict(value: Any) -> bool:
 
 
 def _is_vector(value: Any) -> bool:
-    """True if a value is numbers, or more than 256 characters of base64 that is no text."""
+    """Return True if a value is numbers, or more than 256 characters of base64 without a text."""
     if isinstance(value, str):
         return len(value) > LEAST_OPAQUE and _is_opaque(value)
-    if isinstance(value, orjson.Fragment):  # what a reader keeps as it is written: numbers alone
+    if isinstance(value, orjson.Fragment):  # unparsed JSON of numbers
         return True
     return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
 
 
 def _is_opaque(value: str) -> bool:
-    """True if a value is base64 that is no text."""
+    """Return True if a value is base64 without a text."""
     data = data_of(value, bare=True)
     return data is not None and data.text is None and not value.startswith("data:")
 
 
 def _is_signature(value: Any) -> bool:
-    """True if a value is a thought signature of Gemini, and nothing beside it."""
+    """Return True if a value is only a thought signature of Gemini."""
     for name in ("google", "thought_signature"):
         if value.__class__ is not dict or [*value] != [name]:
             return False
@@ -176,65 +165,65 @@ def _is_signature(value: Any) -> bool:
 
 
 Silence = tuple[Callable[[Any], bool], str]
-_ID: Silence = (is_name, "given by the upstream to tell answers and calls apart")
-_INDEX: Silence = (_is_number, "which of several it is")
+_ID: Silence = (is_name, "identifier from the upstream")
+_INDEX: Silence = (_is_number, "index")
 _CALL: Mapping[str, Silence] = {
     "id": _ID,
     "index": _INDEX,
-    "extra_content": (_is_signature, "which the upstream wants back with the call"),
+    "extra_content": (_is_signature, "signature that the upstream expects back"),
 }
 _ITEM: Mapping[str, Silence] = {"call_id": _ID, "id": _ID}
 
 SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
     (): {
         "id": _ID,
-        "object": (is_name, "the kind of document"),
-        "created": (_is_number, "a time"),
-        "model": (is_name, "which model has answered"),
-        "system_fingerprint": (is_name, "which build of the model has answered"),
-        "service_tier": (is_name, "how the upstream has ranked the call"),
+        "object": (is_name, "type of document"),
+        "created": (_is_number, "time"),
+        "model": (is_name, "model"),
+        "system_fingerprint": (is_name, "build of the model"),
+        "service_tier": (is_name, "service tier"),
         "usage": (is_counts, "counts"),
     },
     ("choices",): {
         "index": _INDEX,
-        "finish_reason": (_is_finish, "why the choice has ended"),
-        _FILTER: (_is_filtered, "what a filter of the upstream has found"),
+        "finish_reason": (_is_finish, "finish reason"),
+        _FILTER: (_is_filtered, "result of a filter of the upstream"),
     },
     ("choices", "message", "content"): _ITEM,
     ("choices", "message", "tool_calls"): _CALL,
     ("choices", "delta", "tool_calls"): _CALL,
     ("data",): {
         "index": _INDEX,
-        "object": (is_name, "the kind of document"),
-        "embedding": (_is_vector, "a vector"),
+        "object": (is_name, "type of document"),
+        "embedding": (_is_vector, "vector"),
     },
 }
-"""By the way to it, what is silent there, what it has to be, and why."""
+"""Ignored members by their path, with the check of their value and the reason."""
 
-_LONGEST = 128  # characters of a name or an id; what is longer is a text
-_NO_WORDS = frozenset({"created", "usage"})  # what is no string where it is silent
+_LONGEST = 128  # characters of a name or an id; a longer one is a text
+_NO_WORDS = frozenset({"created", "usage"})  # ignored members that are no strings
 _CHOICES = ("choices",)
 _DEEP = (dict, list)
 
 NAMES = frozenset(name for names in SILENT_ANSWER.values() for name in names)
-"""All names that are silent somewhere."""
+"""All names that are ignored at some path."""
 
 
 NO_TEXTS = (NAMES - {_FILTER}) | COUNTS | OF_BLOCKS | OF_ITEMS
-"""All names of the frame under which a number is no text."""
+"""All names under which a number is no text."""
 
 
 def is_silent(level: Level, name: str, value: Any) -> bool:
-    """True if what stands under a name at a level of an answer is never looked at."""
+    """Return True if a member at a level of a response is ignored."""
     silence = SILENT_ANSWER.get(level, {}).get(name)
     return silence is not None and silence[0](value)
 
 
 def is_silent_head(data: Mapping[str, Any]) -> bool:
-    """True if nothing but the choices says anything: as ``is_silent``, but fast."""
+    """Return True if only the choices have texts: a fast form of ``is_silent``."""
     words = [value for value in data.values() if value.__class__ is str]
     together = " ".join(words)
-    if len(together) > _LONGEST or together.split() != words:  # else each of them is a name
+    if len(together) > _LONGEST or together.split() != words:  # otherwise each is a name
         for word in words:
             if not is_name(word):
                 return False
@@ -249,7 +238,7 @@ def is_silent_head(data: Mapping[str, Any]) -> bool:
 
 
 def is_silent_choice(choice: Mapping[str, Any]) -> bool:
-    """True if a choice says nothing by its number and by how it ended."""
+    """Return True if the index and the finish reason of a choice are ignored."""
     index = choice.get("index")
     if index.__class__ is str or index.__class__ in _DEEP:
         return False

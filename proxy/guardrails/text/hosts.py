@@ -1,4 +1,4 @@
-"""The hosts that a URL leads to, in one form whatever the spelling."""
+"""Hosts of a URL in one normalized form."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 
 def hosts(url: str) -> set[str]:
-    """The hosts a URL may lead to; two where readers differ on what a backslash ends."""
+    """Return the hosts of a URL; two if parsers differ on whether a backslash ends the host."""
     rest = re.sub(r"(?i)^(?:[a-z][a-z0-9+.-]*:)?[/\\]*", "", url)
     return {host(re.split(ends, rest, maxsplit=1)[0]) for ends in (r"[/?#\\]", r"[/?#]")}
 
 
 def host(authority: str) -> str:
-    """The host of ``user:password@host:port``, in the one form that all its spellings share."""
+    """Return the normalized host of ``user:password@host:port``."""
     name = authority.rpartition("@")[2]
     if literal := re.match(r"\[([^\]]*)\]", name):
         return _address(literal[1])
@@ -42,7 +42,7 @@ def _address(literal: str) -> str:
 
 
 def _number(name: str) -> str | None:
-    """An IPv4 address however it is written: ``127.1``, ``0x7f.0.0.1``, ``2130706433``."""
+    """Return an IPv4 address in any notation: ``127.1``, ``0x7f.0.0.1``, ``2130706433``."""
     parts = name.split(".")
     if len(parts) > 4 or not all(NUMBER.fullmatch(part) and len(part) < 20 for part in parts):
         return None
@@ -62,7 +62,7 @@ def _part(part: str) -> int:
 
 
 def is_listed(name: str, entries: Collection[str]) -> bool:
-    """True if a host is among entries as a policy writes them."""
+    """Return True if a host matches one of the entries of a policy."""
     if name in entries:
         return True
     labels = name.split(".")
@@ -70,7 +70,7 @@ def is_listed(name: str, entries: Collection[str]) -> bool:
 
 
 def is_under(name: str, entries: Collection[str]) -> bool:
-    """True if a host is among entries as a policy writes them, or below one of them."""
+    """Return True if a host matches one of the entries of a policy, or is below one of them."""
     if is_listed(name, entries):
         return True
     labels = name.split(".")
@@ -78,7 +78,7 @@ def is_under(name: str, entries: Collection[str]) -> bool:
 
 
 def entry_of(entry: str) -> str:
-    """Return a host of a policy in the one form that its spellings share. Raises ValueError."""
+    """Return the normalized entry of a policy. Raises ``ValueError`` if it is no host."""
     below, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     if re.search(r"[\s/\\@?#]|^$", bare):
         raise ValueError(f"{entry[:80]!r} is not a host name")

@@ -1,4 +1,4 @@
-"""The texts within the arguments of a tool call, which is JSON that may come in pieces."""
+"""Texts within the arguments of a tool call, which is JSON that may come in pieces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 Kind = Literal["frame", "string", "bare", "plain", "end"]
-MOST_BARE = 4096  # characters of one word outside of strings that are held
+MOST_BARE = 4096  # characters of a word outside of strings that are held
 PIECE = 64 * 1024  # characters of one call into C
 _INSIDE = {quote: re.compile(rf"(?:[^{quote}\\]+|\\.)+|\\|{quote}", re.DOTALL) for quote in "\"'"}
 _OUTSIDE = re.compile(r"[\s{}\[\]:,]+|\"|[^\s{}\[\]:,\"]+")
@@ -19,7 +19,7 @@ LITERALS = frozenset({"true", "false", "null"})
 
 
 class Segment(NamedTuple):
-    """A part of the arguments that says something, from ``start`` up to ``end``."""
+    """A text within the arguments, from ``start`` up to ``end``."""
 
     start: int
     end: int
@@ -27,8 +27,10 @@ class Segment(NamedTuple):
 
 
 class Splitter:
-    """Feed it arguments in pieces; it tells frame from text, and where a text ends. A string may
-    stand in single quotes, as models write them."""
+    """Splits arguments that come in pieces into syntax and texts.
+
+    A string may be in single quotes, as some models write it.
+    """
 
     __slots__ = ("_escape", "_quote", "_state")
 
@@ -81,30 +83,29 @@ class Splitter:
 
 
 def segments(arguments: str) -> Iterator[Segment]:
-    """Yield the parts of whole arguments that say something."""
+    """Yield the texts of whole arguments."""
     return (each for each in values(arguments) if each is not None)
 
 
 def values(arguments: str) -> Iterator[Segment | None]:
-    """Yield the parts of whole arguments, one by one; None for one that says nothing: an empty
-    string, true, false or null."""
-    at = begun = 0
+    """Yield the values of whole arguments; None for an empty string, true, false and null."""
+    at = start = 0
     open_kind: Kind | None = None
     for kind, part in chain(Splitter().feed(arguments), [_END]):
         if kind in ("frame", "end"):
             if open_kind is not None:
-                says = arguments[begun:at] not in LITERALS
-                yield Segment(begun, at, open_kind) if says else None
+                is_literal = arguments[start:at] in LITERALS
+                yield None if is_literal else Segment(start, at, open_kind)
             elif kind == "end":
                 yield None
             open_kind = None
         elif open_kind is None:
-            open_kind, begun = kind, at
+            open_kind, start = kind, at
         at += len(part)
 
 
 def spliced(arguments: str, texts: Mapping[int, str]) -> str:
-    """Put other texts for segments, by their number; strings are given escaped."""
+    """Replace segments by their index; strings must be escaped."""
     parts: list[str] = []
     past = 0
     for number, segment in enumerate(segments(arguments)):

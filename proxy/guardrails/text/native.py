@@ -1,7 +1,7 @@
-"""Walks over documents of any API family, and over single values of them.
+"""Walks over documents of any API family, and over single values.
 
-A document of Messages or Responses has its texts at places that vary by the type of the event, so
-all strings are texts, except the identifiers of an event or an item.
+In a document of Messages or Responses all strings are texts, except the identifiers of an event or
+an item.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _IDENTIFIERS = frozenset({"call_id", "id", "item_id", "model", "object", "servic
 
 
 NATIVE: Final[frozenset[FamilyName]] = frozenset({"messages", "responses", "stored"})
-"""The families whose documents have texts at places of their own."""
+"""Families with a walk of their own."""
 
 
 def native_walk(document: Json, family: FamilyName, *, cut: bool) -> Iterator[Found]:
-    """Walk over a document of an answer. `cut`: it is an event of a stream."""
+    """Walk over a document of a response. ``cut``: it is an event of a stream."""
     if family in NATIVE:
         root = Node(path=(), value=document, kind="content", role="assistant")
         return walk(_members(root, document), _members, answer=True, cut=False)
@@ -35,20 +35,21 @@ def native_walk(document: Json, family: FamilyName, *, cut: bool) -> Iterator[Fo
 
 
 def value_walk(path: Path, value: Any, kind: str) -> Iterator[Found]:
-    """Walk over a value at a place of a document."""
+    """Walk over a value of a document."""
     node = Node(path=path, value=value, kind=kind, role="assistant")
     return walk(iter((node,)), _members, answer=True, cut=False)
 
 
 def logprobs_text(path: Path, logprobs: Any, shown: Any) -> Text | None:
-    """Return as one text all that log probabilities contain beside the text `shown`."""
+    """Return the texts of log probabilities that ``shown`` does not contain, as one text."""
     lines = beside({"content": logprobs} if isinstance(logprobs, list) else logprobs, shown)
     return Text(path, "\n".join(lines), "logprobs", role="assistant") if any(lines) else None
 
 
 def _members(place: Node, value: Json) -> Iterator[Node | Opaque]:
     rest = value
-    if place.kind == "content" and all(step in _CONTAINERS for step in _names(place.path)):
+    names = (step for step in place.path if isinstance(step, str))
+    if place.kind == "content" and all(name in _CONTAINERS for name in names):
         rest = {
             name: each
             for name, each in value.items()
@@ -61,7 +62,3 @@ def _members(place: Node, value: Json) -> Iterator[Node | Opaque]:
             yield Node(path=path, value=text.text, kind=text.kind, role=text.role)
         rest = {name: each for name, each in rest.items() if name != "logprobs"}
     yield from members(place, rest, inside=True)
-
-
-def _names(path: Path) -> Iterator[str]:
-    return (step for step in path if isinstance(step, str))

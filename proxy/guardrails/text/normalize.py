@@ -1,15 +1,14 @@
-"""Texts as detectors read them: disguises taken off, and each place traced to the original.
+"""Readings of a text without its disguises, with each position traced to the original.
 
-One text has several readings. The first is always the text itself, so that what a pattern means
-literally is never lost; others are there only where they differ. A finding in any reading maps to
-the smallest span of the original that it was made from.
+The first reading is the text itself, so that literal patterns match; others exist only if they
+differ. A finding in any reading maps to the smallest span of the original that produced it.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from unicodedata import decimal
 
@@ -17,34 +16,39 @@ from proxy.guardrails.text import base64_text
 from proxy.guardrails.text.clusters import clusters, marked, open_cluster, singles
 from proxy.guardrails.text.confusables import CONTROLS, FOLDS, TAGS, UNSEEN
 from proxy.guardrails.text.escapes import IN_JSON, has_escapes, pending_escape, unescaped
-from proxy.guardrails.text.one_reading import has_one_reading
-from proxy.guardrails.text.within_words import has_signs, line_ends, open_within, within_words
+from proxy.guardrails.text.within_words import (
+    has_one_reading,
+    has_signs,
+    line_ends,
+    open_within,
+    within_words,
+)
 
 _UNSEEN = re.compile(f"[{UNSEEN}]+")
 _CONTROLS = bytes(i for i in range(128) if re.match(f"[{CONTROLS}]", chr(i)))
 _LOOKS = re.compile("[" + re.escape("".join(map(chr, FOLDS))) + "]")
 _SHADOWS = re.compile(f"[{TAGS}]+")
 _TAGGED = "".join(map(chr, range(ord(TAGS[0]), ord(TAGS[-1]) + 1)))
-_SINGLES = 3  # letters that stand apart, before they are read as one word
+_SINGLES = 3  # separated letters, before they are read as one word
 _NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a run
 _GAP = r"[\s._*·•|/\\,~-]"
 _SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
 _DIGITS = re.compile(r"[^\D0-9]")
 _ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{_GAP})*[^\W\d_]?\Z")
-_STRETCH = 16  # characters that are read at a stretch in the time of one that is read by itself
+_STRETCH = 16  # characters that are read together in the time of a single one
 MOST_LAYERS = 4  # of encodings within encodings
 
-# Classes of bytes, to look for a pattern of classes at the speed of a search for a literal.
-# Of a character beyond ASCII the first byte alone is kept, as a letter.
+# Classes of bytes, to search for a pattern of classes as fast as for a literal. A character beyond
+# ASCII keeps its first byte, as a letter.
 _LATER = bytes(range(0x80, 0xC0))
 _LETTERS = bytes(0x61 if chr(i).isalpha() or i > 127 else 0x20 for i in range(256))
-_APART = re.compile(rb" a a a ")  # three letters that stand alone; faster than ``in``
+_APART = re.compile(rb" a a a ")  # three single letters; faster than ``in``
 _LETTERS_OR_SIGNS = bytes(0x62 if i > 127 else _LETTERS[i] for i in range(256))
-_APART_BEYOND = re.compile(rb"[ b][ab] [ab] [ab][ b]")  # of these each may be either
+_APART_BEYOND = re.compile(rb"[ b][ab] [ab] [ab][ b]")  # each of these may be a letter or a sign
 
 
 class Edit(NamedTuple):
-    """``size`` characters of a reading, from ``at`` on, that were ``start`` to ``end`` below it."""
+    """``size`` characters of a reading from ``at`` on, made of ``start`` to ``end`` below it."""
 
     at: int
     size: int
@@ -55,10 +59,10 @@ class Edit(NamedTuple):
 class View:
     """One reading of a text.
 
-    ``cased`` keeps capitals and ``folded`` has none; a place means the same in both. ``normal``
-    says that look-alikes are folded. ``whole`` is set when every finding stands for one span,
-    because the reading was decoded from it. ``written`` is true of what stands in JSON for another
-    text: nothing is looked for in it, as a finding could begin within an escape.
+    ``cased`` keeps the case and ``folded`` does not; positions are the same in both. ``normal`` is
+    True if look-alikes are folded. ``whole`` is the span that the reading was decoded from, and
+    that every finding stands for. ``written`` is True for the escaped form of a JSON string, which
+    is not searched, because a finding could begin within an escape.
     """
 
     __slots__ = ("_below", "_edits", "_folded", "cased", "normal", "whole", "written")
@@ -83,11 +87,11 @@ class View:
 
     @classmethod
     def of(cls, text: str, *, escaped: bool = False) -> View:
-        """Return the normalised reading; ``escaped`` if the text stands inside of a JSON string."""
+        """Return the normalized reading; ``escaped``: of a text inside of a JSON string."""
         return _composed(_seen(_opened(_unquoted(text, escaped))), bare=False)
 
     def reading(self, cased: str) -> View:
-        """Return this reading with other characters in the same places."""
+        """Return this reading with other characters at the same positions."""
         return View(cased, self._edits, self._below, normal=self.normal)
 
     @property
@@ -100,16 +104,16 @@ class View:
 
     @property
     def plain(self) -> bool:
-        """True if every place is the same in the original."""
+        """True if every position is the same in the original."""
         return self.whole is None and not self._edits and self._below is None
 
     @property
     def edits(self) -> int:
-        """How often this reading differs from the original."""
+        """The number of differences from the original."""
         return len(self._edits) + (self._below.edits if self._below is not None else 0)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in the original of a span that is not empty."""
+        """Return the span in the original of a non-empty span."""
         if self.whole is not None:
             return self.whole
         if self._edits:
@@ -117,19 +121,19 @@ class View:
         return (start, end) if self._below is None else self._below.span(start, end)
 
     def begins(self, place: int) -> int:
-        """Return where a character starts in the original; for the end of the reading, its end."""
+        """Return the start of a character in the original, or its end after the last one."""
         if place < len(self.cased):
             return self.span(place, place + 1)[0]
         return self.span(place - 1, place)[1] if place else 0
 
     def index(self, original: int) -> int:
-        """Return the first place whose character starts at ``original`` or after it."""
+        """Return the first position whose character starts at ``original`` or later."""
         if self.plain:
             return min(original, len(self.cased))
         return bisect_left(range(len(self.cased)), original, key=self.begins)
 
     def _source(self, place: int) -> tuple[int, int]:
-        found = bisect_right(self._edits, place, key=_at) - 1
+        found = bisect_right(self._edits, place, key=lambda edit: edit.at) - 1
         if found < 0:
             return place, place + 1
         edit = self._edits[found]
@@ -137,28 +141,24 @@ class View:
         return (edit.start, edit.end) if beyond < 0 else (edit.end + beyond, edit.end + beyond + 1)
 
 
-def _at(edit: Edit) -> int:
-    return edit.at
-
-
 def variants(text: str, *, escaped: bool = False, most: int | None = None) -> tuple[View, ...]:
-    """Return the text itself, then every other reading of it; ``most`` bounds the characters of a
-    run of base64 that are decoded."""
+    """Return the text itself and all other readings; ``most`` bounds the characters of a run of
+    base64 that are decoded."""
     return _read(text, escaped, torn=False, most=most)[0]
 
 
 def decoded(run: str, whole: tuple[int, int]) -> Iterator[View]:
-    """Return all readings of what a run of base64, which is all of ``whole``, or hex in it says."""
+    """Yield all readings of a run of base64, which is all of ``whole``, and of hex in it."""
     for start, end, text in base64_text.decodings(run):
         yield from _layers(text, (whole[0] + start, whole[0] + end), MOST_LAYERS)
 
 
 class Beginning(NamedTuple):
-    """The readings of a text that may go on.
+    """The readings of a text that may continue.
 
-    Before ``upto`` none of them changes, whatever follows; ``run`` is where base64 begins that
-    may go on and still be text, or the end of the text. ``effort`` tells how much of it had to be
-    read letter by letter: nothing of plain text.
+    Before ``upto`` none of them changes, whatever follows. ``run`` is the start of base64 that may
+    continue, or the end of the text. ``effort`` is the cost of reading single letters, 0 for plain
+    text.
     """
 
     views: tuple[View, ...]
@@ -176,12 +176,12 @@ def beginning(
     near: int = 0,
     ends: bool = False,
 ) -> Beginning:
-    """Read a text that may go on, unless it ``ends``: what base64 at its end says is read then.
+    """Read a text that may continue, unless it ``ends``; then base64 at its end is decoded.
 
-    ``torn`` says that it begins inside of what may be base64, which is then left alone; ``most``
-    bounds the characters of one such run that are waited for, and decoded; a run of up to ``near``
-    is not looked at, as so much is held anyway. Open at the end are the last character (a mark may
-    follow), an escape that is not complete, and letters that may turn out to stand apart.
+    A ``torn`` text begins inside of base64, which is not decoded. ``most`` bounds the characters of
+    one run that are held and decoded; a run of up to ``near`` is ignored, because so much is held
+    anyway. Open at the end are the last character (a mark may follow), an incomplete escape, and
+    single letters.
     """
     views, bare, seen, opened = _read(text, escaped, torn, most, near=None if ends else near)
     whole = _pending(text, escaped)
@@ -191,15 +191,12 @@ def beginning(
     shadow = len(opened.cased.rstrip(_TAGGED))
     within = bare.begins(open_within(sure))
     upto = min(whole, seen.begins(letter), bare.begins(apart), opened.begins(shadow), within)
-    effort = 0 if opened is views[0] else _effort(text, views)
+    effort = 0
+    if opened is not views[0]:  # a letter read by itself counts more than one of several
+        stretch = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
+        escapes = text.count("&") + text.count("%") + text.count("\\")
+        effort = stretch // _STRETCH + escapes + sum(view.edits for view in views)
     return Beginning(views=views, upto=upto, run=bare.begins(run), effort=effort)
-
-
-def _effort(text: str, views: Sequence[View]) -> int:
-    """Return the cost of reading: a letter read by itself counts more than one in a stretch."""
-    stretches = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
-    escapes = text.count("&") + text.count("%") + text.count("\\")
-    return stretches // _STRETCH + escapes + sum(view.edits for view in views)
 
 
 def _read(
@@ -211,9 +208,8 @@ def _read(
     near: int | None = None,
     layers: int = MOST_LAYERS,
 ) -> tuple[tuple[View, ...], View, View, View]:
-    """Return all readings, but with ``near`` of a run at the end that may go on, then three of the
-    steps to them: the one with marks taken off, the one without unseen characters, and the one
-    without escapes."""
+    """Return all readings, with ``near`` except of a run at the end that may continue, and three
+    intermediate ones: without marks, without invisible characters, and without escapes."""
     itself = View(text)
     if _NUMBER.fullmatch(text):
         return (itself,), itself, itself, itself
@@ -250,27 +246,23 @@ def _apart(raw: bytes) -> bool:
 
 
 def folded(word: str) -> str:
-    """Return a word of a policy as the normalised reading of a text shows it."""
+    """Return a word of a policy as in the normalized reading of a text."""
     return View.of(word).folded
 
 
 def _lower(text: str) -> str:
-    """Fold case one for one: a character that would become several is only made small."""
+    """Fold case one for one. A character that would become several is only made lower case."""
     if text.isascii():
         return text.lower()
-    small = text.casefold()
-    return small if len(small) == len(text) else "".join(map(_small, text))
-
-
-def _small(character: str) -> str:
-    for made in (character.casefold(), character.lower()):
-        if len(made) == 1:
-            return made
-    return character
+    folded = text.casefold()
+    if len(folded) == len(text):
+        return folded
+    forms = ((each.casefold(), each.lower(), each) for each in text)
+    return "".join(next(form for form in several if len(form) == 1) for several in forms)
 
 
 def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
-    """Put other characters for spans of a reading; the same reading where nothing changes."""
+    """Replace spans of a reading. Return the same reading if nothing changes."""
     text = view.cased
     parts: list[str] = []
     edits: list[Edit] = []
@@ -289,8 +281,7 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
 
 
 def _unquoted(text: str, escaped: bool) -> View:
-    """Return what a text says: one that stands inside of a JSON string without the escapes of
-    that, which are none of its own."""
+    """Return a text without the escapes of the JSON string that it is in."""
     view = View(text)
     return _edited(view, unescaped(text, IN_JSON)) if escaped and "\\" in text else view
 
@@ -301,7 +292,7 @@ def _opened(view: View) -> View:
 
 
 def _pending(text: str, escaped: bool) -> int:
-    """Return where an incomplete escape at the end starts; else the end of the text."""
+    """Return the start of an incomplete escape at the end, or the end of the text."""
     if not (escaped and "\\" in text):
         return pending_escape(text)
     whole = pending_escape(text, in_json=True)
@@ -310,7 +301,7 @@ def _pending(text: str, escaped: bool) -> int:
 
 
 def _seen(view: View) -> View:
-    """Drop what shows nothing."""
+    """Drop invisible characters."""
     text = view.cased
     if text.isascii() and len(text.encode().translate(None, _CONTROLS)) == len(text):
         return view
@@ -318,7 +309,7 @@ def _seen(view: View) -> View:
 
 
 def _composed(view: View, *, bare: bool) -> View:
-    """Apply NFKC and fold look-alikes; ``bare`` takes marks written apart off Latin letters."""
+    """Apply NFKC and fold look-alikes; ``bare`` removes combining marks from Latin letters."""
     text = view.cased
     if text.isascii():
         return view
@@ -337,7 +328,7 @@ def _digit(match: re.Match[str]) -> str:
 
 
 def _close(view: View) -> View:
-    """Join letters that stand apart: ``s e c r e t``."""
+    """Join separated letters: ``s e c r e t``."""
     if not _apart(view.cased.encode("utf-8", "surrogatepass")):
         return view
     changes: list[tuple[int, int, str]] = []
@@ -347,7 +338,7 @@ def _close(view: View) -> View:
 
 
 def _joined(view: View) -> Iterator[View]:
-    """Drop what stands within words; a hyphen at the end of a line both with it and without."""
+    """Drop marks within words, with and without a hyphen at the end of a line."""
     changes = [*within_words(view.cased)]
     if changes:
         yield _edited(view, changes)
@@ -358,7 +349,7 @@ def _joined(view: View) -> Iterator[View]:
 def _decoded(
     view: View, torn: bool, most: int | None, near: int | None, layers: int
 ) -> Iterator[View]:
-    """Read what runs say, but with ``near`` of one that may go on."""
+    """Decode runs of base64, with ``near`` except one that may continue."""
     if most == 0 or not layers:
         return
     upto = len(view.cased)
@@ -374,13 +365,13 @@ def _decoded(
 
 
 def _layers(text: str, whole: tuple[int, int], layers: int) -> Iterator[View]:
-    """Return all readings of a text that was encoded, within which there may be more."""
+    """Yield all readings of a decoded text, which may contain further encodings."""
     for view in _read(text, escaped=False, torn=False, most=None, layers=layers - 1)[0]:
         yield View(view.cased, view._edits, view._below, normal=view.normal, whole=whole)
 
 
 def _letters_apart(text: str) -> int:
-    """Return where letters at the end start that may stand apart; else the end of the text."""
+    """Return the start of separated letters at the end, or the end of the text."""
     if text[-2:].isalpha() and len(text) > 1:
         return len(text)  # a word, as nearly always
     match = _ENDING.search(text, max(0, len(text) - 12))

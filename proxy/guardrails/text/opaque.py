@@ -1,5 +1,4 @@
-"""What no guard of texts can read: which members of a document hold pictures, sounds and files, by
-what they are called or by what stands in them."""
+"""Members of a document with images, audio and files, which no guard can read."""
 
 from __future__ import annotations
 
@@ -31,40 +30,40 @@ _TEXT_FORMATS = frozenset({"csv", "html", "json", "markdown", "md", "plain", "te
 _NEVER_TEXT = frozenset(
     {"audio", "image", "image_url", "images", "input_audio", "input_image", "video", "video_url"}
 )
-_SOURCE = "source"  # where a part of the type that is called so has its content
+_SOURCE = "source"  # member with the content of a part
 
 TextClaim = str | bool | None
-"""What is said of data: that it is a text, and in which charset where that is named; False where it
-is none, None where nothing says it."""
+"""Declared type of data: True or a charset for a text, False for no text, None if undeclared."""
 
 
 def kind_of(name: str) -> str:
-    """Return what the content under a name is reported as."""
+    """Return the kind under which the content of a member is reported."""
     return name if name in OPAQUE else "file"
 
 
 def is_opaque(name: str, value: Any, item: Json) -> bool:
-    """True if the member of an item is content that is no text: by its own name, by the item's
-    type, or as it is data."""
-    if name in OPAQUE:
+    """Return True if a member of an item is no text, by its name, by the item's type, or because
+    it is data."""
+    if name in OPAQUE or is_data(value):
         return True
-    return is_data(value) or (name == _SOURCE and _is_named_opaque(item.get("type")))
+    kind = item.get("type")
+    return name == _SOURCE and isinstance(kind, str) and kind in OPAQUE
 
 
 def is_data(value: Any) -> bool:
-    """True if a value is data that says of which media type it is."""
+    """Return True if a value is data with a media type."""
     names = value.keys() if isinstance(value, dict) else ()
     return not _MEDIA_TYPE.isdisjoint(names) and not PAYLOAD.isdisjoint(names)
 
 
 def is_for_data(path: Sequence[object]) -> bool:
-    """True if the innermost name of a path is one that data stands under."""
+    """Return True if the innermost name of a path is a member for data."""
     return next((step for step in reversed(path) if isinstance(step, str)), "") in FOR_DATA
 
 
 def says_text(item: Json, around: TextClaim) -> TextClaim:
-    """Return what an item says of the data in it, by its type, format or media type; where it says
-    nothing, what is said ``around``. What is a text stays one."""
+    """Return the declared type of the data in an item, by its type, format or media type; else what
+    is declared ``around`` it. A text around it wins."""
     media = [media_type for name in _MEDIA_TYPE if isinstance(media_type := item.get(name), str)]
     texts = [each for each in media if _TEXT_MEDIA.match(each)] if media else media
     for each in texts:
@@ -78,13 +77,9 @@ def says_text(item: Json, around: TextClaim) -> TextClaim:
 
 
 def may_be_text(names: Iterable[object]) -> bool:
-    """True unless one of the names over data says that it is a picture or a sound."""
+    """Return True unless one of the names above data is that of an image or audio."""
     return _NEVER_TEXT.isdisjoint(names)
 
 
 def _is_one_of(words: frozenset[str], value: Any) -> bool:
     return isinstance(value, str) and value.lower() in words
-
-
-def _is_named_opaque(kind: Any) -> bool:
-    return isinstance(kind, str) and kind in OPAQUE

@@ -1,4 +1,4 @@
-"""Data inside of a request: what is base64 to its end, and the text that it may hold."""
+"""Data inside of a request: strings that are base64 to their end, and the text in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.text.base64_text import wide_codec
 from proxy.guardrails.text.opaque import TextClaim, says_text
 
-LEAST_OPAQUE = 256  # characters of data that may be a picture; a key or a word is shorter
+LEAST_OPAQUE = 256  # characters of data that may be an image; a key or a word is shorter
 _URL = re.compile(
     r"data:(?P<type>(?:application|audio|font|image|message|model|text|video)/[a-z0-9.+-]{1,64})"
     r"(?:;charset=(?P<charset>[A-Za-z0-9_-]{1,32}))?;base64,"
@@ -20,8 +20,8 @@ _URL = re.compile(
 CHARSETS = frozenset(
     {"utf-8", "us-ascii", "iso-8859-1", "windows-1252", "utf-16", "utf-16le", "utf-16be"}
 )
-"""The charsets that are read. A client names them, and Python knows many more: some of those take
-quadratic time, some read a text into bytes in which no upstream would."""
+"""Supported charsets. Clients name them, and some others of Python take quadratic time, or read a
+text into bytes that no upstream does."""
 MEDIA_TYPES = frozenset(
     f"{kind}/{name}"
     for kind, names in {
@@ -37,7 +37,7 @@ MEDIA_TYPES = frozenset(
     }.items()
     for name in names.split()
 )
-"""The media types that say nothing; the words of any other are read."""
+"""Known media types; the words of any other are inspected."""
 _SIGNATURES = (
     b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0",
     b"II*\0", b"MM\0*", b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1f\x8b\x08", b"\xff\xfb",
@@ -51,9 +51,11 @@ _AT_ONCE = 64 * 1024  # bytes that are decoded one by one before others have a t
 
 @frozen
 class Payload:
-    """The text that data stands for, as the last step of a path; ``head`` is what is before the
-    base64 when it is written again, in a charset that something beside it names. With ``is_head``
-    it is the head itself, as it was written."""
+    """The text of data, as the last step of a path.
+
+    ``head`` precedes the base64 when the data is written again, in ``charset``. With ``is_head``
+    the step is the original head.
+    """
 
     head: str
     is_head: bool = False
@@ -70,13 +72,11 @@ class Payload:
 
 @frozen
 class Data:
-    """What a string holds that is data to its end: ``text`` is None where it is no text.
+    """Data of a string, with its ``text`` or None.
 
-    ``odd_head`` is what is before the base64, where that has words of a client's own. ``exact``
-    is True if the text is UTF-8 in base64 alone, so that what is written is hardly a text too;
-    ``loose`` if it is data only to a decoder that skips white space; ``signed`` if it begins as
-    files of a known kind do; ``rough`` if its bytes are a text one by one alone, though it does not
-    say itself that it is one.
+    ``odd_head`` is a head with words of the client. ``exact`` data is UTF-8, so the base64 itself
+    is hardly a text. ``loose`` data needs a decoder that skips white space. ``signed`` data begins
+    as files of a known type. ``rough`` data is a text only byte by byte, and not declared as one.
     """
 
     payload: Payload
@@ -89,8 +89,10 @@ class Data:
 
 
 def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
-    """Return the data that a string is: a data URL, or with ``bare`` base64 alone; else None.
-    ``claim`` is what is said of it beside it: where nothing is, what is short may be a text."""
+    """Return the data of a data URL, or with ``bare`` of base64; None for any other string.
+
+    ``claim`` is the declared type. Short data without one may be a text.
+    """
     url = _URL.match(string)
     if url is None and not bare:
         return None
@@ -111,7 +113,13 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
         text, rough = _read(raw, charset, is_text=bool(claim))
         back = Payload("", charset=charset if charset in CHARSETS and not rough else "utf-8")
         exact = _is_exact(raw, text)
-        return Data(back, text, exact=exact, signed=_is_signed(raw), rough=rough)
+        return Data(
+            back,
+            text,
+            exact=exact,
+            signed=raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp",
+            rough=rough,
+        )
     itself = says_text({"media_type": url["type"]}, None)
     charset = (url["charset"] or "").lower()
     text, rough = _read(raw, charset, is_text=bool(claim if itself is None else itself))
@@ -122,18 +130,13 @@ def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
         text,
         odd_head=head if odd else "",
         exact=_is_exact(raw, text),
-        signed=True,  # it says itself of which kind it is
+        signed=True,  # by its own media type
         rough=rough and not itself,
     )
 
 
-def _is_signed(raw: bytes) -> bool:
-    return raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp"
-
-
 def _is_exact(raw: bytes, text: str | None) -> bool:
-    """True if bytes are UTF-8 without controls, as what is written in letters rarely happens to
-    be when it is decoded."""
+    """Return True if bytes are UTF-8 without controls, which decoded letters rarely are."""
     if text is None or _CONTROLS.search(text):
         return False
     return text.isascii() or _text(raw) == text
@@ -150,8 +153,8 @@ def _decoded(encoded: str) -> bytes | None:
 
 
 def _read(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | None, bool]:
-    """Return bytes as text, in the charset that is named or else as they look, None where they are
-    none; and whether they were read one by one, as what is a text is in any case."""
+    """Return bytes as text in the named or the apparent charset, or None, and True if a declared
+    text could only be read byte by byte."""
     text = _text(raw, charset) if charset in CHARSETS else None
     if text is None:
         text = _text(raw, wide_codec(raw) or "utf-8")
@@ -160,7 +163,7 @@ def _read(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | None, bool]
 
 
 def _one_by_one(raw: bytes) -> Iterator[str]:
-    """Return bytes as UTF-8, and each that is none as the letter of Latin-1."""
+    """Yield bytes as UTF-8, and each invalid byte as the letter of Latin-1."""
     decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
     for start in range(0, len(raw), _AT_ONCE):
         piece = decode(raw[start : start + _AT_ONCE], final=start + _AT_ONCE >= len(raw))
@@ -171,7 +174,7 @@ def _one_by_one(raw: bytes) -> Iterator[str]:
 
 
 def _text(raw: bytes, charset: str = "utf-8") -> str | None:
-    """Return bytes as text, None where they are none."""
+    """Return bytes as text, or None."""
     try:
         text = raw.decode(charset)
     except UnicodeError:

@@ -1,4 +1,4 @@
-"""A copy of a request or an answer with some of its texts changed; the original stays as it is."""
+"""Copies a request or a response with some of its texts replaced."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from proxy.types import Json
 
 
 def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
-    """Return a copy with other texts at places that ``request_texts`` or ``answer_texts`` gave.
+    """Return a copy with other texts at paths of ``request_texts`` or ``answer_texts``.
 
-    The very same one where there are none. Log-probs of a choice whose text changes are taken
-    away: their tokens spell it.
+    Without texts it returns the same object. Log probabilities of a changed choice are removed,
+    because their tokens spell the text.
     """
     if not texts:
         return whole
@@ -41,7 +41,7 @@ def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
 
 
 def moved(before: Json, after: Json, paths: Iterable[Path]) -> list[Path]:
-    """Return where the values at paths are in a copy whose members may have other names."""
+    """Return the paths of values in a copy whose members may have other names."""
     names: dict[Path, dict[Any, str]] = {}
     found: list[Path] = []
     for path in paths:
@@ -61,7 +61,7 @@ def moved(before: Json, after: Json, paths: Iterable[Path]) -> list[Path]:
 
 
 def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
-    """Return the texts with those of data put into the strings that they are of."""
+    """Return the texts, with those of data written into their strings."""
     inside: dict[Path, dict[Payload, str]] = {}
     for path, text in texts.items():
         if isinstance(path[-1], Payload):
@@ -77,8 +77,8 @@ def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
 
 
 def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> str:
-    """Return data of which parts have changed, ``written`` where what is written has too. Where
-    that is not in the head alone no letter of the base64 is kept."""
+    """Return data with changed parts. If ``written`` changed beyond the head, it replaces the
+    base64."""
     run = original[original.find(";base64,") + 1 :]
     spells = written is not None and not written.endswith(run)
     for payload, text in parts.items():
@@ -96,7 +96,7 @@ def _at(whole: Json, path: Path) -> str:
 
 
 def _copied(copies: dict[Path, Any], path: Path) -> Any:
-    """Return the copy of what is at a path, and copy what leads to it. A text is not copied."""
+    """Return the copy of the value at a path, and copy its parents. A text is not copied."""
     for size in range(1, len(path) + 1):
         prefix = path[:size]
         if prefix in copies:
@@ -134,8 +134,8 @@ def _rename(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
 
 
 def _free(name: str, taken: Json, numbers: dict[str, int]) -> str:
-    """Two names may be masked alike: none of the two members is lost. ``numbers`` keeps which
-    number each name has come to, so that thousands of like names are not counted through."""
+    """Return a free name, because two names may be masked alike. ``numbers`` keeps the last number
+    of each name, so that thousands of equal names take linear time."""
     free = name
     while free in taken:
         numbers[name] = number = numbers.get(name, 1) + 1

@@ -1,5 +1,7 @@
-"""Thoughts and summaries that their maker has signed or sealed: who sends them back changed is
-refused by it, or says by what is sealed what a guard has masked."""
+"""Removes signed and sealed thoughts that a guard has changed.
+
+An upstream rejects a changed thought, and a sealed one still contains what a guard has masked.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,8 @@ _SIGNS = frozenset({"encrypted_content", "signature"})
 
 
 def without_broken(before: Json, after: Json) -> Json:
-    """Return a request without the signed blocks of its messages that differ from what they were:
-    a guard has masked something in them, and what is left would be held against the client. A
-    message that has nothing else is left out with them."""
+    """Return a request without the signed blocks that a guard has changed, and without messages
+    that consist of such blocks only."""
     after = _without_sealed(before, after)
     old, new = before.get("messages"), after.get("messages")
     if old is new or not isinstance(old, list) or not isinstance(new, list):
@@ -37,7 +38,7 @@ def without_broken(before: Json, after: Json) -> Json:
 
 
 def _without_sealed(before: Json, after: Json) -> Json:
-    """Return a request without the items of Responses whose sealed thoughts differ."""
+    """Return a request without the items of Responses whose sealed thoughts have changed."""
     old, new = before.get("input"), after.get("input")
     if old is new or not isinstance(old, list) or not isinstance(new, list):
         return after
@@ -51,8 +52,6 @@ def _sealed(item: Any) -> Any:
 
 
 def _is_signed(block: Any) -> bool:
-    return isinstance(block, dict) and (not _SIGNS.isdisjoint(block) or _is_sealed(block))
-
-
-def _is_sealed(block: Json) -> bool:
-    return block.get("type") == "redacted_thinking"
+    return isinstance(block, dict) and (
+        not _SIGNS.isdisjoint(block) or block.get("type") == "redacted_thinking"
+    )

@@ -1,6 +1,6 @@
-"""The usual shapes of a chat and of its answers, read the short way: nearly all calls have them.
+"""Reads plain chats and their responses, which nearly all calls have, without the general walk.
 
-What is said of a document here is what ``walk`` says of it; of any other shape nothing is said.
+The texts are those of the walk. Any other document is left to it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 from proxy.fields.field_table import FIELDS
 from proxy.guardrails.text.frame import NUMBERS, is_silent_choice, is_silent_head
 from proxy.guardrails.text.opaque import OPAQUE
-from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
 from proxy.guardrails.text.walk import (
     KNOWN,
     REQUEST,
@@ -27,11 +26,11 @@ from proxy.types import Json
 
 MOST = 256  # messages; a chat of more is walked in steps
 
-_QUIET = KNOWN - OPAQUE  # names under which a number says nothing
+_QUIET = KNOWN - OPAQUE  # names under which a number is no text
 _WORDS = frozenset({"input", "prompt", "suffix", "user"})
 _MESSAGE = frozenset({"role", "content"})
 _USAGE = {"include_usage": True}
-_DATA = "data:"  # how a text begins that may be base64 to its end
+_DATA = "data:"  # begins a text that may be base64
 
 _HEAD = frozenset(
     {"id", "object", "created", "model", "system_fingerprint", "service_tier", "choices", "usage"}
@@ -50,7 +49,7 @@ _MEMBERS = _KINDS.keys() | {
 
 
 def usual_request(body: Json) -> Texts | None:
-    """Return the texts of a chat whose messages are a role and a text; None for any other."""
+    """Return the texts of a chat whose messages are a role and a text, else None."""
     texts: list[Text] = []
     apart = True
     for name, value in body.items():
@@ -74,8 +73,8 @@ def usual_request(body: Json) -> Texts | None:
 
 
 def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
-    """Note the texts of messages. True if no two of one role follow each other; None for what is
-    not usual."""
+    """Append the texts of messages. Return True if no two of one role follow each other, and None
+    for any other messages."""
     if messages.__class__ is not list or len(messages) > MOST:
         return None
     apart, before = True, None
@@ -96,8 +95,8 @@ def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
 
 
 def usual_answer(data: Json) -> Texts | None:
-    """Return the texts of an answer, or of a chunk of one, whose only choice says plain texts; None
-    for any other."""
+    """Return the texts of a response, or of a chunk of one, with one choice of plain texts, else
+    None."""
     choices = data.get("choices")
     if choices.__class__ is not list or len(choices) != 1:
         return None
@@ -129,14 +128,8 @@ def _read_answer(form: str, message: Any, texts: list[Text]) -> bool:
     return True
 
 
-def not_usual(body: Json) -> None:
-    """Return None: a body may have any shape."""
-
-
 USUAL: Mapping[Callable[[Json], Iterator[Found]], Callable[[Json], Texts | None]] = {
     request_walk: usual_request,
     answer_walk: usual_answer,
-    passed_request_walk: not_usual,
-    passed_answer_walk: not_usual,
 }
-"""The short way in the place of each walk."""
+"""The reader of plain documents for a walk."""

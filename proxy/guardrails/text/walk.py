@@ -1,13 +1,14 @@
-"""Every text of a request and of an answer, in OpenAI's form, and a copy with texts changed.
+"""Walks over all texts of a request and of a response in OpenAI's format.
 
-What is not known to be without text is text: names no table has, at any depth, keys and values.
-``REQUEST`` and ``NESTED`` only say of which kind the fields are that are known; what is never
-looked at stands in ``SILENT`` with its reason. What cannot be read is reported.
+Everything is text unless a table says otherwise: unknown names and values at any depth. ``REQUEST``
+and ``NESTED`` have the kinds of known fields, ``SILENT`` the ignored ones. Unreadable content is
+reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from proxy.fields.field_table import ROWS
@@ -30,21 +31,21 @@ from proxy.guardrails.text.payloads import LEAST_OPAQUE, Payload, data_of
 from proxy.types import Json
 
 REQUEST: Mapping[str, str] = {row.name: row.text for row in ROWS if row.text is not None}
-"""The kinds of the texts of request fields; those of any other field are ``other``."""
+"""Kinds of texts in request fields; those of any other field are ``other``."""
 ROLE_OF: Mapping[str, str] = {row.name: row.role for row in ROWS if row.role is not None}
 NESTED: Mapping[str, str] = {each.name: each.text for each in MEMBERS.values() if each.text}
-"""The kinds of texts in members of messages and choices."""
+"""Kinds of texts in members of messages and choices."""
 
 SILENT: Mapping[str, str] = {"model": "names a model of the policy; the target's name is sent"}
-"""Request fields that are never looked at, and why."""
+"""Ignored request fields, with the reason."""
 
 KINDS = frozenset({"content", "other", "logprobs"} | {*REQUEST.values()} | {*NESTED.values()})
-"""The kinds of text that a rule can be narrowed to."""
+"""Kinds of texts that a rule may select."""
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 _SAYS_TYPE = frozenset({"type", "role", "object", "detail", "encoding_format"})
-WORDS = ROLES | {  # that say of which type a value is
+WORDS = ROLES | {  # types of values
     "array", "auto", "boolean", "custom", "ephemeral", "float", "function", "high", "image_url",
     "function_call", "function_call_output", "input_audio", "input_text", "integer",
     "item_reference", "json_object", "json_schema", "low", "message", "null", "number", "object",
@@ -54,9 +55,9 @@ WORDS = ROLES | {  # that say of which type a value is
 KNOWN = NO_TEXTS.union(
     (row.name for row in ROWS), (each.name for each in MEMBERS.values() if each.is_api_word)
 )
-"""The names of members that are no texts: all others are read like values."""
-_DEEP = 6  # steps: nothing that is silent stands so deep
-_FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
+"""Known names of members; all others are inspected like values."""
+_DEEP = 6  # steps of a path; deeper members are never ignored
+_FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # with any numbers and names
 
 
 @frozen
@@ -67,15 +68,16 @@ class MemberName:
 
 
 Path = tuple[str | int | MemberName | Payload, ...]
+_IN_PARTS = frozenset({"content", "output", "parts", "summary", "system", "thinking"})
+_OF_PART: tuple[Path, ...] = ((), ("text",))
 
 
 class Text(NamedTuple):
-    """One text and its place. A number after a text's place is a segment of its arguments.
+    """One text and its path. The last step may be the index of a segment of its arguments.
 
-    ``escaped`` is True if it stands inside of a JSON string, and is written as there; ``decoded``
-    if what its base64 says is a text beside it; ``placed`` if it is data in a place for data, so
-    that its letters are no text to judge, and are only looked through. Texts of one ``run`` are
-    also read as one text, in their order, wherever they are in the document.
+    An ``escaped`` text is inside of a JSON string. The base64 of a ``decoded`` text is its
+    own text. A ``placed`` text is data in a member for data: it is searched, not judged as a whole.
+    Texts of one ``run`` are also inspected as one, wherever they are in the document.
     """
 
     path: Path
@@ -90,7 +92,7 @@ class Text(NamedTuple):
 
 @frozen
 class Opaque:
-    """A place that no guard of texts can read: tokens, images, audio, files."""
+    """Content that no guard can read: tokens, images, audio, files."""
 
     path: Path
     kind: str
@@ -98,8 +100,8 @@ class Opaque:
 
 @frozen
 class Texts:
-    """What there is to read, in its order, and what cannot be. ``unread`` says why not all was
-    read, if there is more; ``apart`` that no text is read together with another."""
+    """Texts in order, and unreadable content. ``unread`` is the reason if texts are missing;
+    ``apart`` is True if no text is joined with another."""
 
     texts: tuple[Text, ...]
     opaque: tuple[Opaque, ...] = ()
@@ -109,37 +111,60 @@ class Texts:
 
 @frozen
 class Value:
-    """There is a value within arguments that are a string; its text, if it has one, follows."""
+    """A value within arguments that are a string; its text follows, if it has one."""
 
 
 VALUE = Value()
 
 
 class Node(NamedTuple):
-    """A value that is still to be walked, and its place."""
+    """A value on the stack of a walk, and its path."""
 
     path: Path
     value: Any
     kind: str
     role: str | None
-    sealed: bool = False  # inside of what is reported as opaque
-    plain: TextClaim = None  # what is around it says that it is a text, or that it is none
+    sealed: bool = False  # inside of reported content
+    plain: TextClaim = None  # declared type of data around it
 
 
 Found = Text | Opaque | Value | None
-"""What a value yields: a text, what cannot be read, or nothing by itself."""
+"""Result for one value of a walk."""
 Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
 
 def request_walk(body: Json, unknown: str = "other", whose: str | None = None) -> Iterator[Found]:
-    """Walk over a request, value by value, in the order in which they stand. A field that is not
-    known is of the kind ``unknown``, and says what somebody of the role ``whose`` does."""
+    """Walk over a request in order. Unknown fields have the kind ``unknown`` and the role
+    ``whose``."""
     return walk_values(_fields(body, unknown, whose), members, answer=False, cut=False)
 
 
+def passed_request_walk(body: Json) -> Iterator[Found]:
+    """Walk over a request of an unknown form. Unknown fields are texts of the user, so that no rule
+    for other roles skips them."""
+    return request_walk(body, "content", "user")
+
+
+def passed_answer_walk(data: Json) -> Iterator[Found]:
+    """Walk over a response of an unknown form."""
+    return answer_walk(data, unknown="content")
+
+
+def parts_of(path: Path) -> int | None:
+    """Return the number of steps to a value whose parts are read as one text, if the path leads to
+    a part of it, or to all of it. Return None for any other text."""
+    if path[-1] in _IN_PARTS:
+        return len(path)
+    for at, step in enumerate(path[:-1]):
+        if step in _IN_PARTS and isinstance(path[at + 1], int) and path[at + 2 :] in _OF_PART:
+            return at + 1
+    return None
+
+
 def answer_walk(data: Json, *, cut: bool = False, unknown: str = "other") -> Iterator[Found]:
-    """Walk over an answer, or with ``cut`` over one chunk of a stream."""
-    return walk_values(_members_of(data, unknown), _answer_members, answer=True, cut=cut)
+    """Walk over a response, or with ``cut`` over one chunk of a stream."""
+    nodes = _members_of(data, unknown)
+    return walk_values(nodes, partial(members, answer=True), answer=True, cut=cut)
 
 
 def _members_of(data: Json, unknown: str) -> Iterator[Node]:
@@ -159,7 +184,7 @@ def _fields(body: Json, unknown: str, whose: str | None) -> Iterator[Node | Opaq
             continue
         kind, role = REQUEST.get(name, unknown), ROLE_OF.get(name, whose)
         sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
-        if sealed and value:  # ``audio`` is how an answer is to sound
+        if sealed and value:  # ``audio`` of a request is the voice of the response
             yield Opaque((name,), kind_of(name))
         if name not in KNOWN:
             yield Node(path=(MemberName(name),), value=name, kind="other", role=None)
@@ -169,8 +194,8 @@ def _fields(body: Json, unknown: str, whose: str | None) -> Iterator[Node | Opaq
 def walk_values(
     places: Iterator[Node | Opaque], members: Members, *, answer: bool, cut: bool
 ) -> Iterator[Found]:
-    """Walk over values and, by `members`, over those of objects."""
-    stack = [places]  # no recursion: an upstream chooses how deep its answers are
+    """Walk over values, and over members of objects by ``members``."""
+    stack = [places]  # no recursion: an upstream chooses the depth
     while stack:
         place = next(stack[-1], None)
         if place is None:
@@ -190,8 +215,8 @@ def walk_values(
 
 
 def _unwritten(place: Node, cut: bool) -> Found:
-    """Return what a value says that is no text, nor has any: a number in the arguments of a call
-    may be that of a card. Of a stream an event has it, where that has all of them."""
+    """Return the text of a number in arguments, which may be a card number. In a stream, only a
+    complete event has it."""
     if isinstance(place.value, list):
         return Opaque(place.path, "tokens")
     if place.kind != "arguments" or place.value.__class__ not in (int, float):
@@ -209,7 +234,7 @@ def _read(place: Node, answer: bool, cut: bool) -> Iterator[Found]:
     decoded = placed = False
     bare = last in PAYLOAD and (place.sealed or bool(place.plain))
     data = None if answer else data_of(text, bare=bare, claim=place.plain)
-    if data is not None:  # of an answer nothing is skipped
+    if data is not None:  # nothing of a response is skipped
         unsaid = place.plain is None and not data.signed and may_be_text(path)
         sure = not data.loose and (data.exact or not (place.plain or unsaid))
         in_place = place.sealed and sure and not isinstance(last, MemberName) and is_for_data(path)
@@ -258,7 +283,7 @@ def _items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
 def members(
     place: Node, value: Json, *, answer: bool = False, inside: bool = False
 ) -> Iterator[Node | Opaque]:
-    """Yield the members of an object. `inside`: it is a part of a message."""
+    """Yield the members of an object; ``inside``: it is a part of a message."""
     role = place.role
     if len(place.path) == 2 and place.path[0] in ("messages", "input"):
         role = role_of_item(value) or role
@@ -284,18 +309,14 @@ def members(
         yield Node(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
 
 
-def _answer_members(place: Node, value: Json) -> Iterator[Node | Opaque]:
-    return members(place, value, answer=True)
-
-
 def _level(path: Path) -> tuple[str, ...]:
-    """Return the names on the way to an item of a list in an answer; else none."""
+    """Return the names in the path of a list item of a response, empty for any other value."""
     names = tuple(step for step in path if isinstance(step, str))
     return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
 
 
 def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[Node]:
-    """Return one text of all that log-probs say beside the text that is shown."""
+    """Yield the texts of log probabilities that the choice does not contain, as one text."""
     message = choice.get("message") or choice.get("delta") or choice
     shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
     lines = beside(logprobs, shown)

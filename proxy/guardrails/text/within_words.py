@@ -1,14 +1,17 @@
-"""What stands within a word and is not of it: marks of Markdown, tags of HTML within a line, and a
-hyphen with the end of a line.
+"""Marks inside of a word: Markdown, inline tags of HTML, and a hyphen at the end of a line.
 
-Who reads the text as it is shown, or without its marks, sees one word. Tags that part words
-(``<td>``, ``<br>``) are not among them, nor is ``_``, which parts no word in Markdown.
+A reader of the rendered text, or of the text without its marks, sees one word. Tags that separate
+words (``<td>``, ``<br>``) are not included, nor is ``_``, which Markdown ignores inside of a word.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+
+from proxy.guardrails.matching.re2set import PatternSet
+from proxy.guardrails.text import base64_text
+from proxy.guardrails.text.confusables import CONTROLS
 
 _INLINE = (
     "abbr|a|bdi|bdo|big|b|cite|code|del|dfn|em|font|ins|i|kbd|mark|q|samp|small|span|strike|strong"
@@ -17,11 +20,11 @@ _INLINE = (
 _TAG = rf"<(?:/?(?:{_INLINE})(?:\s[^<>]{{0,64}})?/?>|!--[^<>]{{0,64}}-->)"
 _MARK = rf"(?:[*`]{{1,3}}|~~|{_TAG})"
 _FIRST = r"[*`~<-]"
-_AFTER_FIRST = (  # of what begins with such a character
+_AFTER_FIRST = (
     r"(?:(?<=[*`])[*`]{0,2}|(?<=~)~"
     rf"|(?<=<)(?:/?(?:{_INLINE})(?:\s[^<>]{{0,64}})?/?>|!--[^<>]{{0,64}}-->))"
 )
-# The first character comes first, as what begins with a class is looked for much faster.
+# A pattern that begins with a character class is searched much faster.
 _WITHIN = re.compile(
     rf"{_FIRST}(?:(?<=[\w@.+-]{_FIRST}){_AFTER_FIRST}{_MARK}{{0,3}}+(?=[\w@]|[.+-]\w)"
     r"|(?<=\w-)[ \t]{0,4}\r?\n[ \t]{0,16}(?=\w))",
@@ -34,14 +37,30 @@ _OPEN = re.compile(
     r"|(?<=\w-)[ \t]{0,4}\r?(?:\n[ \t]{0,16})?)\Z",
     re.IGNORECASE,
 )
-_LONGEST = 400  # characters of several tags, and of what is before and after them
+_LONGEST = 400  # characters of several tags and their neighbors
 
 _W = "[0-9A-Za-z_]"
 SIEVE = (
     rf"[0-9A-Za-z_@.+-](?:[*`]|~~|<(?:/?(?i:{_INLINE})(?:\s[^<>]*)?/?|!--[^<>]*)>)+"
     rf"(?:[0-9A-Za-z_@]|[.+-]{_W})|{_W}-[ \t]*\r?\n[ \t]*{_W}"
 )
-"""A pattern of RE2 that each text of ASCII has in which something stands within a word."""
+"""RE2 pattern that matches every text of ASCII with something within a word."""
+
+DISGUISES = PatternSet(
+    [
+        rf"[&%\\{CONTROLS}]",  # an escape, or an invisible character
+        rf"{base64_text.ONE}{{{base64_text.RUN}}}|(?i:base64,)",
+        SIEVE,
+        r"(?:\A|[^A-Za-z])(?:[A-Za-z][^A-Za-z]){2}[A-Za-z](?:[^A-Za-z]|\z)",  # letters apart
+    ]
+).sieve
+"""Matches every text of ASCII that may have another reading."""
+
+
+def has_one_reading(raw: bytes) -> bool:
+    """Return True if a text of ASCII, and each of its lines, has no other reading. For several
+    lines it may be False although it is True for each."""
+    return DISGUISES.match(raw) == DISGUISES.nothing
 
 
 def has_signs(text: str) -> bool:
@@ -49,20 +68,18 @@ def has_signs(text: str) -> bool:
 
 
 def within_words(text: str) -> Iterator[tuple[int, int, str]]:
-    """Return what stands within words, as places that are dropped."""
+    """Return the marks within words, as spans that are dropped."""
     return ((match.start(), match.end(), "") for match in _WITHIN.finditer(text))
 
 
 def line_ends(text: str) -> Iterator[tuple[int, int, str]]:
-    """Return the same, but of a hyphen at the end of a line that end alone, as the hyphen may be of
-    the word."""
+    """Return the same, but keep a hyphen at the end of a line, which may belong to the word."""
     for start, end, made in within_words(text):
         yield start + (text[start] == "-"), end, made
 
 
 def open_within(text: str) -> int:
-    """Return where something at the end begins that may stand within a word; else the end of the
-    text."""
+    """Return the start of marks at the end that may be within a word, or the end of the text."""
     if text[-1:].isalnum() and "<" not in text[-_LONGEST:]:
         return len(text)
     match = _OPEN.search(text, max(0, len(text) - _LONGEST))

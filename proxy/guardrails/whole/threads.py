@@ -1,9 +1,8 @@
-"""Rules that look at the texts of a call from threads, side by side, none beyond its deadline.
+"""Inspects the texts of a call in threads, the rules side by side.
 
-Nothing interrupts a thread, so each is given one sheet at a time: what is late ends with the sheet
-that it is at. A deadline is spent by work alone: by what it takes to read the sheets, and by what
-the rule itself does, in seconds of a processor. Callers take turns with their sheets; how long a
-call waits for its turns in all has a bound of its own.
+Nothing interrupts a thread, so a late rule ends after its batch. A deadline counts seconds of CPU:
+of reading the batches and of the rule itself. Callers take turns with their batches; the total wait
+of a call has a bound of its own.
 """
 
 from __future__ import annotations
@@ -15,66 +14,74 @@ from proxy.frozen import frozen
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.findings.tally import BUSY, Clock, RuleTally
 from proxy.guardrails.text.walk import Text
-from proxy.guardrails.whole.sheets import RuleLook, Sheet, sheets
+from proxy.guardrails.whole.text_batches import RuleInspection, TextBatch, batches
 
 
 @frozen
 class Threads:
-    """The rules of one call at work in the turns of its caller. ``clock`` is that of a thread's
-    own work."""
+    """The rules of one call in the turns of its caller. ``clock`` measures the CPU of a thread."""
 
     aside: Aside
     clock: Clock
-    looks: Sequence[RuleLook]
+    inspections: Sequence[RuleInspection]
     most_s: float
 
     @classmethod
     def of(
         cls, aside: Aside, clock: Clock, tallies: Sequence[RuleTally], most_wait_s: float
     ) -> Threads:
-        looks = [RuleLook(_apart(tally), number) for number, tally in enumerate(tallies)]
+        inspections = [
+            RuleInspection(_apart(tally), number) for number, tally in enumerate(tallies)
+        ]
         longest = max([tally.rule.deadline_s for tally in tallies], default=0)
-        return cls(aside, clock, looks, longest + most_wait_s)
+        return cls(aside, clock, inspections, longest + most_wait_s)
 
-    async def look(self, texts: Sequence[Text]) -> list[RuleLook]:
-        """Return what each rule has found in the texts."""
-        coming = sheets(texts, self.looks)
+    async def look(self, texts: Sequence[Text]) -> list[RuleInspection]:
+        """Return the findings of each rule."""
+        remaining = batches(texts, self.inspections)
         try:
             async with asyncio.timeout(self.most_s):
-                while at_work := [look for look in self.looks if not look.done]:
-                    if not await self._turn(coming, at_work):
+                while pending := [
+                    inspection for inspection in self.inspections if not inspection.done
+                ]:
+                    if not await self._turn(remaining, pending):
                         break
-        except TimeoutError:  # a thread that is at work goes on with a tally that nobody reads
-            return [look if look.done else _busy(look) for look in self.looks]
-        return [*self.looks]
+        except TimeoutError:  # a running thread continues with a tally that nobody reads
+            return [
+                inspection if inspection.done else _busy(inspection)
+                for inspection in self.inspections
+            ]
+        return [*self.inspections]
 
-    async def _turn(self, coming: Iterator[Sheet], at_work: Sequence[RuleLook]) -> bool:
-        """Read the next sheet and let all rules look at it; False if there is none."""
+    async def _turn(
+        self, remaining: Iterator[TextBatch], pending: Sequence[RuleInspection]
+    ) -> bool:
+        """Inspect the next batch with all rules. Return False if there is none."""
+
+        def read() -> tuple[TextBatch | None, float]:
+            started_at = self.clock()
+            return next(remaining, None), self.clock() - started_at
+
         async with self.aside.taken():
-            sheet, seconds = await self.aside.within(lambda: self._read(coming))
-            if sheet is None:
+            batch, seconds = await self.aside.within(read)
+            if batch is None:
                 return False
             async with asyncio.TaskGroup() as group:
-                for look in at_work:
-                    look.spend(seconds)
-                    if not look.done:
-                        group.create_task(self._see(look, sheet))
+                for inspection in pending:
+                    inspection.spend(seconds)
+                    if not inspection.done:
+                        group.create_task(self._see(inspection, batch))
         return True
 
-    def _read(self, coming: Iterator[Sheet]) -> tuple[Sheet | None, float]:
-        """Return the next sheet, and how long it took to read."""
-        began = self.clock()
-        return next(coming, None), self.clock() - began
-
-    async def _see(self, look: RuleLook, sheet: Sheet) -> None:
-        await self.aside.within(lambda: look.see(sheet))
+    async def _see(self, inspection: RuleInspection, batch: TextBatch) -> None:
+        await self.aside.within(lambda: inspection.see(batch))
 
 
-def _busy(look: RuleLook) -> RuleLook:
-    """Return a look that has seen nothing, as the threads had no time for it."""
-    look = RuleLook(_apart(look.tally), look.number)
-    look.fail(BUSY)
-    return look
+def _busy(inspection: RuleInspection) -> RuleInspection:
+    """Return an inspection without findings, because the threads had no time for it."""
+    inspection = RuleInspection(_apart(inspection.tally), inspection.number)
+    inspection.fail(BUSY)
+    return inspection
 
 
 def _apart(tally: RuleTally) -> RuleTally:

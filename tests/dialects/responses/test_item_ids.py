@@ -14,8 +14,8 @@ import pytest
 from proxy.dialects.responses.item_ids import MOST_IDS, leaning, own_items
 from proxy.dialects.responses.sealing import AnswerIds, ResponseIds
 from proxy.errors import BadField, NotFound
-from proxy.guardrails.text.gathering import gathered, request_texts
 from proxy.guardrails.text.native import native_walk
+from proxy.guardrails.text.text_walker import collect_texts, request_texts
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, SECRET, House, house
@@ -78,7 +78,7 @@ def test_an_id_of_a_response_is_none_of_an_item_and_kinds_are_not_exchanged() ->
 def test_ids_as_openai_gives_them_stay_names_to_guards() -> None:
     sealed = IDS.seal_item(*PLACE, "msg_" + "68a0c1d2" * 6 + "ff")
     document = response(text_item("x", sealed))
-    whole = gathered(native_walk(document, "responses", cut=False))
+    whole = collect_texts(native_walk(document, "responses", cut=False))
 
     assert len(sealed) <= 128
     assert sealed not in [text.text for text in whole.texts]

@@ -14,8 +14,8 @@ from proxy.app import gauges
 from proxy.dialects.responses.sealing import MOST_SEALED, AnswerIds, ResponseIds, pinned
 from proxy.emit.metrics import Metrics
 from proxy.errors import BadField, NotFound
-from proxy.guardrails.text.gathering import gathered
 from proxy.guardrails.text.native import native_walk
+from proxy.guardrails.text.text_walker import collect_texts
 from proxy.settings import Address, Settings, from_environment
 from proxy.types import Call, Pin, RequestHead
 from tests.doubles import Json, response, text_item
@@ -113,7 +113,7 @@ def test_an_id_of_a_place_of_long_names_is_left_as_it_came() -> None:
 def test_an_id_as_openai_gives_them_stays_a_name_to_guards() -> None:
     own = "resp_" + "68a0c1d2" * 6
     sealed = IDS.seal(*PLACE, own)
-    answer = gathered(native_walk(response(id=sealed), "responses", cut=False))
+    answer = collect_texts(native_walk(response(id=sealed), "responses", cut=False))
 
     assert len(sealed) <= 128
     assert IDS.open(sealed, PLACE[0]) == Pin(sealed, *KEPT_AT, own)

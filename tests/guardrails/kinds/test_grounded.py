@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.guardrails.kinds.grounded import KINDS, LONGEST, Grounded
+from proxy.guardrails.kinds.grounded import KINDS, LONGEST, Grounded, GroundedConfig
 from proxy.types.guard import Question
 from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
@@ -86,7 +86,7 @@ def test_only_the_wrong_sentence_of_an_answer_is_found() -> None:
 def test_the_threshold_says_how_sure() -> None:
     assert not Grounded(threshold=0.95).against(CONTEXT).find("Members may borrow 15 books.")
     with pytest.raises(ValueError, match="threshold"):
-        Grounded(threshold=0)
+        GroundedConfig(threshold=0)
 
 
 def test_nothing_follows_from_an_empty_context() -> None:

@@ -102,7 +102,7 @@ def test_thousands_of_words_cost_a_clean_text_no_more() -> None:
 
 
 def test_no_word_is_shown() -> None:
-    assert repr(Keywords("rivals", ["mill"])) == "Keywords('rivals')"
+    assert "mill" not in repr(Keywords("rivals", ["mill"]))
 
 
 @for_each("word", ["mill", "Mill Wheel", "a\tlong word", "sluice-gate"])

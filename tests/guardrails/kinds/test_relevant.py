@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.kinds.relevant import Relevant
+from proxy.guardrails.kinds.relevant import Relevant, RelevantConfig
 from proxy.types.guard import Question
 from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
@@ -56,7 +56,7 @@ def test_without_a_question_nothing_is_irrelevant() -> None:
 
 def test_a_threshold_is_checked() -> None:
     with pytest.raises(ValueError, match="threshold"):
-        Relevant(threshold=1.5)
+        RelevantConfig(threshold=1.5)
 
 
 @for_each("text", ["rice ", "a", "rice. ", "12 "])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.kinds.topic import Topic
+from proxy.guardrails.kinds.topic import Topic, TopicConfig
 from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
@@ -68,12 +68,16 @@ def test_a_finding_is_the_text_with_its_score() -> None:
         ({}, "examples"),
         ({"allowed": {"bicycles": []}}, "examples"),
         ({"allowed": {"a": ["b"]}, "banned": {"a": ["b"]}}, "both allowed and banned"),
-        ({"allowed": {"a": ["b"]}, "threshold": 0}, "threshold"),
     ],
 )
 def test_wrong_keys_are_told(keys: dict[str, dict[str, list[str]]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Topic(**keys)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_threshold_is_checked() -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        TopicConfig(threshold=0)
 
 
 @for_each("text", ["fever ", "brakes. ", "a", "12 "])

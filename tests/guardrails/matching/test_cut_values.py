@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from proxy.guardrails.matching.cut_values import is_cut
+from proxy.guardrails.matching.numbers import is_cut
 from tests.for_each import for_each
 
 

@@ -15,7 +15,7 @@ from proxy.guardrails.engine import Engine
 from proxy.guardrails.kinds.injection import KINDS, LONGEST, Injection
 from proxy.guardrails.matching.injection_rules import LanguageBook, other_languages
 from proxy.guardrails.matching.phrase_rules import BETWEEN
-from proxy.guardrails.text.gathering import request_texts
+from proxy.guardrails.text.text_walker import request_texts
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks

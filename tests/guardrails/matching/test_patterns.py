@@ -183,4 +183,4 @@ def test_time_grows_with_the_text(piece: str) -> None:
 
 
 def test_no_pattern_is_shown() -> None:
-    assert repr(one("mill")) == "Patterns(1)"
+    assert "mill" not in repr(one("mill"))

@@ -14,7 +14,7 @@ from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.kinds.grounded import GroundedIn
 from proxy.guardrails.stream.feeding import Feeding
 from proxy.guardrails.stream.filter import StreamFilter
-from proxy.guardrails.text.weight import IN_A_SECOND, LIGHT, SHEET
+from proxy.guardrails.text.text_walker import IN_A_SECOND, LIGHT, SHEET
 from proxy.types import Chunk, Json
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each

@@ -10,7 +10,7 @@ import pytest
 from proxy.errors import GuardBlocked
 from proxy.guardrails.stream.frame_feeding import MAX_OPENING, FirstFrames, FrameFeeding, InTime
 from proxy.guardrails.stream.frame_filter import FrameFilter
-from proxy.guardrails.text.weight import SHEET
+from proxy.guardrails.text.text_walker import SHEET
 from proxy.types.events import Attach, Begin, Frame, Native, ToolCall
 from tests.guardrails.doubles import rule, tallies
 from tests.guardrails.stream import frames as made

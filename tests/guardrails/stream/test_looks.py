@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.guardrails.findings.rule_cursor import RuleCursor
 from proxy.guardrails.stream.looks import ShortTexts, find_held, glance
-from proxy.guardrails.text.weight import SHEET
+from proxy.guardrails.text.text_walker import SHEET
 from tests.guardrails.doubles import rule, tallies
 
 

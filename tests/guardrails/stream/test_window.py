@@ -20,7 +20,7 @@ from proxy.guardrails.services.stage import Reading, TextCollector
 from proxy.guardrails.stream.window import MOST_WHOLE, Window
 from proxy.guardrails.text.base64_text import MOST_RUN
 from proxy.guardrails.text.normalize import variants
-from proxy.guardrails.text.weight import SHEET
+from proxy.guardrails.text.text_walker import SHEET
 from proxy.types.guard import Finding, GuardResult, GuardRule
 from tests.for_each import for_each
 from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies

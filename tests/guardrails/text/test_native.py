@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.text.gathering import gathered
 from proxy.guardrails.text.native import logprobs_text, native_walk, value_walk
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.text_walker import collect_texts
 from proxy.types import Json
 from proxy.types.events import FamilyName
 
@@ -16,7 +16,7 @@ TOKEN = {"token": "Paris", "logprob": -0.1, "bytes": [80], "top_logprobs": []}
 
 
 def found(document: Json, family: FamilyName = "responses") -> dict[tuple[Any, ...], str]:
-    texts = gathered(native_walk(document, family, cut=True)).texts
+    texts = collect_texts(native_walk(document, family, cut=True)).texts
     return {text.path: text.kind for text in texts}
 
 
@@ -89,7 +89,7 @@ def test_value_is_walked_at_its_place() -> None:
     document = {"delta": {"citation": {"cited_text": "a secret", "url": "https://a.example"}}}
     slot = ("delta", "citation")
 
-    texts = gathered(value_walk(slot, document["delta"]["citation"], "content")).texts
+    texts = collect_texts(value_walk(slot, document["delta"]["citation"], "content")).texts
     [cited] = [text for text in texts if text.text == "a secret"]
 
     changed = replaced(document, {cited.path: "[WORD]"})

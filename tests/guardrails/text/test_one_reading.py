@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.text import base64_text, within_words
 from proxy.guardrails.text.confusables import CONTROLS
 from proxy.guardrails.text.normalize import _apart, variants
-from proxy.guardrails.text.one_reading import has_one_reading
+from proxy.guardrails.text.within_words import has_one_reading
 
 PIECES = (
     "a", "b c", " ", "\n", "\r", "\t", "\0", "\x0b", "\x1f", "\x7f", "&", "%", "\\", "-", "_", "9",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.guardrails.text.parts import parts_of
-from proxy.guardrails.text.walk import Path
+from proxy.guardrails.text.walk import Path, parts_of
 from tests.for_each import for_each
 
 

@@ -3,8 +3,8 @@ user's or the model's."""
 
 from __future__ import annotations
 
-from proxy.guardrails.text.gathering import gathered
-from proxy.guardrails.text.passed import passed_answer_walk, passed_request_walk
+from proxy.guardrails.text.text_walker import collect_texts
+from proxy.guardrails.text.walk import passed_answer_walk, passed_request_walk
 
 
 def test_what_is_not_known_is_what_the_user_says() -> None:
@@ -15,7 +15,7 @@ def test_what_is_not_known_is_what_the_user_says() -> None:
         "top_n": 3,
     }
 
-    texts = gathered(passed_request_walk(body)).texts
+    texts = collect_texts(passed_request_walk(body)).texts
 
     found = {text.text: (text.kind, text.role) for text in texts}
     assert {"who", "one", "two", "three", "odd", "title"} <= found.keys()
@@ -26,7 +26,7 @@ def test_what_is_not_known_is_what_the_user_says() -> None:
 def test_what_is_not_known_is_what_a_model_says() -> None:
     data = {"id": "a", "text": "heard", "segments": [{"text": "seen"}], "": ["item"]}
 
-    texts = gathered(passed_answer_walk(data)).texts
+    texts = collect_texts(passed_answer_walk(data)).texts
 
     found = {text.text: (text.kind, text.role) for text in texts}
     assert {found[text] for text in ("heard", "seen", "item")} == {("content", "assistant")}
@@ -35,4 +35,4 @@ def test_what_is_not_known_is_what_a_model_says() -> None:
 def test_a_picture_is_opaque() -> None:
     body = {"input": [{"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]}
 
-    assert [each.kind for each in gathered(passed_request_walk(body)).opaque] == ["image_url"]
+    assert [each.kind for each in collect_texts(passed_request_walk(body)).opaque] == ["image_url"]

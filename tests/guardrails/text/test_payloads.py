@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.payloads import CHARSETS, Payload, data_of
+from proxy.guardrails.text.text_walker import request_texts
 from proxy.types import Json
 from tests.for_each import for_each
 

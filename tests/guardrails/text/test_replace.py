@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.text.gathering import answer_texts, request_texts
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.text_walker import answer_texts, request_texts
 from proxy.guardrails.text.walk import MemberName
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, rule

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.text.gathering import answer_texts, request_texts
 from proxy.guardrails.text.opaque import OPAQUE, PAYLOAD
+from proxy.guardrails.text.text_walker import answer_texts, request_texts
 from proxy.guardrails.text.usual import MOST, usual_answer, usual_request
 from proxy.guardrails.text.walk import KNOWN, REQUEST, Text, Texts
 from proxy.guardrails.whole.joined_parts import joined_parts

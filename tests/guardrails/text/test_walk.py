@@ -12,9 +12,9 @@ from typing import Any
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.errors import BadField
 from proxy.fields.checks import FieldType
-from proxy.guardrails.text.gathering import STEP, answer_texts, in_steps, request_texts
 from proxy.guardrails.text.logprobs import beside
 from proxy.guardrails.text.normalize import variants
+from proxy.guardrails.text.text_walker import STEP, answer_texts, in_steps, request_texts
 from proxy.guardrails.text.walk import (
     KINDS,
     NESTED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.guardrails.text.weight import BEYOND_ASCII, IN_A_SECOND, weight_of, weight_of_work
+from proxy.guardrails.text.text_walker import BEYOND_ASCII, IN_A_SECOND, weight_of, weight_of_work
 
 
 def test_letters_beyond_ascii_are_more_work() -> None:

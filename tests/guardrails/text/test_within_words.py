@@ -5,8 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.text.one_reading import has_one_reading
-from proxy.guardrails.text.within_words import line_ends, open_within, within_words
+from proxy.guardrails.text.within_words import (
+    has_one_reading,
+    line_ends,
+    open_within,
+    within_words,
+)
 from tests.for_each import for_each
 
 ODD = st.lists(

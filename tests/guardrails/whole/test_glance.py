@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.engine import ABOVE, Engine
 from proxy.guardrails.inspector import WholeAnswer
 from proxy.guardrails.kinds import code, injection, keywords, nsfw, pii, secrets, toxicity, urls
-from proxy.guardrails.text.gathering import request_texts
+from proxy.guardrails.text.text_walker import request_texts
 from proxy.guardrails.text.walk import Text, Texts
 from proxy.guardrails.whole.glance import glance
 from proxy.record import Record, TraceIds

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.text_walker import request_texts
 from proxy.guardrails.whole.joined_parts import MOST, joined_parts
-from proxy.guardrails.whole.sheets import RuleLook, sheets
+from proxy.guardrails.whole.text_batches import RuleInspection, batches
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, pieces, rule
@@ -138,8 +138,8 @@ Letters = set[tuple[int, int]]
 
 def letters_of(texts: Any, one: GuardRule) -> Letters:
     """Give each letter that a rule has found, by the number of its text and its place there."""
-    look = RuleLook(RuleTally(one, Ticks()), 0)
-    for sheet in sheets(texts, [look]):
+    look = RuleInspection(RuleTally(one, Ticks()), 0)
+    for sheet in batches(texts, [look]):
         look.see(sheet)
     return {(number, at) for number, m in look.matches for at in range(m.start, m.end)}
 
@@ -194,10 +194,10 @@ async def test_findings_in_many_messages_of_parts_are_looked_through_in_linear_t
         parts = [{"text": "a secret"}, {"text": "the se"}, {"text": "cret"}]
         asked = {"messages": [{"role": "user", "content": parts}] * size}
         texts = request_texts(asked).texts
-        look = RuleLook(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
+        look = RuleInspection(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
 
         def seen() -> None:
-            for sheet in sheets(texts, [look]):
+            for sheet in batches(texts, [look]):
                 look.see(sheet)
 
         count = lines(seen)
@@ -211,10 +211,10 @@ async def test_many_findings_in_one_part_are_looked_through_in_linear_time() -> 
     def looked(size: int) -> int:
         asked = body({"text": "a secret. " * size}, {"text": "the "}, {"text": "secret"})
         texts = request_texts(asked).texts
-        look = RuleLook(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
+        look = RuleInspection(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
 
         def seen() -> None:
-            for sheet in sheets(texts, [look]):
+            for sheet in batches(texts, [look]):
                 look.see(sheet)
 
         count = lines(seen)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from proxy.errors import GuardUnavailable
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.text.gathering import request_texts
-from proxy.guardrails.text.weight import SHEET
+from proxy.guardrails.text.text_walker import SHEET, request_texts
 from proxy.turns import Turns
 from proxy.types.guard import Finding, GuardRule
 from tests.guardrails.doubles import Ticks, rule

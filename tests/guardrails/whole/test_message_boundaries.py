@@ -17,13 +17,18 @@ from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.kinds import keywords, pii, secrets
-from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.text_walker import request_texts
 from proxy.guardrails.text.usual import usual_request
 from proxy.guardrails.text.walk import Texts
-from proxy.guardrails.whole.joined_parts import MOST, JoinedParts
-from proxy.guardrails.whole.seams import BETWEEN, WINDOW, seams
-from proxy.guardrails.whole.sheets import RuleLook, sheets
+from proxy.guardrails.whole.joined_parts import (
+    BETWEEN,
+    MOST,
+    WINDOW,
+    JoinedParts,
+    message_boundaries,
+)
+from proxy.guardrails.whole.text_batches import RuleInspection, batches
 from proxy.types.guard import Finding, GuardRule
 from proxy.types.hold import is_cuttable
 from tests.for_each import for_each
@@ -226,8 +231,8 @@ Letters = set[tuple[int, int]]
 
 def matches_of(texts: Any, one: GuardRule) -> list[Letters]:
     """Return each finding of a rule as its letters, by the number of their text and their place."""
-    look = RuleLook(RuleTally(one, Ticks()), 0)
-    for sheet in sheets(texts, [look]):
+    look = RuleInspection(RuleTally(one, Ticks()), 0)
+    for sheet in batches(texts, [look]):
         look.see(sheet)
     return [{(number, at) for at in range(m.start, m.end)} for number, m in look.matches]
 
@@ -308,7 +313,7 @@ async def test_what_is_read_once_more_is_weighed(messages: list[str], aside: boo
 def test_a_long_talk_is_read_again_at_its_seams_alone() -> None:
     talk = request_texts(body(*[PROSE * 50] * 10)).texts
 
-    again = sum(len(joined.text.text) for joined in seams(talk))
+    again = sum(len(joined.text.text) for joined in message_boundaries(talk))
 
     assert again == 9 * 2 * WINDOW  # what ends in white space is read once
 
@@ -316,7 +321,7 @@ def test_a_long_talk_is_read_again_at_its_seams_alone() -> None:
 @for_each("size", [1, 300, 511, 600])
 def test_each_character_is_read_again_twice_at_most(size: int) -> None:
     talk = request_texts(body(*["x" * size] * 700)).texts
-    rows = [*seams(talk)]
+    rows = [*message_boundaries(talk)]
 
     again = sum(len(joined.text.text) for joined in rows)
 
@@ -337,10 +342,10 @@ async def test_many_messages_are_looked_through_in_linear_time(
 ) -> None:
     def looked(size: int) -> int:
         texts = request_texts(body(*pair * size)).texts
-        look = RuleLook(RuleTally(rule(*words, deadline_s=99), Ticks()), 0)
+        look = RuleInspection(RuleTally(rule(*words, deadline_s=99), Ticks()), 0)
 
         def seen() -> None:
-            for sheet in sheets(texts, [look]):
+            for sheet in batches(texts, [look]):
                 look.see(sheet)
 
         count = lines(seen)
@@ -359,12 +364,12 @@ def test_the_short_way_tells_whether_messages_meet(roles: str, apart: bool) -> N
 
     assert usual is not None
     assert usual.apart is apart
-    assert ([*chain(seams(usual.texts))] == []) is apart
+    assert ([*chain(message_boundaries(usual.texts))] == []) is apart
 
 
 def test_a_finding_over_many_messages_is_judged_in_linear_time() -> None:
     def case(count: int) -> tuple[JoinedParts, list[tuple[int, TextMatch]]]:
-        joined = next(seams(request_texts(body(*"a" * count)).texts))
+        joined = next(message_boundaries(request_texts(body(*"a" * count)).texts))
         return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.numbers]
 
     def judged(given: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:

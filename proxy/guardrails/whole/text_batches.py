@@ -1,9 +1,8 @@
-"""How the rules of a call look at whole texts: a sheet at a time, so that what is read of a body is
-never more than one sheet, however long the body is, and so that work can end between two sheets.
+"""Inspects whole texts in batches, which bound memory and the time between two checks.
 
-A sheet is several short texts, or a piece of a long one. Its readings take many times what the text
-itself takes, and are dropped before the next sheet is read. A rule without a reach judges a whole
-text: of one that is longer than a sheet it sees the text itself, no other reading.
+A batch is several short texts or a piece of a long one. Its readings take many times the memory of
+the text, and are dropped before the next batch. A rule without a lookback inspects only the first
+reading of a text that is longer than a batch.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import DEADLINE, RuleTally
 from proxy.guardrails.text.base64_text import ALPHABET, MOST_RUN, long_runs
 from proxy.guardrails.text.normalize import Beginning, View, beginning, decoded, variants
+from proxy.guardrails.text.text_walker import EACH, SHEET
 from proxy.guardrails.text.walk import Text
-from proxy.guardrails.text.weight import EACH, SHEET
-from proxy.guardrails.whole.joined_parts import FoundSpans, JoinedParts
-from proxy.guardrails.whole.seams import joined_texts
+from proxy.guardrails.whole.joined_parts import FoundSpans, JoinedParts, joined_texts
 from proxy.types.guard import GuardRule, is_detector
 
 
 class TextViews(NamedTuple):
-    """A text as rules see it, or several that are read as one. ``bytes`` are those of the
-    text; ``long`` says that rules with a reach look at it piece by piece."""
+    """The readings of a text or of joined texts. Rules with a lookback inspect a ``long`` text in
+    pieces."""
 
     place: int
     text: Text
@@ -39,8 +37,8 @@ class TextViews(NamedTuple):
 
 
 class LongTextPiece(NamedTuple):
-    """A piece of a long text, from ``base`` on, and how far each rule has looked at that text.
-    ``bytes`` are those of the text, set on its last piece alone."""
+    """A piece of a long text, from ``base`` on, with the cursor of each rule. Only the last piece
+    has the ``bytes`` of the text."""
 
     place: int
     text: Text
@@ -51,56 +49,56 @@ class LongTextPiece(NamedTuple):
 
 
 class Base64Run(NamedTuple):
-    """What a run of base64 says that is too long to be read with a piece of its text."""
+    """A reading of a run of base64 that is too long for a piece of its text."""
 
     place: int
     text: Text
     view: View
 
 
-Sheet = Sequence[TextViews] | LongTextPiece | Base64Run
+TextBatch = Sequence[TextViews] | LongTextPiece | Base64Run
 
 
 @dataclass(slots=True)
-class RuleLook:
-    """One rule at work on the texts of a call: what it has found, as pairs of a text's number and
-    a match in it."""
+class RuleInspection:
+    """Inspects the texts of a call with one rule, and collects pairs of a text's index and a
+    match."""
 
     tally: RuleTally
     number: int
     matches: list[tuple[int, TextMatch]] = field(default_factory=list)
     failure: GuardBlocked | None = None
-    _runs: list[tuple[int, int]] = field(default_factory=list)  # that say something, of one text
+    _runs: list[tuple[int, int]] = field(default_factory=list)  # base64 with findings, of one text
     _by_text: dict[int, list[TextMatch]] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
-        """True if it looks no more: what has failed has seen nothing, and is not asked again."""
+        """True if the rule has failed."""
         return self.tally.error is not None
 
-    def see(self, sheet: Sheet) -> None:
-        """Look at a sheet, within what is left of the rule's deadline for all texts."""
+    def see(self, batch: TextBatch) -> None:
+        """Inspect a batch within the remaining time of the rule."""
         try:
-            if isinstance(sheet, LongTextPiece):
-                self._see_piece(sheet)
+            if isinstance(batch, LongTextPiece):
+                self._see_piece(batch)
                 return
-            if isinstance(sheet, Base64Run):
-                self._see_run(sheet)
+            if isinstance(batch, Base64Run):
+                self._see_run(batch)
                 return
-            for part in sheet:
+            for part in batch:
                 if not self.done and self._meant(part):
                     self._see_part(part)
         except GuardBlocked as blocked:
             self.failure = blocked
 
     def spend(self, seconds: float) -> None:
-        """Count work for all rules, such as to read a sheet, against the deadline of this one."""
+        """Charge shared work, such as reading a batch, to the deadline of this rule."""
         self.tally.seconds += seconds
         if self._left_s < 0:
             self.fail(DEADLINE)
 
     def fail(self, error: str) -> None:
-        """Note that the rule cannot tell."""
+        """Record a failure of the rule."""
         try:
             self.tally.fail(error)
         except GuardBlocked as blocked:
@@ -132,8 +130,8 @@ class RuleLook:
         self._count(part.bytes)
 
     def _known_of(self, joined: JoinedParts) -> dict[int, list[TextMatch]]:
-        """Return what was found in each of the joined texts, and what a message of them says by
-        itself where it is cut: its edge may make a finding that the whole text does not have."""
+        """Return the matches in each of the joined texts, and those in a cut message by itself: its
+        edge may cause a match that the whole text does not have."""
         known = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
         for start, end in joined.shares:
             views = variants(joined.text.text[start:end])
@@ -154,7 +152,7 @@ class RuleLook:
         if decided > cursor.decided:
             seen = cursor.see(piece.read.views, piece.base, decided, self._left_s)
             if not self.done:
-                self._found(piece.place, [match for match in seen if not self._known(match)])
+                self._found(piece.place, [match for match in seen if not self._in_run(match)])
         if piece.bytes is not None:
             self._runs.clear()
             if not self.done:
@@ -168,9 +166,9 @@ class RuleLook:
             self._found(run.place, seen)
             self._runs += [(match.start, match.end) for match in seen]
 
-    def _known(self, match: TextMatch) -> bool:
-        """True if a match lies inside of a long run that has been found already."""
-        before = bisect_right(self._runs, match.start, key=_start)
+    def _in_run(self, match: TextMatch) -> bool:
+        """Return True if a match is inside of a long run with a finding."""
+        before = bisect_right(self._runs, match.start, key=lambda run: run[0])
         return before > 0 and match.end <= self._runs[before - 1][1]
 
     def _applies(self, text: Text) -> bool:
@@ -191,23 +189,25 @@ class RuleLook:
 
 
 def bounded(rule: GuardRule) -> bool:
-    """True if a rule looks for places in a text: what judges a whole one judges each part."""
+    """Return True if a rule finds spans in a text, rather than judges it as a whole."""
     return is_detector(rule.detector) and rule.detector.reach is not None
 
 
-def part_of(place: int, text: Text, size: int = SHEET) -> TextViews:
-    """Return a whole text as rules, or services, see it."""
-    long = len(text.text) > size
+def part_of(place: int, text: Text, batch: int = SHEET) -> TextViews:
+    """Return the readings of a whole text for rules and services."""
+    long = len(text.text) > batch
     most = 0 if text.decoded else None
     views = (View(text.text),) if long else variants(text.text, escaped=text.escaped, most=most)
-    return TextViews(place=place, text=text, views=views, bytes=_bytes(text.text), long=long)
+    ascii_only = text.text.isascii()
+    size = len(text.text if ascii_only else text.text.encode("utf-8", "surrogatepass"))
+    return TextViews(place=place, text=text, views=views, bytes=size, long=long)
 
 
-def sheets(
-    texts: Sequence[Text], at_work: Sequence[RuleLook], size: int = SHEET
-) -> Iterator[Sheet]:
-    """Return the texts, sheet by sheet of so many characters: each is read when it is asked for,
-    after all rules have looked at the one before."""
+def batches(
+    texts: Sequence[Text], inspections: Sequence[RuleInspection], size: int = SHEET
+) -> Iterator[TextBatch]:
+    """Yield the texts in batches of ``size`` characters. Each is read when it is requested, after
+    all rules have inspected the one before."""
     kept: list[TextViews] = []
     weight = 0
     for part in _parts(texts, size):
@@ -218,7 +218,7 @@ def sheets(
             kept, weight = [], 0
         if part.long:
             yield from _runs(part)
-            yield from _pieces(part, at_work, size)
+            yield from _pieces(part, inspections, size)
     if kept:
         yield kept
 
@@ -237,18 +237,20 @@ def _runs(part: TextViews) -> Iterator[Base64Run]:
             yield Base64Run(part.place, part.text, view)
 
 
-def _pieces(part: TextViews, at_work: Sequence[RuleLook], sheet: int) -> Iterator[Sheet]:
-    """Return the pieces of a long text. Each begins where the rules want to look on from, and is
-    longer than the one before where that has not settled anything."""
+def _pieces(
+    part: TextViews, inspections: Sequence[RuleInspection], batch: int
+) -> Iterator[TextBatch]:
+    """Yield the pieces of a long text. Each begins where the rules continue, and is longer than the
+    one before if that one settled nothing."""
     text = part.text.text
     cursors = {
-        look.number: RuleCursor(look.tally, look.number, look.tally.detector.reach)
-        for look in at_work
-        if bounded(look.tally.rule) and look.tally.rule.applies(part.text.role, part.text.kind)
+        each.number: RuleCursor(each.tally, each.number, each.tally.detector.reach)
+        for each in inspections
+        if bounded(each.tally.rule) and each.tally.rule.applies(part.text.role, part.text.kind)
     }
     near = max(0, min((cursor.reach or 0 for cursor in cursors.values()), default=0) - 1)
     most = 0 if part.text.decoded else MOST_RUN
-    base, size = 0, sheet
+    base, size = 0, batch
     while any(cursor.looks for cursor in cursors.values()):
         piece = text[base : base + size]
         torn = base > 0 and text[base - 1] in ALPHABET and piece[0] in ALPHABET
@@ -267,16 +269,8 @@ def _pieces(part: TextViews, at_work: Sequence[RuleLook], sheet: int) -> Iterato
             return
         end = base + size
         since = min((cursor.since for cursor in cursors.values() if cursor.looks), default=end)
-        size_beyond = sheet if since - base >= sheet // 2 else max(sheet, size)
+        size_beyond = batch if since - base >= batch // 2 else max(batch, size)
         base, size = since, end - since + size_beyond
-
-
-def _start(run: tuple[int, int]) -> int:
-    return run[0]
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _together(
@@ -285,9 +279,9 @@ def _together(
     seen: Sequence[TextMatch],
     known: Mapping[int, Sequence[TextMatch]],
 ) -> list[tuple[int, TextMatch]]:
-    """Return what texts say together and none of them says by itself. What one has in part is not
-    counted again, and only the rest of it is new. ``known`` is by text what was found so far: there
-    may be as many messages as findings."""
+    """Return the matches in joined texts that none of them has by itself. A match that one text has
+    in part is not counted again, and only the rest of it is new. ``known`` has earlier matches by
+    text."""
     if not seen:
         return []
     found = {number: FoundSpans.of(known.get(number, ())) for number in joined.numbers}

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.findings.mask import find_matches
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.text.gathering import request_texts
 from proxy.guardrails.text.normalize import variants
+from proxy.guardrails.text.text_walker import SHEET, request_texts
 from proxy.guardrails.text.walk import Text
-from proxy.guardrails.text.weight import SHEET
-from proxy.guardrails.whole.sheets import RuleLook, TextViews, sheets
+from proxy.guardrails.whole.text_batches import RuleInspection, TextViews, batches
 from proxy.types.guard import GuardRule
 from tests.adversary.shapes import SHAPES, text
 from tests.for_each import for_each
@@ -56,15 +55,17 @@ def at_once(one: GuardRule, written: str) -> Found:
     return [(match.start, match.end, match.kind) for match in found]
 
 
-def sheet_by_sheet(rules: tuple[GuardRule, ...], written: str, size: int = SHEET) -> list[RuleLook]:
-    looks = [RuleLook(RuleTally(one, Ticks()), number) for number, one in enumerate(rules)]
-    for sheet in sheets([field(written)], looks, size):
+def sheet_by_sheet(
+    rules: tuple[GuardRule, ...], written: str, size: int = SHEET
+) -> list[RuleInspection]:
+    looks = [RuleInspection(RuleTally(one, Ticks()), number) for number, one in enumerate(rules)]
+    for sheet in batches([field(written)], looks, size):
         for look in looks:
             look.see(sheet)
     return looks
 
 
-def places(look: RuleLook) -> Found:
+def places(look: RuleInspection) -> Found:
     return [(match.start, match.end, match.kind) for _, match in look.matches]
 
 
@@ -128,7 +129,7 @@ def test_readings_take_little_memory_however_long_a_text_is(shape: str) -> None:
 
 def test_small_texts_share_a_sheet_and_no_more_than_that() -> None:
     texts = [field("\uff48 %41 " * 10)] * 10_000
-    coming = [*sheets(texts, [])]
+    coming = [*batches(texts, [])]
 
     sizes = [len(sheet) for sheet in coming if not isinstance(sheet, TextViews)]
     assert sum(sizes) == len(texts)
