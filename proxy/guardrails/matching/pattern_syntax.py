@@ -26,26 +26,22 @@ MAX_NESTING = 64
 MAX_COUNT = 1000  # of a repeat in RE2
 RELAXED_COUNT = 64  # copies of a repeat that a relaxed pattern keeps at most
 EXACT_RANGE = 8  # span of a repeat that a relaxed pattern keeps
-_ASCII_CLASSES = {"L": "A-Za-z", "N": "0-9"}
-_BEYOND_ASCII = r"\x{80}-\x{10FFFF}"
-_CLASS = r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]"
-_UNICODE_CLASS = re.compile(r"\\p(?:\{(?P<braced>[LN])\}|(?P<plain>[LN]))|\\.", re.DOTALL)
 
 TOKENS = re.compile(
-    rf"""
+    r"""
       \\Q(?P<quoted>.*?)(?:\\E|\Z)
     | (?P<flags>\(\?[imsU-]+\))
     | (?P<opens>\((?:\?(?:P?<\w+>|[imsU-]*:))?)
     | (?P<closes>\))
     | (?P<other>\|)
-    | (?P<repeats>[*+?]|\{{(?P<least>[0-9]+)(?P<comma>,(?P<most>[0-9]*))?\}})\??
+    | (?P<repeats>[*+?]|\{(?P<least>[0-9]+)(?P<comma>,(?P<most>[0-9]*))?\})\??
     | (?P<edge>\^|\$|\\[AzbB])
     | (?P<byte>\\C)
     | (?P<one>
-        (?P<class>{_CLASS})
-      | \\[pP](?:\{{[^}}]*\}}|.)
-      | \\x(?:\{{[0-9A-Fa-f]+\}}|..)
-      | \\[0-7]{{1,3}}
+        \[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]
+      | \\[pP](?:\{[^}]*\}|.)
+      | \\x(?:\{[0-9A-Fa-f]+\}|..)
+      | \\[0-7]{1,3}
       | \\.
       | .
       )
@@ -76,37 +72,18 @@ def check_syntax(pattern: str) -> None:
 def relaxed(pattern: str) -> str:
     """Return a pattern that compiles faster and matches at least wherever ``pattern`` does.
 
-    A repeat with a high count is a copy for each, and a class of all letters is hundreds of ranges.
-    Letters and digits beyond ASCII become any characters there, and long repeats lose their upper
-    bound; within ASCII hardly more is matched.
+    RE2 copies a repeated part for each count, so long repeats lose their upper bound.
     """
     return TOKENS.sub(_relaxed, pattern)
 
 
 def _relaxed(token: re.Match[str]) -> str:
-    text = token[0]
-    if token["least"] is not None:
-        least, most = int(token["least"]), int(token["most"] or 0)
-        if max(least, most) > MAX_COUNT:
-            return text
-        if least > RELAXED_COUNT:
-            return f"{{{RELAXED_COUNT},}}"
-        return f"{{{least},}}" if most > EXACT_RANGE + least else text
-    if token["class"] is None:
-        match = _UNICODE_CLASS.fullmatch(text)
-        return f"[{_widened(match)}]" if match and text[1] == "p" else text
-    if text.startswith("[^") and r"\PL" in text:  # some of all letters
-        return f"[{_ASCII_CLASSES['L']}{_BEYOND_ASCII}]"
-    # Of a class that excludes letters, only those in ASCII are excluded.
-    return _UNICODE_CLASS.sub(_in_ascii if text.startswith("[^") else _widened, text)
-
-
-def _widened(match: re.Match[str]) -> str:
-    return (_in_ascii(match) + _BEYOND_ASCII) if match["plain"] or match["braced"] else match[0]
-
-
-def _in_ascii(match: re.Match[str]) -> str:
-    return _ASCII_CLASSES.get(match["plain"] or match["braced"], match[0])
+    if token["least"] is None:
+        return token[0]
+    least, most = int(token["least"]), int(token["most"] or 0)
+    if max(least, most) > MAX_COUNT or (least <= RELAXED_COUNT and most <= EXACT_RANGE + least):
+        return token[0]
+    return f"{{{min(least, RELAXED_COUNT)},}}"
 
 
 @frozen

@@ -53,14 +53,12 @@ def test_where_a_pattern_matches_its_relaxed_form_does(pattern: str, text: str, 
         (r"[0-9a-f]{64}", r"[0-9a-f]{64}"),
         (r"[0-9a-f]{80}", r"[0-9a-f]{64,}"),
         (r"x{1,3}\{1,600}[{1,600}]", r"x{1,3}\{1,600}[{1,600}]"),
-        (r"\pL+[^\pL\pN]", r"[A-Za-z\x{80}-\x{10FFFF}]+[^A-Za-z0-9]"),
+        (r"\pL+[^\pL\pN]{9,99}", r"\pL+[^\pL\pN]{9,}"),
         (r"\x{1F600}\PL[\PN]", r"\x{1F600}\PL[\PN]"),
         (r"a{2000}", r"a{2000}"),
     ],
 )
-def test_what_is_counted_far_has_no_end_and_letters_beyond_ascii_are_any(
-    pattern: str, wide: str
-) -> None:
+def test_a_long_repeat_has_no_end(pattern: str, wide: str) -> None:
     assert relaxed(pattern) == wide
 
 
