@@ -33,6 +33,12 @@ _SINGLES = 3  # separated letters, before they are read as one word
 _NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a run
 _GAP = r"[\s._*·•|/\\,~-]"
 _SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
+_EXPANDING = "".join(
+    each
+    for each in map(chr, (*range(0x80, 0x2000), *range(0xFB00, 0xFB18)))
+    if len(each.casefold()) > 1
+)
+_FOLDED_TOGETHER = re.compile(f"[{_EXPANDING}]|[^{_EXPANDING}]+")
 _DIGITS = re.compile(r"[^\D0-9]")
 _ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{_GAP})*[^\W\d_]?\Z")
 _STRETCH = 16  # characters that are read together in the time of a single one
@@ -252,13 +258,13 @@ def folded(word: str) -> str:
 
 def _lower(text: str) -> str:
     """Fold case one for one. A character that would become several is only made lower case."""
-    if text.isascii():
-        return text.lower()
-    folded = text.casefold()
-    if len(folded) == len(text):
-        return folded
-    forms = ((each.casefold(), each.lower(), each) for each in text)
-    return "".join(next(form for form in several if len(form) == 1) for several in forms)
+    return text.lower() if text.isascii() else _FOLDED_TOGETHER.sub(_fold, text)
+
+
+def _fold(match: re.Match[str]) -> str:
+    text = match[0]
+    forms = (text.casefold(), text.lower())
+    return next((form for form in forms if len(form) == len(text)), text)
 
 
 def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
