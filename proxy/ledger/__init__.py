@@ -1,7 +1,4 @@
-"""The ledger: exactly one row per call and one per attempt, kept where an accountant can ask.
-
-It is one more sink of records, beside metrics, trace and log; it never raises and never waits.
-"""
+"""Ledger: exactly one row per call and one per attempt. It never raises and never waits."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from proxy.ledger import call_counters
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.crashes import Crash
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, aside_of
-from proxy.ledger.rows import noted
+from proxy.ledger.rows import entry_of
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten
 from proxy.ledger.writer import Writer
@@ -36,7 +33,7 @@ STORES: Mapping[str, Make] = {
 
 
 class Ledger:
-    """The sink that notes records and leaves the rest to its thread."""
+    """Sink that passes the summaries of calls to the thread of its writer."""
 
     name: ClassVar[str] = "ledger"
 
@@ -51,17 +48,17 @@ class Ledger:
 
     @property
     def dead_runs(self) -> frozenset[str]:
-        """The names of the runs that were found dead as the ledger opened."""
+        """Names of the runs that were found dead when the ledger opened."""
         return self._store.dead
 
     def on_bills(self, callback: Callable[[Sequence[str]], None]) -> None:
-        """Call back, also in the ledger's thread, with the names of bills whose rows are written or
-        dropped."""
+        """Call ``callback``, also in the ledger's thread, with the names of bills whose rows are
+        written or dropped."""
         self._writer.on_bills = callback
 
     @property
     def waiting(self) -> int:
-        """How many calls are in no row yet."""
+        """Calls that are not written yet."""
         return self._writer.waiting
 
     def begin(self, record: Record) -> None:
@@ -76,10 +73,10 @@ class Ledger:
     def end(self, record: Record) -> None:
         if record.reported:
             self._seq += 1
-            self._writer.put(noted(self._seq, record))
+            self._writer.put(entry_of(self._seq, record))
 
     def close(self) -> None:
-        """Write what is waiting, for at most ``CLOSE_S``. Blocks."""
+        """Write the waiting calls, for at most ``CLOSE_S`` seconds. Blocks."""
         self._writer.close(CLOSE_S)
 
 
@@ -91,11 +88,10 @@ def opened(
     replaced: Callable[[], None],
     log: EventLog,
 ) -> Ledger:
-    """Open a ledger and start its thread; ``close`` it. Raises ``Unusable``.
+    """Open a ledger and start its thread. Raises ``Unusable``, but not for a full disk or a lock.
 
-    A full disk or a lock does not keep it from opening. Calls that earlier processes lost are told
-    to ``dropped`` as ``crash`` and logged as ``ledger.crashed``; ``replaced`` is told when the file
-    has gone, by somebody's hand, and another was begun in its place.
+    ``dropped`` counts calls that earlier processes lost as ``crash``. ``replaced`` is called when
+    the file was moved away or deleted, and another one was created.
     """
 
     def crashed(crash: Crash) -> None:

@@ -22,10 +22,10 @@ from proxy.ledger.statements import Pruned
 from proxy.words import counted
 
 SHOWN = 5
-LOOKS = 40  # at a ledger that is behind its proxy, before that is a violation
+CHECKS_OF_LAG = 40  # before a ledger that is behind its proxy is a violation
 BETWEEN_S = 0.25
 
-# A sum is unknown as soon as one of its parts is: the same rule by which the call's row was made.
+# A sum is unknown if one of its parts is, as in the row of the call.
 CHECKS: dict[str, str] = {
     "calls of an unknown run": """
         SELECT c.run || '/' || c.seq FROM calls c LEFT JOIN runs r ON r.id = c.run
@@ -96,8 +96,8 @@ CHECKS: dict[str, str] = {
 
 @frozen
 class Audit:
-    """What was found: violations, and below them what is ``missing``, of which some calls were said
-    to be ``known``. Of what was pruned only the cost is told that was known."""
+    """Result of an audit. Of the ``missing`` calls, the operator stated that so many are ``known``.
+    ``pruned`` has only the known cost."""
 
     calls: int
     attempts: int
@@ -133,7 +133,7 @@ class Audit:
             yield f"{calls} dropped, because they could not be written"
         if self.behind:
             calls = counted(self.behind, "ended call was", "ended calls were")
-            yield f"{calls} not written within {LOOKS * BETWEEN_S:g} s"
+            yield f"{calls} not written within {CHECKS_OF_LAG * BETWEEN_S:g} s"
         if self.refused:
             yield f"rows that the ledger rejected are in {self.refused}"
 
@@ -148,10 +148,12 @@ class Audit:
 
 
 def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = time.sleep) -> Audit:
-    """Check a ledger, in which so many calls are known to be missing. Raise ``Unusable`` if it
-    cannot be read. Blocks for ``LOOKS`` times ``BETWEEN_S`` at most."""
+    """Check a ledger. The operator knows of ``known_missing`` calls without a row.
+
+    Raises ``Unusable`` if it cannot be read. Waits for at most 10 seconds for a proxy to write.
+    """
     folder, due = call_counters.folder(path.parent), _due(path)
-    for _ in range(LOOKS):
+    for _ in range(CHECKS_OF_LAG):
         if not _behind(path, due):
             break
         sleep(BETWEEN_S)
@@ -192,8 +194,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 
 
 def _due(path: Path) -> dict[int, int]:
-    """Return by run how many calls have ended by now, as far as it can be seen, for those whose
-    proxy is at work or may be."""
+    """Return the number of ended calls by run, for runs whose proxy is or may be running."""
     folder, due = call_counters.folder(path.parent), {}
     with reading(path) as file:
         rows = file.execute(
@@ -207,7 +208,7 @@ def _due(path: Path) -> dict[int, int]:
 
 
 def _behind(path: Path, due: Mapping[int, int]) -> int:
-    """Return how many of the calls that are due are not settled."""
+    """Return the number of calls that are due and not settled."""
     with reading(path) as file:
         settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())
     return sum(max(0, ended - settled[run]) for run, ended in due.items())

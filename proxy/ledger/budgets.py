@@ -1,7 +1,7 @@
-"""What a budget has seen in its window, as the ledger knows it.
+"""Spend of a budget in its window, by the ledger.
 
 Each call has a row for each budget that it was charged to. Calls from before the ledger had such
-rows, or before it first heard of the budget, are told by whose they were and of which deployment.
+rows, or before the budget existed, are summed by key, deployment and model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEVER_MS = 2**53
 
 
 def ledger_id(path: Path) -> str | None:
-    """Return the id of a ledger, which is the name of its first run; None if it cannot be read."""
+    """Return the name of a ledger's first run as its id, None if the file cannot be read."""
     with suppress(Unusable), reading(path) as file:
         first = file.execute("SELECT name FROM runs ORDER BY id LIMIT 1").fetchone()
         return None if first is None else str(first[0])
@@ -49,9 +49,11 @@ def ledger_id(path: Path) -> str | None:
 async def spent(
     path: Path, budget: BudgetQuery, scopes: Iterable[str], since_ms: int, before_ms: int = NEVER_MS
 ) -> dict[str, int] | None:
-    """Return the nano-USD that counters of a budget have seen of calls that began since a moment
-    and before another, off the loop; None for one that is per user, as no row names users. Raise
-    ``Unusable`` if the file cannot be read. What was not written yet is not in it."""
+    """Return the nano-USD by scope of a budget for calls that started in a period, off the loop.
+
+    Rows that are not written yet do not count. Returns None for a budget per user, because no row
+    names users. Raises ``Unusable`` if the file cannot be read.
+    """
     if "user" in budget.per:
         return None
     return await asyncio.to_thread(_spent, path, budget, tuple(scopes), since_ms, before_ms)
@@ -62,15 +64,17 @@ def _spent(
 ) -> dict[str, int]:
     names = {scope: counter_name(scope) for scope in scopes}
     with reading(path) as file:
-        asked = {"name": budget.limit.name, "scopes": json.dumps(list(names.values()))}
-        charged = dict(file.execute(CHARGED, {**asked, "since": since_ms, "before": before_ms}))
-        until_ms = min(before_ms, _known_ms(file, budget, since_ms))
+        parameters = {"name": budget.limit.name, "scopes": json.dumps(list(names.values()))}
+        charged = dict(
+            file.execute(CHARGED, {**parameters, "since": since_ms, "before": before_ms})
+        )
+        until_ms = min(before_ms, _charged_since_ms(file, budget, since_ms))
         before = dict(_before(file, budget, since_ms, until_ms)) if until_ms > since_ms else {}
     return {scope: charged.get(name, 0) + before.get(scope, 0) for scope, name in names.items()}
 
 
-def _known_ms(file: sqlite3.Connection, budget: BudgetQuery, since_ms: int) -> int:
-    """Return the moment from which on the charges of a budget are all that it has seen."""
+def _charged_since_ms(file: sqlite3.Connection, budget: BudgetQuery, since_ms: int) -> int:
+    """Return the moment since which every call of a budget has a charge."""
     if budget.deployments is None:
         return NEVER_MS if file.execute(UNTOLD, [since_ms]).fetchone() else 0
     first = file.execute(SINCE, [budget.limit.name]).fetchone()
@@ -80,7 +84,7 @@ def _known_ms(file: sqlite3.Connection, budget: BudgetQuery, since_ms: int) -> i
 def _before(
     file: sqlite3.Connection, budget: BudgetQuery, since_ms: int, before_ms: int
 ) -> Iterator[tuple[str, int]]:
-    """Yield by scope what calls cost that have no charges to tell by."""
+    """Yield by scope the cost of calls without charges."""
     per, ruled = budget.per, budget.deployments is None
     query = BEFORE.format(
         columns="".join(f"COALESCE({_column(name)}, ''), " for name in per),
@@ -95,6 +99,6 @@ def _before(
 
 
 def _column(name: str) -> str:
-    """Names of tags are checked by the policy: letters, digits and underscores."""
+    """Return the column of a scope. The policy allows letters, digits and underscores in tags."""
     tag = name.removeprefix("tag.")
     return COLUMNS[name] if tag == name else f"json_extract(c.tags, '$.\"{tag}\"')"

@@ -1,8 +1,7 @@
-"""Two counts that outlive a killed process: how many calls began, and how many ended.
+"""Counts of begun and ended calls, which survive a killed process.
 
-They lie in memory that is shared through a file, so adding to them costs no system call, and who
-starts next can say how many calls are in no row. The file belongs in memory too (``/dev/shm``): a
-page of a file on a busy disk would make the event loop wait.
+They are in shared memory, so counting costs no system call, and the next process finds how many
+calls have no row. The file is in ``/dev/shm``: a page on a busy disk would block the event loop.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from pathlib import Path
 from proxy.frozen import frozen
 
 SIZE = mmap.PAGESIZE
-IN_MEMORY = Path("/dev/shm")  # noqa: S108  # names are drawn, and opened only if they are new
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  # names are random, and opened only if they are new
 NAME = re.compile(r"[0-9a-f]{16}")
 
 
 def folder(beside: Path) -> Path:
-    """Choose where tallies lie: in memory where the system has such a folder."""
+    """Return the folder of counts: in memory if the system has such a folder."""
     return IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else beside
 
 
 @frozen
 class Left:
-    """What a process left. ``alive`` says that it is still at work."""
+    """Counts of another process. ``alive`` is True while it runs."""
 
     begun: int
     ended: int
@@ -36,9 +35,9 @@ class Left:
 
 
 class CallCounters:
-    """The counts of this process; the loop alone adds to them.
+    """Counts of this process. Only the event loop adds to them.
 
-    Without a folder, or where none can be written, they are as short-lived as the process.
+    Without a writable folder they end with the process.
     """
 
     def __init__(self, folder: Path | None, name: str) -> None:
@@ -53,8 +52,8 @@ class CallCounters:
     def _shared(self, file: Path) -> mmap.mmap:
         self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         self._file = file
-        os.write(self._fd, bytes(SIZE))  # what is not there yet could not be had later
-        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held for as long as we live
+        os.write(self._fd, bytes(SIZE))  # allocates the page
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until the process ends
         return mmap.mmap(self._fd, SIZE)
 
     @property
@@ -69,15 +68,15 @@ class CallCounters:
         self._counts[0] += 1
 
     def end(self) -> None:
-        """Count a call that has ended."""
+        """Count an ended call."""
         self._counts[1] += 1
 
     def forget(self) -> None:
-        """Count a call as never begun: it has ended, and is to be in no row."""
+        """Take back the begin of a call that gets no row."""
         self._counts[0] -= 1
 
     def close(self, *, settled: bool) -> None:
-        """Let go. The file stays for who starts next unless all that ended is ``settled``."""
+        """Close the file. Keep it for the next process unless all ended calls are ``settled``."""
         if self._file is not None:
             if settled:
                 self._file.unlink(missing_ok=True)
@@ -87,7 +86,7 @@ class CallCounters:
 
 
 def left_by(folder: Path, name: str) -> Left | None:
-    """Read what another process left; None when it is lost, as after a restart of the machine."""
+    """Read the counts of another process. Return None if they are lost, as after a reboot."""
     if not NAME.fullmatch(name):
         return None
     try:
@@ -96,23 +95,23 @@ def left_by(folder: Path, name: str) -> Left | None:
         return None
     try:
         counts = memoryview(os.pread(fd, 16, 0)).cast("Q")
-        return Left(counts[0], counts[1], alive=not _unlocked(fd))
+        return Left(counts[0], counts[1], alive=_is_locked(fd))
     except (OSError, TypeError, IndexError):
         return None
     finally:
         os.close(fd)
 
 
-def _unlocked(fd: int) -> bool:
+def _is_locked(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def forget(folder: Path, name: str) -> None:
-    """Remove what a dead process left."""
+    """Remove the counts of a dead process."""
     if NAME.fullmatch(name):
         with suppress(OSError):
             (folder / f"headrace-{name}").unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""Runs that did not close, and what the ledger lacks of them.
+"""Runs that did not close, and their calls without a row.
 
-Beside a ledger is a file with its position: how many rows its last process had written. A ledger
-that somebody has replaced by an older copy is found by it. The file is written after each batch,
-without a sync: after a power cut it may say less than the ledger holds, and never more.
+A file beside the ledger has its position: the number of rows that the last process had written. It
+shows that a ledger was replaced by an older copy. It is written after each batch without a sync, so
+after a power cut it may be behind the ledger, never ahead.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ _POSITION = re.compile(r"([0-9a-f]{16}) ([0-9]{1,18})\n")
 
 @frozen
 class Crash:
-    """A run that did not close: by its last counts ``lost`` calls had ended and are in no row, and
-    ``running`` were under way.
+    """Run that did not close. ``lost`` calls had ended without a row, ``running`` had not ended.
 
-    ``exact`` says that their sum is known: the last of those under way may have ended before it was
-    counted. Otherwise the last counts are lost too, and both are the least that it can be. A file
-    that ``is_older`` than the run left it is a copy from before its end.
+    The sum of both is known if ``exact`` is True: the last running calls may have ended before they
+    were counted. Otherwise both are lower bounds. ``is_older`` is True for a file that is a copy
+    from before the end of the run.
     """
 
     run: int
@@ -37,32 +36,31 @@ class Crash:
 
     @property
     def missing(self) -> int:
-        """The number of calls that are in no row."""
+        """Number of calls without a row."""
         return self.lost + self.running
 
 
 @frozen
 class Position:
-    """The last process that wrote, by the drawn ``name`` of its run, and how many calls it had
-    ``written``."""
+    """Name of the last run that wrote, and the number of calls that it had ``written``."""
 
     name: str
     written: int
 
 
 def position_file(ledger: Path) -> Path:
-    """Return where the position of a ledger is."""
+    """Return the path of a ledger's position."""
     return ledger.with_name(f"{ledger.name}.position")
 
 
 def write_position(ledger: Path, position: Position) -> None:
-    """Write a position. Where that cannot be, the one before it stays, or none."""
+    """Write a position. If that fails, the previous one remains."""
     with suppress(OSError):
         position_file(ledger).write_text(f"{position.name} {position.written}\n")
 
 
 def read_position(ledger: Path) -> Position | None:
-    """Return the position of a ledger, None where it is not known."""
+    """Return the position of a ledger, None if it is unknown."""
     with suppress(OSError, UnicodeDecodeError):
         found = _POSITION.fullmatch(position_file(ledger).read_text())
         return Position(found[1], int(found[2])) if found else None
@@ -72,8 +70,8 @@ def read_position(ledger: Path) -> Position | None:
 def crashes(
     file: sqlite3.Connection, folder: Path, position: Position | None
 ) -> Iterator[tuple[str, Crash]]:
-    """Return by name the runs that neither closed nor are at work nor were found before, and the
-    run of a position that the file does not reach."""
+    """Yield by name the dead runs that were not found before, and the run of a position that the
+    file does not reach."""
     rows = file.execute(
         "SELECT id, name, begun, ended, settled FROM runs "
         "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"
@@ -98,7 +96,7 @@ def crashes(
 
 
 def mark(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -> None:
-    """Note a crash in the row of its run, which an older copy of the file may not have."""
+    """Mark a crash in the row of its run, which an older copy of the file may lack."""
     file.execute(
         "INSERT INTO runs (id, name, version, started_ms, seen_ms, charges) "
         "VALUES (?, ?, '', ?, ?, 1) ON CONFLICT DO NOTHING",

@@ -1,4 +1,4 @@
-"""Rows as lines of JSON: the ledger for log shippers, and the file of rows that a store refused."""
+"""Ledger as JSON lines, for log shippers, and the file of rows that a store refused."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, f
 from proxy.spool import append, is_in_place
 
 BEGIN = b'{"row":'
+CHARGED = ("budget", "scope", "cost_nano_usd")
 
 
 class JsonlStore:
-    """Appends lines; one that a full disk cut is ended before another begins.
+    """Appends lines. A line that a full disk cut is ended before the next one.
 
-    A file that was moved away, as by log rotation, is made anew. Nobody knows which runs are dead.
+    A file that log rotation moved away is created again. Dead runs are unknown.
     """
 
     dead: frozenset[str] = frozenset()
@@ -42,16 +43,16 @@ class JsonlStore:
             if ours and not ended:
                 os.write(self._fd, b"\n")
         except OSError as error:
-            self._let_go()
+            self._close()
             raise failed(error) from None
         if not ours:
-            self._let_go()
+            self._close()
             raise Unusable("the file is not a Headrace ledger")
 
     def write(self, rows: Rows, counts: Counts) -> None:
         if not self._rest:
             if self._fd is not None and not is_in_place(self._fd, self._path):
-                self._let_go()
+                self._close()
             try:
                 self._rest = b"".join(lines(self._run, rows))
             except orjson.JSONEncodeError:
@@ -65,30 +66,30 @@ class JsonlStore:
             raise failed(error)
 
     def prune(self) -> bool:
-        """Files of lines are rotated by others."""
+        """Do nothing: log rotation deletes old rows."""
         return False
 
     def close(self, counts: Counts) -> None:
-        self._let_go()
+        self._close()
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 def _state(fd: int) -> tuple[bool, bool]:
-    """Return whether a file is empty or begins as one of ours, and whether its last line ended."""
-    about = os.fstat(fd)
-    if not stat.S_ISREG(about.st_mode) or about.st_size == 0:
+    """Return True if a file is empty or starts like a ledger, and True if its last line ended."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
         return True, True
     head = os.pread(fd, len(BEGIN), 0)
-    return BEGIN.startswith(head), os.pread(fd, 1, about.st_size - 1) == b"\n"
+    return BEGIN.startswith(head), os.pread(fd, 1, status.st_size - 1) == b"\n"
 
 
 def lines(run: str, rows: Rows) -> Iterator[bytes]:
-    """Return each call's line with what budgets it was charged to, then those of its attempts."""
-    made, charges = _by_call(rows.attempts), _by_call(rows.charges)
+    """Yield the line of each call, with its charges, then the lines of its attempts."""
+    attempts, charges = _by_call(rows.attempts), _by_call(rows.charges)
     for row in rows.calls:
         line: dict[str, Any] = dict(zip(CALL, row, strict=True))
         time = datetime.fromtimestamp(line.pop("started_ms") / 1000, UTC)
@@ -96,43 +97,38 @@ def lines(run: str, rows: Rows) -> Iterator[bytes]:
         for name in ("tags", "models"):
             line[name] = None if line[name] is None else orjson.Fragment(line[name])
         line["stream"] = None if line["stream"] is None else bool(line["stream"])
-        line["charges"] = [_charge(each) for each in charges.get(row[0], ())]
+        named = (dict(zip(CHARGE, charge, strict=True)) for charge in charges.get(row[0], ()))
+        line["charges"] = [{name: each[name] for name in CHARGED} for each in named]
         yield orjson.dumps({"row": "call", **at, **line}) + b"\n"
         at["request_id"] = line["request_id"]
-        for attempt in made.get(row[0], ()):
+        for attempt in attempts.get(row[0], ()):
             columns = dict(zip(ATTEMPT, attempt, strict=True))
             columns["served"] = bool(columns["served"])
             yield orjson.dumps({"row": "attempt", **at, **columns}) + b"\n"
 
 
 def _by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
-    found: dict[Any, list[Row]] = {}
+    by_call: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(row[0], []).append(row)
-    return found
-
-
-def _charge(row: Row) -> dict[str, Any]:
-    named = dict(zip(CHARGE, row, strict=True))
-    return {name: named[name] for name in ("budget", "scope", "cost_nano_usd")}
+        by_call.setdefault(row[0], []).append(row)
+    return by_call
 
 
 def aside_of(ledger: Path) -> Path:
-    """Return where the refused rows of a ledger are."""
+    """Return the path of the refused rows of a ledger."""
     return ledger.with_name(f"{ledger.name}.refused.jsonl")
 
 
 class RefusedRows:
-    """Appends what a store refused, whole, for a person to look at: a line for each call and its
-    attempts. The file is made when there is something to put in it."""
+    """Appends rows that a store refused, one line for each call, for an operator to inspect. The
+    file is created with the first one."""
 
     def __init__(self, path: Path, run: str) -> None:
         self.path = path
         self._run = run
 
     def add(self, reason: str, rows: Rows) -> None:
-        """Keep the rows of a call. Raise ``Unwritten``, or ``Unusable`` if the file can never
-        be written."""
+        """Write the rows of a call. Raises ``Unwritten``, or ``Unusable`` if no retry can help."""
         line = {
             "run": self._run,
             "reason": reason,

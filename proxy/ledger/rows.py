@@ -1,6 +1,6 @@
-"""The rows of a call: one for itself, one for each of its attempts, in the columns named here.
+"""Rows of calls, attempts and charges, and their columns.
 
-What a client wrote is cut and made printable; no prompt, no answer and no key text is ever taken.
+Texts of clients are bounded and printable. Rows contain no prompt, no response and no key.
 """
 
 from __future__ import annotations
@@ -29,61 +29,23 @@ MAX_SCOPE = 256
 MILLISECOND = timedelta(milliseconds=1)
 
 CALL = (
-    "seq",
-    "started_ms",
-    "duration_us",
-    "request_id",
-    "trace_id",
-    "span_id",
-    "key",
-    "deployment",
-    "tags",
-    "policy",
-    "dialect",
-    "endpoint",
-    "stream",
-    "models",
-    "status",
-    "outcome",
-    "error",
-    "cache",
-    "attempts",
-    "tokens",
-    "cost_nano_usd",
-    "charge_count",
-    "charged_nano_usd",
+    "seq", "started_ms", "duration_us", "request_id", "trace_id", "span_id", "key", "deployment",
+    "tags", "policy", "dialect", "endpoint", "stream", "models", "status", "outcome", "error",
+    "cache", "attempts", "tokens", "cost_nano_usd", "charge_count", "charged_nano_usd",
     "charges_checksum",
-)
+)  # fmt: skip
 CHARGE = ("seq", "budget", "scope", "started_ms", "cost_nano_usd")
 TOKENS = tuple(f"{name}_tokens" for name in TOKEN_TYPES)
 ATTEMPT = (
-    "seq",
-    "number",
-    "leg",
-    "why",
-    "upstream",
-    "provider",
-    "model",
-    "status",
-    "error",
-    *TOKENS,
-    "usage_source",
-    "cost_nano_usd",
-    "saved_nano_usd",
-    "served",
-    "money",
-    "loss",
-    "cache_write_1h_tokens",
-    "web_searches",
-    "response_id",
-    "upstream_error_cause",
+    "seq", "number", "leg", "why", "upstream", "provider", "model", "status", "error", *TOKENS,
+    "usage_source", "cost_nano_usd", "saved_nano_usd", "served", "money", "loss",
+    "cache_write_1h_tokens", "web_searches", "response_id", "upstream_error_cause",
     "upstream_error_text",
-)
+)  # fmt: skip
 
 
 class Rows(NamedTuple):
-    """The rows of a batch, or of one call: of calls, of their attempts, of what budgets they were
-    charged to."""
+    """Rows of calls, of their attempts, and of the budgets that they were charged to."""
 
     calls: list[Row]
     attempts: list[Row]
@@ -91,7 +53,7 @@ class Rows(NamedTuple):
 
 
 def joined(batch: Iterable[Rows]) -> Rows:
-    """Return the rows of several batches as one."""
+    """Return several batches as one."""
     parts = list(batch)
     return Rows(
         calls=[row for part in parts for row in part.calls],
@@ -101,69 +63,57 @@ def joined(batch: Iterable[Rows]) -> Rows:
 
 
 class CallEntry(NamedTuple):
-    """A call that ended, by its number in this run of the process."""
+    """Finished call, with its number in this run of the process."""
 
     seq: int
     facts: CallFacts
 
 
-def noted(seq: int, record: Record) -> CallEntry:
-    """Note a record that is complete. The call's body is let go here."""
+def entry_of(seq: int, record: Record) -> CallEntry:
+    """Return the entry of a finished call, without its body."""
     return CallEntry(seq, facts_of(record))
 
 
 def bills_of(entry: CallEntry) -> list[str]:
-    """Return the names of the bills of a call, which are in no table."""
+    """Return the names of the bills of a call, which are not in its rows."""
     return [name for billed in entry.facts.attempts if (name := billed.attempt.bill_name)]
 
 
 def rows_of(entry: CallEntry) -> Rows:
-    """Return the rows of a call."""
-    attempts, charges = attempt_rows(entry), charge_rows(entry)
-    calls = [call_row(entry, attempts, charges)]
+    """Return the rows of a call. Attempts are in the order of their start."""
+    seq, facts = entry
+    started_ms = (facts.started_at - EPOCH) // MILLISECOND
+    attempts = [
+        _attempt_row(seq, number, billed) for number, billed in enumerate(facts.attempts, 1)
+    ]
+    if facts.saved is not None:
+        attempts.append(_cached_row(seq, facts, facts.saved))
+    charges: list[Row] = [
+        (seq, charge.budget, counter_name(charge.scope), started_ms, charge.cost)
+        for charge in facts.charges
+    ]
+    calls = [_call_row(seq, facts, started_ms, attempts, charges)]
     return Rows(calls=calls, attempts=attempts, charges=charges)
 
 
-def charge_rows(entry: CallEntry) -> list[Row]:
-    """Return a row for each counter of a budget that the call was charged to."""
-    started_ms = _started_ms(entry.facts)
-    return [
-        (entry.seq, each.budget, counter_name(each.scope), started_ms, each.cost)
-        for each in entry.facts.charges
-    ]
-
-
 def charge_checksum(budget: Value, scope: Value, cost: Value) -> int:
-    """Return the checksum of a charge. Those of a call add up to that of its row."""
+    """Return the checksum of a charge. The row of a call has the sum of its charges' checksums."""
     return crc32(f"{budget}\0{scope}\0{cost}".encode(errors="surrogatepass"))
 
 
 def counter_name(scope: str) -> str:
-    """Return a scope as rows have it: one that is long or cannot be printed, as what a client wrote
-    is part of it, by its hash."""
+    """Return a scope as rows contain it. A long or unprintable one, which a client wrote in part,
+    is replaced by its hash."""
     if scope.isprintable() and len(scope) <= MAX_SCOPE:
         return scope
     return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _started_ms(facts: CallFacts) -> int:
-    return (facts.started_at - EPOCH) // MILLISECOND
-
-
-def attempt_rows(entry: CallEntry) -> list[Row]:
-    """Return a row for each attempt, in the order in which they began."""
-    seq, facts = entry
-    rows = [_attempt_row(seq, number, billed) for number, billed in enumerate(facts.attempts, 1)]
-    if facts.saved is not None:
-        rows.append(_kept_row(seq, facts, facts.saved))
-    return rows
-
-
-def _kept_row(seq: int, facts: CallFacts, saved: Saved) -> Row:
-    """The row of an answer that the cache gave: nothing was used, and this much saved."""
+def _cached_row(seq: int, facts: CallFacts, saved: Saved) -> Row:
+    """Return the row of a cached response, which used no tokens."""
     number, model = len(facts.attempts) + 1, facts.asked_model
-    asked = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
-    return (*asked, *_NOTHING, "none", None, saved.cost, 1, "cached", *(None,) * BESIDE)
+    request = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
+    return (*request, *_NOTHING, "none", None, saved.cost, 1, "cached", *(None,) * BESIDE)
 
 
 def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
@@ -183,7 +133,7 @@ def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
         *(tokens.counts() if tokens else _NOTHING),
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
-        0,  # an upstream was asked, so nothing was saved
+        0,  # saved
         int(fate.served),
         fate.use,
         fate.loss,
@@ -199,14 +149,15 @@ _NOTHING = (None,) * len(TOKENS)
 BESIDE = len(ATTEMPT) - ATTEMPT.index("loss")
 
 
-def call_row(entry: CallEntry, attempts: list[Row], charges: list[Row]) -> Row:
-    """Return the row of a call; its sums are those of the rows of its attempts and charges."""
-    seq, facts = entry
+def _call_row(
+    seq: int, facts: CallFacts, started_ms: int, attempts: list[Row], charges: list[Row]
+) -> Row:
+    """Return the row of a call, with the sums of the rows of its attempts and charges."""
     return (
         seq,
-        _started_ms(facts),
+        started_ms,
         round(facts.duration_s * 1_000_000),
-        _word(facts.request_id),
+        None if facts.request_id is None else word(facts.request_id),
         facts.trace_id,
         facts.server_span,
         facts.key,
@@ -236,21 +187,17 @@ _COUNTED = _FIRST + len(TOKENS)
 
 
 def _total(attempts: Sequence[Row], first: int, end: int) -> int | None:
-    """Return the sum of these columns of the attempts that have used something; None as soon as one
-    is unknown, or where there is none."""
-    whole: int | None = None
+    """Return the sum of columns of the attempts that used tokens, None if a value is unknown or
+    there is no such attempt."""
+    total: int | None = None
     for row in attempts:
         if row[_SOURCE] == "none":
             continue
         for value in row[first:end]:
             if type(value) is not int:
                 return None
-            whole = value if whole is None else whole + value
-    return whole
-
-
-def _word(text: str | None) -> str | None:
-    return None if text is None else word(text)
+            total = value if total is None else total + value
+    return total
 
 
 def _json(value: object) -> str | None:

@@ -1,8 +1,7 @@
-"""The tables of the embedded ledger: the steps that lead to them, and the migration of a file.
+"""Tables of the embedded ledger and their migrations.
 
-A step is never changed. Processes of two versions must not write one file: the later one does not
-start while it can see the earlier one, and a process whose file was brought up to date meanwhile
-sets its rows aside.
+A migration never changes. Processes of two versions must not write one file: the later one does not
+start while the earlier one is visible, and a process whose file was migrated sets its rows aside.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from proxy.ledger import call_counters
 from proxy.ledger.store import MODE, RowsRefused, Unusable
 from proxy.usage import Source
 
-APPLICATION = 0x48645263  # "HdRc": tells a ledger from other SQLite files
+APPLICATION = 0x48645263  # "HdRc", in the header of each ledger
 
 
 def _one_of(column: str, words: Any) -> str:
-    """Return the check that a column holds one of the words of a ``Literal``: compared one by one,
-    as SQLite makes a table of each longer list that a row is looked up in, for every row."""
+    """Return the check that a column has a word of a ``Literal``. SQLite would build a table for a
+    longer ``IN`` list, for each row."""
     listed = " OR ".join(f"{column} = '{word}'" for word in get_args(words))
     return f"CHECK ({listed})"
 
@@ -36,21 +35,19 @@ CHECKS = {
     "money": _one_of("money", Money),
     "loss": _one_of("loss", Loss),
 }
-"""By column the words that it may hold, taken from where the record names them. A file whose table
-was made with other words gets these when it is opened."""
+"""Checks by column. A table with other words gets them when it is opened."""
 
 _CHECK = re.compile(r"CHECK \((\w+) (?:IN \([^()]*\)|= [^()]*)\)")
 _WORD = re.compile(r"'(\w+)'")
 
 
 def allowed_words(table: str) -> dict[str, frozenset[str]]:
-    """Return by column the words that it may hold, from the statement that made its table: files of
-    earlier versions have lists of them."""
+    """Return the allowed words by column from the statement that created a table."""
     return {found[1]: frozenset(_WORD.findall(found[0])) for found in _CHECK.finditer(table)}
 
 
 def widened(table: str) -> str:
-    """Return the statement that makes a table with the words that are known now."""
+    """Return the statement that creates a table with the current words."""
     return _CHECK.sub(lambda found: CHECKS[found[1]], table)
 
 
@@ -172,10 +169,10 @@ CASE money WHEN 'retried' THEN 'retry' WHEN 'blocked' THEN 'guard' WHEN 'abandon
     WHEN 'success' THEN 'hedge' WHEN 'proxy_error' THEN 'stopped' ELSE 'upstream_broke' END
 END
 """
-"""Why an answer was lost, by what rows said that were written before they said so."""
+"""Loss of a response, derived for rows of earlier versions."""
 
 MONEY = (("calls", "cost"), ("attempts", "cost"), ("attempts", "saved"), ("runs", "pruned"))
-"""The columns of money. Those in nano-USD are exact; each has another, computed, in USD."""
+"""Columns of money in nano-USD. Each has a computed column in USD."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (RUNS, CALLS, ATTEMPTS, "CREATE INDEX calls_by_time ON calls (started_ms)"),
@@ -234,14 +231,13 @@ NO_BUDGETS = (
 
 
 def views(version: int) -> Iterator[str]:
-    """Return what shows the columns of today over a file of an earlier version that is only read,
-    and that no later Headrace has brought up to date."""
-    if version < 5:  # the steps above
+    """Yield views with the current columns for a ledger of an earlier version that is only read."""
+    if version < 5:
         yield from NO_BUDGETS
     if version < 6:
         yield f"CREATE TEMP VIEW charged_since AS {FIRST_CHARGES}"
     for table in ("runs", "calls", "attempts"):
-        added = [column for of, column in _added_since(version) if of == table]
+        added = [columns for name, columns in _added_since(version) if name == table]
         if added:
             listed = ", ".join(["*", *added])
             yield f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM main.{table}"  # noqa: S608
@@ -256,11 +252,11 @@ ADDED = (
     (9, "attempts", "NULL AS upstream_error_cause, NULL AS upstream_error_text"),
     (10, "calls", "NULL AS charge_count, NULL AS charged_nano_usd, NULL AS charges_checksum"),
 )
-"""What the later steps have added, by their number."""
+"""Columns that later migrations added, by their number."""
 
 
 def _added_since(version: int) -> Iterator[tuple[str, str]]:
-    """Yield by table what its columns of today are in a file of a version."""
+    """Yield by table the columns that a version lacks."""
     if version < 4:
         for table, column in MONEY:
             if column != "pruned" or version > 1:
@@ -271,8 +267,8 @@ def _added_since(version: int) -> Iterator[tuple[str, str]]:
 
 
 def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
-    """Bring the tables of a ledger, open as ``file``, up to date. Raise ``Unusable`` for any other
-    file, and while another process writes it, whose counts are in ``folder``."""
+    """Migrate a ledger. Raises ``Unusable`` for any other file, and while another process writes
+    it, whose counts are in ``folder``."""
     file.execute("BEGIN IMMEDIATE")
     version = known(file)
     if version is None:
@@ -292,15 +288,14 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
 
 
 def require_current(file: sqlite3.Connection) -> None:
-    """Raise ``RowsRefused`` if a later version has brought the tables up to date: these rows are of
-    other columns."""
+    """Raise ``RowsRefused`` if a later version has migrated the tables."""
     [version] = file.execute("SELECT MAX(version) FROM migrations").fetchone()
     if version != len(MIGRATIONS):
         raise RowsRefused("a later version of Headrace has changed the tables")
 
 
 def _require_no_process(file: sqlite3.Connection, folder: Path) -> None:
-    """Raise ``Unusable`` while another process is at work with the file."""
+    """Raise ``Unusable`` while another process writes the file."""
     query = "SELECT name, version FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
     for name, version in file.execute(query).fetchall():
         left = call_counters.left_by(folder, name)
@@ -309,7 +304,7 @@ def _require_no_process(file: sqlite3.Connection, folder: Path) -> None:
 
 
 def _back_up(path: Path, version: int) -> None:
-    """Copy a ledger as it is, to a file that is named by the version of its tables."""
+    """Copy a ledger to a file with the version of its tables in its name."""
     copy = path.with_name(f"{path.name}.v{version}.backup")
     part = copy.with_name(f"{copy.name}.part")
     part.unlink(missing_ok=True)
@@ -323,9 +318,9 @@ def _back_up(path: Path, version: int) -> None:
 
 
 def _is_narrow(file: sqlite3.Connection) -> bool:
-    """Return True if the attempts of a file cannot hold all words that this version knows."""
-    made = _attempts_table(file)
-    return allowed_words(made) != allowed_words(widened(made))
+    """Return True if the table of attempts does not allow all current words."""
+    table = _attempts_table(file)
+    return allowed_words(table) != allowed_words(widened(table))
 
 
 def _attempts_table(file: sqlite3.Connection) -> str:
@@ -334,12 +329,12 @@ def _attempts_table(file: sqlite3.Connection) -> str:
 
 
 def _widen(file: sqlite3.Connection) -> None:
-    """Make the table of attempts anew so that it can hold all words, and copy every row."""
-    made = _attempts_table(file)
-    info = file.execute("PRAGMA table_info(attempts)").fetchall()  # leaves out what is computed
+    """Copy the attempts to a new table that allows all current words."""
+    table = _attempts_table(file)
+    info = file.execute("PRAGMA table_info(attempts)").fetchall()  # without computed columns
     columns = ", ".join(row[1] for row in info)
     file.execute("ALTER TABLE attempts RENAME TO attempts_before")
-    file.execute(widened(made))
+    file.execute(widened(table))
     file.execute(
         f"INSERT INTO attempts ({columns}) SELECT {columns} FROM attempts_before"  # noqa: S608  # our own names
     )
@@ -347,7 +342,7 @@ def _widen(file: sqlite3.Connection) -> None:
 
 
 def known(file: sqlite3.Connection) -> int | None:
-    """Return the version of a ledger's tables, None for a file without any. Raises ``Unusable``."""
+    """Return the version of a ledger's tables, None for an empty file. Raises ``Unusable``."""
     [application] = file.execute("PRAGMA application_id").fetchone()
     [tables] = file.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     if not tables:

@@ -1,4 +1,4 @@
-"""Usage and cost by any of the dimensions below, in one query over the ledger."""
+"""Usage and cost by dimension, in one query over the ledger."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = {
 }
 TAG = re.compile(r"tag\.([A-Za-z0-9_.-]{1,64})")
 
-# A call counts once in each group that it has a part in, so calls are gathered before groups are.
+# A call counts once in each group of its attempts, so it is summed before the groups are.
 QUERY = """
 WITH parts AS (
   SELECT {columns} c.run, c.seq,
@@ -64,11 +64,11 @@ SUMS = (
 
 @frozen
 class SpendingLine:
-    """One group: its values by dimension (None where a call has none), and what it used.
+    """Usage of a group, which has a value or None for each dimension.
 
-    Money is in nano-USD, None when nothing of it has a known price. ``attempts`` are the attempts
-    that used tokens; ``unpriced`` and ``estimated`` say how many of them have no known price, and
-    how many no provider counted.
+    Cost is in nano-USD, None if no part of it has a known price. ``attempts`` counts the attempts
+    that used tokens, ``unpriced`` those without a known price, ``estimated`` those without reported
+    usage.
     """
 
     group: tuple[str | None, ...]
@@ -85,7 +85,7 @@ class SpendingLine:
 
 @frozen
 class Spent:
-    """The groups, by day if that is a dimension, then by cost, and the total."""
+    """Usage by group and in total. Groups are sorted by day, if it is a dimension, then by cost."""
 
     by: tuple[str, ...]
     since: datetime
@@ -95,8 +95,10 @@ class Spent:
 
 
 def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Spent:
-    """Sum up the calls that began from ``since`` on and before ``until``. Raises ``Unusable``,
-    also for a tag that no call of any time has."""
+    """Return the usage of calls that started from ``since`` and before ``until``.
+
+    Raises ``Unusable``, also for a tag that no call in the ledger has.
+    """
     columns = [_column(name) for name in by]
     if until < since:
         raise Unusable(f"--until {until:%Y-%m-%d %H:%M} UTC is before --since")
@@ -111,7 +113,7 @@ def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Sp
             if f"tag{n}" in tags and rows and all(row[n] is None for row in rows)
             if file.execute(HAS_TAG, (tags[f"tag{n}"],)).fetchone() is None
         ]
-    if unknown:  # it is misspelt; the ledger itself can be read
+    if unknown:
         raise Unusable(f"no call in this ledger has the tag {quoted(unknown[0])}")
     lines = [_line(row[: len(by)], row[len(by) :]) for row in rows]
     day = by.index("day") if "day" in by else None
@@ -120,7 +122,7 @@ def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Sp
 
 
 def _line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
-    """A sum is unknown only when none of its parts has a price; where nothing is, it is nothing."""
+    """Return a group. A sum is unknown only if none of its parts has a known price."""
     *counted, losses, unknown = row
     calls, tokens_in, tokens_out, cost, lost, saved, attempts, unpriced, estimated = counted
     return SpendingLine(

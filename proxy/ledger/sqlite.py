@@ -1,7 +1,7 @@
-"""The embedded ledger: SQLite with a write-ahead log, one transaction and one sync per batch.
+"""Embedded ledger: SQLite with a write-ahead log, one transaction and one sync per batch.
 
-Each process is a run with a row of its own, which says how many of its calls are written. A batch
-and that number are one transaction, so what is missing can always be counted.
+Each process is a run. The row of a run has the number of its written calls, in the transaction of
+the batch, so missing calls can always be counted.
 """
 
 from __future__ import annotations
@@ -15,14 +15,7 @@ from pathlib import Path
 
 from proxy.frozen import frozen
 from proxy.ledger import call_counters
-from proxy.ledger.crashes import (
-    Crash,
-    Position,
-    crashes,
-    mark,
-    read_position,
-    write_position,
-)
+from proxy.ledger.crashes import Crash, Position, crashes, mark, read_position, write_position
 from proxy.ledger.rows import Rows
 from proxy.ledger.schema import known, migrate, require_current, views
 from proxy.ledger.statements import AT_ONCE, Pruned, bound, insert, prune
@@ -33,7 +26,7 @@ READ_WAIT_S = 5.0
 LOG_BYTES = 64 * 1024 * 1024
 PRUNE_EVERY_MS = 60_000
 PATIENCE_MS = 10_000
-HOPELESS = {
+PERMANENT = {
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
     sqlite3.SQLITE_CORRUPT: "the file is damaged",
     sqlite3.SQLITE_NOTADB: "the file is not a SQLite file",
@@ -53,8 +46,8 @@ REFUSING = {
 
 @frozen
 class ProcessRun:
-    """A process that writes. ``name`` is drawn, ``folder`` is where tallies lie. Rows go after
-    ``keep_ms``; without that they stay."""
+    """Process that writes, with a random ``name``. ``folder`` has its counts of calls. Rows expire
+    after ``keep_ms``, if it is set."""
 
     name: str
     version: str
@@ -64,9 +57,11 @@ class ProcessRun:
 
 
 class SqliteStore:
-    """Writes rows. ``crashed`` is told of each run that is found dead, once, and ``begun_anew``
-    when the file is another than before: with where the log of the one before it is now. ``dead``
-    are the names of the runs that were found dead."""
+    """Writes rows to SQLite.
+
+    ``crashed`` gets each dead run once. ``begun_anew`` is called when the file is another one than
+    before, with the new path of the previous one's write-ahead log.
+    """
 
     def __init__(
         self,
@@ -81,15 +76,15 @@ class SqliteStore:
         self._begun_anew = begun_anew
         self._id = 0
         self._written = 0
-        self._looked = False
+        self._has_marked = False
         self._prune_at = 0
         self._file: sqlite3.Connection | None = None
         self._node: tuple[int, int] | None = None
         self.dead: frozenset[str] = frozenset()
 
     def open(self) -> None:
-        """Find the runs that never closed, once; they are told of when that is safely noted."""
-        if self._looked:
+        """Mark the dead runs, once, and report them after that."""
+        if self._has_marked:
             return
         now, position = self._run.now_ms(), read_position(self._path)
         with self._writing() as file:
@@ -98,7 +93,7 @@ class SqliteStore:
             dead.pop(self._run.name, None)
             for name, crash in dead.items():
                 mark(file, name, crash, now)
-        self._looked = True
+        self._has_marked = True
         self.dead = frozenset(dead)
         write_position(self._path, Position(self._run.name, self._written))
         if is_new:
@@ -118,15 +113,15 @@ class SqliteStore:
 
     def prune(self) -> bool:
         if self._node is not None and self._is_another():
-            with self._writing():  # nobody calls, and the file is gone all the same
+            with self._writing():  # creates the file again without a call
                 pass
         now, keep = self._run.now_ms(), self._run.keep_ms
         if keep is None or now < self._prune_at:
             return False
         self._prune_at = now + PRUNE_EVERY_MS
         with self._writing() as file:
-            gone = prune(file, bound(now - keep, now))
-        if gone.calls < AT_ONCE:
+            pruned = prune(file, bound(now - keep, now))
+        if pruned.calls < AT_ONCE:
             return False
         self._prune_at = now
         return True
@@ -136,11 +131,10 @@ class SqliteStore:
         with self._writing() as file:
             self._note(file, counts, self._written, 0)
             file.execute("UPDATE runs SET closed_ms = seen_ms WHERE id = ?", [self._id])
-        self._let_go()
+        self._disconnect()
 
     def _is_another(self) -> bool:
-        """True if the file is not that of before; False where nobody can tell, which the next
-        batch does."""
+        """Return True if the path has another file than before, False if that is unknown."""
         try:
             return self._node != identity(self._path)
         except OSError:
@@ -148,7 +142,7 @@ class SqliteStore:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction on a good connection; after a failure the next gets a fresh one."""
+        """Run a transaction. After a failure the next one gets a new connection."""
         try:
             if self._file is None or self._node != identity(self._path):
                 self._file = self._opened()
@@ -157,36 +151,35 @@ class SqliteStore:
             self._begin(self._file)
             yield self._file
             self._file.execute("COMMIT")
-        except RowsRefused:  # by a check: the connection is good
+        except RowsRefused:  # the connection is still good
             if self._file is not None:
                 self._file.execute("ROLLBACK")
             raise
         except sqlite3.Error as error:
-            self._let_go()
+            self._disconnect()
             raise translated(error) from None
         except OSError as error:
-            self._let_go()
+            self._disconnect()
             raise failed(error) from None
         except BaseException:  # such as a number that SQLite cannot hold
-            self._let_go()
+            self._disconnect()
             raise
 
     def _opened(self) -> sqlite3.Connection:
-        """Open the file: the one of before, or another that takes its place, as SQLite would go on
-        writing to one that was moved away or deleted."""
-        there, log = identity(self._path), None
-        anew = self._node is not None and self._node != there
-        self._let_go()  # not before: its number could be given to another
-        if anew and there is None:
-            log = _log_kept(self._path, self._run.now_ms())
-        file = _connected(self._path, self._run.folder)
+        """Open the file at the path. SQLite would continue to write to a moved or deleted one."""
+        node, log = identity(self._path), None
+        is_another = self._node is not None and self._node != node
+        self._disconnect()  # after `identity`: a freed inode number could be reused
+        if is_another and node is None:
+            log = _preserve_log(self._path, self._run.now_ms())
+        file = _connect(self._path, self._run.folder)
         self._node = identity(self._path)
-        if anew:
+        if is_another:
             self._begun_anew(log)
         return file
 
     def _begin(self, file: sqlite3.Connection) -> None:
-        """Have a row for this run."""
+        """Insert the row of this run unless it exists."""
         run = self._run
         now = run.now_ms()
         file.execute(
@@ -197,10 +190,8 @@ class SqliteStore:
         [self._id] = file.execute("SELECT id FROM runs WHERE name = ?", [run.name]).fetchone()
 
     def _note(self, file: sqlite3.Connection, counts: Counts, written: int, here: int) -> None:
-        """Note where the run stands: calls written in all, and those of them that are new here.
-
-        The two differ only after the file was moved away.
-        """
+        """Update the row of the run. ``written`` counts all its calls, ``here`` those that are new
+        in this file, which may be another one than before."""
         file.execute(
             "UPDATE runs SET seen_ms = :now, begun = :begun, ended = :ended, settled = :settled, "
             "dropped = :dropped, failures = :failures, written = written + :here, "
@@ -221,7 +212,7 @@ class SqliteStore:
         query = "SELECT written FROM runs WHERE id = ?"
         return Position(self._run.name, file.execute(query, [self._id]).fetchone()[0])
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._file is not None:
             with suppress(sqlite3.Error):
                 self._file.close()
@@ -229,17 +220,17 @@ class SqliteStore:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another of its name; None where there is none."""
+    """Return device and inode of a file, None if it does not exist."""
     try:
-        about = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return about.st_dev, about.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _log_kept(path: Path, now_ms: int) -> Path | None:
-    """Keep the log that a file left behind when it was moved away: it holds the last rows, and
-    SQLite would drop it. Return where it is, if there is any."""
+def _preserve_log(path: Path, now_ms: int) -> Path | None:
+    """Rename the write-ahead log of a moved or deleted file. It has the last rows, and SQLite would
+    delete it. Return its new path, if there is one."""
     log = Path(f"{path}-wal")
     Path(f"{path}-shm").unlink(missing_ok=True)
     if identity(log) is None or not log.stat().st_size:
@@ -247,9 +238,9 @@ def _log_kept(path: Path, now_ms: int) -> Path | None:
     return log.replace(f"{path}.{now_ms}-wal")
 
 
-def _connected(path: Path, folder: Path) -> sqlite3.Connection:
-    """Open a ledger and bring its tables up to date. Raise ``Unusable`` for any other file, and
-    where a process of an earlier version writes it, whose counts are in ``folder``."""
+def _connect(path: Path, folder: Path) -> sqlite3.Connection:
+    """Open a ledger and migrate it. Raises ``Unusable`` for any other file, and while a process of
+    an earlier version writes it, whose counts are in ``folder``."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
     file = sqlite3.connect(
@@ -272,34 +263,35 @@ def _connected(path: Path, folder: Path) -> sqlite3.Connection:
 
 
 def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
-    """Let all rows of a ledger go that began before a moment and that nobody needs, while a proxy
-    may be writing to it, and count those that stay for budgets. Raises ``Unwritten``; what went
-    until then is gone."""
-    gone = Pruned()
+    """Prune all rows that started before a moment, except those that budgets may need.
+
+    A proxy may write meanwhile. Raises ``Unwritten``; rows that were pruned before stay pruned.
+    """
+    total = Pruned()
     if not path.stat().st_size:
         raise Unusable("the file is not a Headrace ledger")
     try:
-        with closing(_connected(path, call_counters.folder(path.parent))) as file:
+        with closing(_connect(path, call_counters.folder(path.parent))) as file:
             file.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
             while True:
                 file.execute("BEGIN IMMEDIATE")
-                some = prune(file, bound(before_ms, now_ms))
+                batch = prune(file, bound(before_ms, now_ms))
                 file.execute("COMMIT")
-                gone += some
-                if some.calls < AT_ONCE:
+                total += batch
+                if batch.calls < AT_ONCE:
                     query = "SELECT COUNT(*) FROM calls WHERE started_ms < ?"
                     [held] = file.execute(query, [before_ms]).fetchone()
-                    return replace(gone, held=held)
+                    return replace(total, held=held)
     except sqlite3.Error as error:
         raise translated(error) from None
 
 
 def translated(error: sqlite3.Error) -> Unwritten:
-    """Return the kind of a fault: one that may pass, such as a full disk or a lock, one that will
-    not, or rows that the file refuses."""
+    """Return the error for an error of SQLite: ``Unusable``, ``RowsRefused``, or ``Unwritten`` for
+    one that may pass, such as a full disk or a lock."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in HOPELESS:
-        return Unusable(HOPELESS[code])
+    if code in PERMANENT:
+        return Unusable(PERMANENT[code])
     if code in REFUSING:
         return RowsRefused(REFUSING[code])
     return Unwritten(error.sqlite_errorname)
@@ -307,10 +299,10 @@ def translated(error: sqlite3.Error) -> Unwritten:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger for reading while the proxy writes it: one transaction, which sees one moment.
+    """Open a ledger for reading in one transaction, while a proxy may write it.
 
-    One of an earlier version shows the columns of this one. Raises ``Unusable``, also for faults
-    while it is read.
+    Views give a ledger of an earlier version the current columns. Raises ``Unusable``, also for
+    errors while it is read.
     """
     try:
         address = f"{path.absolute().as_uri()}?mode=ro"

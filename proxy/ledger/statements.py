@@ -1,11 +1,10 @@
 """Statements that insert and prune rows of the embedded ledger, in the caller's transaction.
 
-Rows are inserted many with each statement: every statement gives up the interpreter's lock and has
-to wait for it again. Rows that are there already, as their commit was unsure, stay.
+A statement inserts many rows, because each one releases the interpreter's lock and waits for it.
+Rows that exist already, after a commit with an unknown result, stay.
 
-Old rows are pruned a few at a time, and never one that a budget may still have to recall. What is
-pruned stays counted in the row of the process that wrote it, so that a ledger is as provable
-afterwards as it was before.
+Old rows are pruned in small batches, except those that a budget may still need. The row of their
+run counts them, so the audit still works.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ from proxy.types.windows import Calendar, Unit
 
 MAX_PARAMETERS = 30_000
 AT_ONCE = 500
-UNITS: tuple[Unit, ...] = ("week", "month")  # all shorter ones lie within
-LAST = "Etc/GMT+12"  # where a day ends last
-FURTHEST_MS = 26 * 3_600_000  # how much earlier it may have begun elsewhere
+UNITS: tuple[Unit, ...] = ("week", "month")  # they include all shorter ones
+LAST = "Etc/GMT+12"  # the time zone where a day ends last
+FURTHEST_MS = 26 * 3_600_000  # between the start of a day in the first zone and in the last
 _STARTED = itemgetter(CHARGE.index("started_ms"))
 
 
 def insert(file: sqlite3.Connection, run: int, rows: Rows) -> int:
-    """Insert the rows of a run, within the transaction of the caller. Return how many calls are
-    new."""
+    """Insert the rows of a run. Return the number of new calls."""
     new = _insert(file, "calls", CALL, run, rows.calls)
     _insert(file, "attempts", ATTEMPT, run, rows.attempts)
     for some in _parts(rows.charges, len(CHARGE)):
@@ -50,13 +48,13 @@ def _insert(
 
 
 def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
-    """Insert charges, and before them the budgets that the file has not heard of, and since when
-    each has charges: a recall must not go through all counters of its budget to know that."""
-    budgets: dict[Row, None] = {}  # many charges are of few of them
+    """Insert charges, new budgets, and the start of each budget's first charge, which saves a query
+    over all its counters."""
+    budgets: dict[Row, None] = {}  # without repetitions
     since: dict[Value, Value] = {}
     for _, name, scope, started_ms, _ in sorted(rows, key=_STARTED, reverse=True):
         budgets[name, scope] = None
-        since[name] = started_ms  # the last one is the first of its charges
+        since[name] = started_ms  # of the earliest charge at the end
     file.execute(
         "INSERT INTO budgets (name, scope) SELECT * "  # noqa: S608  # our own names
         f"FROM {_values([*budgets])} WHERE true ON CONFLICT DO NOTHING",
@@ -94,8 +92,8 @@ def _flat(rows: Sequence[Row]) -> list[str | int | None]:
 
 @frozen
 class Pruned:
-    """What was let go: how many calls, and what of their cost was known. ``held`` calls are as old
-    as those that were to go, and stay for budgets."""
+    """Number of pruned calls and their known cost. ``held`` calls are old enough too, and stay for
+    budgets."""
 
     calls: int = 0
     nano_usd: int = 0
@@ -107,15 +105,15 @@ class Pruned:
 
 
 def bound(before_ms: int, now_ms: int) -> int:
-    """Return the moment before which rows may go: at most the begin of the oldest week or month
-    still open anywhere on earth, as a budget that begins anew asks for all of its window."""
-    begins = [Calendar(unit, LAST).around(now_ms)[1] for unit in UNITS]
-    return min(before_ms, *(begin - FURTHEST_MS for begin in begins))
+    """Return the moment before which rows may be pruned: at most the start of the oldest week or
+    month that is current in any time zone, because a budget may need its whole window."""
+    starts = [Calendar(unit, LAST).around(now_ms)[1] for unit in UNITS]
+    return min(before_ms, *(start - FURTHEST_MS for start in starts))
 
 
 def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
-    """Let some ``AT_ONCE`` of the oldest calls go that began before a moment, within the
-    transaction of the caller. Fewer mean that there are no more."""
+    """Delete about ``AT_ONCE`` of the oldest calls that started before a moment. Fewer mean that
+    there are no more."""
     [last_ms] = file.execute(
         "SELECT MAX(started_ms) FROM "
         "(SELECT started_ms FROM calls WHERE started_ms < ? ORDER BY started_ms LIMIT ?)",
@@ -123,7 +121,7 @@ def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
     ).fetchone()
     if last_ms is None:
         return Pruned()
-    last = {"last": last_ms}  # with all that began in the same millisecond
+    last = {"last": last_ms}  # includes all calls of that millisecond
     [calls, nano_usd] = file.execute(
         "SELECT COUNT(*), COALESCE(SUM(cost_nano_usd), 0) FROM calls WHERE started_ms <= :last",
         last,

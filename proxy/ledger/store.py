@@ -1,4 +1,4 @@
-"""What a ledger is kept in: the shape that all kinds have, and the two ways in which they fail."""
+"""Interface of the stores of a ledger, and their errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from proxy.frozen import frozen
 from proxy.ledger.rows import Rows
 
 MODE = 0o640  # of the files of a ledger
-PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
+TRANSIENT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
 
 
 class Unwritten(Exception):
-    """Nothing of a batch was kept; another try may do. ``reason`` is short and names no place."""
+    """No row of a batch was written; a retry may succeed. ``reason`` is short and has no path."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -21,16 +21,16 @@ class Unwritten(Exception):
 
 
 class RowsRefused(Unwritten):
-    """The store cannot keep these rows, however often it is asked; it may keep others."""
+    """The store cannot take these rows; it may take others."""
 
 
 class Unusable(Unwritten):
-    """No ledger can be kept or read there until somebody mends it."""
+    """The file cannot be a ledger, or cannot be read, until an operator repairs it."""
 
 
 @frozen
 class Counts:
-    """Where a process stands: calls begun and ended, rows dropped, writes that failed."""
+    """Counts of a process: calls begun and ended, rows dropped, writes that failed."""
 
     begun: int
     ended: int
@@ -39,28 +39,28 @@ class Counts:
 
 
 class LedgerStore(Protocol):
-    """Keeps rows. Only one thread at a time is inside. ``dead`` are the names of the runs that were
-    found dead as it opened."""
+    """Stores rows, for one thread at a time. ``dead`` are the names of the runs that were found
+    dead when it opened."""
 
     dead: frozenset[str]
 
     def open(self) -> None:
-        """Make ready. Raises ``Unusable``, or ``Unwritten`` when it may do later."""
+        """Open the file. Raises ``Unusable``, or ``Unwritten`` if a retry may succeed."""
 
     def write(self, rows: Rows, counts: Counts) -> None:
-        """Keep a batch wholly. Raises ``Unwritten``; the very same batch is then given again,
-        unless it raises ``RowsRefused``."""
+        """Write a whole batch. After ``Unwritten`` the caller retries the same batch, except after
+        ``RowsRefused``."""
 
     def prune(self) -> bool:
-        """Let some rows go that are too old, where it is time to. Says whether there are more.
-        Raises ``Unwritten``."""
+        """Delete some expired rows, if it is time. Return True if there are more. Raises
+        ``Unwritten``."""
 
     def close(self, counts: Counts) -> None:
-        """Note that all is kept, and let go. Raises ``Unwritten``."""
+        """Mark the run as closed, and close the file. Raises ``Unwritten``."""
 
 
 def failed(error: OSError) -> Unwritten:
-    """Return the kind of a fault: one that may pass, or ``Unusable`` for one that will not."""
-    if error.errno in PASSING:
+    """Return the error of a failed write: ``Unusable`` unless it may pass."""
+    if error.errno in TRANSIENT:
         return Unwritten(errno.errorcode[error.errno])
     return Unusable(error.strerror or "the file cannot be opened")

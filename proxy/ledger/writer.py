@@ -1,7 +1,7 @@
-"""Rows on their way to the store, in the thread of a spool.
+"""Writes rows to the store, in the thread of a spool.
 
-A batch that cannot be written is tried again for as long as it takes. A row that the store refuses
-is set aside, so that those after it do not wait for what will never be.
+A failed batch is retried without limit. A row that the store refuses is set aside, so that the rows
+after it are written.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from proxy.ports import EventLog
 from proxy.spool import RETRY_S, Spool, SpoolBounds
 
 MAX_CALLS = 10_000
-SLICE = 32  # calls that are written together: two milliseconds of work
-FEW = MAX_CALLS // 10  # while no more wait there is time to write them so
+SLICE = 32  # calls in a transaction: 2 ms of work
+FEW = MAX_CALLS // 10  # waiting calls up to which batches are sliced
 GATHER_S = 0.2
 IDLE_S = 60.0
 BREATH_S = 0.002
@@ -29,11 +29,11 @@ BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
 
 
 class Writer:
-    """Writes entries in batches, one after the other. ``put`` never waits.
+    """Writes entries in batches. ``put`` never waits.
 
-    ``dropped`` is told why and how many calls are in no row, ``failed`` of every exception that
-    nobody foresaw. ``on_bills`` gets the names of bills whose rows are written, set aside or
-    dropped, in the thread or by ``put``.
+    ``dropped`` gets the reason and the number of calls without a row, ``failed`` each unexpected
+    exception. ``on_bills`` gets the names of bills whose rows are written, set aside or dropped, in
+    the thread or by ``put``.
     """
 
     on_bills: Callable[[Sequence[str]], None]
@@ -54,13 +54,13 @@ class Writer:
         self._log = log
         self._failures = 0
         self._reasons: list[str] = []
-        self._failing = False
-        self._settled = False
+        self._is_failing = False
+        self._is_settled = False
         self.on_bills = lambda names: None
         self._spool = Spool(BOUNDS, self._write, dropped, failed, self._prune, self._finish)
 
     def put(self, entry: CallEntry) -> None:
-        """Have a call written, or drop it where too many wait."""
+        """Queue a call, or drop it if the queue is full."""
         if not self._spool.put(entry):
             self._report_bills([entry])
 
@@ -69,82 +69,78 @@ class Writer:
             try:
                 if bills := bills_of(entry):
                     self.on_bills(bills)
-            except Exception as error:  # noqa: BLE001  # the rows of others must go on
+            except Exception as error:  # noqa: BLE001  # other rows must be written
                 self._failed(error)
 
     @property
     def waiting(self) -> int:
-        """How many entries are not written yet."""
+        """Calls that are not written yet."""
         return self._spool.waiting
 
     def close(self, timeout: float) -> None:
-        """Write what is waiting, for at most ``timeout`` seconds. What is not written by then is
-        counted here, though a write under way may still succeed, and by whoever opens it next."""
+        """Write the waiting calls, for at most ``timeout`` seconds, and count the others as
+        dropped. A write in progress may still succeed. The next process counts them too."""
         self._spool.close(timeout)
-        self._counters.close(settled=self._settled)
+        self._counters.close(settled=self._is_settled)
 
     def _finish(self) -> None:
         with suppress(RowsRefused):
-            self._settled = self._until_done(self._store.close)
+            self._is_settled = self._retry(self._store.close)
 
     def _write(self, batch: list[CallEntry]) -> None:
-        """Write a few calls at a time, and let others run between: who works on and on in a thread
-        has the event loop wait for the interpreter's lock, and for the processor."""
+        """Write slices with pauses: a busy thread makes the event loop wait for the interpreter's
+        lock and for the processor."""
         size = SLICE if self._spool.waiting <= FEW else len(batch)
         for start in range(0, len(batch), size):
             if self._spool.given_up:
                 break
-            some = batch[start : start + size]
-            made = self._built(some)
-            self._keep(made)
+            part = batch[start : start + size]
+            rows = self._build(part)
+            self._write_rows(rows)
             if not self._spool.given_up:
-                self._spool.drop("invalid", len(some) - len(made))
-                self._report_bills(some)
+                self._spool.drop("invalid", len(part) - len(rows))
+                self._report_bills(part)
             self._spool.breathe(BREATH_S)
-        self._tell_refused()
-
-    def _keep(self, made: list[Rows]) -> None:
-        """Write rows. Where the store refuses some, halves of them are tried until those are found
-        that it does not take alone."""
-        if not made or self._spool.given_up:
-            return
-        try:
-            if self._until_done(partial(self._store.write, joined(made))):
-                self._spool.done(len(made))
-        except Exception as error:  # noqa: BLE001  # whatever it is, the rows of others must go on
-            if len(made) == 1:
-                self._set_aside(made[0], error)
-            else:
-                half = len(made) // 2
-                self._keep(made[:half])
-                self._keep(made[half:])
-
-    def _set_aside(self, made: Rows, error: Exception) -> None:
-        """Keep a refused call in the file of such. If that cannot be written, the call is lost."""
-        reason = error.reason if isinstance(error, Unwritten) else type(error).__name__
-
-        def keep(_: Counts) -> None:
-            try:
-                self._refused.add(reason, made)
-            except Unusable as unusable:
-                self._log.error("ledger.not_set_aside", reason=unusable.reason)
-
-        if self._until_done(keep):
-            self._spool.drop("refused", 1)
-            self._reasons.append(reason)
-        if not isinstance(error, RowsRefused):
-            self._failed(error)
-
-    def _tell_refused(self) -> None:
-        """Log once for a batch how many of its calls the store refused."""
         if self._reasons:
             count, reasons = len(self._reasons), sorted(set(self._reasons))
             file = str(self._refused.path)
             self._log.error("ledger.rows_refused", calls=count, reasons=reasons, file=file)
             self._reasons.clear()
 
+    def _write_rows(self, rows: list[Rows]) -> None:
+        """Write the rows of calls. If the store refuses them, halves are tried until the refused
+        calls are found."""
+        if not rows or self._spool.given_up:
+            return
+        try:
+            if self._retry(partial(self._store.write, joined(rows))):
+                self._spool.done(len(rows))
+        except Exception as error:  # noqa: BLE001  # other rows must be written
+            if len(rows) == 1:
+                self._set_aside(rows[0], error)
+            else:
+                half = len(rows) // 2
+                self._write_rows(rows[:half])
+                self._write_rows(rows[half:])
+
+    def _set_aside(self, rows: Rows, error: Exception) -> None:
+        """Write a refused call to its own file. If that is impossible, the call is lost."""
+        reason = error.reason if isinstance(error, Unwritten) else type(error).__name__
+
+        def add(_: Counts) -> None:
+            try:
+                self._refused.add(reason, rows)
+            except Unusable as unusable:
+                self._log.error("ledger.not_set_aside", reason=unusable.reason)
+
+        if self._retry(add):
+            self._spool.drop("refused", 1)
+            self._reasons.append(reason)
+        if not isinstance(error, RowsRefused):
+            self._failed(error)
+
     def _prune(self) -> float:
-        """Let a few old rows go. Return after how many seconds more of them should go."""
+        """Delete some expired rows. Return the seconds until the next time."""
         if self._spool.closing:
             return IDLE_S
         try:
@@ -154,17 +150,18 @@ class Writer:
             self._log.warning("ledger.unpruned", reason=failure.reason)
         return GATHER_S if more else IDLE_S
 
-    def _built(self, batch: list[CallEntry]) -> list[Rows]:
-        made: list[Rows] = []
-        for entry in batch:
+    def _build(self, entries: list[CallEntry]) -> list[Rows]:
+        rows: list[Rows] = []
+        for entry in entries:
             try:
-                made.append(rows_of(entry))
-            except Exception as error:  # noqa: BLE001  # the rows of others must go on
+                rows.append(rows_of(entry))
+            except Exception as error:  # noqa: BLE001  # other rows must be written
                 self._failed(error)
-        return made
+        return rows
 
-    def _until_done(self, step: Callable[[Counts], None]) -> bool:
-        """Try until it works; False when time is up. Raise what no other try could mend."""
+    def _retry(self, step: Callable[[Counts], None]) -> bool:
+        """Retry a step until it succeeds. Return False when the time to stop is over. Raises errors
+        that no retry can help."""
         while not self._spool.given_up:
             try:
                 step(self._counts())
@@ -173,19 +170,19 @@ class Writer:
                 raise
             except Unwritten as failure:
                 self._failures += 1
-                if not self._failing:
-                    self._failing = True
+                if not self._is_failing:
+                    self._is_failing = True
                     self._log.warning("ledger.failing", reason=failure.reason)
                 self._spool.pause(RETRY_S)
             else:
-                if self._failing:
-                    self._failing = False
+                if self._is_failing:
+                    self._is_failing = False
                     self._log.info("ledger.mended", failures=self._failures)
                 return True
         return False
 
     def _counts(self) -> Counts:
-        """What was dropped is read first: a call counts as ended before it can be dropped."""
+        """Read the dropped calls first: a call is counted as ended before it can be dropped."""
         dropped = self._spool.lost
         ended = self._counters.ended
         return Counts(

@@ -19,7 +19,7 @@ from proxy.emit.log import CallLog
 from proxy.emit.log_limits import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
-from proxy.ledger.rows import attempt_rows, call_row, noted
+from proxy.ledger.rows import entry_of, rows_of
 from proxy.policy.catalog import roster
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import CallHistory
@@ -96,19 +96,19 @@ class Remains:
         traces = Traces([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):
             sink.end(record)
-        entry = noted(1, record)
-        rows = attempt_rows(entry)
+        entry = entry_of(1, record)
+        rows = rows_of(entry)
         sizes = {
             "the record": deep(record, *OF_THE_CALL),
             "a recent call": deep(past),
             "a candidate's examples": deep(candidate),
             "a decision": len(orjson.dumps(decision(facts_of(record)))),
             "a ledger entry": deep(entry),
-            "the rows of a call": deep(call_row(entry, rows, [])),
+            "the rows of a call": deep(rows.calls[0]),
             "the spans": encode_spans(spans.received).ByteSize(),
             "/candidate": _shown(candidate.explain()),
         }
-        sizes |= {f"row {number}": deep(row) for number, row in enumerate(rows)}
+        sizes |= {f"row {number}": deep(row) for number, row in enumerate(rows.attempts)}
         sizes |= {f"log line {number}": len(line) for number, line in enumerate(lines)}
         if record.head is not None:
             sizes["/explain"] = _shown(past.explain(record.head.request_id))

@@ -21,7 +21,7 @@ from proxy.emit.attributes import call_attributes
 from proxy.emit.decisions import decision
 from proxy.emit.log import canonical
 from proxy.errors import BadRequest, Overloaded
-from proxy.ledger.rows import CALL, call_row, noted
+from proxy.ledger.rows import CALL, entry_of, rows_of
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.summary import facts_of
 from tests.conftest import KEY, Proxy, running_proxy, world
@@ -185,7 +185,8 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
     ):
         name = response.headers["x-request-id"]
     [record] = await proxy.sink.wait()
-    line, row = canonical(record), dict(zip(CALL, call_row(noted(1, record), [], []), strict=True))
+    [call] = rows_of(entry_of(1, record)).calls
+    line, row = canonical(record), dict(zip(CALL, call, strict=True))
 
     assert (response.status, name) == (status, given or name)
     assert (line["request_id"], row["request_id"]) == (name, name)

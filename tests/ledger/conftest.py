@@ -38,7 +38,7 @@ def dying() -> Iterator[Dying]:
 
     yield take
     for store in stores:
-        store._let_go()
+        store._disconnect()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.billing import BudgetCharge
-from proxy.ledger.audit import CHECKS, LOOKS, audit
+from proxy.ledger.audit import CHECKS, CHECKS_OF_LAG, audit
 from proxy.ledger.store import Unusable
 from tests.cli.test_init import headrace
 from tests.ledger.kept import PRICED, UNPRICED, Told, book, finished, ledger_at
@@ -146,5 +146,5 @@ def test_calls_of_a_proxy_at_work_that_are_never_written_are_found_out(tmp_path:
     assert behind.violations == ("1 call has no row",)
     assert behind.text().startswith("0 calls, 0 attempts, 1 run\n")
     assert behind.text().endswith("to accept the missing calls: verify-ledger --known-missing 1")
-    assert len(slept) == LOOKS
+    assert len(slept) == CHECKS_OF_LAG
     assert audit(path).violations == ()

@@ -14,7 +14,7 @@ import pytest
 
 from proxy.billing import BudgetCharge
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, aside_of
-from proxy.ledger.rows import noted, rows_of
+from proxy.ledger.rows import entry_of, rows_of
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from tests.for_each import for_each
 from tests.ledger.kept import PRICED, finished
@@ -55,7 +55,7 @@ def test_a_call_and_its_attempts_are_lines_that_name_each_other(tmp_path: Path) 
 def test_the_line_of_a_call_says_what_budgets_it_was_charged_to(tmp_path: Path) -> None:
     record = finished(PRICED)
     record.charges = [BudgetCharge("month", "tag.team:support", 22_000)]
-    JsonlStore(tmp_path / "ledger", "abc").write(rows_of(noted(1, record)), NOTHING)
+    JsonlStore(tmp_path / "ledger", "abc").write(rows_of(entry_of(1, record)), NOTHING)
 
     call, _ = lines(tmp_path / "ledger")
     assert call["charges"] == [
@@ -132,7 +132,7 @@ def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
 def add(path: Path, status: int = 200, tag: str = "support") -> None:
     record = finished(PRICED)
     record.status = status
-    rows = rows_of(noted(7, record))
+    rows = rows_of(entry_of(7, record))
     rows.calls[0] = (*rows.calls[0][:-1], tag)
     RefusedRows(path, "run").add("SQLITE_CONSTRAINT", rows)
 

@@ -11,7 +11,7 @@ import orjson
 
 from proxy.app.context import new_record
 from proxy.errors import ClientGone
-from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, attempt_rows, call_row, noted
+from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, entry_of, rows_of
 from proxy.meter import Meter
 from proxy.record import Record
 from proxy.types import Call
@@ -23,10 +23,9 @@ from tests.ledger.kept import HEAD, PRICED, UNPRICED, finished
 
 
 def rows(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    entry = noted(1, record)
-    attempts = attempt_rows(entry)
+    [call], attempts, _ = rows_of(entry_of(1, record))
     named = [dict(zip(ATTEMPT, row, strict=True)) for row in attempts]
-    return dict(zip(CALL, call_row(entry, attempts, []), strict=True)), named
+    return dict(zip(CALL, call, strict=True)), named
 
 
 def test_a_good_call_is_one_row_with_its_sums_and_one_for_its_attempt() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.attempts import Money, Why
 from proxy.ledger.audit import audit
-from proxy.ledger.rows import ATTEMPT, CALL, Rows, joined, noted, rows_of
+from proxy.ledger.rows import ATTEMPT, CALL, Rows, entry_of, joined, rows_of
 from proxy.ledger.schema import APPLICATION
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.usage import Source
@@ -21,7 +21,7 @@ from tests.ledger.kept import PRICED, finished, kept
 
 
 def batch(*seqs: int) -> Rows:
-    return joined(rows_of(noted(seq, finished(PRICED, PRICED))) for seq in seqs)
+    return joined(rows_of(entry_of(seq, finished(PRICED, PRICED))) for seq in seqs)
 
 
 def counted(ended: int, dropped: int = 0) -> Counts:
@@ -188,7 +188,7 @@ def test_gains_missing_words_without_loss(check: str, path: Path, store: Stores)
 
     record = finished(PRICED, PRICED)
     record.attempts[1].why = "guard"
-    entry = noted(1, record)
+    entry = entry_of(1, record)
     after, _ = store(path)
     after.write(rows_of(entry), counted(1))
 

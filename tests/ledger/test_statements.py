@@ -16,7 +16,7 @@ import pytest
 from proxy.billing import BudgetCharge
 from proxy.ledger import now_ms
 from proxy.ledger.audit import audit
-from proxy.ledger.rows import CHARGE, Row, Rows, joined, noted, rows_of
+from proxy.ledger.rows import CHARGE, Row, Rows, entry_of, joined, rows_of
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore, pruned
 from proxy.ledger.statements import AT_ONCE, MAX_PARAMETERS, bound
 from proxy.ledger.store import Counts, Unusable
@@ -98,7 +98,9 @@ def filled(
 ) -> SqliteStore:
     run = ProcessRun("0" * 16, "1", path.parent, clock, keep * DAY_MS)
     store = dying(SqliteStore(path, run, lambda crash: None, lambda log: None))
-    rows = joined(rows_of(noted(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1))
+    rows = joined(
+        rows_of(entry_of(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1)
+    )
     store.write(rows, Counts(len(ages), len(ages), 0, 0))
     return store
 

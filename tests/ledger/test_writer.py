@@ -16,7 +16,7 @@ from proxy.emit.metrics import Metrics
 from proxy.ledger.audit import audit
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.jsonl import RefusedRows, aside_of
-from proxy.ledger.rows import Row, Rows, noted
+from proxy.ledger.rows import Row, Rows, entry_of
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.writer import FEW, MAX_CALLS, SLICE, Writer
 from tests.doubles import ScriptedUpstream
@@ -65,7 +65,7 @@ def put(writer: Writer, tally: CallCounters, count: int) -> None:
     for _ in range(count):
         tally.begin()
         tally.end()
-        writer.put(noted(tally.ended, finished()))
+        writer.put(entry_of(tally.ended, finished()))
 
 
 def test_a_stop_writes_all_that_waits() -> None:
@@ -98,7 +98,7 @@ def test_a_store_that_hangs_fills_a_bounded_queue_and_the_rest_is_counted() -> N
     store, told = Memory(), Told()
     store.go.clear()
     writer, tally = writing(store, told)
-    entry = noted(1, finished())
+    entry = entry_of(1, finished())
     for _ in range(MAX_CALLS * 2):
         tally.begin()
         tally.end()
@@ -172,7 +172,7 @@ def test_a_call_that_makes_no_row_is_counted_and_hurts_no_other() -> None:
     writer, tally = writing(store, told)
     tally.begin()
     tally.end()
-    writer.put(noted(1, finished())._replace(facts=cast(Any, None)))
+    writer.put(entry_of(1, finished())._replace(facts=cast(Any, None)))
     put(writer, tally, 2)
     writer.close(5)
 
@@ -255,7 +255,7 @@ def test_bills_are_reported_whatever_becomes_of_a_row(fate: str, tmp_path: Path)
         store.refuses = {1: RowsRefused("SQLITE_CONSTRAINT")}
     record = finished()
     record.attempts[0].bill_name = "bill"
-    entry = noted(1, record)
+    entry = entry_of(1, record)
     if fate == "invalid":
         entry.facts.started_at = cast(Any, None)
     writer.put(entry)
