@@ -155,7 +155,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "and the last 8 revisions", 8, store.MAX_REVISIONS),
     ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
     ("policies.md", "A value is 1 to 64 visible characters", 64, patterns.MAX_VALUE),
-    ("policies.md", "above 1000 USD", 1000, checking.ABSURD_USD),
+    ("policies.md", "above 1000 USD", 1000, checking.MAX_PLAUSIBLE_USD),
     ("policies.md", "looked at four times a second", 1 / 4, watch.LOOK_S),
     ("policies.md", "Readings are at least a second apart", 1, store.MIN_INTERVAL_S),
     ("policies.md", "counters may take 0.1 s", 0.1, limits_in_redis.TIMEOUT_S),

@@ -1,1 +1,1 @@
-"""Prices as operators see them: what is in force, what is doubtful, and how they are renewed."""
+"""Commands for prices: list the current ones, check them, and refresh the price table."""

@@ -24,7 +24,7 @@ from proxy.types import Target
 from proxy.usage import in_force
 from proxy.words import counted, quoted
 
-ABSURD_USD = 1_000  # per million tokens; the dearest models cost a few hundred
+MAX_PLAUSIBLE_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 
 
 def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
@@ -63,24 +63,24 @@ def _unpriced(snapshot: Snapshot, at: date) -> Iterator[Finding]:
 
 
 def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Finding]:
-    """Return an old table, and old prices that targets have of their own with a date."""
+    """Yield an old price table, and old dated prices of targets."""
     as_of = loaded.priced.price_table.as_of
     if loaded.priced.prices and as_of is None:
         message = 'the age of these prices is unknown. Add "price_table: {as_of: YYYY-MM-DD}".'
         yield ("prices",), message
     elif as_of is not None and (at - as_of).days > days:
         age = counted((at - as_of).days, "day")
-        whose, todo = "", "Run `headrace prices refresh`"
+        source, fix = "", "Run `headrace prices refresh`"
         if not loaded.brings_prices:
-            whose, todo = " of this Headrace release", f"{todo} or update Headrace"
-        yield ("price_table", "as_of"), f"the prices{whose} are {age} old. {todo}."
+            source, fix = " of this Headrace release", f"{fix} or update Headrace"
+        yield ("price_table", "as_of"), f"the prices{source} are {age} old. {fix}."
     for path, target in _targets(snapshot):
         price = in_force(target.prices, at)
-        own = loaded.document.written((*path, "price")) == (*path, "price")
-        if own and price is not None and price.since is not None:
-            old = (at - price.since).days
-            if old > days:
-                age = counted(old, "day")
+        is_own = loaded.document.written((*path, "price")) == (*path, "price")
+        if is_own and price is not None and price.since is not None:
+            age_days = (at - price.since).days
+            if age_days > days:
+                age = counted(age_days, "day")
                 message = f"the price of model {quoted(target.model)} is {age} old. Check it."
                 yield (*path, "price"), message
 
@@ -89,12 +89,13 @@ def _table(loaded: Loaded) -> Iterator[Finding]:
     for provider, names in loaded.priced.prices.items():
         for name, rows_of_name in names.items():
             path: Path_ = ("prices", provider, name)
-            written = rows_of_name if isinstance(rows_of_name, list) else [rows_of_name]
-            rows = [(index, _row(loaded, (*path, index), row)) for index, row in enumerate(written)]
-            known = [(index, row) for index, row in rows if row is not None]
-            yield from _clashing(path, known)
-            for index, row in known:
-                yield from ((loaded.document.written((*path, index)), why) for why in _absurd(row))
+            given = rows_of_name if isinstance(rows_of_name, list) else [rows_of_name]
+            parsed = [(index, _row(loaded, (*path, index), row)) for index, row in enumerate(given)]
+            rows = [(index, row) for index, row in parsed if row is not None]
+            yield from _clashing(path, rows)
+            for index, row in rows:
+                written = loaded.document.written((*path, index))
+                yield from ((written, problem) for problem in _implausible(row))
 
 
 def _row(loaded: Loaded, path: Path_, row: Any) -> schema.PriceConfig | None:
@@ -114,11 +115,11 @@ def _clashing(path: Path_, rows: list[tuple[int, schema.PriceConfig]]) -> Iterat
             yield (*path, index), f"{what} another row, which {day}. Remove one of them."
 
 
-def _absurd(row: schema.PriceConfig) -> Iterator[str]:
+def _implausible(row: schema.PriceConfig) -> Iterator[str]:
     parts: list[Any] = [row, *row.tiers]
     for part in parts:
         for name, usd in part:
-            if isinstance(usd, Decimal) and usd > ABSURD_USD:
+            if isinstance(usd, Decimal) and usd > MAX_PLAUSIBLE_USD:
                 yield f"{name} is implausible: {usd:f} USD per million tokens. Check the unit."
     if row.input is not None and row.cached_input is not None and row.cached_input > row.input:
         yield "cached_input costs more than input. Check both prices."

@@ -1,8 +1,9 @@
-"""Which prices are in force on a day: of the targets of a folder, and of what its table knows."""
+"""Prices of a day: of the targets of a folder, and of its price table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import Any
@@ -25,8 +26,8 @@ OWN = "target"
 
 @frozen
 class PriceLine:
-    """One price. ``by`` says where it stands: in the target itself, or under a name of the table;
-    None where nothing is said of the model. ``price`` is None where none is in force."""
+    """One price. ``by`` is its source: the target, a name in the price table, or None without one.
+    ``price`` is None if no price has started."""
 
     provider: str | None
     upstream: str | None
@@ -37,7 +38,7 @@ class PriceLine:
 
 @frozen
 class Listing:
-    """The prices of one day; ``as_of`` is when the table was taken."""
+    """Prices of one day. ``as_of`` is the date of the price table."""
 
     at: date
     as_of: date | None
@@ -45,18 +46,15 @@ class Listing:
 
 
 def listing(loaded: Loaded, snapshot: Snapshot, at: date, model: str | None = None) -> Listing:
-    """Return the prices of all targets; with a ``model``, such as ``gpt-4o*``, of those alone that
-    are named so, and what the table knows of such names."""
-    lines = [_of_target(loaded, target, at) for target in _targets(snapshot)]
+    """Return the prices of all targets, or those of a ``model`` such as ``gpt-4o*`` in the targets
+    and in the price table."""
+    deployments = roster(snapshot).deployments.values()
+    targets = dict.fromkeys(target for each in deployments for target in each.targets)
+    lines = [_of_target(loaded, target, at) for target in targets]
     if model is not None:
         lines = [line for line in lines if fnmatchcase(line.model, model)]
         lines += _of_table(loaded, model, at)
     return Listing(at, loaded.priced.price_table.as_of, tuple(lines))
-
-
-def _targets(snapshot: Snapshot) -> list[Target]:
-    deployments = roster(snapshot).deployments.values()
-    return list(dict.fromkeys(target for each in deployments for target in each.targets))
 
 
 def _of_target(loaded: Loaded, target: Target, at: date) -> PriceLine:
@@ -86,26 +84,18 @@ def _of_table(loaded: Loaded, model: str, at: date) -> Iterator[PriceLine]:
 
 
 def dated(rows: Any) -> tuple[Price, ...]:
-    """Read the rows of a name in the table. Leave out those that are wrong: ``check`` has them."""
-    found = []
+    """Return the prices of a name in the table, without invalid rows, which ``check`` reports."""
+    prices = []
     for row in rows if isinstance(rows, list) else [rows]:
-        try:
-            found.append(price_of(schema.PriceConfig.model_validate(row)))
-        except ValidationError:
-            continue
-    return tuple(found)
+        with suppress(ValidationError):
+            prices.append(price_of(schema.PriceConfig.model_validate(row)))
+    return tuple(prices)
 
 
 def as_table(found: Listing) -> str:
-    """Columns as wide as needed; what is not known is a dash."""
-    heads = [
-        "upstream",
-        "provider",
-        "model",
-        "source",
-        "from",
-        *(n.replace("_", " ") for n in TYPES),
-    ]
+    """Return aligned columns. An unknown value is a dash."""
+    heads = ["upstream", "provider", "model", "source", "from"]
+    heads += [name.replace("_", " ") for name in TYPES]
     rows = [heads, *(_cells(line) for line in found.lines)]
     used = [n for n in range(len(heads)) if n < 5 or any(row[n] != "-" for row in rows[1:])]
     widths = {n: max(len(row[n]) for row in rows) for n in used}
@@ -122,7 +112,7 @@ def _cells(line: PriceLine) -> list[str]:
 
 
 def _cell(price: Price | None, name: str) -> str:
-    """Return the price of a type of tokens, and what it is above so many tokens of a prompt."""
+    """Return the price of a token type, with its tiers."""
     base = None if price is None else getattr(price, name)
     if price is None or base is None:
         return "-"
@@ -131,7 +121,7 @@ def _cell(price: Price | None, name: str) -> str:
 
 
 def as_json(found: Listing) -> str:
-    """One object; what is not known is null, and USD are exact text."""
+    """Return one object. Unknown values are null, and USD are exact text."""
     data = {
         "at": str(found.at),
         "as_of": str(found.as_of) if found.as_of else None,
@@ -152,8 +142,8 @@ def _data(line: PriceLine) -> Mapping[str, Any]:
 
 
 def _usd(part: object) -> dict[str, str]:
-    found = ((name, getattr(part, name, None)) for name in TYPES)
-    return {name: f"{usd:f}" for name, usd in found if usd is not None}
+    prices = ((name, getattr(part, name, None)) for name in TYPES)
+    return {name: f"{usd:f}" for name, usd in prices if usd is not None}
 
 
 FORMS = {"table": as_table, "json": as_json}

@@ -1,4 +1,4 @@
-"""Renews ``prices.yaml`` in a folder of policies from the package that it was made from."""
+"""Refreshes ``prices.yaml`` in a policy folder from the package genai-prices."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ price_table: {{as_of: {as_of}}}
 
 
 class Unavailable(Exception):
-    """The package with prices is not installed. The message says how to have it."""
+    """The package genai-prices is not installed. The message names the command to install it."""
 
 
 @frozen
 class Renewal:
-    """The text of the file as it is to be, what that changes, and whether it is so already."""
+    """New text of the file, its changes, and True as ``fresh`` if the file has that text."""
 
     text: str
     changes: TableChanges
@@ -47,9 +47,9 @@ class Renewal:
 
 
 def renewal(folder: Path, today: date) -> Renewal:
-    """Return what renewing the prices of a folder comes to; nothing is written.
+    """Return the new prices of a folder without writing them.
 
-    Raises ``Unavailable``, and ``PolicyError`` where the file in place cannot be read.
+    Raises ``Unavailable``, and ``PolicyError`` if the present file cannot be read.
     """
     try:
         from proxy.prices import source  # noqa: PLC0415  # an extra
@@ -66,7 +66,7 @@ def renewal(folder: Path, today: date) -> Renewal:
 
 
 def write(folder: Path, renewed: Renewal) -> None:
-    """Put the file in place, whole or not at all, and its licence beside it. Raises ``OSError``."""
+    """Replace the file and its licence, each atomically. Raises ``OSError``."""
     for name, text in ((LICENCE, renewed.licence), (FILE, renewed.text)):
         fresh = folder / f".{name}.new"
         fresh.write_text(text, "utf-8")
@@ -101,11 +101,11 @@ def _read(file: Path) -> tuple[Table, date | None]:
 
 
 def _mappings(document: Document) -> Mapping[str, Mapping[str, Any]]:
-    found = document.data.get("prices")
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+    prices = document.data.get("prices")
+    if not isinstance(prices, dict) or not all(isinstance(each, dict) for each in prices.values()):
         document.complain(("prices",), "must be a mapping of providers to models and their prices")
         return {}
-    return found
+    return prices
 
 
 def _rows(document: Document, path: Path_, written: Any) -> Rows:

@@ -1,7 +1,6 @@
-"""The table of prices as text: rows by day, and how a table is joined with a later one.
+"""Price table as text, and its merge with a later one.
 
-A price that was in force is never said otherwise afterwards: a new one counts from the day on which
-it was learned.
+A price of the past never changes: a new one applies from the day of the refresh.
 """
 
 from __future__ import annotations
@@ -16,21 +15,14 @@ from proxy.frozen import frozen
 from proxy.policy import schema
 
 TYPES = (
-    "input",
-    "cached_input",
-    "cache_write",
-    "cache_write_1h",
-    "output",
-    "reasoning",
-    "audio_input",
-    "audio_output",
-    "web_search",
-)
+    "input", "cached_input", "cache_write", "cache_write_1h", "output", "reasoning", "audio_input",
+    "audio_output", "web_search",
+)  # fmt: skip
 
 
 @frozen
 class Row:
-    """A price as it is written, but for the day from which it counts; None before all others."""
+    """Price as text, and its first day, None for the earliest price."""
 
     since: date | None
     amounts: str
@@ -43,8 +35,7 @@ Table = Mapping[str, Mapping[str, Rows]]
 
 @frozen
 class TableChanges:
-    """What a later table brings: names that it adds, those it prices otherwise, and those that it
-    does not have any more, which stay; each as ``provider name``."""
+    """Names (``provider name``) that a later table adds, changes, or lacks. ``gone`` ones stay."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -52,7 +43,7 @@ class TableChanges:
 
 
 def row_of(price: schema.PriceConfig) -> Row:
-    """Write a price down in the one way in which tables are written."""
+    """Return the row of a price in canonical form."""
     amounts = {name: getattr(price, name) for name in TYPES}
     text = flow(amounts)
     tiers = [f"{{above: {tier.above}, {flow(dict(tier))}}}" for tier in price.tiers]
@@ -60,49 +51,49 @@ def row_of(price: schema.PriceConfig) -> Row:
 
 
 def flow(amounts: Mapping[str, object]) -> str:
-    """Write USD by what it is for; what has no price is left out."""
+    """Return the known prices as members of a YAML mapping."""
     known = ((name, amounts.get(name)) for name in TYPES)
     return ", ".join(f"{n}: {usd.normalize():f}" for n, usd in known if isinstance(usd, Decimal))
 
 
 def merged(old: Table, new: Table, today: date) -> tuple[Table, TableChanges]:
-    """Join a table with a later one."""
-    joined: dict[str, dict[str, Rows]] = {}
+    """Merge a table with a later one."""
+    table: dict[str, dict[str, Rows]] = {}
     added, changed, gone = [], [], []
     for provider in dict.fromkeys((*old, *new)):
-        before, after = old.get(provider, {}), new.get(provider, {})
-        names = joined[provider] = {}
-        for name in sorted({*before, *after}):
-            had, has = before.get(name, ()), after.get(name, ())
-            names[name] = _joined(had, has, today) if had and has else had or has
-            which = f"{provider} {name}"
-            if not had:
-                added.append(which)
-            elif not has:
-                gone.append(which)
-            elif names[name] != had:
-                changed.append(which)
-    return joined, TableChanges(tuple(added), tuple(changed), tuple(gone))
+        old_names, new_names = old.get(provider, {}), new.get(provider, {})
+        names = table[provider] = {}
+        for name in sorted({*old_names, *new_names}):
+            before, after = old_names.get(name, ()), new_names.get(name, ())
+            names[name] = _merged(before, after, today) if before and after else before or after
+            full_name = f"{provider} {name}"
+            if not before:
+                added.append(full_name)
+            elif not after:
+                gone.append(full_name)
+            elif names[name] != before:
+                changed.append(full_name)
+    return table, TableChanges(tuple(added), tuple(changed), tuple(gone))
 
 
-def _joined(had: Rows, has: Rows, today: date) -> Rows:
-    past = [row for row in had if row.since is None or row.since <= today]
-    was, now = in_force(had, today), in_force(has, today)
-    if was is None:
-        return has
-    if now is not None and now.amounts != was.amounts:
-        past = [row for row in past if row.since != today] + [replace(now, since=today)]
-    return (*past, *(row for row in has if row.since is not None and row.since > today))
+def _merged(before: Rows, after: Rows, today: date) -> Rows:
+    past = [row for row in before if row.since is None or row.since <= today]
+    old, new = in_force(before, today), in_force(after, today)
+    if old is None:
+        return after
+    if new is not None and new.amounts != old.amounts:
+        past = [row for row in past if row.since != today] + [replace(new, since=today)]
+    return (*past, *(row for row in after if row.since is not None and row.since > today))
 
 
 def in_force(rows: Sequence[Row], on: date) -> Row | None:
-    """Return the row of a day: the latest that had begun."""
-    begun = [row for row in rows if row.since is None or row.since <= on]
-    return max(begun, key=lambda row: row.since or date.min, default=None)
+    """Return the row of a day: the latest that had started."""
+    started = [row for row in rows if row.since is None or row.since <= on]
+    return max(started, key=lambda row: row.since or date.min, default=None)
 
 
 def written(table: Table) -> Iterable[str]:
-    """Write the section ``prices``, line by line; the latest row of a name first."""
+    """Yield the lines of the section ``prices``, with the latest row of a name first."""
     yield "prices:"
     for provider, names in table.items():
         yield f"  {provider}:"

@@ -1,7 +1,7 @@
 """Prices from the installed package genai-prices, without the network.
 
-What a row of prices cannot say is left out: an unknown price is better than a wrong one. Needs the
-extra ``prices``; this module is only imported where it is asked for.
+A price that a row cannot express is left out: an unknown price is better than a wrong one. Requires
+the extra ``prices``, so this module is imported on demand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proxy.prices.rows import Row, Rows, Table, flow
 from proxy.types.providers import PROVIDERS
 
 PACKAGE = "genai-prices"
-# OpenRouter's thousand models would take the file past 250 kB; a target can say its own price.
+# OpenRouter's thousand models would take the file past 250 kB. A target can have its own price.
 PRICED = tuple(sorted(name for name, each in PROVIDERS.items() if each.is_priced))
 UNITS = {
     "input": "input_mtok",
@@ -31,8 +31,8 @@ UNITS = {
     "web_search": "web_searches_kcount",
 }
 TIERED = {"input", "cached_input", "cache_write", "cache_write_1h", "output"}
-# What costs beside the text, but only a caller who asks for it: searches in files, old audio.
-ASKED_FOR = {"cache_audio_read_mtok", "storage_searches_kcount"}
+# Charged only if a caller uses it: searches in files, cached audio.
+OPTIONAL = {"cache_audio_read_mtok", "storage_searches_kcount"}
 BEFORE_ALL = date(2000, 1, 1)
 Amount = Decimal | types.TieredPrices
 Amounts = dict[str, Amount]
@@ -44,53 +44,53 @@ def version() -> str:
 
 
 def licence() -> str:
-    """Return the licence that must lie beside what is taken from the package."""
+    """Return the licence of the package, which must accompany its data."""
     return metadata.distribution(PACKAGE).read_text("licenses/LICENSE") or ""
 
 
 def table() -> Table:
-    """Return all that the package knows and a row can say."""
-    known = {provider.id: provider for provider in data.providers}
-    return {name: _section(known[name]) for name in PRICED}
+    """Return all prices that a row can express."""
+    providers = {provider.id: provider for provider in data.providers}
+    return {name: _section(providers[name]) for name in PRICED}
 
 
 def _section(provider: types.Provider) -> dict[str, Rows]:
-    """Return a provider's part, with the models of others that it sells at their price."""
+    """Return a provider's rows, including models of others that it sells at their price.
+
+    The package's own search decides which model a name stands for: its first match wins.
+    """
     others = set(provider.fallback_model_providers or ())
-    sold = [model for other in data.providers if other.id in others for model in other.models]
-    found: dict[str, Rows] = {}
-    for model in (*provider.models, *sold):
-        rows = _rows(model)
-        if rows:
-            found |= {name: rows for name in _names(model) if _finds(provider, name) is model}
-    return dict(sorted(found.items()))
-
-
-def _finds(provider: types.Provider, name: str) -> types.ModelInfo | None:
-    """Ask the source, where the first match wins, so that no name or prefix here says otherwise."""
-    return provider.find_model(name.removesuffix("*"), all_providers=data.providers)
+    resold = [model for other in data.providers if other.id in others for model in other.models]
+    section: dict[str, Rows] = {}
+    for model in (*provider.models, *resold):
+        if rows := _rows(model):
+            for name in _names(model):
+                exact = name.removesuffix("*")
+                if provider.find_model(exact, all_providers=data.providers) is model:
+                    section[name] = rows
+    return dict(sorted(section.items()))
 
 
 def _names(model: types.ModelInfo) -> set[str]:
-    """Return the exact names and the prefixes by which a model is known."""
+    """Return the exact names and the prefixes of a model."""
     return {name for name in (model.id, *_patterns(model.match)) if name[0].isalnum()}
 
 
 def _patterns(match: types.MatchLogic) -> list[str]:
-    """Return names and prefixes that a clause surely matches; ``contains`` matches yet more."""
+    """Return names and prefixes that a clause matches. ``contains`` matches more than these."""
     if isinstance(match, types.ClauseOr):
         return [name for each in match.or_ for name in _patterns(each)]
-    if isinstance(match, types.ClauseAnd):  # a prefix with exceptions is only good for itself
+    if isinstance(match, types.ClauseAnd):  # a prefix with exceptions matches itself only
         return [name.removesuffix("*") for each in match.and_ for name in _patterns(each)]
     if isinstance(match, types.ClauseRegex):
         return []
     (text,) = vars(match).values()
-    begins = isinstance(match, types.ClauseStartsWith | types.ClauseContains)
-    return [text + "*" if begins else text]
+    is_prefix = isinstance(match, types.ClauseStartsWith | types.ClauseContains)
+    return [text + "*" if is_prefix else text]
 
 
 def _rows(model: types.ModelInfo) -> Rows:
-    """Return a model's prices by day, none if they are not by the token."""
+    """Return a model's prices by day, none if they are not per token."""
     rows: list[Row] = []
     for day, source in _dated(model):
         amounts = _amounts(source, embeds="embed" in model.id)
@@ -103,7 +103,7 @@ def _rows(model: types.ModelInfo) -> Rows:
 
 
 def _dated(model: types.ModelInfo) -> Iterator[tuple[date | None, types.ModelPrice]]:
-    """Return the prices from each day on that they change, oldest first; of a day the dearest."""
+    """Yield the day of each price change, oldest first, with the highest price of that day."""
     days: set[date] = set()
     hours = {time(0)}
     for each in model.prices if isinstance(model.prices, list) else ():
@@ -121,10 +121,10 @@ def _dearness(source: types.ModelPrice) -> tuple[Decimal, ...]:
 
 
 def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
-    """Return the prices under our names; None when a part is missing or is not by the token."""
+    """Return the prices by token type, None if a part is missing or not per token."""
     charged = {key for key, amount in vars(source).items() if amount is not None}
     needed = {"input_mtok"} if embeds else {"input_mtok", "output_mtok"}
-    if charged - ASKED_FOR - set(UNITS.values()) or needed - charged:
+    if charged - OPTIONAL - set(UNITS.values()) or needed - charged:
         return None
     amounts: Amounts = {ours: getattr(source, key) for ours, key in UNITS.items() if key in charged}
     if amounts.get("reasoning") == amounts.get("output"):
@@ -143,7 +143,7 @@ def _row_text(amounts: Amounts) -> str:
 
 
 def _tier(amounts: Amounts, start: int) -> str:
-    """Return what costs otherwise above a number of prompt tokens."""
+    """Return the prices that differ above a number of prompt tokens."""
     above = {ours: _above(amount, start) for ours, amount in amounts.items()}
     return flow({o: price for o, price in above.items() if price != _base(amounts[o])})
 
