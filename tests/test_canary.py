@@ -5,22 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import ClientSession
 
-from proxy import app
-from proxy.settings import Address, LedgerAt, LogAs, Settings
-from tests.conftest import KEY, world
+from proxy.settings import LedgerAt, LogAs
+from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import (
-    TRUST,
     Json,
-    MemorySink,
     Script,
     ScriptedUpstream,
     answer,
@@ -37,7 +33,6 @@ from tests.test_pipeline import ROUTES, Route
 MARK = "cnry"
 """In every planted word. What a client names (a model, its request) is logged, and holds none."""
 UPSTREAM_KEY = f"sk-{MARK}-upstream-0123456789"
-STRANGE = {"openai": "Authorization", "scale": "x-api-key", "enkrypt": "apikey"}
 POLICIES = """
 policies:
   default:
@@ -92,158 +87,102 @@ def odd_finish(route: Route) -> Json:
     return said
 
 
-Way = Callable[["World", Route, bool], Awaitable[None]]
-WAYS: dict[str, Way] = {}
+Sent = tuple[Script | None, Json | bytes, dict[str, str]]
 
 
-def way(do: Way) -> Way:
-    WAYS[do.__name__] = do
-    return do
+def calls(route: Route, *, streamed: bool) -> Iterator[Sent]:
+    """Yield what the upstream does, if it is to change, the body and headers of each call."""
+
+    def body(**more: Any) -> Json:
+        return asked(route, streamed=streamed, **more)
+
+    def say(text: str, **how: Any) -> Script:
+        return words(text, route, streamed=streamed, **how)
+
+    yield say(f"{MARK}an|swer"), body(), {}
+    yield None, body(), {}  # from the cache
+    yield answer(odd_finish(route)), asked(route, streamed=False, temperature=0.1), {}
+    forbidden = f"{MARK}forbidden"
+    message = {"messages": [{"role": "user", "content": forbidden}]}
+    yield None, body(**message if route.chat else {"prompt": forbidden}), {}
+    yield say(f"{MARK}unsay|able {MARK}"), body(temperature=0.2), {}
+    cut = say(f"{MARK}an|swer|more", cut_after=2) if streamed else cut_before_head()
+    yield cut, body(temperature=0.3), {}
+    for status in (400, 401, 429, 500):
+        error = {"error": {"message": "no", "type": PASSES[0], "code": PASSES[1]}}
+        script = answer(error, status, f"x-secret: {MARK}header")
+        yield script, body(temperature=status / 1000), {}
+    yield answer(f"{MARK} is no JSON".encode()), body(temperature=0.5), {}
+    yield answer(f"<{MARK}>".encode(), media_type="text/html"), body(temperature=0.6), {}
+    yield stream([f'{{"choices": {MARK}'.encode()]), body(temperature=0.7), {}
+    for wrong in ({"temperature": f"{MARK}hot"}, {"stream": f"{MARK}yes"}):
+        yield None, body(**wrong), {}
+    for text in (f'{{"prompt": "{MARK}', f'["{MARK}"]'):
+        yield None, text.encode(), {}
+    yield None, b'{"model": "\xff' + MARK.encode(), {}
+    for name in ("Authorization", "x-api-key", "apikey", "x-portkey-api-key"):
+        key = f"hr-{MARK}-wrong"
+        if name in route.credential:
+            yield None, body(), {name: f"Bearer {key}" if name == "Authorization" else key}
 
 
 @dataclass
 class World:
     """A proxy with every output on, and what clients were told of errors."""
 
-    url: str
-    admin: str
+    proxy: Proxy
     upstream: ScriptedUpstream
-    sink: MemorySink
     told: list[bytes] = field(default_factory=list)
-    calls: int = 0
 
-    async def post(self, route: Route, body: Any, **headers: str) -> None:
+    async def post(self, route: Route, body: Json | bytes, headers: dict[str, str]) -> None:
         extra = {
             "cookie": f"session={MARK}cookie",
             "x-headrace-tags": f"feature={MARK}_tag,nobody={MARK}value",
             "x-forwarded-for": f"{MARK}address",
             "user-agent": f"{MARK}agent",
-            **headers,
         }
-        sent = {"data": body} if isinstance(body, bytes) else {"json": body}
-        self.calls += 1
+        sent: Json = {"data": body} if isinstance(body, bytes) else {"json": body}
+        sent["headers"] = {**route.credential, **extra, **headers}
         with contextlib.suppress(aiohttp.ClientError):
-            async with (
-                ClientSession() as client,
-                client.post(
-                    f"{self.url}{route.path}?q={MARK}query",
-                    headers={**route.credential, **extra},
-                    **sent,
-                ) as response,
-            ):
+            path = f"{route.path}?q={MARK}query"
+            async with self.proxy.client.post(path, **sent) as response:
                 said = await response.read()
                 if response.status >= 400:
                     self.told.append(said)
 
 
-@way
-async def answered(world: World, route: Route, streamed: bool) -> None:
-    world.upstream.answer_with(words(f"{MARK}an|swer", route, streamed=streamed))
-    body = asked(route, streamed=streamed)
-    await world.post(route, body)
-    await world.post(route, body)  # from the cache
-
-
-@way
-async def finished_oddly(world: World, route: Route, streamed: bool) -> None:
-    world.upstream.answer_with(answer(odd_finish(route)))
-    await world.post(route, asked(route, streamed=False, temperature=0.1))
-
-
-@way
-async def blocked_before(world: World, route: Route, streamed: bool) -> None:
-    said = f"{MARK}forbidden"
-    more = {"messages": [{"role": "user", "content": said}]} if route.chat else {"prompt": said}
-    await world.post(route, asked(route, streamed=streamed, **more))
-
-
-@way
-async def blocked_after(world: World, route: Route, streamed: bool) -> None:
-    world.upstream.answer_with(words(f"{MARK}unsay|able {MARK}", route, streamed=streamed))
-    await world.post(route, asked(route, streamed=streamed, temperature=0.2))
-
-
-@way
-async def cut(world: World, route: Route, streamed: bool) -> None:
-    script = cut_before_head()
-    if streamed:
-        script = words(f"{MARK}an|swer|more", route, streamed=True, cut_after=2)
-    world.upstream.answer_with(script)
-    await world.post(route, asked(route, streamed=streamed, temperature=0.3))
-
-
-@way
-async def refused_by_upstream(world: World, route: Route, streamed: bool) -> None:
-    for status in (400, 401, 429, 500):
-        body = {"error": {"message": "no", "type": PASSES[0], "code": PASSES[1]}}
-        world.upstream.answer_with(answer(body, status, f"x-secret: {MARK}header"))
-        await world.post(route, asked(route, streamed=streamed, temperature=status / 1000))
-
-
-@way
-async def answered_with_garbage(world: World, route: Route, streamed: bool) -> None:
-    world.upstream.answer_with(answer(f"{MARK} is no JSON".encode()))
-    await world.post(route, asked(route, streamed=streamed, temperature=0.5))
-    world.upstream.answer_with(answer(f"<{MARK}>".encode(), media_type="text/html"))
-    await world.post(route, asked(route, streamed=streamed, temperature=0.6))
-    world.upstream.answer_with(stream([f'{{"choices": {MARK}'.encode()]))
-    await world.post(route, asked(route, streamed=streamed, temperature=0.7))
-
-
-@way
-async def wrong_requests(world: World, route: Route, streamed: bool) -> None:
-    await world.post(route, asked(route, streamed=streamed, temperature=f"{MARK}hot"))
-    await world.post(route, asked(route, streamed=streamed, stream=f"{MARK}yes"))
-    await world.post(route, f'{{"prompt": "{MARK}'.encode())
-    await world.post(route, f'["{MARK}"]'.encode())
-    await world.post(route, b'{"model": "\xff' + MARK.encode())
-
-
-@way
-async def strangers(world: World, route: Route, streamed: bool) -> None:
-    for name in ("Authorization", "x-api-key", "apikey", "x-portkey-api-key"):
-        wrong = f"Bearer hr-{MARK}-wrong" if name == "Authorization" else f"hr-{MARK}-wrong"
-        if name in route.credential:
-            await world.post(route, asked(route, streamed=streamed), **{name: wrong})
-
-
 @contextlib.asynccontextmanager
-async def everything_on(folder: Path, upstream: ScriptedUpstream, collector: Collector) -> Any:
+async def everything_on(
+    folder: Path, upstream: ScriptedUpstream, collector: Collector
+) -> AsyncIterator[World]:
     policies = folder / "policies"
-    policies.mkdir()
-    (policies / "policies.yaml").write_text(world(upstream.url) + POLICIES)
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT)
-    sink = MemorySink()
-    settings = Settings(
-        policies=policies,
-        candidate=policies,
-        listen=Address("127.0.0.1", 0),
-        admin=Address("127.0.0.1", 0),
-        environ={"UPSTREAM_KEY": UPSTREAM_KEY},
-        otlp_endpoint=collector.url,
-        ledger=LedgerAt("sqlite", folder / "ledger.db"),
-        log=LogAs(level="debug", decisions=folder / "decisions.log"),
-        drain_seconds=1.0,
-    )
+    settings: dict[str, Any] = {
+        "candidate": policies,
+        "environ": {"UPSTREAM_KEY": UPSTREAM_KEY},
+        "otlp_endpoint": collector.url,
+        "ledger": LedgerAt("sqlite", folder / "ledger.db"),
+        "log": LogAs(level="debug", decisions=folder / "decisions.log"),
+        "log_fd": log,
+    }
     try:
-        async with app.running(settings, sink, log_fd=log, trust=TRUST) as running:
-            yield World(f"http://{running.listen}", f"http://{running.admin}", upstream, sink)
+        async with running_proxy(policies, world(upstream.url) + POLICIES, **settings) as proxy:
+            yield World(proxy, upstream)
     finally:
         os.close(log)
 
 
-async def shown(world: World) -> Iterator[tuple[str, bytes]]:
-    """Give what the admin port shows."""
+async def shown(proxy: Proxy) -> list[tuple[str, bytes]]:
+    """Return what the admin port shows."""
     found = []
     openmetrics = {"accept": "application/openmetrics-text;version=1.0.0"}
     asks = [("/metrics", {}), ("/metrics", openmetrics), ("/candidate", {"accept": "text/json"})]
-    ids = [record.head.request_id for record in world.sink.records if record.head]
+    ids = [record.head.request_id for record in proxy.records if record.head]
     asks += [(f"/explain/{name}", {}) for name in ids]
-    async with ClientSession(base_url=world.admin) as client:
-        for path, headers in asks:
-            async with client.get(path, headers=headers) as response:
-                found.append((path, await response.read()))
-    return iter(found)
+    for path, headers in asks:
+        async with proxy.client.get(proxy.admin + path, headers=headers) as response:
+            found.append((path, await response.read()))
+    return found
 
 
 @pytest.mark.parametrize("name", ROUTES)
@@ -252,11 +191,15 @@ async def test_what_goes_in_comes_out_nowhere_else(
 ) -> None:
     route = ROUTES[name]
     async with everything_on(tmp_path, upstream, collector) as world:
-        for do in WAYS.values():
-            for streamed in (False, True) if route.streams else (False,):
-                await do(world, route, streamed)
-        await world.sink.wait(world.calls)
-        outputs = list(await shown(world))
+        count = 0
+        for streamed in (False, True) if route.streams else (False,):
+            for script, body, headers in calls(route, streamed=streamed):
+                if script is not None:
+                    upstream.answer_with(script)
+                await world.post(route, body, headers)
+                count += 1
+        records = await world.proxy.sink.wait(count)
+        outputs = await shown(world.proxy)
     outputs += [(f"error {n}", without_words(said)) for n, said in enumerate(world.told)]
     outputs += [(f"spans {n}", body) for n, body in enumerate(collector.bodies)]
     files = [path for path in tmp_path.iterdir() if path.is_file()]
@@ -267,7 +210,7 @@ async def test_what_goes_in_comes_out_nowhere_else(
     names = {path.name for path in files}
     assert {"log", "ledger.db", "decisions.log"} <= names
     assert collector.spans
-    outcomes = {record.outcome for record in world.sink.records}
+    outcomes = {record.outcome for record in records}
     assert outcomes >= {"success", "blocked", "client_error", "upstream_error"}
     for where, said in outputs:
         for word in (MARK, KEY):
