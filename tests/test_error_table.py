@@ -44,9 +44,7 @@ def test_the_page_of_errors_is_the_same_from_every_entry() -> None:
     entry = "from proxy import guardrails, pipeline, edge; from tools import docs; "
     pages = {
         subprocess.run(  # our own words
-            [sys.executable, "-c", f"{before}print(*docs.codes())"],
-            check=True,
-            capture_output=True,
+            [sys.executable, "-c", f"{before}print(*docs.codes())"], check=True, capture_output=True
         ).stdout
         for before in ("from tools import docs; ", entry)
     }

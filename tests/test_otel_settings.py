@@ -24,11 +24,7 @@ def test_without_a_collector_there_are_no_exporters() -> None:
 
 @for_each(
     "name",
-    [
-        "HEADRACE_OTLP_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    ],
+    ["HEADRACE_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"],
 )
 def test_an_endpoint_selects_otlp_over_http(name: str) -> None:
     assert otel_settings({name: "http://c"}) == OtelSettings((HTTP,))

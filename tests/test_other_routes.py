@@ -30,16 +30,7 @@ from tests.doubles import (
 )
 from tests.edge.test_drain import connected, stoppable
 from tests.for_each import for_each
-from tests.test_pipeline import (
-    AZURE,
-    AZURES,
-    BEARER,
-    MESSAGES,
-    PORTKEY,
-    ROUTES,
-    SCALE,
-    VERSION,
-)
+from tests.test_pipeline import AZURE, AZURES, BEARER, MESSAGES, PORTKEY, ROUTES, SCALE, VERSION
 
 VECTORS: Json = {
     "object": "list",
@@ -177,12 +168,10 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 
 @every_route
-async def test_an_answered_call_leaves_one_record_one_line_and_one_count(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_one_account(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(other.reply or {}))
 
-    response, body = await send(client, other)
+    response, body = await send(proxy.client, other)
 
     assert response.status == 200, body
     assert body is not None or other.method == "HEAD"
@@ -199,12 +188,10 @@ async def test_an_answered_call_leaves_one_record_one_line_and_one_count(
 
 
 @all_routes
-async def test_a_stranger_is_refused_in_the_form_of_the_dialect(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_key_needed(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     wrong = {name: each.replace(KEY, "hr-wrong") for name, each in other.credential.items()}
 
-    response, body = await send(client, other, headers=wrong)
+    response, body = await send(proxy.client, other, headers=wrong)
 
     assert (response.status, response.headers["x-headrace-error"]) == (401, "invalid_api_key")
     if body is not None:
@@ -214,12 +201,10 @@ async def test_a_stranger_is_refused_in_the_form_of_the_dialect(
 
 
 @all_routes
-async def test_what_is_wrong_is_refused_in_the_form_of_the_dialect(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_bad_field(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     change = {"path": other.wrong} if isinstance(other.wrong, str) else {"json": other.wrong}
 
-    response, body = await send(client, other, **change)
+    response, body = await send(proxy.client, other, **change)
 
     assert response.status == (404 if "path" in change else 400)
     if body is not None:
@@ -229,12 +214,10 @@ async def test_what_is_wrong_is_refused_in_the_form_of_the_dialect(
 
 
 @asking_route
-async def test_an_upstream_that_dies_before_its_head_is_a_502(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_dead_is_502(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(cut_before_head())
 
-    response, body = await send(client, other)
+    response, body = await send(proxy.client, other)
 
     assert response.status == 502
     assert response.headers["x-headrace-error"] == "upstream_unavailable"
@@ -244,12 +227,10 @@ async def test_an_upstream_that_dies_before_its_head_is_a_502(
 
 
 @asking_route
-async def test_a_client_that_leaves_frees_the_upstream_at_once(
-    other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_leaves(other: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
 
-    asking = asyncio.create_task(send(client, other))
+    asking = asyncio.create_task(send(proxy.client, other))
     async with asyncio.timeout(PATIENCE_S):
         await upstream.came.wait()
     asking.cancel()

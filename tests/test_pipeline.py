@@ -137,15 +137,11 @@ def texts(route: Route, raw: bytes, *, streamed: bool) -> str:
 
 @all_routes
 async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
-    route: Route,
-    streamed: bool,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(good(route, streamed=streamed))
 
-    async with client.post(
+    async with proxy.client.post(
         route.path, headers=route.credential, json=route.body(streamed=streamed)
     ) as response:
         raw = await response.read()
@@ -162,15 +158,11 @@ async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
 
 @all_routes
 async def test_a_stranger_is_refused_before_anything_is_asked(
-    route: Route,
-    streamed: bool,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     wrong = {k: v.replace(KEY, "hr-wrong") for k, v in route.credential.items()}
 
-    async with client.post(
+    async with proxy.client.post(
         route.path, headers=wrong, json=route.body(streamed=streamed)
     ) as response:
         await response.read()
@@ -183,15 +175,11 @@ async def test_a_stranger_is_refused_before_anything_is_asked(
 
 @all_routes
 async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
-    route: Route,
-    streamed: bool,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     body = route.body(streamed=streamed, temperature="hot")
 
-    async with client.post(route.path, headers=route.credential, json=body) as response:
+    async with proxy.client.post(route.path, headers=route.credential, json=body) as response:
         said = await response.json()
 
     scale = "x-api-key" in route.credential and route.path != "/v1/messages"
@@ -209,15 +197,11 @@ async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
 
 @every_route
 async def test_an_upstream_that_dies_before_its_head_is_a_502(
-    route: Route,
-    streamed: bool,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(cut_before_head())
 
-    async with client.post(
+    async with proxy.client.post(
         route.path, headers=route.credential, json=route.body(streamed=streamed)
     ) as response:
         said = await response.json()
@@ -235,17 +219,13 @@ async def test_an_upstream_that_dies_before_its_head_is_a_502(
     ("name", "route"), [pytest.param(n, r, id=n) for n, r in ROUTES.items() if r.streams]
 )
 async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_end(
-    name: str,
-    route: Route,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    name: str, route: Route, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(good(route, streamed=True, cut_after=2))
     raw = b""
     broken = False
 
-    async with client.post(
+    async with proxy.client.post(
         route.path, headers=route.credential, json=route.body(streamed=True)
     ) as response:
         try:
@@ -267,9 +247,7 @@ async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_en
     assert record.billing.tokens.output > 0
 
 
-async def test_a_whole_answer_that_is_cut_is_a_clean_502(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_cut_answer_is_a_502(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     async def half(asked: Any, wire: Any) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
         await wire.send(b'content-length: 100\r\n\r\n{"choices": [')
@@ -277,7 +255,7 @@ async def test_a_whole_answer_that_is_cut_is_a_clean_502(
 
     upstream.answer_with(half)
 
-    async with client.post(
+    async with proxy.client.post(
         "/v1/completions", headers=BEARER, json=ROUTES["openai"].body(streamed=False)
     ) as response:
         said = await response.json()
@@ -312,15 +290,11 @@ async def leave_midway(client: ClientSession, route: Route) -> None:
 
 @every_route
 async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once(
-    route: Route,
-    streamed: bool,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    route: Route, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(hang())
 
-    await leave_unanswered(client, route, upstream, streamed=streamed)
+    await leave_unanswered(proxy.client, route, upstream, streamed=streamed)
 
     [record] = await proxy.sink.wait()
     async with asyncio.timeout(PATIENCE_S):
@@ -333,14 +307,12 @@ async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once
 
 
 @pytest.mark.parametrize("route", [pytest.param(r, id=n) for n, r in ROUTES.items() if r.streams])
-async def test_a_client_that_leaves_mid_stream_frees_the_upstream_and_is_counted(
-    route: Route, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_leaving_midway(route: Route, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
     events = chat_events("Paris", "...") if route.chat else legacy_events("Paris", "...")
     upstream.answer_with(stream(events[1:] if route.chat else events, gate=gate))
 
-    await leave_midway(client, route)
+    await leave_midway(proxy.client, route)
 
     [record] = await proxy.sink.wait()
     async with asyncio.timeout(PATIENCE_S):

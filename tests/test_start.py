@@ -125,9 +125,7 @@ def test_what_policies_ask_for_is_there_before_the_process_is_ready(tmp_path: Pa
 
 
 @pytest.mark.process
-def test_all_patterns_are_compiled_once_ready(
-    tmp_path: Path,
-) -> None:
+def test_all_patterns_are_compiled_once_ready(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     policies.write(tmp_path / "policies", "guards", 9)
 

@@ -60,9 +60,7 @@ def test_a_call_that_reached_nothing_has_unknowns() -> None:
 
 
 @pytest.mark.parametrize("attempts", [(), ((0.1, 0.9),), ((0.1, 0.2), (0.2, 0.9))])
-def test_summary_covers_the_call(
-    attempts: tuple[tuple[float, float], ...],
-) -> None:
+def test_summary_covers_the_call(attempts: tuple[tuple[float, float], ...]) -> None:
     facts = facts_of(ended(*attempts, total=1.0))
 
     assert [each.name for each in fields(facts) if not hasattr(facts, each.name)] == []

@@ -298,9 +298,7 @@ INSTANCES: tuple[errors.ProxyError, ...] = (
 
 
 @for_each("error", INSTANCES, ids=lambda error: error.code)
-def test_error_status_matches_page(
-    error: errors.ProxyError,
-) -> None:
+def test_error_status_matches_page(error: errors.ProxyError) -> None:
     statuses, types = rows()[error.code]
 
     assert error.status in statuses

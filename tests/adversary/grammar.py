@@ -56,10 +56,7 @@ NUMBERS = st.one_of(
     st.integers(-100, 10_000),
 )
 SPICES = tuple(text(shape, size) for shape, size in product(SHAPES, (40, 600)))
-STRINGS = st.one_of(
-    st.sampled_from(SPICES),
-    st.text(st.characters(codec="utf-8"), max_size=60),
-)
+STRINGS = st.one_of(st.sampled_from(SPICES), st.text(st.characters(codec="utf-8"), max_size=60))
 LEAVES = st.one_of(st.none(), st.booleans(), NUMBERS, STRINGS)
 VALUES = st.recursive(
     LEAVES,

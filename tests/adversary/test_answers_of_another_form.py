@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import (
@@ -50,10 +49,7 @@ MAX_ESTIMATE = 50  # tokens: what a second of an interrupted answer is estimated
 
 @pytest.mark.parametrize("crossed", CROSSED)
 async def test_an_answer_of_another_form_is_the_fault_of_the_upstream(
-    crossed: tuple[str, str, str, str],
-    client: ClientSession,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
+    crossed: tuple[str, str, str, str], proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     by, asked, given, ends = crossed
     whole, events = ANSWERS[given]
@@ -62,7 +58,7 @@ async def test_an_answer_of_another_form_is_the_fault_of_the_upstream(
     headers = BEARER | {"x-headrace-deployment": UPSTREAMS[asked]}
     sent = {**body, "model": UPSTREAMS[asked], "stream": ends != "whole"}
 
-    async with client.post(path, headers=headers, json=sent) as response_:
+    async with proxy.client.post(path, headers=headers, json=sent) as response_:
         status, raw = response_.status, await response_.read()
 
     told = json.loads(raw)

@@ -57,9 +57,7 @@ PLACES: dict[str, Callable[[Json], Json]] = {
         "input": [{"type": "tool_search_output", "call_id": "c", "tools": [tool]}]
     },
     "namespace in an item": lambda tool: {
-        "input": [
-            {"type": "additional_tools", "tools": [{"type": "namespace", "tools": [tool]}]},
-        ]
+        "input": [{"type": "additional_tools", "tools": [{"type": "namespace", "tools": [tool]}]}]
     },
     "batch": lambda tool: {"requests": [{"custom_id": "a", "params": {"tools": [tool]}}]},
     "session": lambda tool: {"session": {"tools": [tool]}},
@@ -86,9 +84,7 @@ ACCOUNT_WIDE: dict[str, Json] = {
         "messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]
     },
     "messages[].content[].source.file_id": {
-        "messages": [
-            {"role": "user", "content": [{"type": "image", "source": {"file_id": "f"}}]},
-        ]
+        "messages": [{"role": "user", "content": [{"type": "image", "source": {"file_id": "f"}}]}]
     },
     "messages[].content[].content[].source.file_id": {
         "messages": [

@@ -205,11 +205,7 @@ FIRST_EVENTS: dict[str, tuple[Any, ...]] = {
     "messages": (
         {"type": "message_start", "message": {**message(stop_reason=None), "content": []}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        {
-            "type": "content_block_delta",
-            "index": 0,
-            "delta": {"type": "text_delta", "text": WORD},
-        },
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": WORD}},
     ),
     "responses": (
         {"type": "response.created", "response": response(status="in_progress", output=[])},

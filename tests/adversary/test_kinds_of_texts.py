@@ -13,14 +13,7 @@ from proxy.guardrails.text.text_walker import collect_texts, request_texts
 from proxy.guardrails.text.walk import Text
 from proxy.types.events import FamilyName
 from tests.adversary.answers import frames_of, item, part_events
-from tests.doubles import (
-    Json,
-    block_events,
-    message,
-    message_events,
-    response,
-    response_events,
-)
+from tests.doubles import Json, block_events, message, message_events, response, response_events
 from tests.for_each import for_each
 
 MARK, NAME = "mark", "f_0"

@@ -337,10 +337,7 @@ TOO_MUCH = {
     ),
     "bytes": (chat("x" * (65 * MIB)), "upstream_answer_too_large"),
     "depth": (deep(300), "upstream_invalid_response"),
-    "depth of a large one": (
-        {**deep(300), "y": "x" * MIB},
-        "upstream_invalid_response",
-    ),
+    "depth of a large one": ({**deep(300), "y": "x" * MIB}, "upstream_invalid_response"),
 }
 
 

@@ -4,8 +4,6 @@ read what another has left there, by a member that is called as that."""
 
 from __future__ import annotations
 
-from aiohttp import ClientSession
-
 from tests.conftest import Proxy
 from tests.doubles import Json, ScriptedUpstream, answer, response
 from tests.for_each import for_each
@@ -46,16 +44,12 @@ def placed(inner: Json) -> list[Json]:
 @for_each("inner", INNER, ids=lambda inner: inner["type"])
 @for_each("place", range(len(placed({}))))
 async def test_a_member_never_says_of_which_type_it_is(
-    place: int,
-    inner: Json,
-    client: ClientSession,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
+    place: int, inner: Json, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(response()))
     body = {"model": "smol-responses", **placed(inner)[place]}
 
-    async with client.post("/v1/chat/completions", headers=BEARER, json=body) as answered:
+    async with proxy.client.post("/v1/chat/completions", headers=BEARER, json=body) as answered:
         status = answered.status
 
     types = {

@@ -122,9 +122,7 @@ PAIRS: list[tuple[FamilyName, FamilyName]] = [
 
 @for_each(("upstream", "client"), PAIRS)
 @for_each("stream", [True, False])
-def test_a_whole_answer_is_read_and_written(
-    upstream: FamilyName, client: FamilyName, stream: bool
-) -> None:
+def test_reads_and_writes_answer(upstream: FamilyName, client: FamilyName, stream: bool) -> None:
     turn = partial(read_whole, upstream, client, stream=stream)
     for document in (WHOLE,) if upstream == "messages" else (CHAT, IN_PARTS):
         assert faults_of(with_odd(document), turn) == []

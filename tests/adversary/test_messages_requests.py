@@ -103,11 +103,7 @@ def to_messages(body: Json) -> None:
 
 @pytest.mark.parametrize(
     ("dialect", "asked", "cross"),
-    [
-        ("anthropic", ASKED, to_chat),
-        ("anthropic", ASKED, tidy),
-        ("openai", CHAT, to_messages),
-    ],
+    [("anthropic", ASKED, to_chat), ("anthropic", ASKED, tidy), ("openai", CHAT, to_messages)],
     ids=["to a chat", "to its own", "of a chat"],
 )
 def test_translates_or_refuses(dialect: str, asked: Json, cross: Callable[[Json], object]) -> None:

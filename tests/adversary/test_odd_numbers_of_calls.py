@@ -33,9 +33,7 @@ def two_calls(numbers: tuple[Any, Any]) -> list[Json]:
 
 @for_each("form", sorted(set(CLIENTS) - {"chat"}))
 @for_each("numbers", NUMBERS.values(), ids=NUMBERS)
-def test_calls_whose_numbers_are_none_stay_apart(
-    form: FamilyName, numbers: tuple[Any, Any]
-) -> None:
+def test_unnumbered_calls_stay_apart(form: FamilyName, numbers: tuple[Any, Any]) -> None:
     documents = two_calls(numbers)
 
     plain = shown(form, frames_of(form, "chat", documents))

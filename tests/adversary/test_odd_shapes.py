@@ -20,16 +20,7 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.frame_reader import WholeFrameReader
 from proxy.dialects.sequencer import Sequencer
 from proxy.types.events import FamilyName, Frame
-from tests.adversary.answers import (
-    CARD,
-    PAIRS,
-    SAYS,
-    cut,
-    documents_of,
-    frames_of,
-    guarded,
-    output,
-)
+from tests.adversary.answers import CARD, PAIRS, SAYS, cut, documents_of, frames_of, guarded, output
 from tests.doubles import (
     Json,
     block_events,

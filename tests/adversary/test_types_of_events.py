@@ -4,7 +4,6 @@ are the fault of the upstream, and never of the proxy."""
 from __future__ import annotations
 
 import pytest
-from aiohttp import ClientSession
 
 from tests.conftest import Proxy
 from tests.doubles import (
@@ -38,12 +37,7 @@ ODD: tuple[object, ...] = ([], ["error"], {}, {"a": None}, 1, 1.5, True, None)
 @pytest.mark.parametrize("deployment", UPSTREAMS)
 @pytest.mark.parametrize("by", CLIENTS)
 async def test_a_type_that_is_no_text_is_no_fault_of_the_proxy(
-    by: str,
-    deployment: str,
-    odd: object,
-    client: ClientSession,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
+    by: str, deployment: str, odd: object, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     path, body = CLIENTS[by]
     events = UPSTREAMS[deployment]
@@ -53,7 +47,7 @@ async def test_a_type_that_is_no_text_is_no_fault_of_the_proxy(
         upstream.answer_with(stream(given))
         sent = {**body, "model": "any", "stream": True}
         headers = BEARER | {"x-headrace-deployment": deployment}
-        async with client.post(path, headers=headers, json=sent) as response:
+        async with proxy.client.post(path, headers=headers, json=sent) as response:
             status, raw = response.status, await response.read()
 
         assert status in {200, 502}

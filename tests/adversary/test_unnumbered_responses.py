@@ -31,9 +31,7 @@ from tests.golden.pipeline import Pipeline, written
 
 SAID = "my card is 4111 1111 1111 1111, is it not"
 PARTS = st.lists(
-    st.sampled_from(
-        [{"type": "output_text", "text": SAID}, {"type": "refusal", "refusal": SAID}],
-    ),
+    st.sampled_from([{"type": "output_text", "text": SAID}, {"type": "refusal", "refusal": SAID}]),
     min_size=1,
     max_size=3,
 )

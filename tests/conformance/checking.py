@@ -170,10 +170,7 @@ async def _good(
 
 
 async def _silent(
-    document: Document,
-    client: ClientSession,
-    upstream: ScriptedUpstream,
-    parameter: Parameter,
+    document: Document, client: ClientSession, upstream: ScriptedUpstream, parameter: Parameter
 ) -> Json:
     """Return what arrives of a request that does not say the parameter."""
     if parameter.name in document.required:

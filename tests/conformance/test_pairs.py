@@ -167,10 +167,7 @@ def ways(client: str, upstream: str) -> list[Way]:
 
 @each_pair
 async def test_an_answer_comes_whole_and_streamed(
-    client_dialect: str,
-    upstream_dialect: str,
-    client: ClientSession,
-    upstream: ScriptedUpstream,
+    client_dialect: str, upstream_dialect: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     for way in ways(client_dialect, upstream_dialect):
         for streamed in (False, True) if client_dialect != "multimodel" else (False,):
@@ -254,10 +251,7 @@ TABLES = [
 
 @for_each(("client_dialect", "endpoint"), TABLES)
 async def test_what_becomes_of_each_field_is_what_the_table_says(
-    client_dialect: str,
-    endpoint: Endpoint,
-    client: ClientSession,
-    upstream: ScriptedUpstream,
+    client_dialect: str, endpoint: Endpoint, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     told, known = {}, {}
     for to, target in targets(endpoint).items():

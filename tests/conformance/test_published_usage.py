@@ -145,10 +145,7 @@ async def test_a_call_costs_what_it_costs_by_hand(
 CUT = {
     "chat": (chat_events(" Paris", " is the capital."), 3),
     "messages": (message_events(text_events(0, " Paris", " is the capital.")), 5),
-    "responses": (
-        response_events(item_events(0, TEXT, " Paris", " is the capital.")),
-        6,
-    ),
+    "responses": (response_events(item_events(0, TEXT, " Paris", " is the capital.")), 6),
 }
 """Streams of each form, and after how many events the connection breaks: both texts are out."""
 

@@ -36,11 +36,7 @@ def test_every_detector_of_theirs_has_a_guard() -> None:
 @for_each(
     ("verdict", "summary", "details"),
     [
-        (
-            said("topic", 0.9, off_topic=1),
-            {"on_topic": 0},
-            {"topic_detector": {"off_topic": 1}},
-        ),
+        (said("topic", 0.9, off_topic=1), {"on_topic": 0}, {"topic_detector": {"off_topic": 1}}),
         (said("topic"), {"on_topic": 1}, {"topic_detector": {}}),
         (said("nsfw", 0.75, sexual=1), {"nsfw": 1}, {"nsfw": {"sfw": 0.25, "nsfw": 0.75}}),
         (

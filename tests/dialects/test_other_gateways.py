@@ -54,11 +54,7 @@ HONOURED: dict[str, tuple[str, str, object]] = {
     ),
     "x-title": ("App", "properties", (("x-title", "App"),)),
     "x-openrouter-title": ("App", "properties", (("x-title", "App"),)),
-    "x-headrace-properties": (
-        "run=7, night",
-        "properties",
-        (("run", "7"), ("night", "")),
-    ),
+    "x-headrace-properties": ("run=7, night", "properties", (("run", "7"), ("night", ""))),
 }
 
 

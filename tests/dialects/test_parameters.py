@@ -49,12 +49,7 @@ def test_the_body_that_was_given_is_not_changed() -> None:
         ),
         ("chat", {}, Changes(cap={"max_completion_tokens": 9}), {"max_completion_tokens": 9}),
         ("completions", {}, Changes(cap={"max_completion_tokens": 9}), {"max_tokens": 9}),
-        (
-            "chat",
-            {"max_completion_tokens": 50},
-            Changes({"max_tokens": 9}),
-            {"max_tokens": 9},
-        ),
+        ("chat", {"max_completion_tokens": 50}, Changes({"max_tokens": 9}), {"max_tokens": 9}),
         (
             "completions",
             {"max_tokens": 5},

@@ -132,9 +132,7 @@ def test_numbers_in_metadata_are_tags_as_json_writes_them() -> None:
         {"x_portkey_request_timeout": "0"},
     ],
 )
-def test_refuses_malformed_routing_headers(
-    headers: dict[str, str],
-) -> None:
+def test_refuses_malformed_routing_headers(headers: dict[str, str]) -> None:
     with pytest.raises(BadRequest) as refused:
         read_head(**headers)
 
@@ -169,10 +167,7 @@ def test_the_time_it_allows_is_milliseconds() -> None:
     ],
 )
 async def test_a_key_must_be_allowed_to_use_all_that_a_load_balance_names(
-    targets: tuple[str, ...],
-    status: int,
-    client: ClientSession,
-    upstream: ScriptedUpstream,
+    targets: tuple[str, ...], status: int, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     weights = [{"virtual_key": name, "weight": 1 - at} for at, name in enumerate(targets)]
     config = dumps({"strategy": {"mode": "loadbalance"}, "targets": weights})

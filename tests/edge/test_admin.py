@@ -15,13 +15,13 @@ from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
 
-async def test_metrics_count_calls_and_hide_secrets(proxy: Proxy, client: ClientSession) -> None:
+async def test_metrics_count_calls_and_hide_secrets(proxy: Proxy) -> None:
     route = ROUTES["openai"]
-    async with client.post(route.path, headers=BEARER, json=route.body(streamed=False)):
+    async with proxy.client.post(route.path, headers=BEARER, json=route.body(streamed=False)):
         pass
     await proxy.sink.wait()
 
-    async with client.get(f"{proxy.admin}/metrics") as response:
+    async with proxy.client.get(f"{proxy.admin}/metrics") as response:
         said = await response.text()
 
     assert response.headers["content-type"].startswith("text/plain")
@@ -35,53 +35,53 @@ async def test_metrics_count_calls_and_hide_secrets(proxy: Proxy, client: Client
     ("path", "status"), [("/healthz", 200), ("/readyz", 200), ("/v1/models", 404), ("/", 404)]
 )
 async def test_there_is_nothing_but_health_and_metrics(
-    path: str, status: int, proxy: Proxy, client: ClientSession
+    path: str, status: int, proxy: Proxy
 ) -> None:
-    async with client.get(f"{proxy.admin}{path}") as response:
+    async with proxy.client.get(f"{proxy.admin}{path}") as response:
         assert response.status == status
 
 
-async def test_it_cannot_be_written_to(proxy: Proxy, client: ClientSession) -> None:
-    async with client.post(f"{proxy.admin}/metrics") as response:
+async def test_it_cannot_be_written_to(proxy: Proxy) -> None:
+    async with proxy.client.post(f"{proxy.admin}/metrics") as response:
         assert response.status == 405
 
 
-async def test_log_level_changes_for_a_while(proxy: Proxy, client: ClientSession) -> None:
+async def test_log_level_changes_for_a_while(proxy: Proxy) -> None:
     at = f"{proxy.admin}/loglevel"
-    async with client.put(f"{at}?level=debug&seconds=60") as response:
+    async with proxy.client.put(f"{at}?level=debug&seconds=60") as response:
         assert await response.json() == {"level": "debug", "seconds_left": 60}
-    async with client.get(at) as response:
+    async with proxy.client.get(at) as response:
         assert (await response.json())["level"] == "debug"
-    async with client.put(f"{at}?level=loud") as response:
+    async with proxy.client.put(f"{at}?level=loud") as response:
         assert response.status == 400
         assert "level must be one of debug" in await response.text()
-    async with client.put(f"{at}?level=info&seconds=soon") as response:
+    async with proxy.client.put(f"{at}?level=info&seconds=soon") as response:
         assert response.status == 400
 
 
-async def test_invalid_seconds_are_a_clear_error(proxy: Proxy, client: ClientSession) -> None:
-    async with client.put(f"{proxy.admin}/loglevel?level=info&seconds=abc") as response:
+async def test_invalid_seconds_are_a_clear_error(proxy: Proxy) -> None:
+    async with proxy.client.put(f"{proxy.admin}/loglevel?level=info&seconds=abc") as response:
         assert response.status == 400
         assert await response.text() == "seconds must be greater than 0 and at most 86400\n"
 
 
-async def test_no_candidate_is_reported(proxy: Proxy, client: ClientSession) -> None:
-    async with client.get(f"{proxy.admin}/candidate") as response:
+async def test_no_candidate_is_reported(proxy: Proxy) -> None:
+    async with proxy.client.get(f"{proxy.admin}/candidate") as response:
         assert response.status == 404
         assert "No candidate policy is loaded" in await response.text()
 
 
-async def test_shared_id_is_explained_per_key(proxy: Proxy, client: ClientSession) -> None:
+async def test_shared_id_is_explained_per_key(proxy: Proxy) -> None:
     for key, model in ((KEY, "support-chat"), ("hr-search-key", "search-answers")):
         headers = {"authorization": f"Bearer {key}", "x-request-id": "mine"}
         body = {"model": model, "prompt": "Hi"}
-        async with client.post("/v1/completions", headers=headers, json=body) as response:
+        async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
             await response.read()
     await proxy.sink.wait(2)
 
     found = {}
     for whose in ("", "?key=support-widget", "?key=search-box", "?key=nobody"):
-        async with client.get(f"{proxy.admin}/explain/mine{whose}") as response:
+        async with proxy.client.get(f"{proxy.admin}/explain/mine{whose}") as response:
             found[whose] = response.status, await response.text()
 
     assert found[""] == (

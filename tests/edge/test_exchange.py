@@ -111,9 +111,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
     assert b'outcome="proxy_error"' in metrics.render()[0]
 
 
-async def test_events_that_come_together_leave_together(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_events_leave_together(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     events = legacy_events("Wells", " rise", " here", with_usage=False)
 
     async def together(asked: Asked, wire: Wire) -> None:
@@ -123,7 +121,7 @@ async def test_events_that_come_together_leave_together(
 
     upstream.answer_with(together)
     body = ROUTE.body(streamed=True)
-    async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
+    async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as response:
         chunks = [data async for data, ends in response.content.iter_chunks() if data or ends]
 
     assert b"".join(chunks) == b"".join(map(event, events)) + event(b"[DONE]")

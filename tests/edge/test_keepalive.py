@@ -130,10 +130,7 @@ async def test_silent_stream_sends_keepalives(
     script = stream(EVENTS[family], done=done, gate=pause, gate_after=UP_TO_TEXT[family])
     upstream.answer_with(after(gate, script) if moment == "before" else script)
 
-    async with (
-        keeping_alive(tmp_path, upstream) as (proxy, client),
-        asking(client, family) as got,
-    ):
+    async with keeping_alive(tmp_path, upstream) as (proxy, client), asking(client, family) as got:
         await got.until((FIRST_KEEPALIVES if moment == "before" else KEEPALIVES)[family], 2)
         gate.set()
         raw = await got.rest()

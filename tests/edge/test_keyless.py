@@ -20,11 +20,11 @@ PROBE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.mark.parametrize("path", ["/health", "/health?verbose=1"])
-async def test_probe_needs_no_key(path: str, proxy: Proxy, client: ClientSession) -> None:
-    async with client.get(path) as response:
+async def test_probe_needs_no_key(path: str, proxy: Proxy) -> None:
+    async with proxy.client.get(path) as response:
         assert (response.status, await response.json()) == (200, {"status": "ok"})
     shown = {name.lower() for name in response.headers}
-    async with client.head(path) as response:
+    async with proxy.client.head(path) as response:
         assert (response.status, await response.read()) == (200, b"")
         assert response.headers["content-length"] == "15"
 
@@ -32,11 +32,11 @@ async def test_probe_needs_no_key(path: str, proxy: Proxy, client: ClientSession
     assert response.headers["server"] == "headrace"
 
 
-async def test_a_probe_is_no_call(proxy: Proxy, client: ClientSession) -> None:
+async def test_a_probe_is_no_call(proxy: Proxy) -> None:
     for method in ("GET", "HEAD", "POST"):
-        async with client.request(method, "/health") as response:
+        async with proxy.client.request(method, "/health") as response:
             await response.read()
-    async with client.get("/v1/models", headers=BEARER) as response:
+    async with proxy.client.get("/v1/models", headers=BEARER) as response:
         await response.read()
 
     [record] = await proxy.sink.wait()
@@ -44,9 +44,7 @@ async def test_a_probe_is_no_call(proxy: Proxy, client: ClientSession) -> None:
     assert "/health" not in await proxy.metrics()
 
 
-async def test_probe_method_error_lists_methods(
-    client: ClientSession,
-) -> None:
+async def test_probe_method_error_lists_methods(client: ClientSession) -> None:
     async with client.post("/health", json={}) as response:
         assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
 
@@ -164,8 +162,8 @@ async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_pat
         assert "access-control-allow-credentials" not in headers
 
 
-async def test_cors_is_off_by_default(proxy: Proxy, client: ClientSession) -> None:
-    async with client.options("/v1/models", headers={"origin": PAGE, **ASKING}) as response:
+async def test_cors_is_off_by_default(proxy: Proxy) -> None:
+    async with proxy.client.options("/v1/models", headers={"origin": PAGE, **ASKING}) as response:
         assert response.status == 405
 
 

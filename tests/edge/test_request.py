@@ -200,18 +200,14 @@ async def test_a_request_id_is_kept_when_it_is_sane(client: ClientSession) -> No
             assert (response.headers["x-request-id"] == given) == kept
 
 
-async def test_a_call_that_came_through_this_proxy_before_is_a_loop(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
-    async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)):
+async def test_own_via_is_a_loop(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    async with proxy.client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)):
         pass
     own = upstream.requests[0].headers["x-headrace-via"]
     other = "0123456789abcdef"
     for came, status in ((own, 508), (f"{other}, {own}", 508), (", ".join([other] * 9), 508)):
-        async with client.post(
-            ROUTE.path,
-            headers={**BEARER, "x-headrace-via": came},
-            json=ROUTE.body(streamed=False),
+        async with proxy.client.post(
+            ROUTE.path, headers={**BEARER, "x-headrace-via": came}, json=ROUTE.body(streamed=False)
         ) as response:
             assert response.status == status
 
@@ -284,18 +280,20 @@ async def test_small_values_are_bounded(upstream: ScriptedUpstream, tmp_path: Pa
                 assert response.status == status, await response.text()
 
 
-async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy, client: ClientSession) -> None:
+async def test_a_long_name_is_refused_in_every_dialect(proxy: Proxy) -> None:
     for name, route in ROUTES.items():
         good, long = "u" * 256, "u" * 257
         if name in ("openai", "fireworks", "scale-5-chat", "enkrypt-chat", "portkey"):
             for user, status in ((good, {200, 502}), (long, {400, 422})):
                 body = route.body(streamed=False, user=user)
-                async with client.post(route.path, headers=route.credential, json=body) as response:
+                async with proxy.client.post(
+                    route.path, headers=route.credential, json=body
+                ) as response:
                     assert response.status in status, (name, await response.text())
         if "/deployments/" in route.path:  # which names the model, whatever a body says
             continue
         body = {**route.body(streamed=False), "model": long}
-        async with client.post(route.path, headers=route.credential, json=body) as response:
+        async with proxy.client.post(route.path, headers=route.credential, json=body) as response:
             said = await response.text()
             assert response.status in (400, 422), (name, said)
             assert "at most 256 characters" in said
@@ -318,9 +316,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_body_size_estimate_covers_the_parsed_body(
-    shape: str,
-) -> None:
+async def test_body_size_estimate_covers_the_parsed_body(shape: str) -> None:
     raw, taken = SHAPES[shape], list[int]()
     tracemalloc.start()
     try:

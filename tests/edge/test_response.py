@@ -107,9 +107,7 @@ async def test_a_stream_is_that_of_aiohttp(
     assert await sent(aiohttp_raw_server, ours, head) == expected
 
 
-async def test_unsafe_header_is_not_sent(
-    aiohttp_raw_server: AiohttpRawServer,
-) -> None:
+async def test_unsafe_header_is_not_sent(aiohttp_raw_server: AiohttpRawServer) -> None:
     begun = []
 
     async def ours(request: web.BaseRequest) -> web.StreamResponse:
@@ -125,9 +123,7 @@ async def test_unsafe_header_is_not_sent(
     assert begun == [False] * 3
 
 
-async def test_client_that_stopped_reading_is_gone(
-    aiohttp_raw_server: AiohttpRawServer,
-) -> None:
+async def test_client_that_stopped_reading_is_gone(aiohttp_raw_server: AiohttpRawServer) -> None:
     ended: asyncio.Future[type[BaseException]] = asyncio.get_running_loop().create_future()
 
     async def ours(request: web.BaseRequest) -> web.StreamResponse:
@@ -149,9 +145,7 @@ async def test_client_that_stopped_reading_is_gone(
     writer.close()
 
 
-async def test_unfinished_response_closes_connection(
-    aiohttp_raw_server: AiohttpRawServer,
-) -> None:
+async def test_unfinished_response_closes_connection(aiohttp_raw_server: AiohttpRawServer) -> None:
     async def ours(request: web.BaseRequest) -> web.StreamResponse:
         out = ResponseWriter(request, 10)
         out.begin(200, dict(FIELDS))

@@ -212,9 +212,7 @@ CHANGES = [
 
 
 @for_each("wish", [*CHANGES, b"CONNECT x:443 HTTP/1.1\r\nHost: %b\r\n\r\n"])
-async def test_upgrade_request_is_the_last_of_its_connection(
-    wish: bytes,
-) -> None:
+async def test_upgrade_request_is_the_last_of_its_connection(wish: bytes) -> None:
     """What stands behind it may be of that protocol; aiohttp's parser drops what has come with it,
     and takes what comes after that for a request."""
     asked = list[str]()

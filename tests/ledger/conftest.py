@@ -20,10 +20,7 @@ class Stores(Protocol):
     """Makes the store of a process of its own, and the counters of its calls."""
 
     def __call__(
-        self,
-        path: Path,
-        crashes: list[Crash] | None = None,
-        logs: list[Path | None] | None = None,
+        self, path: Path, crashes: list[Crash] | None = None, logs: list[Path | None] | None = None
     ) -> tuple[SqliteStore, CallCounters]: ...
 
 
@@ -46,9 +43,7 @@ def store(dying: Dying) -> Stores:
     numbers = count()
 
     def make(
-        path: Path,
-        crashes: list[Crash] | None = None,
-        logs: list[Path | None] | None = None,
+        path: Path, crashes: list[Crash] | None = None, logs: list[Path | None] | None = None
     ) -> tuple[SqliteStore, CallCounters]:
         run = ProcessRun(f"{next(numbers):016x}", "1", path.parent, lambda: 1_700_000_000_000)
         told = [] if crashes is None else crashes

@@ -167,9 +167,7 @@ async def test_a_ledger_that_is_not_there_cannot_tell(tmp_path: Path) -> None:
         await spent(tmp_path / "none.db", CALLED, [SUPPORT], 0)
 
 
-async def test_late_charge_moves_the_complete_since_mark(
-    tmp_path: Path,
-) -> None:
+async def test_late_charge_moves_the_complete_since_mark(tmp_path: Path) -> None:
     path = written(tmp_path / "ledger", at(0), at(3, ("month", SUPPORT, 7)))
     assert await of(path, CALLED) == {SUPPORT: COST + 7, SEARCH: 0}
 

@@ -23,11 +23,7 @@ from aiohttp import ClientSession
 from proxy.ledger.audit import audit
 from tests.cli.test_init import Served, headrace, serving
 from tests.conftest import KEY, world
-from tests.doubles import (
-    ScriptedUpstream,
-    answer,
-    hang,
-)
+from tests.doubles import ScriptedUpstream, answer, hang
 from tests.ledger.kept import kept, ledgered, until
 from tests.test_pipeline import BEARER, PROMPT, ROUTES
 

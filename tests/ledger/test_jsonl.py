@@ -106,11 +106,7 @@ def test_a_file_that_was_rotated_away_is_made_anew(tmp_path: Path) -> None:
 
     assert [
         lines(each)[0]["seq"] for each in (tmp_path / "ledger.1", tmp_path / "ledger.2", path)
-    ] == [
-        1,
-        2,
-        3,
-    ]
+    ] == [1, 2, 3]
 
 
 @for_each("content", [b"notes\n", b"SQLite format 3\0", b'{"my": "notes"}\n', b"\n"])

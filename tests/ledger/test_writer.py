@@ -110,9 +110,7 @@ def test_a_store_that_hangs_fills_a_bounded_queue_and_the_rest_is_counted() -> N
     assert sum(told.drops.values()) == MAX_CALLS * 2
 
 
-def test_unwritten_rows_are_counted_now_and_at_next_start(
-    tmp_path: Path,
-) -> None:
+def test_unwritten_rows_are_counted_now_and_at_next_start(tmp_path: Path) -> None:
     path, told, again = tmp_path / "ledger", Told(), Told()
     keeping = ledger_at(path, told)
     with closing(sqlite3.connect(path, isolation_level=None)) as lock:

@@ -96,9 +96,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_cancelled_call_keeps_recalled_budget(
-    world: World,
-) -> None:
+async def test_cancelled_call_keeps_recalled_budget(world: World) -> None:
     async with world.admission() as admission:
         first = asyncio.ensure_future(world.call(admission, MONTH))
         await world.ledger.came.wait()

@@ -143,12 +143,7 @@ RESETS = re.compile(r"It resets at [0-9]{4}-[0-9]{2}-01T00:00:00\+00:00\.$")
     ],
 )
 async def test_budget_refusal_names_owner_rest_and_reset(
-    used: int | None,
-    message: str,
-    per: str,
-    owner: str,
-    tmp_path: Path,
-    upstream: ScriptedUpstream,
+    used: int | None, message: str, per: str, owner: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     limit = f"{{name: month, usd: 0.002 per month, unpriced: allow, per: {per}}}"
     upstream.answer_with(answer(legacy(usage=usage(used or 0, 0))))
@@ -181,11 +176,7 @@ WAYS: dict[str, tuple[Any, dict[str, Any], int]] = {
     "failed upstream": (answer({}, 500), {}, 0),
     "cut before its head": (cut_before_head(), {}, 0),
     "garbled": (answer(b"{"), {"max_tokens": 1}, 11),
-    "cut in the middle": (
-        stream(legacy_events("y" * 40), cut_after=1),
-        {"stream": True},
-        20,
-    ),
+    "cut in the middle": (stream(legacy_events("y" * 40), cut_after=1), {"stream": True}, 20),
 }
 
 

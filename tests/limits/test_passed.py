@@ -62,10 +62,7 @@ async def reply(asked: Asked, wire: Wire) -> None:
 ROUNDS = 8
 RULES = {"local": 9, "open": ROUNDS * len(BODIES), "closed": 0}
 """How many calls pass while the server is away: the half of 18, all, or none."""
-REFUSED = {
-    "local": (429, "rate_limit_exceeded"),
-    "closed": (503, "limit_store_unavailable"),
-}
+REFUSED = {"local": (429, "rate_limit_exceeded"), "closed": (503, "limit_store_unavailable")}
 
 
 async def test_store_error(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:

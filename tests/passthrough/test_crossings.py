@@ -300,9 +300,7 @@ async def cut_json(asked: Asked, wire: Wire) -> None:
     ],
 )
 async def test_every_way_out_leaves_one_record_and_its_money(
-    ending: tuple[Script, int, str, int | None],
-    tmp_path: Path,
-    upstream: ScriptedUpstream,
+    ending: tuple[Script, int, str, int | None], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     script, status, outcome, cost = ending
     upstream.then(script)

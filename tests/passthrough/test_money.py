@@ -16,16 +16,7 @@ from proxy.emit.log import canonical
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.conftest import running_proxy
-from tests.doubles import (
-    Asked,
-    Script,
-    ScriptedUpstream,
-    Wire,
-    answer,
-    cut_before_head,
-    hang,
-    head,
-)
+from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, cut_before_head, hang, head
 from tests.ledger.kept import kept
 from tests.passthrough.world import BEARER, RANKED, RERANK, policies
 from tests.test_conservation import summed

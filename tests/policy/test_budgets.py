@@ -42,9 +42,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return read_folder(tmp_path, None)
 
 
-def test_budget_lists_deployments_unless_rules_decide(
-    snapshot: Snapshot,
-) -> None:
+def test_budget_lists_deployments_unless_rules_decide(snapshot: Snapshot) -> None:
     found = budgets(snapshot)
 
     assert sorted(found) == ["all", "brought", "month", "own", "taken", "users"]

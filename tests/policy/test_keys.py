@@ -265,9 +265,7 @@ def test_says_why_key_is_gone(name: str, at: datetime, why: str | None, tmp_path
     assert (found is not None) == (why is None)
 
 
-def test_all_digests_revoked_revokes_key(
-    tmp_path: Path,
-) -> None:
+def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
     snapshot = read_folder(written(tmp_path, f"{TWO}revoked: [{OTHER}]"), {})
 
     assert snapshot.lapse_of("box", BEFORE) == "revoked"
@@ -300,9 +298,7 @@ def test_explain_refuses_key_like_server(name: str, at: str, said: str, tmp_path
     assert ("result: route to" in told.output) == (said == "result: route to up/m")
 
 
-def test_replay_sees_revoked_and_ended_keys(
-    tmp_path: Path,
-) -> None:
+def test_replay_sees_revoked_and_ended_keys(tmp_path: Path) -> None:
     call = {"event": "call", "models": ["m"], "endpoint": "chat", "key": "widget"}
     lines = [
         orjson.dumps({**call, "time": at.isoformat(), "request_id": at.isoformat()})

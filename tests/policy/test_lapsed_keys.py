@@ -50,10 +50,7 @@ async def test_logs_name_of_refused_key(tmp_path: Path, upstream: ScriptedUpstre
         answers = [await refuse(text, url) for text, _, _ in LAPSES]
         admin = next(line["admin"] for line in served.lines if line["event"] == "listening")
         lines = [await served.line("call") for _ in LAPSES]
-        async with (
-            ClientSession() as client,
-            client.get(f"http://{admin}/metrics") as response,
-        ):
+        async with ClientSession() as client, client.get(f"http://{admin}/metrics") as response:
             metrics = await response.text()
 
     *refused, without_key = answers

@@ -75,9 +75,7 @@ EFFECT = st.one_of(
     st.fixed_dictionaries({"refuse": st.just("No.")}),
 )
 RULE = st.tuples(
-    st.one_of(st.just({}), field("when", WHEN)),
-    EFFECT,
-    st.sampled_from([{}, {"mode": "shadow"}]),
+    st.one_of(st.just({}), field("when", WHEN)), EFFECT, st.sampled_from([{}, {"mode": "shadow"}])
 ).map(lambda parts: {**parts[0], **parts[1], **parts[2]})
 
 

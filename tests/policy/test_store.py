@@ -188,9 +188,7 @@ async def test_of_a_change_under_way_only_what_it_revokes_counts(stored: Stored)
     assert stored.told == ["in_force"]
 
 
-async def test_revocations_of_broken_folder_apply_at_once(
-    stored: Stored,
-) -> None:
+async def test_revocations_of_broken_folder_apply_at_once(stored: Stored) -> None:
     (stored.folder / "wrong.yaml").write_text("upstream: {}\n")
     (stored.folder / "revoked.yaml").write_text("revoked: [support-widget]\n")
 
@@ -269,9 +267,7 @@ async def test_many_who_ask_at_once_share_few_readings_a_second_apart(stored: St
     assert all(wait <= 1 for wait in stored.clock.slept)
 
 
-async def test_changed_secret_makes_a_revision(
-    tmp_path: Path,
-) -> None:
+async def test_changed_secret_makes_a_revision(tmp_path: Path) -> None:
     folder, secret = tmp_path / "policies", tmp_path / "secret"
     folder.mkdir()
     secret.write_text("sk-old")
@@ -332,9 +328,7 @@ async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored)
     assert slow.patience.expired()
 
 
-async def test_revocation_applies_during_a_reload(
-    stored: Stored,
-) -> None:
+async def test_revocation_applies_during_a_reload(stored: Stored) -> None:
     """A reading that began before the revocation does not take it back."""
     began, may_end = threading.Event(), threading.Event()
 
@@ -362,22 +356,18 @@ async def test_revocation_applies_during_a_reload(
     assert during == store.current.revoked == {"support-widget"}
 
 
-async def test_a_client_can_ask_by_header(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_a_client_can_ask_by_header(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     route = ROUTES["enkrypt-chat"]
     file = proxy.policies / "policies.yaml"
     file.write_text(file.read_text().replace("model: gpt-4o-mini", "model: gpt-renamed"))
     for refresh, model in (("false", "gpt-4o-mini"), ("true", "gpt-renamed")):
         headers = {**route.credential, "x-enkrypt-refresh-cache": refresh}
-        async with client.post(route.path, headers=headers, json=route.body(streamed=False)):
+        async with proxy.client.post(route.path, headers=headers, json=route.body(streamed=False)):
             pass
         assert upstream.requests[-1].json["model"] == model
 
 
-async def test_refresh_without_permission_warns(
-    client: ClientSession,
-) -> None:
+async def test_refresh_without_permission_warns(client: ClientSession) -> None:
     headers = {"Authorization": "Bearer hr-search-key", "x-headrace-refresh-cache": "true"}
     async with client.get("/v1/models", headers=headers) as response:
         assert "refresh ignored" in response.headers["x-headrace-warning"]

@@ -198,9 +198,7 @@ async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> N
         await reloads.wait()
 
 
-async def test_notices_returned_folder(
-    watched: tuple[Path, Reloads],
-) -> None:
+async def test_notices_returned_folder(watched: tuple[Path, Reloads]) -> None:
     folder, reloads = watched
 
     folder.rename(folder.with_name("elsewhere"))

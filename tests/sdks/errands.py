@@ -127,11 +127,7 @@ def thought_events(item: Json) -> list[Json]:
     part = item["summary"][0]
     kind = "response.reasoning_summary"
     return [
-        {
-            "type": "response.output_item.added",
-            "output_index": 0,
-            "item": {**item, "summary": []},
-        },
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "summary": []}},
         {"type": f"{kind}_part.added", **where, "part": {**part, "text": ""}},
         {"type": f"{kind}_text.delta", **where, "delta": part["text"]},
         {"type": f"{kind}_text.done", **where, "text": part["text"]},

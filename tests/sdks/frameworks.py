@@ -28,11 +28,7 @@ CITY = {
 }
 
 
-PLACE = {
-    "type": "object",
-    "properties": {"place": {"type": "string"}},
-    "required": ["place"],
-}
+PLACE = {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}
 
 
 def done(text: str, usage: tuple[int, int] | None, **more: Any) -> Step:

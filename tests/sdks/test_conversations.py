@@ -57,7 +57,7 @@ async def test_pythons_has_a_whole_conversation(drive: Drive, upstream: Scripted
     assert (turn["text"], turn["data"]["conversation"]) == (" Paris.", {"id": given})
     assert [each["data"]["id"] for each in (read, changed, left, gone)] == [given] * 4
     assert [each["kind"] for each in (read, one, gone)] == [
-        *("Conversation", "Message", "ConversationDeletedResource"),
+        *("Conversation", "Message", "ConversationDeletedResource")
     ]
     assert [each["id"] for each in (*listed["data"]["data"], one["data"])] == [item] * 2
     assert (unknown["exception"], unknown["param"]) == ("NotFoundError", "conversation_id")

@@ -142,8 +142,7 @@ async def test_raises_errors_within_streams(drive: Drive, upstream: ScriptedUpst
     error = {"code": "server_error", "message": "Sorry."}
     failed = {"type": "response.failed", "response": response(status="failed", error=error)}
     upstream.then(
-        answer({"error": {"message": "slow down"}}, 429),
-        stream([*STREAM[:6], failed], done=False),
+        answer({"error": {"message": "slow down"}}, 429), stream([*STREAM[:6], failed], done=False)
     )
 
     wrong, leaning, limited, broken = await drive(

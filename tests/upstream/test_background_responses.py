@@ -24,14 +24,7 @@ from proxy.types import Pin
 from proxy.upstream.background_responses import BackgroundBilling, has_bill
 from tests.conftest import KEY
 from tests.dialects.test_leaning import OTHER, House, house, policy
-from tests.doubles import (
-    Json,
-    ScriptedUpstream,
-    answer,
-    cut_before_head,
-    response,
-    text_item,
-)
+from tests.doubles import Json, ScriptedUpstream, answer, cut_before_head, response, text_item
 from tests.for_each import for_each
 
 PRICED = 11_000  # 5 tokens at a micro-USD each, 3 at two
@@ -211,9 +204,7 @@ async def test_a_failed_one_is_a_loss_that_its_upstream_caused(asker: Asker) -> 
     assert billed.attempt.error == "upstream_unavailable"
 
 
-async def test_finished_at_once_is_billed_to_its_creator(
-    asker: Asker,
-) -> None:
+async def test_finished_at_once_is_billed_to_its_creator(asker: Asker) -> None:
     for _ in range(2):
         assert await asker.begin(made()) == 200  # a server that gives all of them one id
     await asker.about(made())
@@ -244,9 +235,7 @@ async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> N
     assert [record.billing.cost for record in records] == [0, PRICED, 0]
 
 
-async def test_upstream_may_refuse_background(
-    asker: Asker,
-) -> None:
+async def test_upstream_may_refuse_background(asker: Asker) -> None:
     status, body = await asker.house.ask(background=True, model="strict")
 
     assert (status, body["error"]["param"]) == (400, "background"), body
@@ -273,9 +262,7 @@ async def test_another_key_is_neither_answered_nor_charged(asker: Asker) -> None
     assert [record.billing.cost for record in records] == [0, 0, PRICED]
 
 
-async def test_spent_budget_bills_running_and_refuses_new(
-    asker: Asker,
-) -> None:
+async def test_spent_budget_bills_running_and_refuses_new(asker: Asker) -> None:
     asked: Json = {"model": "costly", "max_output_tokens": 1}
     for name in ("resp_1", "resp_2"):  # none of them holds anything while it is made
         assert await asker.begin({**QUEUED, "id": name}, **asked) == 200

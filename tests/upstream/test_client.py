@@ -86,11 +86,7 @@ WHOLE_FAULTS = {
         502,
         "upstream_invalid_response",
     ),
-    "two lengths": (
-        answer(legacy(), 200, "content-length: 1"),
-        502,
-        "upstream_invalid_response",
-    ),
+    "two lengths": (answer(legacy(), 200, "content-length: 1"), 502, "upstream_invalid_response"),
     "a length and chunks": (
         raw(head(200, "application/json", "content-length: 2", "transfer-encoding: chunked")),
         502,
@@ -106,16 +102,8 @@ WHOLE_FAULTS = {
         502,
         "upstream_invalid_response",
     ),
-    "a huge header": (
-        answer(legacy(), 200, "x: " + "y" * 2**20),
-        502,
-        "upstream_invalid_response",
-    ),
-    "another protocol": (
-        answer(b"", 101, "upgrade: websocket"),
-        502,
-        "upstream_invalid_response",
-    ),
+    "a huge header": (answer(legacy(), 200, "x: " + "y" * 2**20), 502, "upstream_invalid_response"),
+    "another protocol": (answer(b"", 101, "upgrade: websocket"), 502, "upstream_invalid_response"),
     "garbage": (raw(b"\x16\x03\x01nonsense\r\n\r\n"), 502, "upstream_invalid_response"),
     "bad key": (answer({"error": {"message": "key sk-x"}}, 401), 403, "upstream_rejected_key"),
     "400": (answer({"error": {"message": "no", "param": "n"}}, 400), 400, "upstream_refused"),
@@ -132,19 +120,14 @@ WHOLE_FAULTS = {
     ("script", "status", "code"), [pytest.param(*v, id=k) for k, v in WHOLE_FAULTS.items()]
 )
 async def test_a_fault_has_its_status_and_the_next_call_is_fine(
-    script: Script,
-    status: int,
-    code: str,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    script: Script, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.then(script)
     body = ROUTE.body(streamed=False)
 
-    async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
+    async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as response:
         said = await response.json()
-    async with client.post(ROUTE.path, headers=BEARER, json=body) as fine:
+    async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as fine:
         assert (await fine.json())["choices"]
 
     assert (response.status, said["error"]["code"]) == (status, code)
@@ -158,10 +141,7 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
 
 STREAM_FAULTS = {
     "stall": (stall(STREAM_HEAD, FIRST), "upstream_idle_timeout"),
-    "bad json": (
-        raw(STREAM_HEAD, FIRST, piece(event(b"{oops"))),
-        "upstream_invalid_response",
-    ),
+    "bad json": (raw(STREAM_HEAD, FIRST, piece(event(b"{oops"))), "upstream_invalid_response"),
     "an error event": (
         raw(STREAM_HEAD, FIRST, piece(event({"error": {"message": "overloaded"}}))),
         "upstream_unavailable",
@@ -175,10 +155,7 @@ STREAM_FAULTS = {
         ),
         "upstream_unavailable",
     ),
-    "an end without an end": (
-        raw(STREAM_HEAD, FIRST, b"0\r\n\r\n"),
-        "upstream_invalid_response",
-    ),
+    "an end without an end": (raw(STREAM_HEAD, FIRST, b"0\r\n\r\n"), "upstream_invalid_response"),
 }
 
 
@@ -186,15 +163,13 @@ STREAM_FAULTS = {
     ("script", "code"), [pytest.param(*v, id=k) for k, v in STREAM_FAULTS.items()]
 )
 async def test_a_fault_in_a_stream_ends_it_with_an_error_event(
-    script: Script,
-    code: str,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    script: Script, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(script)
 
-    async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)) as response:
+    async with proxy.client.post(
+        ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
+    ) as response:
         seen = await response.read()
 
     assert code.encode() in seen
@@ -226,9 +201,7 @@ async def test_finish_ends_stream(upstream: ScriptedUpstream, client: ClientSess
     assert seen.count(b"[DONE]") == 1
 
 
-async def test_a_stale_pooled_connection_is_replaced_once_without_the_client_noticing(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_replaces_stale_connection(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     async def answer_then_break_on_reuse(asked: Asked, wire: Wire) -> None:
         await answer(legacy())(asked, wire)
 
@@ -239,7 +212,7 @@ async def test_a_stale_pooled_connection_is_replaced_once_without_the_client_not
     body = ROUTE.body(streamed=False)
 
     for _ in range(2):
-        async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
+        async with proxy.client.post(ROUTE.path, headers=BEARER, json=body) as response:
             assert response.status == 200
 
     assert (len(upstream.requests), upstream.connections) == (3, 2)

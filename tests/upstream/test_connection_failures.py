@@ -404,10 +404,7 @@ async def calls(
             **settings,
         ) as proxy:
             sent = [await send(proxy, name, streamed=streamed) for name, streamed in ways]
-            async with (
-                ClientSession() as client,
-                client.get(f"{proxy.admin}/metrics") as response,
-            ):
+            async with ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
                 metrics = await response.text()
     finally:
         os.close(descriptor)

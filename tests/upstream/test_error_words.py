@@ -124,11 +124,7 @@ CASES = {
         in_messages="prompt is too long: ",
     ),
     "context, Messages": Case(
-        "messages",
-        400,
-        error(TOO_LONG, INVALID),
-        (400, INVALID, CONTEXT),
-        (400, INVALID),
+        "messages", 400, error(TOO_LONG, INVALID), (400, INVALID, CONTEXT), (400, INVALID)
     ),
     "context, vLLM": Case(
         "chat",
@@ -373,10 +369,7 @@ async def test_log_hides_message(way: str, tmp_path: Path, upstream: ScriptedUps
         for line in lines
         if line["event"] == "call"
     ]
-    assert words == [
-        ["server_error", "slow_down", None, None],
-        [None, None, None, None],
-    ]
+    assert words == [["server_error", "slow_down", None, None], [None, None, None, None]]
 
 
 LIMITS = "anthropic-ratelimit-unified-status: rejected", "anthropic-ratelimit-unified-reset: 5"

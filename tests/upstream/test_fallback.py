@@ -54,12 +54,10 @@ async def ask(client: ClientSession, *, streamed: bool = False) -> tuple[int, by
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
-async def test_a_fallback_of_another_dialect_answers_for_a_failing_target(
-    failure: Script, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_falls_back(failure: Script, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {"primary": failure, "spare": answer(legacy())}
 
-    status, said = await ask(client)
+    status, said = await ask(proxy.client)
 
     assert (status, texts(ROUTE, said, streamed=False)) == (200, " Paris.")
     assert [each.path for each in upstream.requests][-1] == "/v4/beta/completions"
@@ -103,15 +101,10 @@ async def test_no_retry_of_bad_request(upstream: ScriptedUpstream, client: Clien
     assert (status, len(upstream.requests)) == (400, 1)
 
 
-async def test_when_all_fail_the_last_failure_is_told(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
-    upstream.by_model = {
-        "primary": answer({}, 500),
-        "spare": answer({}, 429, "retry-after: 9"),
-    }
+async def test_last_failure_is_reported(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    upstream.by_model = {"primary": answer({}, 500), "spare": answer({}, 429, "retry-after: 9")}
 
-    async with client.post(ROUTE.path, headers=BEARER, json=body(streamed=False)) as response:
+    async with proxy.client.post(ROUTE.path, headers=BEARER, json=body(streamed=False)) as response:
         assert response.status == 429
         assert response.headers["retry-after"] == "9"
 

@@ -73,18 +73,13 @@ CASES = [
 
 @for_each(("route", "spoken", "streamed"), CASES)
 async def test_any_client_is_served_by_any_upstream(
-    route: Route,
-    spoken: str,
-    streamed: bool,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    route: Route, spoken: str, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(served(spoken, route, streamed=streamed))
     deployment = "support-chat" if spoken == "openai" else f"via-{spoken}"
     headers = {**route.credential, "x-headrace-deployment": deployment}
 
-    async with client.post(
+    async with proxy.client.post(
         route.path, headers=headers, json=route.body(streamed=streamed)
     ) as response:
         raw = await response.read()
@@ -142,17 +137,15 @@ async def test_a_chat_is_served_by_a_model_that_only_completes(
     assert asked["prompt"] == "user: Name the capital of France.\n\nassistant:"
 
 
-async def test_what_a_target_cannot_express_is_refused_and_what_tunes_is_dropped_aloud(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_refuses_or_drops_unsupported(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     route = ROUTES["fireworks"]
     tuned = route.body(streamed=False, mirostat_lr=0.5, top_k=40, n=1, unheard_of={"a": 1})
     shaped = route.body(streamed=False, images=["data:image/png;base64,AA"])
 
-    async with client.post(route.path, headers=route.credential, json=tuned) as response:
+    async with proxy.client.post(route.path, headers=route.credential, json=tuned) as response:
         assert response.status == 200
         assert response.headers["x-headrace-warning"] == "mirostat_lr dropped; top_k dropped"
-    async with client.post(route.path, headers=route.credential, json=shaped) as response:
+    async with proxy.client.post(route.path, headers=route.credential, json=shaped) as response:
         said = await response.json()
 
     assert (response.status, said["error"]["param"]) == (400, "images")
@@ -189,9 +182,7 @@ async def test_warns_of_dropped(upstream: ScriptedUpstream, client: ClientSessio
     assert (sent["max_tokens"], "max_new_tokens" in sent) == (3, False)
 
 
-async def test_several_models_answer_side_by_side_with_their_own_usage(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_models_answer_side_by_side(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.by_model = {
         "first": answer(legacy(" one")),
         "second": answer(legacy(" two", usage=usage(7, 11))),
@@ -199,7 +190,7 @@ async def test_several_models_answer_side_by_side_with_their_own_usage(
     }
     body = {"model": ["third", "first", "second"], "prompt": "Once upon a time"}
 
-    async with client.post(
+    async with proxy.client.post(
         "/v1/completion", headers=ROUTES["multimodel"].credential, json=body
     ) as response:
         said = await response.json()
@@ -213,13 +204,11 @@ async def test_several_models_answer_side_by_side_with_their_own_usage(
     assert len(record.attempts) == 3
 
 
-async def test_all_models_failing_is_an_error(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_all_models_failing_is_an_error(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({}, 503))
     body = {"model": ["first", "second"], "prompt": "Once upon a time"}
 
-    async with client.post(
+    async with proxy.client.post(
         "/v1/completion", headers=ROUTES["multimodel"].credential, json=body
     ) as response:
         said: Any = await response.json()

@@ -20,10 +20,8 @@ OTHERS = {"Authorization": "Bearer hr-search-key"}
 @pytest.mark.parametrize(
     "name", ["smol", "search-answers", "openai/smol", "openai%2Fsmol"], ids=str
 )
-async def test_a_model_is_told_by_any_of_its_names(
-    name: str, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
-    async with client.get(f"{proxy.url}/v1/models/{name}", headers=OTHERS) as response:
+async def test_any_name_finds_model(name: str, proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    async with proxy.client.get(f"{proxy.url}/v1/models/{name}", headers=OTHERS) as response:
         body = await response.json()
 
     assert response.status == 200
@@ -34,8 +32,8 @@ async def test_a_model_is_told_by_any_of_its_names(
 
 
 @pytest.mark.parametrize("name", ["gpt-4o-mini", "support-chat", "nobody-has-it", "a/b/c"])
-async def test_hides_model_of_other_key(name: str, proxy: Proxy, client: ClientSession) -> None:
-    async with client.get(f"/v1/models/{name}", headers=OTHERS) as response:
+async def test_hides_model_of_other_key(name: str, proxy: Proxy) -> None:
+    async with proxy.client.get(f"/v1/models/{name}", headers=OTHERS) as response:
         body = await response.json()
 
     assert response.status == 404
@@ -50,19 +48,19 @@ async def test_hides_model_of_other_key(name: str, proxy: Proxy, client: ClientS
     assert record.outcome == "client_error"
 
 
-async def test_the_head_of_a_list_is_told_without_it(proxy: Proxy, client: ClientSession) -> None:
-    async with client.get("/v1/models", headers=OTHERS) as response:
+async def test_the_head_of_a_list_is_told_without_it(proxy: Proxy) -> None:
+    async with proxy.client.get("/v1/models", headers=OTHERS) as response:
         whole = await response.read()
-    async with client.head("/v1/models", headers=OTHERS) as response:
+    async with proxy.client.head("/v1/models", headers=OTHERS) as response:
         assert await response.read() == b""
 
     assert response.status == 200
     assert int(response.headers["content-length"]) == len(whole)
 
 
-async def test_a_stranger_learns_of_no_model(proxy: Proxy, client: ClientSession) -> None:
+async def test_a_stranger_learns_of_no_model(proxy: Proxy) -> None:
     for name in ("smol", "nobody-has-it"):
-        async with client.get(f"/v1/models/{name}") as response:
+        async with proxy.client.get(f"/v1/models/{name}") as response:
             body = await response.json()
         assert (response.status, body["error"]["code"]) == (401, "invalid_api_key")
 
@@ -73,9 +71,7 @@ DEPLOYMENTS = ["compare", "legacy-only", "resilient", "responses-only", "search-
 SHOWN = {"first", "gpt-4o-mini", "primary", "second", "smol", "smol-legacy", "third"}
 
 
-async def test_list_has_one_id_per_model_unless_asked(
-    client: ClientSession,
-) -> None:
+async def test_list_has_one_id_per_model_unless_asked(client: ClientSession) -> None:
     listed = {}
     for query in ("", "?names=all", "?names=some"):
         async with client.get(f"/v1/models{query}", headers=FIRST) as response:
@@ -121,17 +117,12 @@ async def test_anthropic_page_format(headers: dict[str, str], client: ClientSess
     assert whole["has_more"] is False
     assert {"anthropic-model", *SHOWN} < {model["id"] for model in whole["data"]}
     assert [model["id"] for model in first["data"]] == DEPLOYMENTS[:2]
-    assert (first["has_more"], first["first_id"], first["last_id"]) == (
-        True,
-        *DEPLOYMENTS[:2],
-    )
+    assert (first["has_more"], first["first_id"], first["last_id"]) == (True, *DEPLOYMENTS[:2])
     assert [model["id"] for model in after["data"]] == DEPLOYMENTS[2:4]
     assert [model["id"] for model in before["data"]] == ["enkrypt-model", "fireworks-model"]
 
 
-async def test_invalid_page_size_is_refused(
-    client: ClientSession,
-) -> None:
+async def test_invalid_page_size_is_refused(client: ClientSession) -> None:
     async with client.get("/v1/models?limit=0", headers=ANTHROPICS[0]) as response:
         body = await response.json()
 
@@ -139,9 +130,7 @@ async def test_invalid_page_size_is_refused(
     assert body["error"]["message"] == "limit: must be an integer between 1 and 1000"
 
 
-async def test_missing_model_is_an_anthropic_error(
-    client: ClientSession,
-) -> None:
+async def test_missing_model_is_an_anthropic_error(client: ClientSession) -> None:
     async with client.get("/v1/models/nobody-has-it", headers=ANTHROPICS[1]) as response:
         body = await response.json()
 

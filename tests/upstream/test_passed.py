@@ -27,12 +27,10 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
         yield proxy
 
 
-async def test_a_listed_path_is_passed_on_with_our_credential_and_the_targets_model(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_sends_our_key_and_the_model(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(RANKED))
 
-    async with client.post(
+    async with proxy.client.post(
         "/v1/rerank", headers=BEARER, json={**RERANK, "model": "search-answers"}
     ) as response:
         assert response.status == 200
@@ -56,15 +54,13 @@ async def test_a_listed_path_is_passed_on_with_our_credential_and_the_targets_mo
 GEMINI = "/v1/models/gemini-2.5-flash:generateContent"
 
 
-async def test_gemini_clients_send_their_key_in_their_own_header(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_gemini_key_header_works(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"candidates": [], "usageMetadata": {"promptTokenCount": 7}}))
     asked = {"contents": [{"parts": [{"text": "capital of France"}]}]}
 
-    async with client.post(GEMINI, headers={"x-goog-api-key": KEY}, json=asked) as response:
+    async with proxy.client.post(GEMINI, headers={"x-goog-api-key": KEY}, json=asked) as response:
         assert response.status == 200
-    async with client.get(GEMINI, headers=BEARER) as response:
+    async with proxy.client.get(GEMINI, headers=BEARER) as response:
         assert response.status == 404  # a model of this name, which the proxy itself looks up
 
     [sent] = upstream.requests
@@ -75,8 +71,8 @@ async def test_gemini_clients_send_their_key_in_their_own_header(
     assert (record.key, record.billing.tokens.input) == ("support-widget", 7)
 
 
-async def test_gemini_key_works_on_listed_paths_only(client: ClientSession, proxy: Proxy) -> None:
-    async with client.get("/v1/models", headers={"x-goog-api-key": KEY}) as response:
+async def test_gemini_key_works_on_listed_paths_only(proxy: Proxy) -> None:
+    async with proxy.client.get("/v1/models", headers={"x-goog-api-key": KEY}) as response:
         assert response.status == 401
 
 
@@ -104,12 +100,7 @@ async def test_gemini_key_works_on_listed_paths_only(client: ClientSession, prox
     ],
 )
 async def test_nothing_passes_that_is_not_listed(
-    path: str,
-    method: str,
-    status: int,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    path: str, method: str, status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     reader, writer = await _raw(proxy)
     body = b"{}" if method == "POST" else b""
@@ -131,21 +122,17 @@ async def _raw(proxy: Proxy) -> Any:
     return await asyncio.open_connection(host, int(port))
 
 
-async def test_a_key_without_the_deployment_learns_nothing_of_the_path(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_key_without_access_is_refused(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     search = {"authorization": f"Bearer {SEARCH_KEY}"}
 
-    async with client.post("/v1/rerank", headers=search, json=RERANK) as response:
+    async with proxy.client.post("/v1/rerank", headers=search, json=RERANK) as response:
         assert response.status == 404
-    async with client.post("/v1/rerank", json=RERANK) as response:
+    async with proxy.client.post("/v1/rerank", json=RERANK) as response:
         assert response.status == 401
     assert upstream.requests == []
 
 
-async def test_a_deployment_is_named_by_header_by_model_or_by_being_the_only_one(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_finds_the_deployment(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({}))
     named = {**BEARER, "x-headrace-deployment": "search-answers"}
 
@@ -154,7 +141,7 @@ async def test_a_deployment_is_named_by_header_by_model_or_by_being_the_only_one
         (BEARER, RERANK),
         (BEARER, {"query": "q", "documents": []}),
     ):
-        async with client.post("/v1/rerank", headers=headers, json=body) as response:
+        async with proxy.client.post("/v1/rerank", headers=headers, json=body) as response:
             assert response.status == 200
             assert response.headers["x-headrace-deployment"] == "search-answers"
     for headers, body, status in (
@@ -163,33 +150,29 @@ async def test_a_deployment_is_named_by_header_by_model_or_by_being_the_only_one
         (BEARER, {**RERANK, "model": "gpt-4o-mini"}, 404),
         (BEARER, {**RERANK, "model": ["rerank-1"]}, 400),
     ):
-        async with client.post("/v1/rerank", headers=headers, json=body) as response:
+        async with proxy.client.post("/v1/rerank", headers=headers, json=body) as response:
             assert response.status == status, await response.text()
     assert [asked.json.get("model") for asked in upstream.requests] == ["rerank-1"] * 3
 
 
-async def test_what_is_at_another_path_of_the_host_is_asked_there(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_uses_other_path_of_host(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer([{"index": 0, "score": 0.5}]))
 
-    async with client.post("/rank", headers=BEARER, json={"query": "q"}) as response:
+    async with proxy.client.post("/rank", headers=BEARER, json={"query": "q"}) as response:
         assert await response.json() == [{"index": 0, "score": 0.5}]
 
     assert [asked.path for asked in upstream.requests] == ["/v2/rank"]
 
 
-async def test_a_query_passes_by_its_names(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_a_query_passes_by_its_names(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"object": "list", "data": []}))
 
     path = "/v1/files?limit=2&api_key=sk-x&purpose=batch%20%26&after=a"
-    async with client.get(path, headers=BEARER) as response:
+    async with proxy.client.get(path, headers=BEARER) as response:
         assert response.status == 200
         assert response.headers["x-headrace-warning"] == "query parameters dropped"
         assert response.headers["x-headrace-cost-usd"] == "0"
-    async with client.get(f"/v1/files?after={'a' * 300}", headers=BEARER) as response:
+    async with proxy.client.get(f"/v1/files?after={'a' * 300}", headers=BEARER) as response:
         assert response.status == 400
 
     [asked] = upstream.requests
@@ -200,12 +183,10 @@ async def test_a_query_passes_by_its_names(
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
-async def test_a_status_of_success_passes(
-    status: int, proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_success_passes(status: int, proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(b"" if status == 204 else {"deleted": True}, status))
 
-    async with client.delete("/v1/files/file-1", headers=BEARER) as response:
+    async with proxy.client.delete("/v1/files/file-1", headers=BEARER) as response:
         raw = await response.read()
 
     assert response.status == status
@@ -226,17 +207,12 @@ async def test_a_status_of_success_passes(
     ],
 )
 async def test_a_refusal_is_told_in_our_own_form(
-    upstream_status: int,
-    status: int,
-    code: str,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    upstream_status: int, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     said = {"error": {"message": "No such file sk-upstream-secret", "type": "oops"}}
     upstream.answer_with(answer(said, upstream_status, "location: http://127.0.0.1:1/"))
 
-    async with client.get("/v1/files/file-1", headers=BEARER) as response:
+    async with proxy.client.get("/v1/files/file-1", headers=BEARER) as response:
         body = await response.json()
 
     assert response.status == status
@@ -246,16 +222,16 @@ async def test_a_refusal_is_told_in_our_own_form(
     assert record.billing.cost == 0
 
 
-async def test_what_no_client_may_say_is_refused_here_too(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_refuses_what_calls_refuse(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     for name in ("api_base", "api_key", "fallbacks"):
-        async with client.post("/v1/rerank", headers=BEARER, json={**RERANK, name: "x"}) as said:
+        async with proxy.client.post(
+            "/v1/rerank", headers=BEARER, json={**RERANK, name: "x"}
+        ) as said:
             assert said.status == 400
             assert (await said.json())["error"]["param"] == name
     for raw in (b'{"a": 1, "a": 2}', b"[1]", b"{", b"\xff"):
         headers = {**BEARER, "content-type": "application/json"}
-        async with client.post("/v1/rerank", headers=headers, data=raw) as said:
+        async with proxy.client.post("/v1/rerank", headers=headers, data=raw) as said:
             assert said.status == 400
     assert upstream.requests == []
 
@@ -264,10 +240,7 @@ async def test_what_no_client_may_say_is_refused_here_too(
     ("path", "times"), [("/v1/rerank", 2), ("/v1/moderations", 1)], ids=["idempotent", "not"]
 )
 async def test_only_what_changes_nothing_is_sent_again(
-    path: str,
-    times: int,
-    upstream: ScriptedUpstream,
-    tmp_path: Path,
+    path: str, times: int, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.answer_with(answer({}))
     upstream.then(cut_before_head())
@@ -282,12 +255,10 @@ async def test_only_what_changes_nothing_is_sent_again(
     assert len(upstream.requests) == times
 
 
-async def test_a_post_without_a_body_is_passed_on_without_one(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_empty_post_passes(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({"id": "batch_1", "status": "cancelling"}))
 
-    async with client.post("/v1/batches/batch_1/cancel", headers=BEARER) as response:
+    async with proxy.client.post("/v1/batches/batch_1/cancel", headers=BEARER) as response:
         assert response.status == 200
 
     [asked] = upstream.requests
@@ -295,10 +266,8 @@ async def test_a_post_without_a_body_is_passed_on_without_one(
     assert asked.headers["content-length"] == "0"
 
 
-async def test_a_get_has_no_body(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
-    async with client.request("GET", "/v1/files", headers=BEARER, json={"a": 1}) as response:
+async def test_a_get_has_no_body(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    async with proxy.client.request("GET", "/v1/files", headers=BEARER, json={"a": 1}) as response:
         assert response.status == 400
     assert upstream.requests == []
 
@@ -366,10 +335,7 @@ COHERE = {
         ({"meta": {"billed_units": {"input_tokens": 9, "output_tokens": 2}}}, Tokens(9, output=2)),
         ({"meta": {"billed_units": {"search_units": 1}}}, None),
         ({"usage": COHERE}, Tokens(input=5, output=418)),
-        (
-            {"usage": CLAUDE},
-            Tokens(10, 1000, 500, output=5, cache_write_1h=100, web_searches=2),
-        ),
+        ({"usage": CLAUDE}, Tokens(10, 1000, 500, output=5, cache_write_1h=100, web_searches=2)),
         ({"usage": CLAUDE | {"cache_read_input_tokens": "7"}}, None),
         (
             {"usageMetadata": GEMINI_USAGE},

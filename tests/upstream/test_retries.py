@@ -56,9 +56,7 @@ def models(upstream: ScriptedUpstream) -> list[str]:
     [answer({}, 503), answer({}, 429, "retry-after: 0"), answer({}, 529), cut_before_head()],
     ids=["503", "429", "529", "cut"],
 )
-async def test_a_failure_that_may_pass_is_tried_again(
-    failure: Script, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_retries_failed(failure: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     said = "retry: {times: 2, wait: 1ms}"
     async with under(tmp_path, upstream, said) as (proxy, client):
         upstream.then(failure, failure, answer(legacy()))
@@ -83,9 +81,7 @@ async def test_then_asks_next_target(tmp_path: Path, upstream: ScriptedUpstream)
 
 
 @pytest.mark.parametrize("failure", [answer({}, 400), answer({}, 422)], ids=["400", "422"])
-async def test_a_request_at_fault_is_not_tried_again(
-    failure: Script, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
+async def test_no_retry_of(failure: Script, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async with under(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
         upstream.answer_with(failure)
 

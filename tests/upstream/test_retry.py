@@ -28,14 +28,7 @@ from proxy.types import Retry
 from proxy.upstream.retry import cause, most_useful, next_delay
 from tests.conftest import running_proxy
 from tests.dialects.test_leaning import house, policy
-from tests.doubles import (
-    Json,
-    Script,
-    ScriptedUpstream,
-    answer,
-    cut_before_head,
-    response,
-)
+from tests.doubles import Json, Script, ScriptedUpstream, answer, cut_before_head, response
 from tests.for_each import for_each
 from tests.passthrough.world import BEARER, policies
 from tests.upstream.test_retries import ask, models, under
@@ -86,9 +79,7 @@ def test_the_wait_doubles_up_to_its_bound_and_is_drawn_within(tries: int, second
         (RETRY, unavailable(429, asked=3.1), 1),
     ],
 )
-def test_never_waits_without_reason(
-    given: tuple[Retry | None, ProxyError, int],
-) -> None:
+def test_never_waits_without_reason(given: tuple[Retry | None, ProxyError, int]) -> None:
     assert next_delay(*given, lambda: 0.5) is None
 
 

@@ -33,12 +33,7 @@ OTHERS = [name for name in ROUTES if "bare" not in name and name not in OWN]
     [("stop token reached", "stop"), ("timeout", "length"), ("length", "length"), ("stop", "stop")],
 )
 async def test_the_finish_words_of_a_multimodel_upstream_are_openais_for_all_others(
-    name: str,
-    streamed: bool,
-    words: tuple[str, str],
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    name: str, streamed: bool, words: tuple[str, str], proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]
     word, known = words
@@ -46,21 +41,19 @@ async def test_the_finish_words_of_a_multimodel_upstream_are_openais_for_all_oth
     headers = {**route.credential, "x-headrace-deployment": "via-multimodel"}
 
     body = route.body(streamed=streamed)
-    async with client.post(route.path, headers=headers, json=body) as response:
+    async with proxy.client.post(route.path, headers=headers, json=body) as response:
         raw = await response.text()
 
     assert f'"finish_reason":"{known}"' in raw
 
 
-async def test_a_multimodel_client_reads_the_finish_words_of_its_own_dialect(
-    proxy: Proxy, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
+async def test_multimodel_finish_reasons(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     ended = {**CHOICE, "finish_reason": "stop token reached"}
     upstream.answer_with(answer({**MULTIMODEL, "choices": [ended]}))
     headers = {**BEARER, "x-headrace-deployment": "via-multimodel"}
 
     body = {"model": "m", "prompt": "p"}
-    async with client.post("/v1/completion", headers=headers, json=body) as response:
+    async with proxy.client.post("/v1/completion", headers=headers, json=body) as response:
         said = await response.json()
 
     assert said["choices"][0]["finish_reason"] == "stop token reached"
@@ -85,12 +78,7 @@ LEGACY_CLIENTS = [name for name in OTHERS if "chat" not in name]
 @for_each("spoken", ["scale", "openai"])  # llama.cpp's server does as Scale's
 @for_each("name", LEGACY_CLIENTS)
 async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_scale(
-    name: str,
-    spoken: str,
-    streamed: bool,
-    proxy: Proxy,
-    upstream: ScriptedUpstream,
-    client: ClientSession,
+    name: str, spoken: str, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]
     choice = {"index": 0, "text": " Paris.", "logprobs": CONTENT, "finish_reason": "stop"}
@@ -103,7 +91,7 @@ async def test_log_probabilities_of_legacy_completions_are_lists_for_all_but_sca
 
     asked = {"logprobs": True, "top_logprobs": 1} if name.startswith("scale") else {"logprobs": 1}
     body = route.body(streamed=streamed, **asked)
-    async with client.post(route.path, headers=headers, json=body) as response:
+    async with proxy.client.post(route.path, headers=headers, json=body) as response:
         raw = await response.text()
 
     documents = [part.split("\n")[0] for part in raw.split("data: ")[1:3]] if streamed else [raw]

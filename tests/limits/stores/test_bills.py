@@ -22,9 +22,7 @@ from tests.limits.world import PLACES, claims
 from tests.servers import Server
 
 
-async def test_bill_lives_until_booked_or_orphaned(
-    server: Server,
-) -> None:
+async def test_bill_lives_until_booked_or_orphaned(server: Server) -> None:
     def bills() -> list[tuple[bytes, bool]]:
         with server.admin as admin:
             keys = sorted(admin.keys("*:billed:*"))

@@ -26,9 +26,7 @@ def owner(cluster: Cluster) -> Member:
     return cluster.owner(_key())
 
 
-async def test_concurrent_calls_share_a_cluster_trip(
-    shared_cluster: Cluster,
-) -> None:
+async def test_concurrent_calls_share_a_cluster_trip(shared_cluster: Cluster) -> None:
     asked = claims((REQUESTS, 0), (BUDGET, 1), (PLACES, 0))
     async with shared(shared_cluster) as store:
         await store.read(asked)
@@ -63,9 +61,7 @@ async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -
         assert (one.store.under_way, one.remote.under_way, one.store.lost) == (0, 0, 0)
 
 
-async def test_replica_takes_over_hanging_server(
-    cluster: Cluster,
-) -> None:
+async def test_replica_takes_over_hanging_server(cluster: Cluster) -> None:
     asked, prefix = claims((MONTH, 1), (PLACES, 1)), uuid4().hex
     first = owner(cluster)
     replica = cluster.replica(first)

@@ -13,16 +13,7 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome
 from proxy.types.windows import Calendar
-from tests.limits.world import (
-    MONTH,
-    PLACES,
-    REQUESTS,
-    SUPPORT,
-    TOKENS,
-    Clock,
-    amounts,
-    claims,
-)
+from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, amounts, claims
 
 DAY_MS = 86_400_000
 
@@ -63,9 +54,7 @@ def test_retry_after_is_exact(amount: int, window: int, burst: int, asked: list[
 
 @settings(deadline=None)
 @given(steps=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 9)), min_size=1, max_size=60))
-def test_no_interval_exceeds_burst_and_rate(
-    steps: list[tuple[int, int]],
-) -> None:
+def test_no_interval_exceeds_burst_and_rate(steps: list[tuple[int, int]]) -> None:
     clock, limit = Clock(), Limit("team", KINDS["tokens"], 7, 1, burst=11)
     store, let = clock.memory(), []
     for number, (passes, amount) in enumerate(steps):

@@ -179,9 +179,7 @@ async def test_settlements_reach_recovered_store(server: Server, go_away: GoAway
         assert (one.store.under_way, one.remote.under_way) == (0, 0)
 
 
-async def test_empty_store_learns_cost_of_running_calls(
-    server: Server,
-) -> None:
+async def test_empty_store_learns_cost_of_running_calls(server: Server) -> None:
     asked = claims((BUDGET, 100), (PLACES, 1))
     async with instance(server) as one:
         for number in range(20):
@@ -212,9 +210,7 @@ async def test_a_budget_that_the_store_has_lost_raises_an_alarm(server: Server) 
     assert [claim.limit for claim in one.lost] == [BUDGET]
 
 
-async def test_ledger_spend_counts_during_outage(
-    server: Server,
-) -> None:
+async def test_ledger_spend_counts_during_outage(server: Server) -> None:
     """A charge that failed is made up for; one that was never asked is asked of nobody later."""
     async with instance(server) as one:
         await one.store.admit("call", claims((BUDGET, 1)))
@@ -264,9 +260,7 @@ async def _spend(stores: tuple[FailoverStore, ...], limit: Limit, when: str, cal
     return let
 
 
-async def test_500_calls_across_outages_are_accounted(
-    server: Server,
-) -> None:
+async def test_500_calls_across_outages_are_accounted(server: Server) -> None:
     asked = claims((REQUESTS, 0), (BUDGET, 100), (PLACES, 0))
     async with instance(server) as one:
 
@@ -309,9 +303,7 @@ async def test_a_store_that_is_away_at_the_start_delays_nothing(server: Server) 
         assert one.told == ["degraded"]
 
 
-async def test_call_takes_one_round_trip(
-    server: Server,
-) -> None:
+async def test_call_takes_one_round_trip(server: Server) -> None:
     """Nobody waits for a settlement: it is with the server before whatever is asked next."""
     one_place = replace(PLACES, amount=1)
     asked = claims((one_place, 1), (BUDGET, 100))
@@ -355,9 +347,7 @@ async def test_one_failure_is_no_outage_and_its_settlement_is_made_up_for(server
         assert (await one.store.read(claims((BUDGET, 0))))[0].used == 5
 
 
-async def test_bills_of_an_outage_reach_the_store(
-    server: Server,
-) -> None:
+async def test_bills_of_an_outage_reach_the_store(server: Server) -> None:
     prefix = uuid4().hex
     async with instance(server, prefix) as one, instance(server, prefix) as two:
         assert await one.store.bill_once("before", "one")

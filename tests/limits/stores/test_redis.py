@@ -171,9 +171,7 @@ async def test_the_servers_clock_counts(shared_server: Server) -> None:
         assert 0 < wait <= 0.5 <= time.monotonic() - begun + 0.002
 
 
-async def test_cancelled_admission_is_released(
-    shared_server: Server,
-) -> None:
+async def test_cancelled_admission_is_released(shared_server: Server) -> None:
     asked = claims((MONTH, 10), (PLACES, 1))
     async with shared(shared_server) as store:
         for number in range(50):
@@ -190,9 +188,7 @@ async def test_cancelled_admission_is_released(
         assert store.under_way == 0
 
 
-async def test_hanging_server_counts_nothing_twice(
-    server: Server,
-) -> None:
+async def test_hanging_server_counts_nothing_twice(server: Server) -> None:
     asked = claims((MONTH, 10), (PLACES, 1))
     async with shared(server, timeout_s=0.2) as store:
         await store.admit("settled-late", asked)
@@ -212,9 +208,7 @@ async def test_hanging_server_counts_nothing_twice(
         assert [standing.used for standing in standings] == [11, 0]
 
 
-async def test_flush_keeps_running_spend_and_reports_loss(
-    server: Server,
-) -> None:
+async def test_flush_keeps_running_spend_and_reports_loss(server: Server) -> None:
     asked = claims((MONTH, 10), (TOKENS, 10), (PLACES, 1))
     async with shared(server) as store:
         await store.admit("before", asked)

@@ -77,9 +77,7 @@ async def leave(store: FailoverStore, name: str, turns: int) -> None:
         await store.settle(name, [0, 0])
 
 
-async def test_leaving_clients_release_leases_of_slow_store(
-    server: Server,
-) -> None:
+async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> None:
     async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
         for number in range(20):
             await store.read(ASKED)  # over a connection that is there already
@@ -145,9 +143,7 @@ async def test_a_stop_tells_the_store_what_it_is_owed(server: Server) -> None:
             assert await used(other) == [0, 60]
 
 
-async def test_leases_of_killed_instance_expire(
-    server: Server,
-) -> None:
+async def test_leases_of_killed_instance_expire(server: Server) -> None:
     """The killed one is an instance that asks nothing more; the other renews, through a pause."""
     short = claims((replace(ROOMY, lease_s=1), 1))
     prefix = uuid4().hex
@@ -172,9 +168,7 @@ async def test_leases_of_killed_instance_expire(
         assert await used(living, short) == [0]
 
 
-async def test_cacheable_call_over_budget_leaves_no_debt(
-    server: Server,
-) -> None:
+async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None:
     spent = replace(MONTH, amount=10, on_store_error="closed")
     bounds = (ScopedLimit(spent), ScopedLimit(replace(ROOMY, on_store_error="closed")))
     head = RequestHead("openai", "completions", "/v1/completions", "r", nonce="one-call")

@@ -100,9 +100,7 @@ async def test_admits_exact(instances: Instances, limit: Limit, amount: int, fit
     assert (wide.used, tight.used) == (fit, fit * amount)
 
 
-async def test_every_end_leaves_actual_usage_only(
-    instances: Instances,
-) -> None:
+async def test_every_end_leaves_actual_usage_only(instances: Instances) -> None:
     asked = claims((WIDE, 1), (BUDGET, 100), (PLACES, 1))
     outcomes = await instances.admit_all(asked)
     admitted = [number for number, outcome in enumerate(outcomes) if outcome.admitted]
@@ -170,9 +168,7 @@ async def test_a_negative_use_gives_back_no_more_than_was_claimed(instances: Ins
     assert [standing.used for standing in await instances.standings(asked)] == [5, 5]
 
 
-async def test_shadow_limit_counts_and_refuses_nobody(
-    instances: Instances,
-) -> None:
+async def test_shadow_limit_counts_and_refuses_nobody(instances: Instances) -> None:
     shadow = Limit("shadow", KINDS["requests"], 60, 60, shadow=True)
     asked = claims((WIDE, 1), (shadow, 1))
 

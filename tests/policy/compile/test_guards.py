@@ -104,9 +104,7 @@ def test_what_all_guards_have_in_common_is_read(tmp_path: Path) -> None:
     assert (rule.deadline_s, rule.roles, rule.message) == (2.0, frozenset({"user"}), "No.")
 
 
-def test_injection_skips_application_text_by_default(
-    tmp_path: Path,
-) -> None:
+def test_injection_skips_application_text_by_default(tmp_path: Path) -> None:
     first, second = (
         read(tmp_path, f"{{guard: injection{roles}}}").deployments["chat"].guards.input[0]
         for roles in ("", ", roles: [system, user]")
@@ -140,10 +138,7 @@ def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
         ("{guard: copyright, texts_from: [../x.txt]}", "must be a relative path inside"),
         ("{guard: keywords, words_from: none.txt}", '"none.txt" cannot be read'),
         ("{guard: grounded}", "grounded is allowed under output"),
-        (
-            "{guard: system_prompt}",
-            "system_prompt is allowed under output",
-        ),
+        ("{guard: system_prompt}", "system_prompt is allowed under output"),
         ("{guard: pie}", "policies.public.input[0]"),
         ("{words: [x]}", "policies.public.input[0]"),
         ("{guard: code, words: [x]}", "policies.public.input[0].words: unknown key"),

@@ -104,9 +104,7 @@ def test_a_first_look_of_any_kind_loads_nothing(tmp_path: Path) -> None:
     asked = [WRITTEN[kind].replace("FOLDER", model) for kind in local if not KINDS[kind].answers]
     judged = [WRITTEN[kind] for kind in local if KINDS[kind].answers]
     judged.append(f"{{guard: grounded, name: nli, nli: {pairs}}}")
-    asked += [
-        "{guard: pii, name: people, entities: [email, phone, card, iban, ssn, ip]}",
-    ]
+    asked += ["{guard: pii, name: people, entities: [email, phone, card, iban, ssn, ip]}"]
     folder = tmp_path / "policies"
     folder.mkdir()
     text = POLICIES.replace("INPUT", f"[{', '.join(asked)}]")

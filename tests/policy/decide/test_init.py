@@ -130,12 +130,7 @@ def test_a_caller_may_add_allowed_tags_only(snapshot: Snapshot) -> None:
 
     plan = decide(snapshot, call("support-chat", tags=tags))
 
-    assert plan.tags == {
-        "beta": "true",
-        "env": "prod",
-        "feature": "search-box",
-        "team": "support",
-    }
+    assert plan.tags == {"beta": "true", "env": "prod", "feature": "search-box", "team": "support"}
     assert plan.dropped_tags == 3
     assert "tag team ignored: clients may not set this value" in plan.warnings
 

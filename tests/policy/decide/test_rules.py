@@ -118,13 +118,7 @@ def test_each_effect_names_the_rule_behind_it() -> None:
         rule("c", changes=Changes(cap={"n": 4}), routes=HERE, model="large"),
     )
 
-    assert effects.by == {
-        "set seed": "a",
-        "set n": "b",
-        "cap n": "b",
-        "model": "b",
-        "targets": "c",
-    }
+    assert effects.by == {"set seed": "a", "set n": "b", "cap n": "b", "model": "b", "targets": "c"}
 
 
 def test_under_first_nothing_counts_after_the_first_that_holds() -> None:

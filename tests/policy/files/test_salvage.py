@@ -156,7 +156,7 @@ keys:
     told_paths = {each.split()[1] for each in told_of(tmp_path, text)}
 
     assert told_paths >= {
-        *("keys.k.deployments[0]", "keys.k.tags.team", "keys.k.may[0]", "keys.l.deployments[0]"),
+        *("keys.k.deployments[0]", "keys.k.tags.team", "keys.k.may[0]", "keys.l.deployments[0]")
     }
     assert not any("same key" in each for each in told(tmp_path))
 

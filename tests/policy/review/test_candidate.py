@@ -48,10 +48,7 @@ async def ask(proxy: Proxy, model: str, request: str, key: str = KEY) -> int:
 
 
 async def told(proxy: Proxy, path: str) -> str:
-    async with (
-        ClientSession(base_url=proxy.admin) as client,
-        client.get(path) as response,
-    ):
+    async with ClientSession(base_url=proxy.admin) as client, client.get(path) as response:
         return await response.text()
 
 
@@ -139,10 +136,10 @@ async def test_broken_candidate_is_harmless(tmp_path: Path, upstream: ScriptedUp
         assert "max_tokens 5" in await told(proxy, "/candidate")
 
 
-async def test_no_candidate_has_no_report(proxy: Proxy, client: ClientSession) -> None:
-    async with client.get("/v1/models", headers=BEARER):
+async def test_no_candidate_has_no_report(proxy: Proxy) -> None:
+    async with proxy.client.get("/v1/models", headers=BEARER):
         pass
-    async with client.get(f"{proxy.admin}/candidate") as response:
+    async with proxy.client.get(f"{proxy.admin}/candidate") as response:
         assert response.status == 404
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -102,11 +101,7 @@ def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
                 '{"name":"b","tokens":"2000 per 10 minutes"}] (added)',
             ],
         ),
-        (
-            "keys:",
-            "caller_tags: {otherwise: refuse}\nkeys:",
-            ["otherwise: refuse (added)"],
-        ),
+        ("keys:", "caller_tags: {otherwise: refuse}\nkeys:", ["otherwise: refuse (added)"]),
     ],
 )
 def test_reports_relevant_change(old: str, new: str, said: list[str], tmp_path: Path) -> None:
@@ -119,12 +114,12 @@ def test_reports_relevant_change(old: str, new: str, said: list[str], tmp_path: 
     assert [line.replace("caller_tags.", "") for line in found] == said
 
 
-async def test_replays_recorded_calls(proxy: Proxy, client: ClientSession, tmp_path: Path) -> None:
+async def test_replays_recorded_calls(proxy: Proxy, tmp_path: Path) -> None:
     tagged = {**BEARER, "x-headrace-tags": "feature=help"}
     named = {**BEARER, "x-headrace-deployment": "support-chat"}
     for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (named, "anything")):
         body = {"model": model, "prompt": "Hi"}
-        async with client.post("/v1/completions", headers=headers, json=body) as response:
+        async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
             assert response.status == 200
     lines = [orjson.dumps(canonical(record)) for record in await proxy.sink.wait(3)]
     old = read_folder(proxy.policies, None)
@@ -313,8 +308,8 @@ def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_
     assert skipped == ("of 1 call would" in told.output), told.output
 
 
-async def test_skips_unauthorized(proxy: Proxy, client: ClientSession, tmp_path: Path) -> None:
-    async with client.post("/v1/completions", json={"model": "support-chat"}) as response:
+async def test_skips_unauthorized(proxy: Proxy, tmp_path: Path) -> None:
+    async with proxy.client.post("/v1/completions", json={"model": "support-chat"}) as response:
         assert response.status == 401
     [record] = await proxy.sink.wait(1)
     (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(canonical(record)) + b"\n")

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from proxy.cli import main
@@ -210,9 +209,7 @@ def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_pa
     assert [part.decided for part in about(explained, "targets").parts] == ["eu/m"]
 
 
-def test_condition_order_does_not_change_reason(
-    tmp_path: Path,
-) -> None:
+def test_condition_order_does_not_change_reason(tmp_path: Path) -> None:
     tags = "when: {tag: {team: support, feature: x}, header: {x-b: '1', x-a: '1'}}"
     turned = "when: {header: {x-a: '1', x-b: '1'}, tag: {feature: x, team: support}}"
     said = []
@@ -250,10 +247,7 @@ def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Sna
         ("even", ["balanced: the least loaded target is tried first"] * 2),
         (
             "drawn",
-            [
-                "chosen by weight 1 of 2, the same for all calls of this key",
-                "next: weight 1 of 2",
-            ],
+            ["chosen by weight 1 of 2, the same for all calls of this key", "next: weight 1 of 2"],
         ),
     ],
 )
@@ -392,11 +386,7 @@ policies:
         (("--path", "/v1/rerank", "-"), b'{"query": "a"}', "result: route to openai/files"),
         (("--path", "/v1/rerank", "-"), b'{"model": "b"}', "404 model_not_found"),
         (("--path", "/v1/rerank", "--deployment", "pictures"), None, "404 not_found"),
-        (
-            ("--path", "/v1/files/a", "--method", "get"),
-            None,
-            "passthrough: GET /v1/files/{id}",
-        ),
+        (("--path", "/v1/files/a", "--method", "get"), None, "passthrough: GET /v1/files/{id}"),
         (("--path", "/v1/models", "--method", "GET"), None, "list the models of the key"),
         (
             ("--path", "/v1/conversations", "--deployment", "files"),
@@ -452,17 +442,17 @@ def test_a_call_to_come_says_that_guards_are_not_played(tmp_path: Path) -> None:
     assert "not evaluated" not in unguarded
 
 
-async def test_explains_past_call(client: ClientSession, proxy: Any) -> None:
+async def test_explains_past_call(proxy: Any) -> None:
     headers = {"authorization": f"Bearer {proxy.key}", "x-request-id": "call-7"}
     body = {"model": "support-chat", "prompt": "the words of a secret", "user": "someone"}
-    async with client.post("/v1/completions", headers=headers, json=body) as response:
+    async with proxy.client.post("/v1/completions", headers=headers, json=body) as response:
         await response.read()
     await proxy.sink.wait()
 
-    async with client.get(f"{proxy.admin}/explain/call-7") as response:
+    async with proxy.client.get(f"{proxy.admin}/explain/call-7") as response:
         text = await response.text()
     as_json = {"accept": "application/json"}
-    async with client.get(f"{proxy.admin}/explain/call-7", headers=as_json) as response:
+    async with proxy.client.get(f"{proxy.admin}/explain/call-7", headers=as_json) as response:
         data = await response.json()
 
     assert "├─ key: support-widget" in text

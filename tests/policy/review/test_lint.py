@@ -170,9 +170,7 @@ CANARY = """
 """
 
 
-def test_canary_of_other_model_needs_rule(
-    tmp_path: Path,
-) -> None:
+def test_canary_of_other_model_needs_rule(tmp_path: Path) -> None:
     text = GOOD[: GOOD.index("\n    targets:")] + CANARY
     recipe = "policies: {default: {rules: [{name: c, when: {model: m}, model: support-chat}]}}\n"
 

@@ -40,12 +40,7 @@ def warned(
 
 @for_each(
     ("one", "other", "times"),
-    [
-        (FILES, ITEM, 2),
-        (FILES, RERANK, 0),
-        (RERANK, RERANK, 0),
-        (f"{FILES}, {ITEM}", FILES, 2),
-    ],
+    [(FILES, ITEM, 2), (FILES, RERANK, 0), (RERANK, RERANK, 0), (f"{FILES}, {ITEM}", FILES, 2)],
 )
 def test_what_several_keys_share_is_told(one: str, other: str, times: int, tmp_path: Path) -> None:
     messages = [each for each in warned(tmp_path, one, other) if SHARED in each]

@@ -60,11 +60,7 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
             f"revoked: [{ONE}]",
             ["keys.old: the key is revoked, so every call with it is rejected"],
         ),
-        (
-            f"sha256: [{ONE}, {TWO}]",
-            f"revoked: [{ONE}]",
-            [],
-        ),
+        (f"sha256: [{ONE}, {TWO}]", f"revoked: [{ONE}]", []),
         (
             f"sha256: [{{digest: {ONE}, until: 2026-06-29}}]",
             f"revoked: [{ONE}]",

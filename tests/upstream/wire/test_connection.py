@@ -327,9 +327,7 @@ async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedU
     assert set(first) == {ord("x")}
 
 
-async def test_buffered_bytes_outlive_connection(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_buffered_bytes_outlive_connection(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stall(STREAM, piece(b"x" * 2**20)))
 
     async with HttpClient(TRUST) as http:

@@ -45,9 +45,7 @@ async def dialed_by(names: Names, port: int, patience: float = 2.0) -> str:
     return address
 
 
-async def test_failed_address_moves_to_the_end(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_failed_address_moves_to_the_end(upstream: ScriptedUpstream) -> None:
     names = Book("127.0.0.2", "127.0.0.1").names()
     port = int(upstream.url.rpartition(":")[2])
 
@@ -103,9 +101,7 @@ async def test_connecting_is_bounded(timeouts: Timeouts, phase: str) -> None:
     assert late.value.code == f"upstream_{phase}_timeout"
 
 
-async def test_dead_address_gets_only_its_share_of_time(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_dead_address_gets_only_its_share_of_time(upstream: ScriptedUpstream) -> None:
     port = int(upstream.url.rpartition(":")[2])
     with black_hole("127.0.0.2", port):
         assert await dialed(Book("127.0.0.2", "127.0.0.1"), upstream.url, 0.4) == "127.0.0.1"
@@ -138,9 +134,7 @@ async def tls_upstream(
         yield upstream
 
 
-async def test_tls_verifies_and_keeps_connection(
-    certificate: tuple[Path, Path],
-) -> None:
+async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path]) -> None:
     greeted: list[str | None] = []
     trust = trusted()
     trust.load_verify_locations(certificate[0])
@@ -180,9 +174,7 @@ async def test_an_upstream_that_speaks_no_tls_cannot_be_reached() -> None:
             await http.post(f"https://127.0.0.1:{port}", {}, b"", TIMEOUTS)
 
 
-async def test_stuck_tls_shutdown_is_bounded(
-    certificate: tuple[Path, Path],
-) -> None:
+async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> None:
     trust = trusted()
     trust.load_verify_locations(certificate[0])
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:

@@ -14,10 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from proxy.upstream.client import HttpClient
-from tests.doubles import (
-    PATIENCE_S,
-    ScriptedUpstream,
-)
+from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.upstream.wire.test_connection import OK, PATIENT, ask, sends, whole
 
 
@@ -78,9 +75,7 @@ def no_descriptor_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_early_response_ends_the_connection(
-    http: HttpClient,
-) -> None:
+async def test_early_response_ends_the_connection(http: HttpClient) -> None:
     body = b"x" * 2**26
     async with early(OK.replace(b"200 OK", b"413 X"), 1000) as (url, got):
         async with await http.post(url, {}, body, PATIENT) as reply:

@@ -65,9 +65,7 @@ async def test_the_connection_that_rested_last_is_taken_first(upstream: Scripted
     pool.close()
 
 
-async def test_waits_in_turn_for_a_bounded_time(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_waits_in_turn_for_a_bounded_time(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(sends(OK))
     pool, origin = pool_of(1), origin_of(upstream)
     lent = await pool.take(origin, 1)
@@ -185,9 +183,7 @@ async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> Non
         await upstream.requests[0].closed.wait()
 
 
-async def test_stale_connection_sends_nothing_twice(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_stale_connection_sends_nothing_twice(upstream: ScriptedUpstream) -> None:
     async def leave(asked: Asked, wire: Wire) -> None:
         wire.cut()
 
@@ -205,9 +201,7 @@ async def test_stale_connection_sends_nothing_twice(
         assert (len(upstream.requests), upstream.connections) == (3, 2)
 
 
-async def test_later_death_is_not_stale(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_later_death_is_not_stale(upstream: ScriptedUpstream) -> None:
     async def work_and_die(asked: Asked, wire: Wire) -> None:
         await asyncio.sleep(2 * STALE_S)  # what is measured is a delay
         wire.cut()
@@ -222,9 +216,7 @@ async def test_later_death_is_not_stale(
     assert upstream.connections == 1
 
 
-async def test_started_response_is_not_replaced(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_started_response_is_not_replaced(upstream: ScriptedUpstream) -> None:
     async def half(asked: Asked, wire: Wire) -> None:
         await wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         wire.keep = False
@@ -277,9 +269,7 @@ async def test_endless_response_is_cut(rest: bytes, upstream: ScriptedUpstream) 
         await until(lambda: http.open == 0)
 
 
-async def test_closing_client_ends_waiting(
-    upstream: ScriptedUpstream,
-) -> None:
+async def test_closing_client_ends_waiting(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(stall(STREAM, piece(b"[DONE]")))
     async with (
         HttpClient(TRUST, linger_s=60) as http,

@@ -93,10 +93,7 @@ async def stored(
     store = Store()
     server = await aiohttp_raw_server(store.handle)
     url = str(server.make_url("")).rstrip("/")
-    async with (
-        running(folder, url, **how) as proxy,
-        ClientSession(base_url=proxy.url) as client,
-    ):
+    async with running(folder, url, **how) as proxy, ClientSession(base_url=proxy.url) as client:
         yield store, proxy, client
 
 
