@@ -148,13 +148,35 @@ def test_usage_gone_wrong_is_counted_and_does_not_count() -> None:
     assert meter.settle(nothing, finished=True).tokens == Tokens(9, output=2)
 
 
-def test_a_reported_zero_is_not_replaced_by_a_guess() -> None:
+ZEROS = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+EARLY = {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}
+
+
+@for_each(
+    ("chunks", "prompt", "source", "tokens"),
+    [
+        ([chunk(text="Paris") | ZEROS], 400, "provider", Tokens()),
+        ([EARLY, chunk(text="x" * 40)], 400, "partial_estimate", Tokens(12, output=10)),
+        (
+            [chunk(text="Hi") | ZEROS, chunk(text="x" * 40)],
+            400,
+            "partial_estimate",
+            Tokens(100, output=11),
+        ),
+        ([chunk(text="")], 0, "partial_estimate", Tokens()),
+        ([chunk(text="Rome")], 4, "partial_estimate", Tokens(1, output=1)),
+        ([chunk(text="Paris")], 5, "partial_estimate", Tokens(2, output=2)),
+    ],
+)
+def test_last_report_counts_else_estimate(
+    chunks: list[Any], prompt: int, source: str, tokens: Tokens
+) -> None:
     meter = Meter()
+    for each in chunks:
+        feed(meter, each, 1.0)
 
-    feed(meter, chunk(text="Paris") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
-
-    settled = meter.settle(lambda: 400, finished=True)
-    assert (settled.source, settled.tokens) == ("provider", Tokens())
+    settled = meter.settle(lambda: prompt, finished=True)
+    assert (settled.source, settled.tokens) == (source, tokens)
 
 
 def test_of_an_answer_that_was_left_the_larger_of_report_and_estimate_is_booked() -> None:
@@ -180,37 +202,6 @@ def test_hidden_output_is_no_more_than_any_usage_report_may_say() -> None:
     settled = Meter().settle(lambda: 0, finished=False, hidden_output=lambda: hidden_output)
 
     assert settled.tokens == Tokens(output=MAX_TOKENS)
-
-
-def test_usage_that_more_text_follows_is_no_more_than_a_lower_bound() -> None:
-    meter = Meter()
-    feed(meter, {"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
-    feed(meter, chunk(text="x" * 40), 1.0)
-
-    settled = meter.settle(lambda: 400, finished=True)
-    assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(12, output=10))
-
-
-def test_zeros_that_more_text_follows_are_no_report_of_the_prompt_either() -> None:
-    meter = Meter()
-    feed(meter, chunk(text="Hi") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
-    feed(meter, chunk(text="x" * 40), 1.0)
-
-    settled = meter.settle(lambda: 400, finished=True)
-    assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(100, output=11))
-
-
-@pytest.mark.parametrize(
-    ("prompt", "answer", "tokens"),
-    [(0, "", Tokens()), (4, "Rome", Tokens(1, output=1)), (5, "Paris", Tokens(2, output=2))],
-)
-def test_unreported_usage_is_estimated(prompt: int, answer: str, tokens: Tokens) -> None:
-    meter = Meter()
-
-    feed(meter, chunk(text=answer), 1.0)
-
-    settled = meter.settle(lambda: prompt, finished=True)
-    assert (settled.source, settled.tokens) == ("partial_estimate", tokens)
 
 
 def tool(arguments: str) -> dict[str, Any]:

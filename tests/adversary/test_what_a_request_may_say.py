@@ -197,33 +197,31 @@ async def test_field_type_fault(route: str, tmp_path: Path, upstream: ScriptedUp
     assert not any(record.bug for record in records)
 
 
-@pytest.mark.parametrize("route", ["openai", "openai-chat", "multimodel"])
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("best_of", "x"), ("max_completion_tokens", [1]), ("n_predict", "9"), ("n", {})],
+@for_each(
+    ("route", "body", "param"),
+    [
+        *(
+            (route, {field: value}, field)
+            for route in ("openai", "openai-chat", "multimodel")
+            for field, value in (
+                *(("best_of", "x"), ("max_completion_tokens", [1]), ("n_predict", "9")),
+                ("n", {}),
+            )
+        ),
+        ("openai", {"options": {"num_predict": "many"}}, "options.num_predict"),
+        *(
+            ("openai-chat", {name: 900}, name.lower())
+            for name in ("Max_Tokens", "N_PREDICT", "Model", "MESSAGES")
+        ),
+    ],
 )
-async def test_a_number_of_the_wrong_type_is_named(
-    route: str, field: str, value: Any, tmp_path: Path, upstream: ScriptedUpstream
+async def test_refused_field_is_named(
+    route: str, body: dict[str, Any], param: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with proxied(tmp_path, upstream) as (_, client):
-        status, _, said = await ask(client, route, {field: value})
+        status, _, said = await ask(client, route, body)
 
-    assert (status, said["error"]["param"]) == (400, field)
-
-
-async def test_names_path_of_bad_number(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with proxied(tmp_path, upstream) as (_, client):
-        status, _, said = await ask(client, "openai", {"options": {"num_predict": "many"}})
-
-    assert (status, said["error"]["param"]) == (400, "options.num_predict")
-
-
-@pytest.mark.parametrize("name", ["Max_Tokens", "N_PREDICT", "Model", "MESSAGES"])
-async def test_letter_case_fails(name: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with proxied(tmp_path, upstream) as (_, client):
-        status, _, said = await ask(client, "openai-chat", {name: 900})
-
-    assert (status, said["error"]["param"]) == (400, name.lower())
+    assert (status, said["error"]["param"]) == (400, param)
     assert upstream.requests == []
 
 

@@ -60,34 +60,29 @@ FEATURE: Json = {"x-headrace-tags": "feature=box"}
 
 
 @pytest.mark.parametrize(
-    ("limit", "headers", "body"),
+    ("limit", "headers", "body", "expected"),
     [
-        ({"per": "user"}, {}, USER),
-        ({"per": ["model", "user"]}, {}, {**USER, "model": "same"}),
-        ({"per": "tag.feature"}, FEATURE, {}),
-        ({"per": ["user", "tag.feature"]}, FEATURE, USER),
+        ({"per": "user"}, {}, USER, [200, 429, 200, 429]),
+        ({"per": ["model", "user"]}, {}, {**USER, "model": "same"}, [200, 429, 200, 429]),
+        ({"per": "tag.feature"}, FEATURE, {}, [200, 429, 200, 429]),
+        ({"per": ["user", "tag.feature"]}, FEATURE, USER, [200, 429, 200, 429]),
+        ({"per": "user", "across": "keys"}, {}, USER, [200, 429, 429, 429]),
+        ({"per": "tag.feature", "across": "keys"}, FEATURE, {}, [200, 429, 429, 429]),
     ],
-    ids=["user", "model and user", "tag", "user and tag"],
+    ids=str,
 )
-async def test_what_a_client_says_counts_within_its_key(
-    limit: Json, headers: Json, body: Json, upstream: ScriptedUpstream, tmp_path: Path
+async def test_client_values_count_within_a_key_or_across_keys(
+    limit: Json,
+    headers: Json,
+    body: Json,
+    expected: list[int],
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
 ) -> None:
     said = policies(upstream.url, limit)
     mine, theirs = (ONE, headers, body), (OTHER, headers, body)
 
-    assert await statuses(tmp_path, said, mine, mine, theirs, theirs) == [200, 429, 200, 429]
-
-
-@pytest.mark.parametrize(
-    ("per", "headers", "body"), [("user", {}, USER), ("tag.feature", FEATURE, {})]
-)
-async def test_a_limit_across_keys_is_shared_by_all_who_say_the_same(
-    per: str, headers: Json, body: Json, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    said = policies(upstream.url, {"per": per, "across": "keys"})
-    mine, theirs = (ONE, headers, body), (OTHER, headers, body)
-
-    assert await statuses(tmp_path, said, mine, theirs) == [200, 429]
+    assert await statuses(tmp_path, said, mine, mine, theirs, theirs) == expected
 
 
 async def test_counts_asked_model_not_alias(upstream: ScriptedUpstream, tmp_path: Path) -> None:

@@ -67,15 +67,10 @@ def test_strange_json_is_read_alike(value: str) -> None:
     assert told(Documents(), large) == told(Documents(), small)
 
 
-@given(VALUES, st.booleans())
-def test_any_json_is_read_alike(value: Any, ascii_only: bool) -> None:
-    small, large = small_and_large(json.dumps(value, ensure_ascii=ascii_only))
-
-    assert told(Documents(), large) == told(Documents(), small)
-
-
-@given(DOCUMENTS)
-def test_what_is_no_json_is_refused_alike(text: str) -> None:
+@given(
+    DOCUMENTS | st.builds(lambda v, plain: json.dumps(v, ensure_ascii=plain), VALUES, st.booleans())
+)
+def test_any_text_is_read_or_refused_alike(text: str) -> None:
     small, large = small_and_large(text)
 
     assert told(Documents(), large) == told(Documents(), small)

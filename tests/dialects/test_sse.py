@@ -57,24 +57,21 @@ def test_an_event_without_its_blank_line_counts_at_the_end() -> None:
     assert reader.close() == [b"x"]
 
 
-def test_an_endless_line_is_cut_at_the_limit() -> None:
-    reader = EventReader(100)
+@pytest.mark.parametrize(
+    ("limit", "piece", "times"),
+    [(100, b"data: xxxxxxxxxx", 20), (10_000, b"data:\n" * 100, 100)],
+    ids=["endless line", "empty lines"],
+)
+def test_event_size_is_bounded(limit: int, piece: bytes, times: int) -> None:
+    reader = EventReader(limit)
 
     with pytest.raises(UpstreamInvalid):
-        for _ in range(20):
-            reader.feed(b"data: xxxxxxxxxx")
+        for _ in range(times):
+            reader.feed(piece)
 
 
 def test_what_is_written_is_read_again() -> None:
     assert EventReader(100).feed(event(b'{"a":1}')) == [b'{"a":1}']
-
-
-def test_empty_lines_of_data_count_by_their_bytes() -> None:
-    reader = EventReader(10_000)
-
-    with pytest.raises(UpstreamInvalid):
-        for _ in range(100):
-            reader.feed(b"data:\n" * 100)
 
 
 @for_each("size", [1, 2, 7, 1000])

@@ -182,33 +182,23 @@ def test_the_time_a_client_allows_is_kept_by_the_proxy_and_so_not_lost() -> None
     assert crossed("scale", "openai", inference_timeout=3).dropped == ()
 
 
-def test_two_bounds_of_a_chat_become_one_and_the_other_is_named() -> None:
-    body = {
-        "model": "m",
-        "messages": [{"role": "user", "content": "p"}],
-        "max_tokens": 3,
-        "max_completion_tokens": 4,
-    }
+@for_each(
+    ("dialect", "more", "bound", "dropped"),
+    [
+        ("openai", {"max_tokens": 3, "max_completion_tokens": 4}, 4, ("max_tokens",)),
+        ("multimodel", {"logprobs": True}, None, ("logprobs",)),
+    ],
+)
+def test_names_dropped_fields(
+    dialect: str, more: dict[str, Any], bound: int | None, dropped: tuple[str, ...]
+) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "p"}], **more}
 
     fitted = translate(
-        DIALECTS["openai"], DIALECTS["openai"], ("chat", "completions"), body, target("openai")
+        DIALECTS["openai"], DIALECTS[dialect], ("chat", "completions"), body, target(dialect)
     )
 
-    assert (fitted.body["max_tokens"], fitted.dropped) == (4, ("max_tokens",))
-
-
-def test_names_unsupported_logprobs() -> None:
-    body = {"model": "m", "messages": [{"role": "user", "content": "p"}], "logprobs": True}
-
-    fitted = translate(
-        DIALECTS["openai"],
-        DIALECTS["multimodel"],
-        ("chat", "completions"),
-        body,
-        target("multimodel"),
-    )
-
-    assert fitted.dropped == ("logprobs",)
+    assert (fitted.body.get("max_tokens"), fitted.dropped) == (bound, dropped)
 
 
 ONE_ANSWER: list[tuple[str, Any, dict[str, Any]]] = [

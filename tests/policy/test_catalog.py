@@ -8,6 +8,7 @@ from pathlib import Path
 from proxy.policy.catalog import roster
 from proxy.policy.store import read_folder
 from proxy.types.roster import Roster
+from tests.for_each import for_each
 
 DIGEST = hashlib.sha256(b"k").hexdigest()
 OTHER = hashlib.sha256(b"o").hexdigest()
@@ -91,39 +92,26 @@ def test_keys_and_their_tags_are_told(tmp_path: Path) -> None:
     assert found.deployments["support-chat"].tags == {("team", "support"), ("team", "search")}
 
 
-def test_guards_that_ask_a_deployment_are_callers_of_it(tmp_path: Path) -> None:
+@for_each(
+    ("rule", "caller"),
+    [
+        ("output: [{guard: bias, name: fair, deployment: inner}]", "guard/fair"),
+        ("cache: {semantic: {embeddings: inner}}", "cache/support-chat"),
+    ],
+)
+def test_guards_and_semantic_caches_are_callers(rule: str, caller: str, tmp_path: Path) -> None:
     (tmp_path / "more.yaml").write_text(
-        """
-deployments: {judge-smol: {targets: [{upstream: local, model: smol}], policy: judging}}
+        f"""
+deployments: {{inner: {{targets: [{{upstream: local, model: smol}}], policy: own}}}}
 policies:
-  judging: {limits: [{name: judging, usd: 5 per day, unpriced: allow, per: key}]}
+  own: {{limits: [{{name: own, usd: 5 per day, unpriced: allow, per: key}}]}}
   other:
     extends: default
-    rules: [{name: r, output: [{guard: bias, name: fair, deployment: judge-smol}]}]
+    rules: [{{name: r, {rule}}}]
 """
     )
     (tmp_path / "p.yaml").write_text(WORLD + "    policy: other\n")
     told = roster(read_folder(tmp_path, {}))
 
-    assert told.keys == ("guard/fair", "search-box", "support-widget")
-    counters = {(limit.name, scope) for limit, scope in told.counters}
-    assert ("judging", "key:guard/fair") in counters
-
-
-def test_semantic_caches_are_callers_of_their_embedding_deployment(tmp_path: Path) -> None:
-    (tmp_path / "more.yaml").write_text(
-        """
-deployments: {vectors: {targets: [{upstream: local, model: embed}], policy: embedding}}
-policies:
-  embedding: {limits: [{name: embedding, usd: 5 per day, unpriced: allow, per: key}]}
-  other:
-    extends: default
-    rules: [{name: r, cache: {semantic: {embeddings: vectors}}}]
-"""
-    )
-    (tmp_path / "p.yaml").write_text(WORLD + "    policy: other\n")
-    found = roster(read_folder(tmp_path, {}))
-
-    assert found.keys == ("cache/support-chat", "search-box", "support-widget")
-    counters = {(limit.name, scope) for limit, scope in found.counters}
-    assert ("embedding", "key:cache/support-chat") in counters
+    assert told.keys == (caller, "search-box", "support-widget")
+    assert ("own", f"key:{caller}") in {(limit.name, scope) for limit, scope in told.counters}

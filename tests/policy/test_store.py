@@ -99,19 +99,30 @@ async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> No
     assert [event for event, _ in stored.log.said] == ["policy.in_force", "policy.in_force"]
 
 
-async def test_a_folder_that_has_lost_all_its_keys_is_not_taken(stored: Stored) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "tags: {team: [support]}\n",
+            "no key is left: the file with the keys is missing or half written; say keys: {} where "
+            "no key is meant to be",
+        ),
+        (
+            "upstream: {}\n",
+            'policies.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?',
+        ),
+    ],
+    ids=["no keys", "broken"],
+)
+async def test_rejected_change_is_logged(text: str, problem: str, stored: Stored) -> None:
     before = stored.store.current
-    stored.file.write_text("tags: {team: [support]}\n")
+    stored.file.write_text(text)
 
-    await stored.store.refresh()
+    decided = await stored.store.read(HEAD)
 
-    assert stored.store.current is before
+    assert decided.snapshot is stored.store.current is before
     event, fields = stored.log.said[-1]
-    assert event == "policy.rejected"
-    assert fields["problems"] == [
-        "no key is left: the file with the keys is missing or half written; say keys: {} where no "
-        "key is meant to be"
-    ]
+    assert (event, fields["problems"]) == ("policy.rejected", [problem])
 
 
 async def test_a_file_that_breaks_off_after_the_word_keys_is_not_taken(stored: Stored) -> None:
@@ -222,20 +233,6 @@ async def test_revisions_of_late_are_found_and_older_ones_forgotten(stored: Stor
 
     assert stored.store.find(revisions[0]) is None
     assert all(stored.store.find(each) is not None for each in revisions[1:])
-
-
-async def test_a_broken_change_is_logged_and_the_last_good_stays(stored: Stored) -> None:
-    before = stored.store.current
-    stored.file.write_text("upstream: {}\n")
-
-    decided = await stored.store.read(HEAD)
-
-    assert decided.snapshot is before
-    event, fields = stored.log.said[-1]
-    assert event == "policy.rejected"
-    assert fields["problems"] == [
-        'policies.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?'
-    ]
 
 
 async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) -> None:

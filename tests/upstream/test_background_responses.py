@@ -235,13 +235,6 @@ async def test_an_answer_that_a_guard_wants_anew_is_paid_once(asker: Asker) -> N
     assert [record.billing.cost for record in records] == [0, PRICED, 0]
 
 
-async def test_upstream_may_refuse_background(asker: Asker) -> None:
-    status, body = await asker.house.ask(background=True, model="strict")
-
-    assert (status, body["error"]["param"]) == (400, "background"), body
-    assert asker.house.upstream.requests == []
-
-
 async def test_of_many_who_ask_at_once_one_is_charged(asker: Asker) -> None:
     await asker.begin(QUEUED)
 
@@ -319,6 +312,7 @@ async def test_guards_read_what_is_asked_for(asker: Asker) -> None:
         {"conversation": "conv_1"},
         {"conversation": {"id": "conv_1"}},
         {"model": "chatter"},
+        {"model": "strict"},
         {"background": "yes"},
     ],
 )

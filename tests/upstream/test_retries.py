@@ -71,13 +71,27 @@ async def test_retries_failed(failure: Script, tmp_path: Path, upstream: Scripte
     assert f"headrace_upstream_repeats_total{{{labels}}} 2.0" in metrics
 
 
-async def test_then_asks_next_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with under(tmp_path, upstream, "retry: {times: 1, wait: 1ms}") as (_, client):
-        upstream.by_model = {"primary": answer({}, 503)}
+@pytest.mark.parametrize(
+    ("retry", "failure", "asked"),
+    [
+        ("times: 1, wait: 1ms", answer({}, 503), ["primary", "primary", "spare"]),
+        (
+            "times: 2, wait: 1ms, max_wait: 2s",
+            answer({}, 429, "retry-after: 60"),
+            ["primary", "spare"],
+        ),
+    ],
+    ids=["tries used up", "long wait"],
+)
+async def test_next_target_is_asked(
+    retry: str, failure: Script, asked: list[str], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with under(tmp_path, upstream, f"retry: {{{retry}}}") as (_, client):
+        upstream.by_model = {"primary": failure}
 
         status, _, _ = await ask(client)
 
-    assert (status, models(upstream)) == (200, ["primary", "primary", "spare"])
+    assert (status, models(upstream)) == (200, asked)
 
 
 @pytest.mark.parametrize("failure", [answer({}, 400), answer({}, 422)], ids=["400", "422"])
@@ -88,16 +102,6 @@ async def test_no_retry_of(failure: Script, tmp_path: Path, upstream: ScriptedUp
         await ask(client)
 
     assert len(upstream.requests) == 1
-
-
-async def test_skips_target_with_long_wait(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    said = "retry: {times: 2, wait: 1ms, max_wait: 2s}"
-    async with under(tmp_path, upstream, said) as (_, client):
-        upstream.by_model = {"primary": answer({}, 429, "retry-after: 60")}
-
-        status, _, _ = await ask(client)
-
-    assert (status, models(upstream)) == (200, ["primary", "spare"])
 
 
 async def test_no_retry_after_first_chunk(tmp_path: Path, upstream: ScriptedUpstream) -> None:

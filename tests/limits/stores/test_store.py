@@ -134,12 +134,16 @@ async def test_settling_counts_once_and_only_what_was_admitted(instances: Instan
     assert (money.used, places.used) == (60, 0)
 
 
-async def test_a_refund_never_goes_below_zero(instances: Instances) -> None:
+@pytest.mark.parametrize(("others", "used"), [((), 0), (("others",), 5)], ids=["alone", "shared"])
+async def test_refund_is_at_most_the_claim(
+    others: tuple[str, ...], used: int, instances: Instances
+) -> None:
     store, asked = instances.stores[0], claims((REQUESTS, 5), (BUDGET, 5))
-    await store.admit("call", asked)
+    for name in (*others, "call"):
+        await store.admit(name, asked)
     await store.settle("call", [-1000, -1000])
 
-    assert [standing.used for standing in await instances.standings(asked)] == [0, 0]
+    assert [standing.used for standing in await instances.standings(asked)] == [used, used]
 
 
 @pytest.mark.parametrize("limit", [REQUESTS, TOKENS, MONTH, PLACES], ids=lambda it: it.kind.name)
@@ -157,15 +161,6 @@ async def test_refuses_negative_claim(instances: Instances, limit: Limit) -> Non
     assert refused.refusal.retry_after_s is None
     assert would_refuse(unseen) == ("shadow",)
     assert [each.used for each in await store.read(claims((limit, 0), (shadow, 0)))] == [3, 3]
-
-
-async def test_a_negative_use_gives_back_no_more_than_was_claimed(instances: Instances) -> None:
-    store, asked = instances.stores[0], claims((REQUESTS, 5), (BUDGET, 5))
-    await store.admit("others", asked)
-    await store.admit("call", asked)
-    await store.settle("call", [-1000, -1000])
-
-    assert [standing.used for standing in await instances.standings(asked)] == [5, 5]
 
 
 async def test_shadow_limit_counts_and_refuses_nobody(instances: Instances) -> None:

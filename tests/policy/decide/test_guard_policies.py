@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,15 +60,13 @@ async def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path)
     assert plan.cache is None
 
 
-async def test_a_client_s_call_is_no_guard_s(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [({"key": None}, Unauthorized), ({"deployment": "judge-big"}, NotFound)],
+    ids=["no key", "unknown deployment"],
+)
+async def test_refuses_call(change: Any, error: type[Exception], tmp_path: Path) -> None:
     policy = await policies(tmp_path).read(call().head)
 
-    with pytest.raises(Unauthorized):
-        policy.identify(call(key=None).head)
-
-
-async def test_a_deployment_that_is_not_there_is_not_found(tmp_path: Path) -> None:
-    policy = await policies(tmp_path).read(call().head)
-
-    with pytest.raises(NotFound):
-        policy.identify(call(deployment="judge-big").head)
+    with pytest.raises(error):
+        policy.identify(call(**change).head)

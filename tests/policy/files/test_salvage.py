@@ -67,18 +67,23 @@ def test_no_file_hides_what_is_wrong_in_another(file: Path, tmp_path: Path) -> N
     assert told(tmp_path) >= alone
 
 
-def test_a_name_that_half_a_file_may_have_is_not_told_as_missing(tmp_path: Path) -> None:
-    (tmp_path / "half.yaml").write_text("policies: {nowhere: {limits: [{name: nowhere")
+@for_each(
+    ("content", "found"),
+    [
+        (
+            b"policies: {nowhere: {limits: [{name: nowhere",
+            [("half.yaml", ""), ("zz.yaml", "deployments.zz.tags.nobodys")],
+        ),
+        (b"policies: {nowhere: {description: \xe9}}", [("half.yaml", "")]),
+    ],
+)
+def test_unread_part_may_have_any_name(
+    content: bytes, found: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "half.yaml").write_bytes(content)
     (tmp_path / "zz.yaml").write_text(NOWHERE)
 
-    assert [each.path for each in problems(tmp_path)] == ["", "deployments.zz.tags.nobodys"]
-
-
-def test_of_a_file_that_cannot_be_read_anything_may_be_there(tmp_path: Path) -> None:
-    (tmp_path / "latin.yaml").write_bytes(b"policies: {nowhere: {description: \xe9}}")
-    (tmp_path / "zz.yaml").write_text(NOWHERE)
-
-    assert [each.file for each in problems(tmp_path)] == ["latin.yaml"]
+    assert [(each.file, each.path) for each in problems(tmp_path)] == found
 
 
 def test_a_wrong_deployment_is_looked_at_to_its_end(tmp_path: Path) -> None:

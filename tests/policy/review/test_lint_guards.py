@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.review.check_report import check
+from tests.for_each import for_each
 
 POLICIES = """\
 upstreams:
@@ -45,30 +46,37 @@ def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
     assert found(tmp_path) == []
 
 
-def test_a_judge_that_would_be_judged_by_itself_is_told(tmp_path: Path) -> None:
-    told = found(tmp_path, ("policy: judging", "policy: public"))
+@for_each(
+    ("change", "count", "finding"),
+    [
+        (
+            ("policy: judging", "policy: public"),
+            2,
+            f'.public.output[0].deployment: deployment "judge-smol" {AGAIN}',
+        ),
+        (
+            ("[{guard: secrets}]", "[{guard: secrets}, {guard: bias, deployment: support-chat}]"),
+            3,
+            f'.judging.input[1].deployment: deployment "support-chat" {AGAIN}',
+        ),
+        (
+            (
+                "{input: [{guard: secrets}]}",
+                "{match: all, rules: [{name: r, input: [{guard: bias, deployment: judge-smol}]}]}",
+            ),
+            None,
+            f'.judging.rules[0].input[0].deployment: deployment "judge-smol" {AGAIN}',
+        ),
+    ],
+)
+def test_warns_of_guards_that_call_themselves(
+    change: tuple[str, str], count: int | None, finding: str, tmp_path: Path
+) -> None:
+    told = [each.partition(": policies")[2] for each in found(tmp_path, change)]
+    told = [each for each in told if "judging" not in each or ".judging." in finding]
 
-    assert [each.partition(": policies")[2] for each in told if "judging" not in each] == [
-        f'.public.input[0].deployment: deployment "judge-smol" {AGAIN}',
-        f'.public.output[0].deployment: deployment "judge-smol" {AGAIN}',
-    ]
-
-
-def test_judges_that_would_judge_each_other_are_told(tmp_path: Path) -> None:
-    bias = "{guard: bias, deployment: support-chat}"
-    told = found(tmp_path, ("[{guard: secrets}]", f"[{{guard: secrets}}, {bias}]"))
-
-    assert len(told) == 3
-    assert f'policies.judging.input[1].deployment: deployment "support-chat" {AGAIN}' in told[0]
-
-
-def test_guards_that_rules_bring_count_too(tmp_path: Path) -> None:
-    rule = "{name: r, input: [{guard: bias, deployment: judge-smol}]}"
-    told = found(tmp_path, ("{input: [{guard: secrets}]}", f"{{match: all, rules: [{rule}]}}"))
-
-    assert (
-        f'policies.judging.rules[0].input[0].deployment: deployment "judge-smol" {AGAIN}' in told[0]
-    )
+    assert finding in told
+    assert count in (None, len(told))
 
 
 @pytest.mark.parametrize("kind", ["webhook", "presidio"])

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from proxy.upstream.wire.alarm import Alarm
 
 
@@ -50,15 +52,24 @@ def alarm(clock: Clock, rung: list[float]) -> Alarm:
     return Alarm(cast("asyncio.AbstractEventLoop", clock), lambda: rung.append(clock.now))
 
 
-def test_it_rings_once_at_the_moment_that_was_expected_last() -> None:
+@pytest.mark.parametrize(
+    ("expected", "ends", "rings"),
+    [((10.0, 20.0, 15.0), False, [15.0]), ((10.0,), True, [])],
+    ids=["last", "ended"],
+)
+def test_rings_once_at_the_last_moment_set(
+    expected: tuple[float, ...], ends: bool, rings: list[float]
+) -> None:
     clock, rung = Clock(), list[float]()
     made = alarm(clock, rung)
-    for moment in (10.0, 20.0, 15.0):
+    for moment in expected:
         made.expect(moment)
+    if ends:
+        made.end()
 
     clock.pass_until(100)
 
-    assert rung == [15.0]
+    assert rung == rings
 
 
 def test_what_is_expected_later_and_later_takes_one_timer_until_that_rings() -> None:
@@ -85,14 +96,3 @@ def test_it_may_be_expected_sooner() -> None:
     made.expect(5)
     clock.pass_until(100)
     assert rung == [1.0, 5.0]
-
-
-def test_it_rings_no_more_once_it_has_ended() -> None:
-    clock, rung = Clock(), list[float]()
-    made = alarm(clock, rung)
-    made.expect(10)
-    made.end()
-
-    clock.pass_until(100)
-
-    assert rung == []
