@@ -33,14 +33,10 @@ def _moment(value: Any) -> Any:
         raise ValueError("must be a time such as 2026-01-31T22:00") from None
 
 
-def _in_utc(value: datetime) -> datetime:
-    return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-
-
 Moment = Annotated[
     datetime,
     BeforeValidator(_moment),
-    AfterValidator(_in_utc),
+    AfterValidator(lambda at: at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)),
     WithJsonSchema({"type": "string", "examples": ["2026-01-31T22:00"]}),
 ]
 

@@ -46,7 +46,13 @@ class KeyCompiler:
         equal_key = self._equal_keys.get(properties)
         if equal_key is not None:
             return replace(equal_key, name=name)
-        reaches = {each: self._reach(name, config, self._deployments[each]) for each in allowed}
+        reaches = {}
+        for each in allowed:
+            deployment = self._deployments[each]
+            tags = (
+                sorted_tags({**deployment.tags, **config.tags}) if config.tags else deployment.tags
+            )
+            reaches[each] = deployment.for_key(name, tags, self._client_tags)
         chat = {n: reach for n, reach in reaches.items() if not reach.deployment.only_passthrough}
         by_model = reach_by_model(chat)
         key = VirtualKey(
@@ -61,12 +67,6 @@ class KeyCompiler:
         if not any(reach.deployment.tells_keys_apart for reach in reaches.values()):
             self._equal_keys[properties] = key
         return key
-
-    def _reach(self, key: str, config: schema.KeyConfig, deployment: Deployment) -> KeyDeployment:
-        tags = deployment.tags
-        if config.tags:
-            tags = sorted_tags({**tags, **config.tags})
-        return deployment.for_key(key, tags, self._client_tags)
 
     def credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:
         """Yield the credentials of all keys, each with its own end or that of its key."""

@@ -160,19 +160,22 @@ class RuleCompiler:
         return parts[0] if len(parts) == 1 else conditions.All(tuple(parts))
 
     def _comparisons(self, path: Path_, config: schema.When) -> Iterator[conditions.Condition]:
-        for index, field in enumerate(conditions.FIELDS):
-            match: schema.Match | None = getattr(config, field)
+        matches: tuple[tuple[conditions.Fact, schema.Match | None], ...] = (
+            ("key", config.key),
+            ("dialect", config.dialect),
+            ("endpoint", config.endpoint),
+            ("model", config.model),
+        )
+        for fact, match in matches:
             if match is not None:
-                self._check_values((*path, field), field, match)
-                yield conditions.Of(index, _values(match))
-        if config.model is not None:
-            yield conditions.OfModel(_values(config.model))
+                self._check_values((*path, fact), fact, match)
+                yield conditions.Compare(fact, _values(match))
         for name, match in sorted(config.tag.items()):
             self._context.check_tag((*path, "tag", name), name, *match.values)
-            yield conditions.OfTag(name, _values(match))
+            yield conditions.Compare("tag", _values(match), name)
         for name, match in sorted(config.header.items()):
             self.headers.add(name)
-            yield conditions.OfHeader(name, _values(match))
+            yield conditions.Compare("header", _values(match), name)
 
     def _check_values(self, path: Path_, field: str, match: schema.Match) -> None:
         """Report values that no call can have."""
@@ -180,7 +183,7 @@ class RuleCompiler:
         for value in match.values:
             if field == "key":
                 self._context.unknown(path, "keys", "key", value)
-            elif value not in known:
+            elif known and value not in known:
                 self._context.complain(path, no_such(field, value, known))
 
     def _hours(self, path: Path_, config: schema.Hours) -> conditions.Between:
@@ -212,7 +215,7 @@ def _values(match: schema.Match) -> conditions.Values:
     if match.in_ is not None:
         parts.append(conditions.OneOf(frozenset(match.in_)))
     if match.glob is not None:
-        parts.append(conditions.Like(patterns.glob(match.glob)))
+        parts.append(patterns.glob(match.glob))
     return parts[0] if len(parts) == 1 else conditions.Both(tuple(parts))
 
 

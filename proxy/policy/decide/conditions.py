@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, tzinfo
-from typing import NamedTuple, Protocol
+from operator import attrgetter
+from typing import Literal, NamedTuple, Protocol
 
 from proxy.frozen import frozen
-from proxy.policy.schema.patterns import Glob
 from proxy.types import Call
 
 
@@ -30,8 +30,8 @@ class Facts(NamedTuple):
 
 
 Test = Callable[[Facts], bool]
+Fact = Literal["key", "dialect", "endpoint", "model", "tag", "header", "stream", "time"]
 NAMELESS: frozenset[str] = frozenset()
-FIELDS = ("key", "dialect", "endpoint")
 
 
 def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
@@ -78,7 +78,7 @@ class Condition:
 
 
 class Values(Protocol):
-    """A set of values. ``text`` describes it; ``allow`` returns a membership test."""
+    """Allowed values: ``OneOf``, ``Both`` or a ``Glob``. ``allow`` returns a membership test."""
 
     @property
     def text(self) -> str: ...
@@ -101,20 +101,6 @@ class OneOf:
 
 
 @frozen
-class Like:
-    """Values that match a glob."""
-
-    pattern: Glob
-
-    @property
-    def text(self) -> str:
-        return self.pattern.text
-
-    def allow(self) -> Callable[[str], bool]:
-        return self.pattern.fits
-
-
-@frozen
 class Both:
     """Values that are in several sets."""
 
@@ -130,74 +116,44 @@ class Both:
 
 
 @frozen
-class Of(Condition):
-    """The value of a field that every call has, by its index in ``FIELDS``."""
+class Compare(Condition):
+    """A comparison of a fact. ``name`` is that of a tag or a header.
 
-    index: int
+    Of a model any of its names may match. Header values belong to the client and are never shown.
+    """
+
+    fact: Fact
     values: Values
-
-    def test(self) -> Test:
-        index, allow = self.index, self.values.allow()
-        return lambda facts: allow(facts[index])  # type: ignore[arg-type]  # FIELDS are texts
-
-    def fixed(self, known: KnownFacts) -> bool | None:
-        return self.values.allow()(known.key) if FIELDS[self.index] == "key" else None
-
-    def why_not(self, facts: Facts) -> str:
-        return f"{FIELDS[self.index]} is {facts[self.index]}, expected {self.values.text}"
-
-
-@frozen
-class OfModel(Condition):
-    """A name of the requested model. Any of its names may match."""
-
-    values: Values
-
-    def test(self) -> Test:
-        allow = self.values.allow()
-        return lambda facts: any(map(allow, facts.names))
-
-    def why_not(self, facts: Facts) -> str:
-        return f"model is {' or '.join(sorted(facts.names))}, expected {self.values.text}"
-
-
-@frozen
-class OfTag(Condition):
-    """The value of a tag."""
-
-    name: str
-    values: Values
+    name: str = ""
 
     def test(self) -> Test:
         name, allow = self.name, self.values.allow()
-        return lambda facts: (value := facts.tags.get(name)) is not None and allow(value)
+        if self.fact == "model":
+            return lambda facts: any(map(allow, facts.names))
+        if self.fact == "tag":
+            return lambda facts: (value := facts.tags.get(name)) is not None and allow(value)
+        if self.fact == "header":
+            return lambda facts: (value := facts.headers.get(name)) is not None and allow(value)
+        read: Callable[[Facts], str] = attrgetter(self.fact)
+        return lambda facts: allow(read(facts))
 
     def fixed(self, known: KnownFacts) -> bool | None:
-        if self.name in known.tags:
-            return self.values.allow()(known.tags[self.name])
-        return None if self.name in known.open else False
+        if self.fact == "key":
+            return self.values.allow()(known.key)
+        if self.fact != "tag" or self.name in known.open - known.tags.keys():
+            return None
+        return self.name in known.tags and self.values.allow()(known.tags[self.name])
 
     def why_not(self, facts: Facts) -> str:
-        if self.name not in facts.tags:
-            return f"tag {self.name} is not set"
-        return f"tag {self.name} is {facts.tags[self.name]}, expected {self.values.text}"
-
-
-@frozen
-class OfHeader(Condition):
-    """The value of a request header. It belongs to the client and is never shown."""
-
-    name: str
-    values: Values
-
-    def test(self) -> Test:
-        name, allow = self.name, self.values.allow()
-        return lambda facts: (value := facts.headers.get(name)) is not None and allow(value)
-
-    def why_not(self, facts: Facts) -> str:
-        if self.name not in facts.headers:
-            return f"header {self.name} is not set"
-        return f"header {self.name} has another value, expected {self.values.text}"
+        expected = f"expected {self.values.text}"
+        if self.fact == "model":
+            return f"model is {' or '.join(sorted(facts.names))}, {expected}"
+        if self.fact not in ("tag", "header"):
+            return f"{self.fact} is {getattr(facts, self.fact)}, {expected}"
+        if self.name not in (facts.tags if self.fact == "tag" else facts.headers):
+            return f"{self.fact} {self.name} is not set"
+        value = f"is {facts.tags[self.name]}" if self.fact == "tag" else "has another value"
+        return f"{self.fact} {self.name} {value}, {expected}"
 
 
 @frozen
@@ -247,7 +203,7 @@ class Between(Condition):
 
 @frozen
 class All(Condition):
-    """All of several conditions."""
+    """All of several conditions. Without parts it matches every call."""
 
     parts: tuple[Condition, ...]
 
@@ -307,18 +263,7 @@ class Not(Condition):
         return f"an excluded condition matches: {self.text}"
 
 
-@frozen
-class Always(Condition):
-    """Matches every call."""
-
-    def test(self) -> Test:
-        return lambda facts: True
-
-    def fixed(self, known: KnownFacts) -> bool | None:
-        return True
-
-
-ALWAYS = Always()
+ALWAYS = All(())
 
 
 def missed(condition: Condition, facts: Facts) -> str | None:
@@ -326,22 +271,14 @@ def missed(condition: Condition, facts: Facts) -> str | None:
     return None if condition.test()(facts) else condition.why_not(facts)
 
 
-def reads(condition: Condition, *kinds: type[Condition]) -> bool:
-    """Return True if a condition contains one of these kinds."""
-    return any(isinstance(each, kinds) for each in _leaves(condition))
-
-
-def reads_key(condition: Condition) -> bool:
-    """Return True if a condition depends on the key of a call."""
-    return any(isinstance(each, Of) and FIELDS[each.index] == "key" for each in _leaves(condition))
-
-
-def _leaves(condition: Condition) -> Iterator[Condition]:
-    """Yield the innermost conditions."""
+def facts_read(condition: Condition) -> Iterator[Fact]:
+    """Yield the facts that a condition depends on."""
     if isinstance(condition, All | AtLeastOne):
         for part in condition.parts:
-            yield from _leaves(part)
+            yield from facts_read(part)
     elif isinstance(condition, Not):
-        yield from _leaves(condition.part)
+        yield from facts_read(condition.part)
+    elif isinstance(condition, Compare):
+        yield condition.fact
     else:
-        yield condition
+        yield "time" if isinstance(condition, Between) else "stream"

@@ -18,14 +18,11 @@ from proxy.dialects.bounds import BOUNDS
 from proxy.frozen import frozen
 from proxy.policy.decide.conditions import (
     ALWAYS,
-    Between,
     Condition,
     Facts,
     KnownFacts,
-    OfHeader,
-    OfModel,
     Test,
-    reads,
+    facts_read,
 )
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import Path_
@@ -192,16 +189,14 @@ def compile_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleCha
     if not groups:
         return None
     rules = {rule.name: rule for group in groups for _, rule in group.tests}
-    varies = any(
-        (rule.routes is not None and rule.routes.drawn) or reads(rule.when, OfHeader, Between)
-        for rule in rules.values()
-    )
+    facts = {fact for rule in rules.values() for fact in facts_read(rule.when)}
+    is_drawn = any(rule.routes is not None and rule.routes.drawn for rule in rules.values())
     return RuleChain(
         groups=tuple(groups),
         join=lru_cache(MAX_EFFECTS)(partial(joined, rules)),
         rules=rules,
-        by_model=any(reads(rule.when, OfModel) for rule in rules.values()),
-        steady=not varies,
+        by_model="model" in facts,
+        steady=not is_drawn and facts.isdisjoint({"header", "time"}),
     )
 
 

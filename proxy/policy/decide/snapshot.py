@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from proxy.frozen import frozen, memo
-from proxy.policy.decide.conditions import KnownFacts, reads_key
+from proxy.policy.decide.conditions import KnownFacts, facts_read
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import Path_, SourceLocation
@@ -67,7 +67,7 @@ class Deployment:
     """True if a rule depends on the key of a call."""
 
     def __post_init__(self) -> None:
-        tells_keys_apart = any(reads_key(rule.when) for rule in self.rules)
+        tells_keys_apart = any("key" in facts_read(rule.when) for rule in self.rules)
         object.__setattr__(self, "tells_keys_apart", tells_keys_apart)
 
     def candidates(self, model: str, routes: Routes | None = None) -> Candidates:

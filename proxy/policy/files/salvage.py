@@ -37,10 +37,10 @@ def salvaged(document: Document) -> schema.PoliciesConfig:
             return _read(document)
         except ValidationError as error:
             depth = None if number < FINE else 2
-            details = error.errors(include_url=False)
-            invalid = [_invalid(each, document) for each in details if not _lacks_targets(each)]
-            for path in invalid:
-                document.leave_out(path[:depth])
+            for detail in error.errors(include_url=False):
+                is_missing = detail["type"] == "missing"
+                if not is_missing or detail["loc"][::2] != ("deployments", "targets"):
+                    document.leave_out(_invalid(detail, document)[:depth])
     return schema.PoliciesConfig()
 
 
@@ -77,11 +77,6 @@ def _invalid(detail: ErrorDetails, document: Document) -> Path_:
     if path[::2] in REQUIRED:
         return path
     return document.origin(path[:-1] if detail["type"] == "missing" else path)
-
-
-def _lacks_targets(detail: ErrorDetails) -> bool:
-    path = detail["loc"]
-    return detail["type"] == "missing" and path[::2] == ("deployments", "targets")
 
 
 def _bare(document: Document) -> Iterator[str]:

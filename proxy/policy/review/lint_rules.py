@@ -12,22 +12,18 @@ from proxy.policy import schema
 from proxy.policy.decide.conditions import (
     ALWAYS,
     All,
-    Always,
     AtLeastOne,
     Both,
+    Compare,
     Condition,
-    Like,
     Not,
-    Of,
-    OfHeader,
-    OfModel,
-    OfTag,
     OneOf,
     Values,
 )
 from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
+from proxy.policy.schema.patterns import Glob
 from proxy.words import quoted
 
 
@@ -106,7 +102,7 @@ def overriding_rule(deployment: Deployment) -> str | None:
 
 def covers(wide: Condition, narrow: Condition) -> bool:
     """Return True if ``wide`` is proven to match every call that ``narrow`` matches."""
-    if isinstance(wide, Always) or wide == narrow:
+    if wide == narrow:
         return True
     if isinstance(wide, All):
         return all(covers(part, narrow) for part in wide.parts)
@@ -118,18 +114,9 @@ def covers(wide: Condition, narrow: Condition) -> bool:
         return any(covers(part, narrow) for part in wide.parts)
     if isinstance(wide, Not) and isinstance(narrow, Not):
         return covers(narrow.part, wide.part)
-    return _covers_value(wide, narrow)
-
-
-def _covers_value(wide: Condition, narrow: Condition) -> bool:
-    """Return True if both compare the same fact and ``wide`` allows all values of ``narrow``."""
-    if isinstance(wide, Of) and isinstance(narrow, Of):
-        return wide.index == narrow.index and _allows(wide.values, narrow.values)
-    if isinstance(wide, OfModel) and isinstance(narrow, OfModel):
-        return _allows(wide.values, narrow.values)
-    for kind in (OfTag, OfHeader):
-        if isinstance(wide, kind) and isinstance(narrow, kind):
-            return wide.name == narrow.name and _allows(wide.values, narrow.values)
+    if isinstance(wide, Compare) and isinstance(narrow, Compare):
+        is_same_fact = (wide.fact, wide.name) == (narrow.fact, narrow.name)
+        return is_same_fact and _allows(wide.values, narrow.values)
     return False
 
 
@@ -143,4 +130,4 @@ def _allows(wide: Values, narrow: Values) -> bool:
         return any(_allows(wide, part) for part in narrow.parts)
     if isinstance(narrow, OneOf):
         return all(map(wide.allow(), narrow.values))
-    return isinstance(wide, Like) and set(wide.pattern.text) == {"*"}
+    return isinstance(wide, Glob) and set(wide.text) == {"*"}

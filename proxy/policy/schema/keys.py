@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from proxy.config.scalars import MOMENT, NAME, Digest, Moment, Name, Section, TagKey, text
 
@@ -67,17 +67,7 @@ def is_revocation(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(NAME, value) is not None
 
 
-def _revocation(value: str) -> str:
-    if not is_revocation(value):
-        raise ValueError(NOT_A_REVOCATION)
-    return value
-
-
-Revocation = Annotated[
-    str,
-    AfterValidator(_revocation),
-    WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"}),
-]
+Revocation = Annotated[str, *text(NAME, NOT_A_REVOCATION, "widget")]
 
 
 ORIGIN = r"\*|[a-z][a-z0-9+.-]*://[a-z0-9._-]+(?::[0-9]{1,5})?"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
@@ -16,21 +15,13 @@ from pydantic import (
 )
 
 from proxy.config import units
-from proxy.config.scalars import Name, Section, Zone, listed, one_or_several
+from proxy.config.scalars import Name, Section, Zone, listed, one_or_several, text
 from proxy.config.shapes import Requirement, ShapeCondition, each, has, needs, no, one, some
 from proxy.limits.kinds import KINDS
 from proxy.types.limit import Counting, LimitKind
 
-PER = r"^(key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63})$"
-
-
-def _per(value: str) -> str:
-    if not re.fullmatch(PER, value):
-        raise ValueError("must be key, deployment, model, user or tag.NAME")
-    return value
-
-
-Per = Annotated[str, AfterValidator(_per), WithJsonSchema({"type": "string", "pattern": PER})]
+PER = r"key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63}"
+Per = Annotated[str, *text(PER, "must be key, deployment, model, user or tag.NAME", "key")]
 Rate = Annotated[
     tuple[int, int],
     BeforeValidator(units.rate),
@@ -70,28 +61,17 @@ Share = Annotated[
 ]
 
 
-def may_be_caller_set(per: list[str]) -> bool:
-    """Return True if the counter of a limit depends on a value that clients may set."""
-    return any(name == "user" or name.startswith("tag.") for name in per)
-
-
-def _per_what_callers_set() -> ShapeCondition:
-    return _listed(may_be_caller_set, r"^(user|tag\..*)$")
-
-
-def _per_key() -> ShapeCondition:
-    return _listed(lambda per: "key" in per, "^key$")
-
-
-def _listed(test: Callable[[list[str]], bool], pattern: str) -> ShapeCondition:
-    """Match limits with a ``per`` name of a pattern."""
+def _per_matches(pattern: str) -> ShapeCondition:
+    """Match limits with a ``per`` name that matches a pattern."""
     name = {"type": "string", "pattern": pattern}
-    found = {"anyOf": [name, {"type": "array", "contains": name}]}
-    schema = {"required": ["per"], "properties": {"per": found}}
-    return ShapeCondition(lambda limit: test(cast("LimitConfig", limit).per), lambda _: schema)
+    per = {"anyOf": [name, {"type": "array", "contains": name}]}
+    return ShapeCondition(
+        lambda limit: any(re.match(pattern, name) for name in cast("LimitConfig", limit).per),
+        lambda _: {"required": ["per"], "properties": {"per": per}},
+    )
 
 
-def _once(value: list[str]) -> list[str]:
+def _unique(value: list[str]) -> list[str]:
     if len(set(value)) < len(value):
         raise ValueError("must not contain a name twice")
     return value
@@ -127,7 +107,9 @@ class LimitConfig(_Amounts):
         _only_for("zone", "budget"),
         _only_for("unpriced", "budget"),
         Requirement(
-            needs(has("across"), each(_per_what_callers_set(), no(_per_key()))),
+            needs(
+                has("across"), each(_per_matches(r"^(user|tag\..*)$"), no(_per_matches("^key$")))
+            ),
             "across requires per: user or per: tag.NAME, without key",
         ),
     )
@@ -135,8 +117,10 @@ class LimitConfig(_Amounts):
     per: Annotated[
         list[Per],
         BeforeValidator(listed),
-        AfterValidator(_once),
-        WithJsonSchema(one_or_several({"type": "string", "pattern": PER}, uniqueItems=True)),
+        AfterValidator(_unique),
+        WithJsonSchema(
+            one_or_several({"type": "string", "pattern": f"^({PER})$"}, uniqueItems=True)
+        ),
     ] = Field(default_factory=list)
     """Scope of the counter: key, deployment, model, user, tag.NAME, or a combination. Values that
     clients may set (user, tags with `caller: true`) are counted per key."""

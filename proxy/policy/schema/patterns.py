@@ -16,11 +16,11 @@ from proxy.guardrails.matching.re2set import compiled as re2_compiled
 
 MAX_VALUE = 64
 MAX_KEPT = 256
-"""Characters of a value whose match is remembered, and how many of them are."""
+"""Maximum length of values whose match is cached, and maximum number of them."""
 
 
 def is_plain(value: str) -> bool:
-    """True if a tag value is short, visible and in one Unicode form."""
+    """Return True if a tag value is short, printable and in Unicode form NFC."""
     return (
         0 < len(value) <= MAX_VALUE
         and value.isprintable()
@@ -30,7 +30,7 @@ def is_plain(value: str) -> bool:
 
 @frozen
 class TagPattern:
-    """A compiled pattern. It fits plain values only, from their first character to their last."""
+    """A compiled pattern. It matches whole plain values."""
 
     text: str
     _matches: Callable[[str], bool] = field(repr=False, compare=False)
@@ -40,7 +40,7 @@ class TagPattern:
 
 
 def compiled(text: str) -> TagPattern:
-    """Compile a pattern. Raises ``ValueError`` saying what is wrong with it."""
+    """Compile a pattern. Raise ``ValueError`` if it is invalid."""
     try:
         return TagPattern(text, _matcher(text))
     except ValueError as error:
@@ -49,31 +49,30 @@ def compiled(text: str) -> TagPattern:
 
 @frozen
 class Glob:
-    """A text in which ``*`` stands for any characters and ``?`` for one; it fits whole values."""
+    """A pattern of whole values: ``*`` matches any characters, ``?`` matches one."""
 
     text: str
     _matches: Callable[[str], bool] = field(repr=False, compare=False)
 
-    def fits(self, value: str) -> bool:
-        return self._matches(value)
+    def allow(self) -> Callable[[str], bool]:
+        return self._matches
 
 
 def glob(text: str) -> Glob:
-    """Compile a glob; every text is one."""
+    """Compile a glob. Every text is valid."""
     parts = {"*": "(?s:.*)", "?": "(?s:.)"}
     return Glob(text, _matcher("".join(parts.get(c) or f"\\x{{{ord(c):x}}}" for c in text)))
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what says whether a value matches from end to end. It remembers the last short ones,
-    as calls repeat them."""
-    found = re2_compiled(pattern)
+    """Return a function that matches whole values, and caches the results for short ones."""
+    regex = re2_compiled(pattern)
 
     def matches(value: str) -> bool:
         try:
-            return found.fullmatch(value.encode()) is not None
-        except UnicodeEncodeError:  # half of a surrogate pair: no pattern means it
+            return regex.fullmatch(value.encode()) is not None
+        except UnicodeEncodeError:  # half of a surrogate pair matches no pattern
             return False
 
-    known = lru_cache(MAX_KEPT)(matches)
-    return lambda value: known(value) if len(value) <= MAX_KEPT else matches(value)
+    cached = lru_cache(MAX_KEPT)(matches)
+    return lambda value: cached(value) if len(value) <= MAX_KEPT else matches(value)

@@ -11,12 +11,11 @@ from proxy.policy.decide.conditions import (
     ALWAYS,
     All,
     AtLeastOne,
+    Compare,
     Condition,
     Facts,
     KnownFacts,
     Not,
-    Of,
-    OfTag,
     OneOf,
     Streamed,
 )
@@ -172,11 +171,11 @@ def test_each_policy_ends_its_own_rules_only() -> None:
     assert (effects.model, effects.routes) == ("a", HERE)
 
 
-KEY = Of(0, OneOf(frozenset({"k"})))
-OTHER = Of(0, OneOf(frozenset({"other"})))
-TEAM = OfTag("team", OneOf(frozenset({"support"})))
-BETA = OfTag("beta", OneOf(frozenset({"true"})))
-NOBODYS = OfTag("env", OneOf(frozenset({"prod"})))
+KEY = Compare("key", OneOf(frozenset({"k"})))
+OTHER = Compare("key", OneOf(frozenset({"other"})))
+TEAM = Compare("tag", OneOf(frozenset({"support"})), "team")
+BETA = Compare("tag", OneOf(frozenset({"true"})), "beta")
+NOBODYS = Compare("tag", OneOf(frozenset({"prod"})), "env")
 
 
 @for_each(

@@ -64,7 +64,7 @@ def test_what_cannot_be_matched_in_linear_time_is_refused(text: str) -> None:
     ],
 )
 def test_glob_matches_whole_value(text: str, value: str, fits: bool) -> None:
-    assert [patterns.glob(text).fits(value) for _ in range(2)] == [fits, fits]
+    assert [patterns.glob(text).allow()(value) for _ in range(2)] == [fits, fits]
 
 
 def test_classes_of_letters_are_those_of_re2() -> None:
