@@ -164,14 +164,14 @@ def test_every_command_and_flag_that_a_page_writes_is_known(page: Path) -> None:
                 assert flag in COMMANDS[name] | {"--help"}, f"{name} {flag}"
 
 
-POLICIES = (TOP / "docs/policies.md").read_text()
+SETTINGS = (TOP / "docs/settings.md").read_text()
 
 
 def allowed() -> tuple[list[str], list[str]]:
     """Return what the ACL has to allow as the page says, for the cache alone and for limits too."""
     found = re.search(
         r"ACL's user needs `([^`]+)` for the cache, for limits `([^`]+)` too",
-        " ".join(POLICIES.split()),
+        " ".join(SETTINGS.split()),
     )
     assert found is not None
     return found[1].split(), [*found[1].split(), *found[2].split()]

@@ -180,8 +180,8 @@ def test_all_variables_that_are_read_are_known_and_documented() -> None:
 
 
 def test_every_command_stands_in_the_list_of_commands() -> None:
-    page = (Path(__file__).parents[1] / "docs/policies.md").read_text()
-    listed = re.findall(r"`headrace ([a-z-]+)[ a-z]*`", page[page.index("\nCommands: ") :])
+    page = (Path(__file__).parents[1] / "docs/settings.md").read_text()
+    listed = re.findall(r"`headrace ([a-z-]+)[ a-z]*`", page.partition("\n## Commands\n")[2])
 
     assert set(listed) == set(main.list_commands(click.Context(main)))
 

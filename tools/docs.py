@@ -26,7 +26,16 @@ from proxy.fields.field_table import ROWS
 from proxy.guardrails.text.walk import SILENT
 from proxy.limits.kinds import KINDS
 from proxy.types.providers import ENDPOINTS, PROVIDERS, Provider
-from tools import guard_quality, guards, hidden, losses, made_quality, seam_quality
+from tools import (
+    guard_quality,
+    guards,
+    hidden,
+    losses,
+    made_quality,
+    policy_keys,
+    seam_quality,
+    settings_table,
+)
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -233,6 +242,8 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "pictures": partial(results.told, results.GROWTH, pictures.pictures),
     },
     "policies.md": {"dialects": dialects, "limits": limits},
+    "policy-reference.md": {"policy keys": policy_keys.sections},
+    "settings.md": {"settings": settings_table.settings, "commands": settings_table.commands},
 }
 
 

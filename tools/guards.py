@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from proxy.config.descriptions import descriptions_of
@@ -27,7 +28,7 @@ ANYTHING = Question("an example of a system prompt", "what was asked", "what was
 
 
 def common() -> Iterator[str]:
-    yield from _table(GuardConfig, COMMON)
+    yield from keys_table(GuardConfig, COMMON)
 
 
 def kinds() -> Iterator[str]:
@@ -40,7 +41,7 @@ def kinds() -> Iterator[str]:
         own = [name for name in fields if name not in COMMON]
         if own:
             yield ""
-            yield from _table(kind.Keys, own)
+            yield from keys_table(kind.Keys, own)
         yield ""
 
 
@@ -72,23 +73,23 @@ def detectors() -> Iterator[str]:
         yield f"| `{name}` | `{word}` | {', '.join(by)} |"
 
 
-def _table(model: type[Section], names: Iterable[str]) -> Iterator[str]:
+def keys_table(model: type[Section], names: Iterable[str]) -> Iterator[str]:
     yield "| key | default | description |"
     yield "|---|---|---|"
     for name in names:
         field, description = model.model_fields[name], descriptions_of(model).get(name)
-        yield f"| `{field.alias or name}` | {_default(field)} | {_line(description)} |"
+        yield f"| `{field.alias or name}` | {_default(field, description)} | {_line(description)} |"
 
 
-def _default(field: FieldInfo) -> str:
+def _default(field: FieldInfo, description: str | None) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is None or value in ([], {}):
+    if value in (None, [], {}) or isinstance(value, BaseModel) or "Default" in (description or ""):
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{', '.join(value)}`" if isinstance(value, list) else f"`{value}`"
+    return f"`{', '.join(map(str, value))}`" if isinstance(value, list) else f"`{value}`"
 
 
 def _line(text: str | None) -> str:

@@ -95,16 +95,6 @@ class Copy:
         at = last.lineno - 1 if isinstance(last, ast.Return) else _end(last)
         self._insert(path, at, *(" " * last.col_offset + line for line in lines))
 
-    def add_key(self, path: str, after: str, key: str) -> None:
-        """Put a key of YAML after the first of another name, as deep as that."""
-        lines = self.read(path).splitlines()
-        at, depth = next(
-            (at, line.index(after))
-            for at, line in enumerate(lines)
-            if line.lstrip().startswith(f"{after}:")
-        )
-        self._insert(path, at + 1, " " * depth + key)
-
     def _tree(self, path: str) -> ast.Module:
         return ast.parse(self.read(path))
 

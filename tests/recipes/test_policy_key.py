@@ -25,23 +25,23 @@ def test_a_key_of_the_policy_files(tmp_path: Path) -> None:
         '"""What its answers warn of."""',
     )
     copy.add_argument(
-        "proxy/policy/compile/compiler.py", "Deployment", "acme_notice=config.acme_notice"
+        "proxy/policy/compile/deployments.py", "Deployment", "acme_notice=config.acme_notice"
     )
     copy.add_field("proxy/policy/decide/snapshot.py", "Deployment", 'acme_notice: str = ""')
     copy.add_at_end(
         "proxy/policy/decide/__init__.py",
-        "decide",
+        "_decide",
         "notice = reach.deployment.acme_notice",
         "warnings += (notice,) if notice else ()",
     )
     copy.add_at_end(
-        "proxy/policy/review/lint.py",
-        "_deployment",
+        "proxy/policy/review/lint_deployments.py",
+        "findings",
         "if deployment.acme_notice.isupper():",
         '    yield (*path, "acme_notice"), "is all in capitals"',
     )
     copy.add("tests/policy/wrong/acme.yaml", "wrong_key.yaml")
-    copy.add_key("docs/policies.md", "policy", "acme_notice: retired in May  # a warning")
+    copy.run("tools.docs")
 
     policies = tmp_path / "policies"
     policies.mkdir()

@@ -317,7 +317,7 @@ async def test_the_url_names_a_user_and_no_error_names_the_password(server: Serv
 
 
 def _told_in_docs(begin: str, end: str) -> str:
-    text = Path("docs/policies.md").read_text()
+    text = Path("docs/settings.md").read_text()
     return text[text.index(begin) : text.index(end, text.index(begin))]
 
 

@@ -1,0 +1,43 @@
+"""The generated part of docs/policy-reference.md: keys of each section of the policy files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from proxy.config.descriptions import descriptions_of
+from proxy.config.scalars import Section
+from proxy.policy import schema
+from proxy.policy.schema.guards import GuardConfig
+from tools.guards import keys_table
+
+
+def sections() -> Iterator[str]:
+    """Yield a heading and tables for each section. A model is listed where it occurs first."""
+    listed: set[type[Section]] = {GuardConfig}
+    descriptions = descriptions_of(schema.PoliciesConfig)
+    for section, field in schema.PoliciesConfig.model_fields.items():
+        yield f"## {section}"
+        yield ""
+        yield descriptions.get(section, "")
+        yield ""
+        queue = [(model, "") for model in _models(field.annotation)]
+        for model, key in queue:
+            if model in listed:
+                continue
+            listed.add(model)
+            if key:
+                yield f"### {key}"
+                yield ""
+            yield from keys_table(model, model.model_fields)
+            yield ""
+            for name, each in model.model_fields.items():
+                queue += [(inner, each.alias or name) for inner in _models(each.annotation)]
+
+
+def _models(kind: Any) -> Iterator[type[Section]]:
+    """Yield the models that a type names."""
+    if isinstance(kind, type) and issubclass(kind, Section):
+        yield kind
+    for part in get_args(kind):
+        yield from _models(part)
