@@ -20,10 +20,10 @@ MAX_FILE, MAX_FUNCTION = 400, 60
 
 UNTESTED = {
     "proxy/guardrails/inspector.py": "test_run.py and whole/test_glance.py inspect by it",
-    "proxy/guardrails/stream/frame_edit.py": "test_frame_filter.py edits frames by it",
-    "proxy/guardrails/stream/frame_texts.py": "test_frame_filter.py reads frames by it",
-    "proxy/guardrails/stream/joinable.py": "test_frame_filter.py omits texts by it",
-    "proxy/guardrails/stream/part_stream.py": "test_frame_filter.py holds frames by it",
+    "proxy/guardrails/stream/edits.py": "test_filter.py edits frames by it",
+    "proxy/guardrails/stream/texts.py": "test_filter.py reads frames by it",
+    "proxy/guardrails/stream/joinable.py": "test_filter.py omits texts by it",
+    "proxy/guardrails/stream/part_stream.py": "test_filter.py holds frames by it",
     "proxy/guardrails/text/text_walker.py": "test_walk.py collects the texts of documents by it",
     "proxy/guardrails/text/json_strings.py": "test_arguments.py cuts strings by it",
     "proxy/guardrails/text/hosts.py": "tests/guardrails/kinds/test_urls.py finds hosts by it",
@@ -74,7 +74,6 @@ UNTESTED = {
     "proxy/types/hold.py": "tests/guardrails/matching/test_hold.py asks each detector by it",
     "proxy/guardrails/stream/text_filter.py": "shapes without behaviour",
     "proxy/guardrails/stream/text_filters.py": "test_filter.py filters by them",
-    "proxy/guardrails/stream/text_stream.py": "test_filter.py feeds them",
     "proxy/guardrails/findings/rule_cursor.py": "test_window.py looks by it",
     "proxy/guardrails/kinds/economics.py": "tests/limits/test_init.py looks by it",
     "proxy/limits/kinds/__init__.py": "tests/recipes/test_limit_kind.py adds one",

@@ -17,8 +17,7 @@ from proxy.guardrails.engine import inspect_now
 from proxy.guardrails.errors import error_texts
 from proxy.guardrails.findings.mask import named
 from proxy.guardrails.findings.tally import Clock, RuleTally
-from proxy.guardrails.stream.chunk_parts import going_on
-from proxy.guardrails.stream.frame_texts import (
+from proxy.guardrails.stream.texts import (
     JSON_KINDS,
     choice_of,
     delta_texts,
@@ -26,9 +25,9 @@ from proxy.guardrails.stream.frame_texts import (
     place_of,
 )
 from proxy.guardrails.text.native import native_walk
-from proxy.guardrails.text.walk import Path, Text, answer_walk, parts_of, request_walk
+from proxy.guardrails.text.walk import Path, Text, parts_of, request_walk
 from proxy.record import Captured, CapturedText
-from proxy.types import AnswerPiece, Json
+from proxy.types import Json
 from proxy.types.events import CALLS, Frame, Part, Stop
 from proxy.types.guard import Capture, Guarding, GuardRule, is_contextual, is_service
 from proxy.words import MAX_NAME, word
@@ -55,17 +54,11 @@ class Capturing:
     def __post_init__(self) -> None:
         self._room = self.capture.max_chars + BEYOND
 
-    def feed(self, chunk: AnswerPiece) -> None:
-        """Keep the texts of a chunk, as long as there is room."""
-        if not self.capture.output or self._room <= 0:
-            return
-        if isinstance(chunk, Frame):
-            for at, text in _texts_of(chunk):
-                self._add((chunk.model_call, hash(at)), text)
-        elif chunk.data is not None:
-            for found in islice(answer_walk(chunk.data, cut=True), MOST_VALUES):
-                if isinstance(found, Text):
-                    self._add((chunk.leg, _text_id(chunk.data, found)), found)
+    def feed(self, frame: Frame) -> None:
+        """Keep the texts of a frame, as long as there is room."""
+        if self.capture.output and self._room > 0:
+            for at, text in _texts_of(frame):
+                self._add((frame.model_call, hash(at)), text)
 
     def _add(self, text_id: tuple[int, int], text: Text) -> None:
         if self._room > 0 and text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
@@ -148,17 +141,11 @@ def _texts_of(frame: Frame) -> Iterator[tuple[object, Text]]:
     """Yield the texts of a frame, and what tells each from others. Texts of a kind are one, except
     those of tool calls."""
     is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
-    for text, place, _ in () if is_whole else delta_texts(frame):
-        of = place if isinstance(place, Part) and place.kind in JSON_KINDS | CALLS else text.kind
-        yield (choice_of(place), of), text._replace(path=(text.kind,))
     walk = native_walk(frame.doc or {}, frame.family, cut=False) if is_whole else other_texts(frame)
     for found in islice(walk, MOST_VALUES):
         if isinstance(found, Text):
             place_in = None if is_whole else place_of(frame, found.path)
             yield place_in or found.path, found
-
-
-def _text_id(data: Json, text: Text) -> int:
-    """Return by what guards know which texts of a stream are one."""
-    place = going_on(data, text)
-    return hash(text.path if place is None else place)
+    for text, place, _ in () if is_whole else delta_texts(frame):
+        of = place if isinstance(place, Part) and place.kind in JSON_KINDS | CALLS else text.kind
+        yield (choice_of(place), of), text._replace(path=(text.kind,))

@@ -29,31 +29,21 @@ from proxy.guardrails.services.stage import (
     seen,
     unasked,
 )
-from proxy.guardrails.stream.feeding import Feeding
+from proxy.guardrails.stream.feeding import Feeding, FirstContent, InTime
 from proxy.guardrails.stream.filter import StreamFilter
-from proxy.guardrails.stream.first_content import FirstContent
-from proxy.guardrails.stream.frame_feeding import (
-    Beside,
-    Feeds,
-    FirstFrames,
-    FrameFeeding,
-    InTime,
-    Opening,
-)
-from proxy.guardrails.stream.frame_filter import FrameFilter
-from proxy.guardrails.stream.text_filters import RuleFilters
 from proxy.guardrails.text.text_walker import EACH, MOST_TEXTS, TextWalker, in_steps, weight_of
 from proxy.guardrails.text.usual import USUAL
 from proxy.guardrails.text.walk import Found, Path, Text, Texts
 from proxy.guardrails.whole.glance import glance
-from proxy.guardrails.whole.joined_parts import weight_of_joined
+from proxy.guardrails.whole.joined_parts import joined_parts, weight_of_joined
 from proxy.guardrails.whole.text_batches import RuleInspection, batches, part_of
 from proxy.guardrails.whole.threads import Threads
 from proxy.offload import LARGE_BYTES
 from proxy.ports import Egress
 from proxy.record import Record
 from proxy.turns import Turns
-from proxy.types import AnswerPiece, Json
+from proxy.types import Json
+from proxy.types.events import Frame
 from proxy.types.guard import GuardResult, GuardRule, is_weighted
 
 ABOVE = 16 * 1024  # the weight of all texts together, from which on looking leaves the event loop
@@ -233,30 +223,21 @@ class Engine:
         replace: Replace = named,
         *,
         caller: object = None,
-        frames: bool = False,
     ) -> Watching:
-        """Start to look at a stream, in the turns of a caller; ``inquiry`` is called where a rule
-        asks somebody. `frames`: the stream consists of frames."""
+        """Start to inspect a stream, in the turns of a caller; ``inquiry`` is called if a rule
+        uses a service."""
         own, services = split_services(rules)
         tallies = [RuleTally(rule, self.clock, most_texts=self.most_texts) for rule in own]
         beside = self.beside(caller)
-        feeding = partial(_feeding, frames=frames)
         calls = inquiry() if services else None
         stages = [
-            ServiceStage(group, calls, replace, partial(feeding, beside), self.most_texts)
+            ServiceStage(group, calls, replace, beside, self.most_texts)
             for group in split_enforcing(services)
             if group and calls is not None
         ]
         holds = any(tally.rule.enforces for tally in tallies) or any(each.holds for each in stages)
-        feeds = feeding(InTime(tallies, beside), RuleFilters(tallies, replace))
-        opening: Opening = FirstFrames(waits=holds) if frames else FirstContent(waits=holds)
-        return Watching(tallies, feeds, opening, stages)
-
-
-def _feeding(beside: Beside, filters: RuleFilters, *, frames: bool) -> Feeds:
-    if frames:
-        return FrameFeeding(FrameFilter(filters), beside)
-    return Feeding(StreamFilter(filters), beside)
+        feeding = Feeding(StreamFilter.under(tallies, replace), InTime(tallies, beside))
+        return Watching(tallies, feeding, FirstContent(waits=holds), stages)
 
 
 class Watching:
@@ -267,8 +248,8 @@ class Watching:
     def __init__(
         self,
         tallies: Sequence[RuleTally],
-        feeding: Feeds,
-        opening: Opening,
+        feeding: Feeding,
+        opening: FirstContent,
         stages: Sequence[ServiceStage] = (),
     ) -> None:
         self._tallies = tallies
@@ -276,15 +257,15 @@ class Watching:
         self._stages = stages
         self._opening = opening
 
-    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
-        """Take a chunk that goes on as the last one, return the chunks that may be shown; None
-        where it is to be fed. Raises ``GuardBlocked``."""
-        safe = None if self._stages else self._feeding.feed_at_once(chunk)
+    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+        """Take a frame that is little work, return the frames that may be shown. Return None, and
+        take nothing, for any other. Raises ``GuardBlocked``."""
+        safe = None if self._stages else self._feeding.feed_at_once(frame)
         return None if safe is None else self._opening.feed(safe)
 
-    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
-        """Take the next chunk, return the chunks that may be shown. Raises ``GuardBlocked``."""
-        safe: Sequence[AnswerPiece] = await self._feeding.feed(chunk)
+    async def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Take the next frame, return the frames that may be shown. Raises ``GuardBlocked``."""
+        safe: Sequence[Frame] = await self._feeding.feed(frame)
         if self._feeding.opaque:
             for tally in self._tallies:
                 tally.opaque = True
@@ -338,9 +319,14 @@ def _failed(tallies: Sequence[RuleTally], error: str) -> list[RuleInspection]:
 
 
 def _reads(texts: Sequence[Text]) -> list[Reading]:
-    """Return what services see of texts: of data its text alone."""
-    parts = (part_of(place, text) for place, text in enumerate(texts) if not text.placed)
-    return [each for part in parts for each in seen(part.views, part.text.kind, part.text.role)]
+    """Return the readings that services get: of texts, of data only its text, and of runs."""
+    parts = [part_of(place, text) for place, text in enumerate(texts) if not text.placed]
+    reads = [each for part in parts for each in seen(part.views, part.text.kind, part.text.role)]
+    runs = [joined for joined in joined_parts(texts) if joined.text.run is not None]
+    return [
+        *reads,
+        *(each for run in runs for each in seen(run.views(), run.text.kind, run.text.role)),
+    ]
 
 
 def _inspection(

@@ -16,9 +16,9 @@ from proxy.guardrails.text.text_walker import EACH
 from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import Found, Texts, answer_walk
 from proxy.guardrails.whole.glance import glance
-from proxy.guardrails.whole_frames import shown_texts, with_document
+from proxy.guardrails.whole_answers import shown_texts, with_document
 from proxy.record import Record
-from proxy.types import AnswerPiece, Call, Json
+from proxy.types import Call, Json
 from proxy.types.events import Frame
 from proxy.types.guard import GuardResult, GuardRule, Stage, StageRules
 
@@ -117,14 +117,13 @@ class WholeAnswer:
     walk: Walk = answer_walk
     _seen: tuple[Json, Texts, Known] | None = None  # a document that was not clean at a glance
 
-    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
-        """Return a chunk that is clean at a glance, as nearly all are; None for any other."""
-        is_frame = isinstance(chunk, Frame)
-        data = chunk.doc if is_frame else None if chunk.failed else chunk.data
+    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+        """Return a frame that is clean at a glance, as nearly all are; None for any other."""
+        data = frame.doc
         if data is None:
-            return (chunk,)
-        is_native = is_frame and chunk.family in NATIVE
-        read = usual_answer(data) if self.rules.alone and not is_native else None
+            return (frame,)
+        is_usual = self.rules.alone and frame.family not in NATIVE
+        read = usual_answer(data) if is_usual else None
         if read is None:
             return None
         known = glance(self.rules.every, read, self.engine.above, self.engine.clock)
@@ -132,30 +131,25 @@ class WholeAnswer:
             self._seen = data, read, known
             return None
         self.record.guards += [("output", each) for each in known if each is not None]
-        return (chunk,)
+        return (frame,)
 
-    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
-        """Return a chunk as the rules leave it; where it was looked at at once, what that told is
-        not asked again."""
-        is_frame = isinstance(chunk, Frame)
-        before = chunk.doc if is_frame else None if chunk.failed else chunk.data
+    async def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Return a frame as the rules leave it. What ``feed_at_once`` has found is not read
+        again."""
+        before = frame.doc
         if before is None:
-            return (chunk,)
+            return (frame,)
         seen, self._seen = self._seen, None
         _, read, known = seen if seen and seen[0] is before else NOTHING_SEEN
         walk = self.walk
-        if is_frame and chunk.family in NATIVE:
-            walk = partial(native_walk, family=chunk.family, cut=False)
+        if frame.family in NATIVE:
+            walk = partial(native_walk, family=frame.family, cut=False)
         inspector = WholeInspector(
             engine=self.engine,
             record=self.record,
             stage="output",
             walk=walk,
-            frame=chunk if is_frame else None,
+            frame=frame,
         )
         data = await inspector.inspect(self.rules, before, self.call.body, read=read, known=known)
-        if data is before:
-            return (chunk,)
-        if is_frame:
-            return (with_document(chunk, data, self.call),)
-        return (chunk.rewritten(data),)
+        return (frame if data is before else with_document(frame, data, self.call),)

@@ -44,7 +44,8 @@ from proxy.offload import LARGE_BYTES
 from proxy.ports import Gate, Watch
 from proxy.record import Record
 from proxy.turn import LoopTurn
-from proxy.types import ABOUT_STATE, AnswerPiece, Call, Endpoint, Head, Pin, Plan
+from proxy.types import ABOUT_STATE, Call, Endpoint, Head, Pin, Plan
+from proxy.types.events import Frame
 from proxy.types.guard import Capture, GuardRule, StageRules
 
 OPAQUE = (
@@ -188,13 +189,13 @@ class CallGate:
                     for rule in rules.every
                 )
             )
-        look, at_once = self._look(call, rules, frames=head.frames)
+        look, at_once = self._look(call, rules)
         capture = self.plan.guards.capture
         if capture is not None and self.record.drawn(capture.share):
             look, at_once = self._captured(call, look, capture), later
         self._watch = AnswerWatch(
             look,
-            self._back(call, self._masks, frames=head.frames) if self._masks else None,
+            ValueRestorer(self._masks, self.engine, self.record.key, call) if self._masks else None,
             at_once=at_once,
             holds=holds,
             guarded=rules.in_force,
@@ -215,9 +216,6 @@ class CallGate:
         )
         return OPEN
 
-    def _back(self, call: Call, masks: Masks, *, frames: bool) -> ValueRestorer:
-        return ValueRestorer(masks, self.engine, self.record.key, call, frames=frames)
-
     def _captured(self, call: Call, look: Look, capture: Capture) -> Look:
         """Show the answer in the call's trace: as guards leave it, and before values are put
         back."""
@@ -229,7 +227,7 @@ class CallGate:
         rules = redacting(capture, self.plan.guards)
         return Capturing(capture=capture, rules=rules, asked=call.body, clock=self.engine.clock)
 
-    def _look(self, call: Call, rules: StageRules, *, frames: bool) -> tuple[Look, LookAtOnce]:
+    def _look(self, call: Call, rules: StageRules) -> tuple[Look, LookAtOnce]:
         if not rules.every:
             return nothing, later
         if not call.stream:
@@ -240,7 +238,7 @@ class CallGate:
         inquiry = partial(self.engine.inquiry, call.body, self.record)
         bound_rules = bind(rules.every, call.body) if rules.contextual else rules.every
         caller = self.record.key
-        watching = self.engine.watch(bound_rules, inquiry, caller=caller, frames=frames)
+        watching = self.engine.watch(bound_rules, inquiry, caller=caller)
         self.record.watched = watching.results
         return watching.feed, watching.feed_at_once
 
@@ -252,8 +250,8 @@ class CapturedAnswer:
     look: Look
     capturing: Capturing
 
-    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
-        safe = await self.look(chunk)
+    async def feed(self, frame: Frame) -> Sequence[Frame]:
+        safe = await self.look(frame)
         turn = LoopTurn(self.capturing.clock)
         turn.begin()
         for each in safe:  # all that was held back may be shown at once

@@ -14,7 +14,7 @@ from typing import Any
 from proxy.frozen import frozen
 from proxy.guardrails.text.walk import Path, Texts
 from proxy.record import Record
-from proxy.types import Chunk, Json, Plan
+from proxy.types import Json, Plan
 from proxy.types.events import Attach, Begin, Delta, Frame
 
 MAX_THOUGHTS = 65_536  # the latest ones; some 10 MB
@@ -72,7 +72,7 @@ class Thought:
 
 
 class ThoughtReader:
-    """Fed with the chunks of one answer as they are shown; notes its signed thoughts."""
+    """Notes the signed thoughts of one answer, whose frames it gets as they are shown."""
 
     __slots__ = ("_record", "_shown", "_texts")
 
@@ -81,27 +81,7 @@ class ThoughtReader:
         self._record = record
         self._texts: list[str] = []  # of the block that is open
 
-    def feed(self, chunk: Chunk) -> None:
-        choices: Any = None if chunk.data is None else chunk.data.get("choices")
-        match choices:
-            case [{"message": {"content": [*blocks]}}]:
-                for block in blocks:
-                    self._add_block(chunk.leg, block)
-            case [{"delta": {"block": {"start": {"type": _} as start}}}]:
-                self._texts = []
-                self._add_block(chunk.leg, start)
-            case [{"delta": {"block": {"delta": {"signature": str(signature)}}}}]:
-                self._add(chunk.leg, "".join(self._texts), signature)
-                self._texts = []
-            case _:
-                pass
-        match choices:
-            case [{"delta": {"reasoning_content": str(text), "block": {"index": _}}}]:
-                self._texts.append(text)
-            case _:
-                pass
-
-    def feed_frame(self, frame: Frame) -> None:
+    def feed(self, frame: Frame) -> None:
         """Note the signed thoughts of a frame."""
         for event in frame.events:
             match event:

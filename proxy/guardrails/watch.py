@@ -9,37 +9,33 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
-import orjson
-
 from proxy.freed import let_frames_go
 from proxy.guardrails.findings.tally import RetryWanted
 from proxy.guardrails.signed_thoughts import ThoughtReader
-from proxy.guardrails.stream.feeding import Feeding
+from proxy.guardrails.stream.feeding import Beside, Feeding
 from proxy.guardrails.stream.filter import StreamFilter
-from proxy.guardrails.stream.frame_feeding import Beside, Feeds, FrameFeeding
-from proxy.guardrails.stream.frame_filter import FrameFilter
 from proxy.guardrails.stream.placeholders import Masks
-from proxy.guardrails.whole_frames import with_values
-from proxy.types import AnswerPiece, Call, Chunk, Untouched
+from proxy.guardrails.whole_answers import with_values
+from proxy.types import Call
 from proxy.types.events import Frame
 
 T = TypeVar("T")
-Look = Callable[[AnswerPiece], Awaitable[Sequence[AnswerPiece]]]
-"""Takes the next chunk, returns those that may be shown. Raises ``GuardBlocked``."""
+Look = Callable[[Frame], Awaitable[Sequence[Frame]]]
+"""Takes the next frame, returns those that may be shown. Raises ``GuardBlocked``."""
 
-LookAtOnce = Callable[[AnswerPiece], Sequence[AnswerPiece] | None]
-"""Does the same for a chunk that is little work; None, and nothing is taken, for any other."""
+LookAtOnce = Callable[[Frame], Sequence[Frame] | None]
+"""Does the same for a frame that is little work. Returns None, and takes nothing, for any other."""
 
 UNKNOWN = 2**31  # a weight that is never small
 
 
-async def nothing(chunk: AnswerPiece) -> Sequence[AnswerPiece]:
-    """Let everything pass: no guard looks."""
-    return (chunk,)
+async def nothing(frame: Frame) -> Sequence[Frame]:
+    """Let every frame pass, because there are no rules."""
+    return (frame,)
 
 
-def later(chunk: AnswerPiece) -> None:
-    """Look at nothing at once."""
+def later(frame: Frame) -> None:
+    """Take no frame at once."""
 
 
 class Workplace(Protocol):
@@ -58,36 +54,28 @@ class ValueRestorer:
 
     __slots__ = ("_call", "_caller", "_feeding", "_masks", "_place")
 
-    def __init__(
-        self, masks: Masks, place: Workplace, caller: object, call: Call, *, frames: bool
-    ) -> None:
+    def __init__(self, masks: Masks, place: Workplace, caller: object, call: Call) -> None:
         self._masks = masks
         self._place = place
         self._caller = caller
         self._call = call
-        self._feeding: Feeds | None = None
+        self._feeding: Feeding | None = None
         if call.stream:
-            beside = place.beside(caller)
-            if frames:
-                self._feeding = FrameFeeding(FrameFilter(masks), beside)
-            else:
-                self._feeding = Feeding(StreamFilter(masks), beside)
+            self._feeding = Feeding(StreamFilter(masks), place.beside(caller))
 
-    async def restored(self, chunks: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
-        """Return chunks with the values put back, as far as they are certain."""
-        chunks = [_without_echo(each) for each in chunks]
+    async def restored(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Return frames with the values put back, as far as they are certain. Their bytes may
+        repeat words of the request, which have placeholders in them."""
+        frames = list(map(as_read, frames))
         if self._feeding is not None:
-            return await self._feeding.feed_all(chunks, self._place.clock)
-        whole: list[AnswerPiece] = [await self._whole(each) for each in chunks]
-        return whole
+            return await self._feeding.feed_all(frames, self._place.clock)
+        return [await self._whole(frame) for frame in frames]
 
-    async def _whole(self, chunk: AnswerPiece) -> AnswerPiece:
-        job: Callable[[], AnswerPiece] = partial(_unmasked, chunk, self._masks)
-        if isinstance(chunk, Frame):
-            job = partial(with_values, chunk, self._masks, self._call)
-        return await self._place.aside(_weight(chunk), job, self._caller)
+    async def _whole(self, frame: Frame) -> Frame:
+        job = partial(with_values, frame, self._masks, self._call)
+        return await self._place.aside(UNKNOWN, job, self._caller)
 
-    def cut(self) -> Sequence[AnswerPiece]:
+    def cut(self) -> Sequence[Frame]:
         """Return the beginning of a placeholder that never ended."""
         return self._feeding.flush() if self._feeding is not None else ()
 
@@ -117,18 +105,18 @@ class AnswerWatch:
         self._look = look
         self._back = back
         self._shown = False
-        self._kept: list[AnswerPiece] | None = [] if holds else None
+        self._kept: list[Frame] | None = [] if holds else None
 
-    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
-        safe = self._at_once(chunk)
+    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+        safe = self._at_once(frame)
         if not safe:
             return safe
         self._shown = True
         return self._as_read(safe)
 
-    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
+    async def feed(self, frame: Frame) -> Sequence[Frame]:
         try:
-            safe = await self._look(chunk)
+            safe = await self._look(frame)
         except RetryWanted as wanted:
             let_frames_go(wanted)  # the guard's result keeps it
             self.again = True
@@ -136,57 +124,27 @@ class AnswerWatch:
         safe = self._as_read(safe)
         if self._kept is not None:
             self._kept += safe
-            safe = self._kept if chunk.last else ()
+            safe = self._kept if frame.last else ()
         if self._back is not None:
             safe = await self._back.restored(safe)
         self._shown = self._shown or bool(safe)
         return safe
 
-    def _as_read(self, chunks: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
-        """Return chunks that are sent as they were read, where guards have read them."""
+    def _as_read(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Return frames that are sent as guards have read them."""
         if self._thoughts is not None:
-            for chunk in chunks:
-                if isinstance(chunk, Frame):
-                    self._thoughts.feed_frame(chunk)
-                else:
-                    self._thoughts.feed(chunk)
+            for frame in frames:
+                self._thoughts.feed(frame)
         if not self._guarded:
-            return chunks
-        return [each if each.raw is None else as_read(each) for each in chunks]
+            return frames
+        return [frame if frame.raw is None else as_read(frame) for frame in frames]
 
-    def cut(self) -> Sequence[AnswerPiece]:
+    def cut(self) -> Sequence[Frame]:
         """Return the beginning of a placeholder that never ended. Return nothing if nothing was
         shown, so that the client gets a clean error."""
         return self._back.cut() if self._back is not None and self._shown else ()
 
 
-def as_read(chunk: AnswerPiece) -> AnswerPiece:
-    """Return a chunk that is sent as it was read. Of a small one that is written once, for all who
-    send it or keep it."""
-    if isinstance(chunk, Frame):
-        return chunk if chunk.doc is None else chunk._replace(raw=None)
-    data = chunk.data
-    if data is None or chunk.size or chunk.last:
-        return chunk.rewritten(data)
-    # A copy, as the writer keeps some 4 KiB for each of its results, however short.
-    return Chunk(data, bytes(bytearray(orjson.dumps(data))), chunk.leg, failed=chunk.failed)
-
-
-def _without_echo(chunk: AnswerPiece) -> AnswerPiece:
-    """Return a chunk that is sent as it was read where its bytes may repeat words of the question,
-    which have placeholders in them."""
-    if isinstance(chunk, Frame):
-        return as_read(chunk)
-    return chunk.rewritten(chunk.data) if isinstance(chunk.raw, Untouched) else chunk
-
-
-def _weight(chunk: AnswerPiece) -> int:
-    """Return the bytes of an answer; ``UNKNOWN`` for one that was changed."""
-    return UNKNOWN if chunk.raw is None else len(chunk.raw)
-
-
-def _unmasked(chunk: Chunk, masks: Masks) -> Chunk:
-    if chunk.data is None:
-        return chunk
-    data = masks.unmasked(chunk.data)
-    return chunk if data is chunk.data else chunk.rewritten(data)
+def as_read(frame: Frame) -> Frame:
+    """Return a frame whose document is sent instead of its bytes."""
+    return frame if frame.doc is None else frame._replace(raw=None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects.responses.tables import BY_KIND
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.stream.frame_filter import FrameFilter
+from proxy.guardrails.stream.filter import StreamFilter
 from proxy.types.events import FamilyName, Frame
 from proxy.types.guard import Action
 from tests.dialects.test_responses import streamed
@@ -139,7 +139,7 @@ def frames_of(client: FamilyName, upstream: FamilyName, documents: Sequence[Json
 
 def guarded(frames: Sequence[Frame], action: Action) -> tuple[list[Frame], list[RuleTally]]:
     rules = tallies(made("pii", action))
-    watching = FrameFilter.under(rules)
+    watching = StreamFilter.under(rules)
     return [safe for frame in frames for safe in watching.feed(frame)], rules
 
 

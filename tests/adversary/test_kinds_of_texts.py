@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
-from proxy.guardrails.stream.frame_texts import delta_texts, other_texts
+from proxy.guardrails.stream.texts import delta_texts, other_texts
 from proxy.guardrails.text.native import native_walk
 from proxy.guardrails.text.text_walker import collect_texts, request_texts
 from proxy.guardrails.text.walk import Text

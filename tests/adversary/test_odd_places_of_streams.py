@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from proxy.errors import GuardBlocked
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.frame import is_silent
-from proxy.types import Chunk
+from proxy.types.events import Frame
 from proxy.types.guard import Action
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, stream
 from tests.guardrails.doubles import rule as rule_of
 from tests.guardrails.doubles import tallies
+from tests.guardrails.stream import frames as made
 from tests.test_pipeline import BEARER
 
 WORD = "hippo"
@@ -123,15 +124,14 @@ def test_chunks_never_fail_or_leak(action: Action, examples: int) -> None:
     @settings(max_examples=examples * 3, deadline=None)
     @given(CHUNKS)
     def tried(chunks: list[dict[str, Any]]) -> None:
-        deltas = StreamFilter.under(tallies(rule_of(WORD, action=action)))
-        shown: list[Chunk] = []
+        frames = StreamFilter.under(tallies(rule_of(WORD, action=action)))
+        shown: list[Frame] = []
         try:
-            for data in copy.deepcopy(chunks):
-                shown += deltas.feed(Chunk(data))
-            shown += deltas.feed(Chunk(None, last=True))
+            for frame in made.read(*copy.deepcopy(chunks)):
+                shown += frames.feed(frame)
         except GuardBlocked:
             assert action != "flag"
         if action != "flag":
-            assert WORD not in "\n".join(read_of([each.data for each in shown]))
+            assert WORD not in "\n".join(read_of(made.documents(shown)))
 
     tried()

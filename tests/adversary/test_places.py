@@ -17,7 +17,6 @@ from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.text_walker import answer_texts, request_texts
 from proxy.guardrails.text.walk import Texts
-from proxy.types import Chunk
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
 from tests.adversary.test_hidden_words import NAMED, documents, event
@@ -25,6 +24,7 @@ from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks
+from tests.guardrails.stream import frames as made
 from tests.guardrails.test_coverage import bodies, fed, planted
 from tests.guardrails.test_reported import ask
 from tests.guardrails.test_run import guarded
@@ -196,8 +196,7 @@ async def slips_in_a_stream(place: Any, pieces: list[str], name: str, action: Ac
     """Return what a client gets of a text that comes in pieces, where that is all of it."""
     events = [{**HEAD, "choices": [], **planted(place, piece)} for piece in pieces]
     _, released = await fed(rule(name, action), events)
-    shown = [chunk.data for chunk in released if chunk.data]
-    return shown if spells(shown, PLANTS[name]) is not None else None
+    return released if spells(released, PLANTS[name]) is not None else None
 
 
 @pytest.mark.parametrize("action", ["block", "mask"])
@@ -217,9 +216,8 @@ async def test_a_guard_that_only_flags_passes_no_stream_that_it_has_not_read(for
                 continue
             events = [{**HEAD, "choices": [], **planted(place, piece)} for piece in pieces]
             watching = Engine(Ticks()).watch([rule(name, "flag")], lambda: pytest.fail("asked"))
-            chunks = [*map(Chunk, events), Chunk(None, last=True)]
-            released = [await watching.feed(chunk) for chunk in chunks]
-            shown = [chunk.data for some in released for chunk in some if chunk.data]
+            released = [await watching.feed(frame) for frame in made.read(*events)]
+            shown = made.documents([frame for frames in released for frame in frames])
 
             [result] = watching.results()
             assert result.verdict != "passed" or spells(shown, PLANTS[name]) is None, place
@@ -289,7 +287,7 @@ async def test_no_order_of_chunks_hides_a_word(places: list[Json], data: st.Data
 
     for action in ("block", "mask"):
         _, released = await fed(rule("words", action), events)
-        assert spells([chunk.data for chunk in released if chunk.data], PLANTS["words"]) is None
+        assert spells(released, PLANTS["words"]) is None
 
 
 GUARDS = "{guard: keywords, words: [forbidden], whole_words: false}, {guard: secrets}, {guard: pii}"

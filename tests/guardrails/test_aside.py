@@ -19,16 +19,16 @@ from proxy.guardrails.text.walk import request_walk
 from proxy.guardrails.watch import ValueRestorer
 from proxy.offload import LARGE_BYTES
 from proxy.turns import Turns
-from proxy.types import Chunk
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
 from tests.golden.pipeline import call_of
 from tests.guardrails.doubles import Ticks, rule
+from tests.guardrails.stream import frames as made
 
 MANY = 60
 OWN_THREADS = {"onnx.py", "entailed.py"}  # models, in the process's own threads
 LONG = {"messages": [{"role": "user", "content": "word " * (SHEET // 5)}]}
-HEAVY = Chunk({"choices": [{"index": 0, "delta": {"content": "word " * LIGHT}}]})
+[HEAVY] = made.spoken(made.part(), ["word " * LIGHT])
 
 Work = Callable[[Engine], Awaitable[object]]
 
@@ -53,12 +53,12 @@ def streamed(engine: Engine) -> Awaitable[object]:
 def put_back(engine: Engine) -> Awaitable[object]:
     masks = Masks.of(placeholder_key(), "key")
     masks.replacement(patient(), "word", "word")
-    return ValueRestorer(masks, engine, "many", call_of("chat"), frames=False).restored([HEAVY])
+    return ValueRestorer(masks, engine, "many", call_of("chat")).restored([HEAVY])
 
 
 def put_back_whole(engine: Engine) -> Awaitable[object]:
     masks, call = Masks.of(placeholder_key(), "key"), call_of("chat", stream=False)
-    return ValueRestorer(masks, engine, "many", call, frames=False).restored([HEAVY])
+    return ValueRestorer(masks, engine, "many", call).restored([HEAVY])
 
 
 def read(engine: Engine) -> Awaitable[object]:

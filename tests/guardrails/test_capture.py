@@ -16,7 +16,6 @@ from proxy.fields.field_table import FIELDS
 from proxy.guardrails.capture import Capturing
 from proxy.policy.compile.guards import captured
 from proxy.policy.schema import CaptureConfig
-from proxy.types import Chunk
 from proxy.types.guard import Capture, Finding, GuardRule
 from tests.conftest import running_proxy, world
 from tests.doubles import (
@@ -172,8 +171,9 @@ def test_a_text_that_cannot_be_redacted_is_withheld() -> None:
 
 def test_an_endless_answer_takes_bounded_room() -> None:
     kept = capturing()
+    [frame] = made.spoken(made.part(), ["x" * 100])
     for _ in range(10_000):
-        kept.feed(Chunk({"choices": [{"index": 0, "delta": {"content": "x" * 100}}]}))
+        kept.feed(frame)
 
     assert sum(len(part) for parts in kept._answers.values() for part in parts) <= 9000
     assert [len(each.text) for each in kept.shown().answered] == [101]
@@ -234,10 +234,11 @@ async def test_string_input_is_captured_at_every_endpoint(
 
 def test_choices_and_their_calls_are_texts_of_their_own() -> None:
     kept = capturing()
-    call = {"function": {"name": "find", "arguments": '{"city": "Oslo"}'}}
-    for delta in ({"content": "a"}, {"content": "b"}, {"tool_calls": [{"index": 0, **call}]}):
-        kept.feed(Chunk({"choices": [{"index": 1, "delta": delta}]}))
-    kept.feed(Chunk({"choices": [{"index": 0, "delta": {"content": "c"}}]}))
+    call = {"id": "a", "function": {"name": "find", "arguments": '{"city": "Oslo"}'}}
+    deltas = [{"content": "a"}, {"content": "b"}, {"tool_calls": [{"index": 0, **call}]}]
+    docs: list[Any] = [{"choices": [{"index": 1, "delta": delta}]} for delta in deltas]
+    for frame in made.read(*docs, {"choices": [{"index": 0, "delta": {"content": "c"}}]}):
+        kept.feed(frame)
 
     answered = [each.text for each in kept.shown().answered]
     assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]

@@ -19,7 +19,7 @@ from proxy.errors import BadField, GuardBlocked
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.text_walker import answer_texts, request_texts
 from proxy.guardrails.text.walk import SILENT
-from proxy.types import Chunk
+from proxy.types.events import Frame
 from proxy.types.guard import GuardRule
 from tests.doubles import (
     ScriptedUpstream,
@@ -36,6 +36,7 @@ from tests.doubles import (
 )
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks
+from tests.guardrails.stream import frames as made
 from tests.guardrails.test_reported import ask
 from tests.guardrails.test_run import guarded
 from tests.guardrails.text.test_walk import MARK, MINIMAL, PATHS, SHAPES, fields, hub
@@ -224,23 +225,21 @@ def streamed(lane: str, before: str, text: str, cut: int) -> list[Json]:
     return [{**head, "choices": [choice]} for choice in (*choices, end)]
 
 
-def shown(chunks: list[Chunk]) -> str:
+def shown(documents: list[Json]) -> str:
     """Join what was released of all texts but names."""
-    data = [chunk.data or {} for chunk in chunks]
-    return "".join(text.text for each in data for text in answer_texts(each, cut=True).texts)
+    return "".join(text.text for doc in documents for text in answer_texts(doc, cut=True).texts)
 
 
-async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Chunk]]:
-    """Stream an answer through a rule; say whether it blocked, and give what was released."""
+async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:
+    """Stream a chat through a rule. Return True if it blocked, and what a client got."""
     watching = Engine(Ticks()).watch([rule], lambda: pytest.fail("nobody is asked"))
-    released: list[Chunk] = []
+    released: list[Frame] = []
     try:
-        for event in events:
-            released += await watching.feed(Chunk(event))
-        released += await watching.feed(Chunk(None, last=True))
+        for frame in made.read(*events):
+            released += await watching.feed(frame)
     except GuardBlocked:
-        return True, released
-    return False, released
+        return True, made.documents(released)
+    return False, made.documents(released)
 
 
 @for_each("disguise", BLOCKED)

@@ -21,10 +21,11 @@ from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.text_walker import STEP, in_steps, request_texts
 from proxy.guardrails.text.walk import request_walk
-from proxy.types import Chunk
+from proxy.types.events import Frame
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
 from tests.guardrails.doubles import Broken, Ticks, rule
+from tests.guardrails.stream import frames as made
 
 BODY: dict[str, Any] = {
     "model": "m",
@@ -245,12 +246,12 @@ async def test_a_stream_has_the_same_results() -> None:
     engine = Engine(Ticks())
     rules = [rule("secret", action="mask"), rule("x", name="other")]
     watching = engine.watch(rules, lambda: engine.inquiry({}, new_record()))
-    out: list[Chunk] = []
-    for part in ("a sec", "ret", " ok"):
-        out += await watching.feed(Chunk({"choices": [{"index": 0, "text": part}]}))
-    out += await watching.feed(Chunk(None, last=True))
+    out: list[Frame] = []
+    part = made.part()
+    for frame in made.whole((part, ("a sec", "ret", " ok"))):
+        out += await watching.feed(frame)
 
-    assert "".join(each.data["choices"][0]["text"] for each in out if each.data) == "a [WORD] ok"
+    assert made.text_of(out, part) == "a [WORD] ok"
     assert [(each.verdict, each.bytes) for each in watching.results()] == [
         ("masked", 11),
         ("passed", 11),
@@ -274,9 +275,12 @@ async def test_a_heavy_chunk_of_a_stream_is_looked_at_no_longer_than_the_deadlin
     watching = engine.watch([slow], lambda: engine.inquiry({}, new_record()))
     names = {f"name {number}": 1 for number in range(100)}
 
-    await watching.feed(Chunk({"choices": [], "more": 1}))
+    light_frame, heavy_frame, *_ = made.read(
+        {"more": 1, "choices": []}, {"more": names, "choices": []}
+    )
+    await watching.feed(light_frame)
     light, looks = looks, 0
-    await watching.feed(Chunk({"choices": [], "more": names}))
+    await watching.feed(heavy_frame)
 
     assert light == 1
     assert looks == 3

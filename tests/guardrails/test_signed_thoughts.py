@@ -215,7 +215,7 @@ def test_thoughts_of_frames_are_noted() -> None:
     begun = made.event("content_block_start", {"content_block": REDACTED}, Begin(sealed))
 
     for frame in made.message(made.block(part, halves, signed), [begun]):
-        reader.feed_frame(frame)
+        reader.feed(frame)
 
     body = {"messages": [{"role": "assistant", "content": [THINKING, REDACTED, CHANGED]}]}
     known = shown.known_blocks(body, plan_of("one"), "a")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from proxy.app.context import new_record
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import CallGate, PolicyGuards
 from proxy.guardrails.unguarded import GuardsOnDemand, OpenGate
-from proxy.types import Call, Chunk, Head, Plan, RequestHead
+from proxy.types import Call, Head, Plan, RequestHead
+from proxy.types.events import Frame
 from proxy.types.guard import Capture, Guarding
 from tests.guardrails.doubles import Ticks, rule
 
@@ -40,13 +39,13 @@ def test_guards_are_made_once_a_call_has_some() -> None:
 
 
 async def test_what_no_guard_looks_at_passes_as_it_is() -> None:
-    plan, chunk = planned(Guarding()), Chunk({"choices": []}, raw=b'{"choices": []}')
+    plan, frame = planned(Guarding()), Frame((), "chat", {"choices": []}, b'{"choices": []}')
     gate = GUARDS.gate(plan, CALL, new_record())
     watch = gate.watch(CALL, Head(streamed=False))
 
     assert isinstance(gate, OpenGate)
     assert await gate.inspect() == (plan, CALL)
-    assert await watch.feed(chunk) == (chunk,)
+    assert await watch.feed(frame) == (frame,)
     assert (watch.again, watch.cut()) == (False, ())
 
 
@@ -69,9 +68,3 @@ async def test_a_clean_question_is_not_copied() -> None:
     _, safe = await gate.inspect()
 
     assert safe is CALL
-
-
-def test_a_chunk_that_is_rewritten_keeps_all_but_how_it_came() -> None:
-    chunk = Chunk({"a": 1}, b"{}", leg=2, last=True, failed=True, size=7, quarters=3)
-
-    assert chunk.rewritten({"a": 2}) == replace(chunk, data={"a": 2}, raw=None)

@@ -115,7 +115,7 @@ class ChoiceReader:
                 value=value,
                 units=[],
                 finish=None,
-                is_native=self._inspect and bool(holder),
+                is_native=self._inspect and (bool(holder) or not self._is_silent(value, holder)),
             )
         is_native = self._inspect and not self._is_silent(value, holder)
         units: list[Unit] = []

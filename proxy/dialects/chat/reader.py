@@ -142,7 +142,7 @@ class ChatReader:
     def _start(self, doc: Json) -> list[Event]:
         """Return the event of the first document that names the answer or has a choice."""
         id_, model, created = doc.get("id"), doc.get("model"), doc.get("created")
-        if self._is_started or not (id_ or doc.get("choices") or doc.get("usage")):
+        if self._is_started or not (id_ or doc.get("choices") or doc.get("usage") is not None):
             return []
         self._is_started = True
         return [

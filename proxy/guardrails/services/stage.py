@@ -8,7 +8,7 @@ texts that it was sent, so that they are applied as those of any other guard.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from proxy.errors import ProxyError
@@ -17,13 +17,13 @@ from proxy.guardrails.context import FailedDetector
 from proxy.guardrails.findings.mask import Replace
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.services.wire import TooLong, Unsure
-from proxy.guardrails.stream.frame_feeding import Feeds
-from proxy.guardrails.stream.text_filters import RuleFilters
+from proxy.guardrails.stream.feeding import Beside, Feeding
+from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.walk import KINDS
 from proxy.ports import Egress
 from proxy.record import Record
-from proxy.types import AnswerPiece
+from proxy.types.events import Frame
 from proxy.types.guard import (
     Action,
     Finding,
@@ -175,11 +175,11 @@ class ServiceStage:
     """Calls services at the end of a stream, after the other guards.
 
     If a service enforces, the stream is held until then. Otherwise it is sent, and the services are
-    called in the background. ``feeding`` returns the feed of a set of filters.
+    called in the background. ``beside`` runs heavy inspections.
     """
 
     __slots__ = (
-        "_calls", "_collected", "_collecting", "_feeding", "_kept", "_most_texts", "_replace",
+        "_beside", "_calls", "_collected", "_collecting", "_kept", "_most_texts", "_replace",
         "_rules", "_tallies", "holds",
     )  # fmt: skip
 
@@ -188,37 +188,37 @@ class ServiceStage:
         rules: Sequence[GuardRule],
         calls: ServiceCalls,
         replace: Replace,
-        feeding: Callable[[RuleFilters], Feeds],
+        beside: Beside,
         most_texts: int,
     ) -> None:
         clock = calls.clock
         self._calls = calls
         self._rules = rules
         self._most_texts = most_texts
-        self._feeding = feeding
+        self._beside = beside
         self._replace = replace
         self.holds = any(rule.enforces for rule in rules)
-        self._kept: list[AnswerPiece] = []
+        self._kept: list[Frame] = []
         self._collected: list[Reading] = []
         self._tallies = unasked(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
         collectors = (_collector(kind, rules, self._collected) for kind in kinds)
         tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
-        self._collecting = feeding(RuleFilters(tallies, to_last=True))
+        self._collecting = Feeding(StreamFilter.under(tallies, to_last=True), beside)
 
     def results(self) -> list[GuardResult]:
         return [tally.result() for tally in self._tallies]
 
-    async def feed(self, chunks: Sequence[AnswerPiece]) -> Sequence[AnswerPiece]:
-        """Return the chunks that may be sent. Raises ``GuardBlocked``."""
-        await self._collecting.feed_all(chunks, self._calls.clock)
-        self._kept += chunks
-        ended = bool(chunks) and chunks[-1].last
+    async def feed(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Return the frames that may be sent. Raises ``GuardBlocked``."""
+        await self._collecting.feed_all(frames, self._calls.clock)
+        self._kept += frames
+        ended = bool(frames) and frames[-1].last
         if self.holds:
             return await self._ended() if ended else []
         if ended:
             await self._calls.record.run_beside(self._watch, self._fail)
-        return chunks
+        return frames
 
     async def _watch(self) -> None:
         await self._ended()
@@ -227,12 +227,13 @@ class ServiceStage:
         """Record a failure of the services, none of which enforces."""
         self._tallies = unasked(self._rules, self._calls.clock, error)
 
-    async def _ended(self) -> Sequence[AnswerPiece]:
+    async def _ended(self) -> Sequence[Frame]:
         self._tallies = await self._calls.tallies(self._rules, self._collected)
         for tally in self._tallies:
             tally.opaque = self._collecting.opaque
             tally.most_texts = self._most_texts
-        feeding = self._feeding(RuleFilters(self._tallies, self._replace, to_last=True))
+        frames = StreamFilter.under(self._tallies, self._replace, to_last=True)
+        feeding = Feeding(frames, self._beside)
         return await feeding.feed_all(self._kept, self._calls.clock)
 
 

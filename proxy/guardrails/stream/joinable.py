@@ -8,7 +8,8 @@ a message with another number than the first.
 from __future__ import annotations
 
 from proxy.guardrails.stream.first_values import FirstValues, is_filling
-from proxy.guardrails.stream.frame_texts import (
+from proxy.guardrails.stream.text_filters import TextFilters
+from proxy.guardrails.stream.texts import (
     CHAT,
     FrameText,
     Place,
@@ -16,7 +17,6 @@ from proxy.guardrails.stream.frame_texts import (
     is_of_event,
     numbered,
 )
-from proxy.guardrails.stream.text_filters import TextFilters
 from proxy.guardrails.text.walk import MemberName, Path, Text, parts_of
 from proxy.index import index_of
 from proxy.types import Json
@@ -101,7 +101,7 @@ def _place(frame: Frame, path: Path) -> tuple[object, ...] | None:
     doc = frame.doc
     if doc is None or isinstance(path[-1], MemberName):
         return None
-    if frame.family in CHAT and path[-2:] == ("function_call", "name"):
+    if frame.family in CHAT and path[0] == "choices" and path[-1] == "name":
         return numbered(doc, path)  # clients join the names of all chunks
     if is_of_event(frame, path):
         return None

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from weakref import ReferenceType, ref
 
-from proxy.guardrails.stream.frame_edit import is_delta, parted, with_changes, with_text, without
+from proxy.guardrails.stream.edits import is_delta, parted, with_changes, with_text, without
 from proxy.guardrails.stream.text_filter import ReleasedPiece, TextFilter
 from proxy.guardrails.text.walk import Path
 from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
@@ -118,7 +118,7 @@ class PartStream:
                 out += self._shown(held)
                 continue
             texts = (held, *held.rest)
-            if not all(_is_first(each) for each in texts):
+            if not all(_is_next(each, texts) for each in texts):
                 return
             streams = [_stream_of(each) for each in texts]
             for stream in streams:
@@ -161,10 +161,10 @@ def unsigned(frame: Frame, edited: set[Part]) -> list[Frame]:
     return [frame]
 
 
-def _is_first(held: HeldText) -> bool:
-    """Return True if a text is clear and at the head of its queue."""
+def _is_next(held: HeldText, texts: Sequence[HeldText]) -> bool:
+    """Return True if a text is clear, and at the head of its queue but for others of its frame."""
     stream = _stream_of(held)
-    return not held.unclear and (stream is None or stream._queue[0] is held)
+    return not held.unclear and (stream is None or stream._queue[0] in texts)
 
 
 def _stream_of(held: HeldText) -> PartStream | None:

@@ -20,7 +20,8 @@ from proxy.guardrails.run import PolicyGuards
 from proxy.guardrails.services.stage import NoEgress
 from proxy.ports import Watch
 from proxy.record import Record
-from proxy.types import Call, Chunk, Head, Json, Plan, RequestHead
+from proxy.types import Call, Head, Json, Plan, RequestHead
+from proxy.types.events import Frame
 from proxy.types.guard import (
     Finding,
     GuardEgress,
@@ -32,6 +33,7 @@ from proxy.types.guard import (
 )
 from tests.for_each import for_each
 from tests.guardrails.doubles import Elsewhere, Ticks, Words, pieces, rule
+from tests.guardrails.stream import frames as made
 
 HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
 BITS = ["secret", "sec", "ret", " ", "s e c r e t", "pin", "p", "é", "\u200b", "ok "]
@@ -55,18 +57,15 @@ def service(**keys: Any) -> GuardRule:
     return GuardRule("service", keys.pop("way", None) or Elsewhere(), cased=True, **keys)
 
 
-def chunk(delta: Json, index: int = 0) -> Chunk:
-    return Chunk({"choices": [{"index": index, "delta": delta, "finish_reason": None}]})
+def chunk(delta: Json, index: int = 0) -> Json:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": None}]}
 
 
 def called(text: str) -> Json:
     return {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}
 
 
-END = [
-    Chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
-    Chunk(None, last=True),
-]
+END: Json = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
 async def inspected(record: Record, body: Json, *rules: GuardRule) -> Json:
@@ -80,26 +79,26 @@ def watching(rules: Sequence[GuardRule], record: Record, *, stream: bool = False
 
 
 async def streamed(
-    rules: Sequence[GuardRule], chunks: Sequence[Chunk]
-) -> tuple[list[list[Chunk]], str | None, list[GuardResult]]:
-    """Give what each chunk released, what blocked, and what is on record."""
+    rules: Sequence[GuardRule], chunks: Sequence[Json]
+) -> tuple[list[list[Frame]], str | None, list[GuardResult]]:
+    """Return what each frame released, what blocked, and what is on record."""
     record = new_record()
     watch = watching(rules, record, stream=True)
-    out: list[list[Chunk]] = []
+    out: list[list[Frame]] = []
     blocked = None
     try:
-        for each in chunks:
+        for each in made.read(*chunks):
             out += [list(await watch.feed(each))]
     except GuardBlocked as error:
         blocked = f"{error.guard} {error.kind}"
     return out, blocked, [result for _, result in record.verdicts()]
 
 
-def text_of(out: Sequence[Sequence[Chunk]], index: int = 0) -> tuple[str, str]:
+def text_of(out: Sequence[Sequence[Frame]], index: int = 0) -> tuple[str, str]:
     """Put together the content and the arguments that were shown of a choice."""
     content = arguments = ""
-    for each in (chunk for released in out for chunk in released if chunk.data):
-        for choice in (each.data or {})["choices"]:
+    for document in made.documents([frame for released in out for frame in released]):
+        for choice in document["choices"]:
             if choice["index"] == index:
                 content += choice["delta"].get("content") or ""
                 for call in choice["delta"].get("tool_calls") or ():
@@ -256,7 +255,7 @@ async def test_a_service_that_cannot_tell_stops_what_it_guards_unless_it_may_not
 ) -> None:
     rules = [service(way=WRONG[name], deadline_s=0.01, **keys)]
     if stream:
-        out, blocked, results = await streamed(rules, [chunk({"content": "a secret"}), *END])
+        out, blocked, results = await streamed(rules, [chunk({"content": "a secret"}), END])
         assert text_of(out)[0] == ("" if stops else "a secret")
     else:
         record, blocked = new_record(), None
@@ -295,12 +294,12 @@ async def test_any_cut_of_a_stream_gives_what_one_piece_gives(
 ) -> None:
     rules = make()
     arguments = f'{{"a": "{value}", "n": 17}}'
-    once = await streamed(rules, [chunk({"content": content}), chunk(called(arguments)), *END])
+    once = await streamed(rules, [chunk({"content": content}), chunk(called(arguments)), END])
 
     for parts, more in ((pieces(content, cuts), pieces(arguments, others)), (content, arguments)):
         chunks = [chunk({"content": each}) for each in parts]
         chunks += [chunk(called(each)) for each in more]
-        cut = await streamed(rules, [*chunks, *END])
+        cut = await streamed(rules, [*chunks, END])
 
         assert cut[1:] == once[1:]
         assert text_of(cut[0]) == text_of(once[0])
@@ -314,20 +313,20 @@ async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
     rules = (service(action="mask"), rule("pin", action="mask"))
     watch = watching(rules, record)
     whole = {"choices": [{"index": 0, "message": {"content": text}}]}
-    [shown] = await watch.feed(Chunk(whole, last=True))
+    [shown] = await watch.feed(made.whole_answer(whole))
 
     out, _, results = await streamed(
-        rules, [*(chunk({"content": each}) for each in pieces(text, cuts)), *END]
+        rules, [*(chunk({"content": each}) for each in pieces(text, cuts)), END]
     )
 
-    assert shown.data is not None
-    assert text_of(out)[0] == shown.data["choices"][0]["message"]["content"]
+    assert shown.doc is not None
+    assert text_of(out)[0] == shown.doc["choices"][0]["message"]["content"]
     assert results == [result for _, result in record.verdicts()]
 
 
 async def test_a_service_that_enforces_holds_a_stream_to_its_end() -> None:
     out, blocked, _ = await streamed(
-        [service(action="mask")], [chunk({"content": "one "}), chunk({"content": "two"}), *END]
+        [service(action="mask")], [chunk({"content": "one "}), chunk({"content": "two"}), END]
     )
 
     assert [len(each) for each in out] == [0, 0, 0, 4]
@@ -337,7 +336,7 @@ async def test_a_service_that_enforces_holds_a_stream_to_its_end() -> None:
 async def test_a_stream_that_a_service_blocks_has_shown_nothing() -> None:
     out, blocked, results = await streamed(
         [service()],
-        [chunk({"content": "all is well, but the sec"}), chunk({"content": "ret"}), *END],
+        [chunk({"content": "all is well, but the sec"}), chunk({"content": "ret"}), END],
     )
 
     assert (text_of(out)[0], blocked) == ("", "service word")
@@ -347,7 +346,7 @@ async def test_a_stream_that_a_service_blocks_has_shown_nothing() -> None:
 @pytest.mark.parametrize("keys", [{"action": "flag"}, {"shadow": True}])
 async def test_a_service_that_only_watches_holds_nothing_back(keys: dict[str, Any]) -> None:
     out, _, results = await streamed(
-        [service(**keys)], [chunk({"content": "a sec"}), chunk({"content": "ret"}), *END]
+        [service(**keys)], [chunk({"content": "a sec"}), chunk({"content": "ret"}), END]
     )
 
     assert [len(each) for each in out] == [1, 1, 1, 1]
@@ -356,8 +355,12 @@ async def test_a_service_that_only_watches_holds_nothing_back(keys: dict[str, An
 
 async def test_of_a_stream_that_breaks_off_nothing_is_asked() -> None:
     way = Elsewhere()
-    _, _, results = await streamed([service(way=way, action="flag")], [chunk({"content": "a sec"})])
+    record = new_record()
+    watch = watching([service(way=way, action="flag")], record, stream=True)
+    [begun, _] = made.read(chunk({"content": "a sec"}))
+    await watch.feed(begun)
 
+    results = [result for _, result in record.verdicts()]
     assert way.asked == []
     assert [each.verdict for each in results] == ["not_applicable"]
 
@@ -385,11 +388,11 @@ CUT: dict[str, list[Json]] = {
 @for_each("action", ["block", "mask", "flag"])
 async def test_no_cut_of_a_stream_hides_a_word_from_a_service(place: str, action: str) -> None:
     way = Elsewhere()
-    chunks = [Chunk({"choices": [{"index": 0, **choice}]}) for choice in CUT[place]]
+    chunks = [{"choices": [{"index": 0, **choice}]} for choice in CUT[place]]
 
-    out, _, [result] = await streamed([service(way=way, action=action)], [*chunks, *END])
+    out, _, [result] = await streamed([service(way=way, action=action)], [*chunks, END])
 
-    shown = json.dumps([each.data for released in out for each in released])
+    shown = json.dumps([each.doc for released in out for each in released])
     assert "ret" not in shown or action == "flag"
     if action == "flag":
         assert result.findings == {"word": 1}
@@ -397,11 +400,11 @@ async def test_no_cut_of_a_stream_hides_a_word_from_a_service(place: str, action
 
 
 async def test_services_that_act_and_that_flag_are_asked_about_what_is_shown() -> None:
-    chunks = [Chunk({"choices": [{"index": 0, **choice}]}) for choice in CUT["at a finish"]]
+    chunks = [{"choices": [{"index": 0, **choice}]} for choice in CUT["at a finish"]]
     ways = Elsewhere(), Elsewhere()
     rules = [service(way=ways[0], action="mask"), service(way=ways[1], action="flag")]
 
-    _, _, results = await streamed(rules, [*chunks, *END])
+    _, _, results = await streamed(rules, [*chunks, END])
 
     assert [[each.text for each in way.asked[0]] for way in ways] == [["a sec"]] * 2
     assert [result.verdict for result in results] == ["passed"] * 2
@@ -414,9 +417,9 @@ async def test_a_service_has_not_passed_an_answer_with_what_nobody_can_read(stre
     members: Json = {"content": "all is well", "audio": {"data": "AAAA"}}
     choice = {"index": 0, ("delta" if stream else "message"): members}
 
-    await watch.feed(Chunk({"choices": [choice]}, last=not stream))
-    if stream:
-        await watch.feed(Chunk(None, last=True))
+    doc = {"choices": [choice]}
+    for frame in made.read(doc) if stream else [made.whole_answer(doc)]:
+        await watch.feed(frame)
 
     [(_, result)] = record.verdicts()
     assert result.verdict == "not_applicable"

@@ -6,6 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from proxy.dialects.families import FAMILIES
+from proxy.dialects.family import ReadOptions
+from proxy.guardrails.findings.tally import RuleTally
+from proxy.guardrails.stream.filter import StreamFilter
 from proxy.types import Json
 from proxy.types.events import (
     STOP,
@@ -15,6 +19,7 @@ from proxy.types.events import (
     Delta,
     End,
     Event,
+    FamilyName,
     Finish,
     Frame,
     Kind,
@@ -23,7 +28,11 @@ from proxy.types.events import (
     Start,
     ToolCall,
 )
+from proxy.types.guard import GuardRule
+from tests.golden.pipeline import Pipeline, call_of, documents_of, written
+from tests.guardrails.doubles import tallies
 
+DONE = b"[DONE]"
 HEAD: Json = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 START = Frame((Start("c1", "m", 1),), "chat")
 STOPPED = Frame((STOP,), "chat", None, b"[DONE]")
@@ -33,6 +42,33 @@ MEMBERS: dict[Kind, str] = {
     "refusal": "refusal",
     "arguments": "arguments",
 }
+
+
+def read(*docs: Json, family: FamilyName = "chat") -> list[Frame]:
+    """Return the frames of a stream of documents as guards get them, and its end."""
+    documents = [json.dumps(doc).encode() for doc in docs]
+    frames = Pipeline(family, family, inspect=True).frames([*documents, DONE])
+    return frames if frames and frames[-1].last else [*frames, Frame((), last=True)]
+
+
+def whole_answer(doc: Json, family: FamilyName = "chat") -> Frame:
+    """Return the frame of a whole answer as guards get it."""
+    options = ReadOptions(call_of(family, stream=False), whole=True, inspect=True)
+    [frame] = FAMILIES[family].reader(options).read(doc, json.dumps(doc).encode())
+    return frame._replace(last=True)
+
+
+def documents(frames: Sequence[Frame], client: FamilyName = "chat") -> list[Json]:
+    """Return the documents that a client gets for frames."""
+    sent = documents_of([written(client, frames)])
+    return [json.loads(document) for document in sent if document != DONE]
+
+
+def fed(docs: Sequence[Json], *rules: GuardRule | RuleTally) -> list[Json]:
+    """Return the documents that a client of a chat gets under rules."""
+    work = [each if isinstance(each, RuleTally) else tallies(each)[0] for each in rules]
+    frames = StreamFilter.under(work)
+    return documents([safe for frame in read(*docs) for safe in frames.feed(frame)])
 
 
 def part(kind: Kind = "text", number: int = 0, **keys: Any) -> Part:

@@ -1,4 +1,4 @@
-"""What is light is looked at where it comes; what is heavy, or has much looked at again, is not."""
+"""Frames fed to a filter: light ones at once, heavy ones elsewhere; the opening of a stream."""
 
 from __future__ import annotations
 
@@ -6,37 +6,122 @@ import gc
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
+from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.kinds.grounded import GroundedIn
-from proxy.guardrails.stream.feeding import Feeding
+from proxy.guardrails.stream.feeding import MAX_OPENING, Feeding, FirstContent, InTime
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.text_walker import IN_A_SECOND, LIGHT, SHEET
-from proxy.types import Chunk, Json
+from proxy.types import Json
+from proxy.types.events import Attach, Begin, Frame, Native, ToolCall
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
 from tests.guardrails.doubles import Ticks, rule, tallies
+from tests.guardrails.stream import frames as made
 
 T = TypeVar("T")
 
 
-@dataclass
-class Aside:
-    """Does work at once, and counts it."""
+class Counting:
+    """Counts the jobs that it runs."""
 
-    jobs: int = 0
+    def __init__(self) -> None:
+        self.jobs = 0
 
     async def __call__(self, job: Callable[[], T]) -> T:
         self.jobs += 1
         return job()
 
 
+def feeding(action: str = "mask") -> tuple[Feeding, Counting]:
+    beside, work = Counting(), tallies(rule("secret", action=action))
+    return Feeding(StreamFilter.under(work), InTime(work, beside)), beside
+
+
+async def test_light_frame_is_inspected_at_once() -> None:
+    feeds, beside = feeding()
+    part = made.part()
+    first = await feeds.feed(made.said(part, "a secret here. "))
+
+    shown = feeds.feed_at_once(made.said(part, "and a secret there."))
+
+    assert shown is not None
+    assert beside.jobs == 0
+    text = made.text_of([*first, *shown, *feeds.flush()], part)
+    assert text == "a [WORD] here. and a [WORD] there."
+
+
+async def test_each_piece_of_a_long_text_is_a_job() -> None:
+    feeds, beside = feeding()
+    part, text = made.part(), "a secret, and a long text " * (SHEET // 10)
+
+    shown = [*await feeds.feed(made.said(part, text)), *feeds.flush()]
+
+    assert made.text_of(shown, part) == text.replace("secret", "[WORD]")
+    assert beside.jobs > len(text) // SHEET
+
+
+async def test_document_with_many_texts_is_inspected_elsewhere() -> None:
+    feeds, beside = feeding("block")
+    document = {"type": "response.odd", "results": [f"text {at}" for at in range(100)]}
+
+    assert await feeds.feed(made.native(document))
+    assert beside.jobs > 0
+    with pytest.raises(GuardBlocked):
+        await feeds.feed(made.native({**document, "results": ["a secret"] * 100}))
+
+
+async def test_audio_is_opaque() -> None:
+    feeds, _ = feeding()
+
+    await feeds.feed(Frame((Attach(made.part("audio"), "audio", "AAAA"),)))
+
+    assert feeds.opaque
+
+
+def test_opening_waits_for_content() -> None:
+    first = FirstContent(waits=True)
+    part = made.part()
+    begun = Frame((Begin(part),), "chat")
+    alive, text = Frame(()), made.said(part, "Hi")
+
+    assert first.feed([made.START]) == []
+    assert first.feed([begun]) == []
+    assert first.feed([alive]) == [alive]
+    assert first.feed([text]) == [made.START, begun, text]
+    assert first.feed([made.START]) == [made.START]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Frame((Begin(made.part("opaque")),)),
+        Frame((Begin(made.part("arguments"), ToolCall("a", "f")),)),
+        made.finished(),
+        made.STOPPED,
+    ],
+)
+def test_frame_with_content_opens(frame: Frame) -> None:
+    assert FirstContent(waits=True).feed([frame]) == [frame]
+
+
+def test_opening_is_bounded() -> None:
+    first = FirstContent(waits=True)
+    frames = [made.native({"type": "odd"}) for _ in range(MAX_OPENING + 1)]
+
+    released = [len(first.feed([frame])) for frame in frames]
+
+    assert released == [0] * MAX_OPENING + [MAX_OPENING + 1]
+    assert isinstance(frames[0].events[0], Native)
+
+
 @dataclass
 class Slow:
-    """Each look takes so many seconds of a clock."""
+    """Takes a number of seconds of a clock for each inspection."""
 
     clock: Ticks
     seconds: float
@@ -49,116 +134,90 @@ class Slow:
         return ()
 
 
-def chunk(delta: Json, finish: str | None = None, **more: Any) -> Chunk:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return Chunk({"choices": [choice], **more})
+def choice(delta: Json, finish: str | None = None, index: int = 0, **more: object) -> Json:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish}], **more}
 
 
-def content_chunk(text: str, finish: str | None = None) -> Chunk:
-    return chunk({"content": text}, finish)
+def content(text: str, finish: str | None = None) -> Json:
+    return choice({"content": text}, finish)
 
 
-def call(arguments: str) -> Chunk:
+def call(arguments: str) -> Json:
     function = {"name": "f", "arguments": arguments}
-    return chunk({"tool_calls": [{"index": 0, "function": function}]})
+    return choice({"tool_calls": [{"index": 0, "id": "a", "function": function}]})
 
 
-async def test_what_is_there_a_second_time_is_read_as_said_again_and_again_aside() -> None:
-    aside = Aside()
-    feeding = Feeding(StreamFilter.under(tallies(rule("secret", action="mask"))), aside)
-    named = [chunk({}, provider="a short name") for _ in range(4)]
+async def jobs_of(docs: Sequence[Json], *work: RuleTally) -> list[bool]:
+    """Return for each document of a stream whether its inspection was a job."""
+    beside = Counting()
+    feeds = Feeding(StreamFilter.under(work), beside)
+    found: list[bool] = []
+    frames = made.read(*docs)
+    for frame in frames:
+        before = beside.jobs
+        await feeds.feed(frame)
+        found.append(beside.jobs > before)
+    return found[: len(docs)]
 
-    assert await asides(feeding, aside, named) == [False, True, False, False]
 
+async def test_value_that_is_repeated_is_a_job_once() -> None:
+    named = [choice({}, provider="a short name") for _ in range(4)]
 
-async def asides(feeding: Feeding, aside: Aside, chunks: Sequence[Chunk]) -> list[bool]:
-    """Return of each chunk whether it was looked at aside."""
-    found = []
-    for each in chunks:
-        before = aside.jobs
-        await feeding.feed(each)
-        found.append(aside.jobs > before)
-    return found
+    jobs = await jobs_of(named, *tallies(rule("secret", action="mask")))
+
+    assert jobs == [False, True, False, False]
 
 
 @for_each(
-    ("heavy", "it"),
+    ("heavy", "doc"),
     [
-        (False, content_chunk("a" * 900)),
-        (True, content_chunk("a" * (LIGHT + 1))),
-        (True, content_chunk("é" * 900)),
+        (False, content("a" * 900)),
+        (True, content("a" * (LIGHT + 1))),
+        (True, content("é" * 900)),
         (False, call('{"a": "b"}')),
         (True, call('["a",' * 20)),
-        (True, chunk({"content": "a"}, unknown=["a"] * 100)),
-        (False, Chunk(None, last=True)),
+        (True, choice({"content": "a"}, unknown=["a"] * 100)),
     ],
 )
-async def test_a_chunk_is_as_heavy_as_its_texts(heavy: bool, it: Chunk) -> None:
-    aside = Aside()
-    feeding = Feeding(StreamFilter.under(tallies(rule("secret", action="mask"))), aside)
+async def test_frame_is_as_heavy_as_its_texts(heavy: bool, doc: Json) -> None:
+    jobs = await jobs_of([doc], *tallies(rule("secret", action="mask")))
 
-    assert await asides(feeding, aside, [it]) == [heavy]
+    assert any(jobs) == heavy
 
 
-async def test_a_chunk_is_as_heavy_as_the_last_look_at_its_text() -> None:
-    clock, aside = Ticks(), Aside()
+async def test_frame_is_as_heavy_as_the_last_inspection_of_its_text() -> None:
+    clock = Ticks()
     slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=40)
-    feeding = Feeding(
-        StreamFilter.under([RuleTally(GuardRule("slow", slow, "mask"), clock)]), aside
-    )
+    work = RuleTally(GuardRule("slow", slow, "mask"), clock)
 
-    assert await asides(feeding, aside, [content_chunk("a" * 60), content_chunk("a" * 60)]) == [
-        False,
-        True,
-    ]
+    assert await jobs_of([content("a" * 60)] * 2, work) == [False, True]
 
 
-async def test_what_no_window_looks_at_yet_is_light() -> None:
-    clock, aside = Ticks(), Aside()
+async def test_text_that_no_window_reads_yet_is_light() -> None:
+    clock = Ticks()
     slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=4000)
-    feeding = Feeding(
-        StreamFilter.under([RuleTally(GuardRule("slow", slow, "mask"), clock)]), aside
-    )
-    await feeding.feed(content_chunk("a" * 9000))
-    looks = len(slow.sizes)
+    work = RuleTally(GuardRule("slow", slow, "mask"), clock)
 
-    assert await asides(feeding, aside, [content_chunk("a"), content_chunk("a")]) == [False, False]
-    assert len(slow.sizes) == looks
+    jobs = await jobs_of([content("a" * 9000), content("a"), content("a")], work)
+
+    assert jobs == [True, False, False]
 
 
-async def test_the_end_of_a_text_is_as_heavy_as_all_that_a_guard_sees_of_it() -> None:
-    aside = Aside()
-    whole = rule("secret", action="flag", unbounded=True)
-    feeding = Feeding(StreamFilter.under(tallies(whole)), aside)
+async def test_end_of_a_text_is_as_heavy_as_all_of_it() -> None:
+    docs = [*[content("a" * 100)] * 20, choice({}, "stop")]
 
-    chunks = [
-        *[content_chunk("a" * 100)] * 20,
-        content_chunk("", "stop"),
-        content_chunk("", "stop"),
-    ]
-    assert await asides(feeding, aside, chunks) == [*[False] * 20, True, False]
+    jobs = await jobs_of(docs, *tallies(rule("secret", action="flag", unbounded=True)))
+
+    assert jobs == [*[False] * 20, True]
 
 
-async def test_what_a_guard_compares_with_weighs_too() -> None:
-    aside = Aside()
+async def test_context_of_a_rule_has_weight() -> None:
     grounded = GroundedIn(0.5, "The sky is blue. " * 100)
-    feeding = Feeding(StreamFilter.under(tallies(GuardRule("grounded", grounded, "flag"))), aside)
+    docs = [choice({"role": "assistant"}), content("The sea is red."), choice({}, "stop")]
 
-    chunks = [
-        content_chunk("", "stop"),
-        content_chunk("The sea is red."),
-        content_chunk("", "stop"),
-    ]
-    assert await asides(feeding, aside, chunks) == [False, False, True]
+    jobs = await jobs_of(docs, *tallies(GuardRule("grounded", grounded, "flag")))
 
-
-async def test_it_tells_of_what_nobody_can_read() -> None:
-    feeding = Feeding(StreamFilter.under(tallies(rule("secret"))), Aside())
-
-    await feeding.feed(content_chunk("a"))
-    assert not feeding.opaque
-    await feeding.feed(chunk({"audio": {"data": "AAAA"}}))
-    assert feeding.opaque
+    assert jobs == [False, False, True]
 
 
 SHAPES: dict[str, Callable[[int], str]] = {
@@ -166,65 +225,47 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "escapes": lambda size: "%41" * (size // 3),
     "findings": lambda size: "secret words of a text " * (size // 23),
 }
-PLACES: dict[str, Callable[[str], Chunk]] = {
-    "a text": content_chunk,
-    "two texts": lambda text: Chunk({"choices": [choice(0, text), choice(1, text)]}),
-    "arguments": lambda text: call(f'["{text}'),
-    "a name": lambda text: chunk({"tool_calls": [{"index": 0, "function": {"name": text}}]}),
+PLACES: dict[str, Callable[[str], list[Json]]] = {
+    "text": lambda text: [content(text)],
+    "two texts": lambda text: [choice({"content": text, "reasoning": text})],
+    "arguments": lambda text: [call(f'["{text}')],
+    "name": lambda text: [choice({"tool_calls": [{"index": 0, "function": {"name": text}}]})],
 }
-MOST_BYTES = 8 * 1024 * 1024  # what the readings of a sheet take, and what finds in them
-EACH_BYTE = 16  # of what comes: its parts, what is shown for them, and the chunks of that
-
-
-def choice(index: int, text: str) -> Json:
-    return {"index": index, "delta": {"content": text}, "finish_reason": None}
+MOST_BYTES = 8 * 1024 * 1024  # the readings of a sheet, and its findings
+EACH_BYTE = 16  # of a text: its pieces, and the frames of those
 
 
 @pytest.mark.parametrize(
     ("shape", "place", "action"),
     [
-        *((shape, "a text", "mask") for shape in SHAPES),
-        *(("letters apart", place, "mask") for place in PLACES if place != "a text"),
-        ("letters apart", "a text", "flag"),
+        *((shape, "text", "mask") for shape in SHAPES),
+        *(("letters apart", place, "mask") for place in PLACES if place != "text"),
+        ("letters apart", "text", "flag"),
     ],
 )
-async def test_a_chunk_takes_little_memory_however_long_it_is(
-    shape: str, place: str, action: str
-) -> None:
+async def test_inspection_takes_little_memory(shape: str, place: str, action: str) -> None:
     for size in (SHEET, 4 * SHEET):
-        long = PLACES[place](SHAPES[shape](size))
-        feeding = Feeding(StreamFilter.under(tallies(rule("secret", action=action))), Aside())
+        frames = made.read(*PLACES[place](SHAPES[shape](size)))
+        feeds, _ = feeding(action)
         gc.collect()
         tracemalloc.start()
-        await feeding.feed(long)
-        await feeding.feed(Chunk(None, last=True))
+        for frame in frames:
+            await feeds.feed(frame)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
 
         assert peak < MOST_BYTES + EACH_BYTE * size
 
 
-async def test_a_long_text_is_looked_at_piece_by_piece_each_in_a_turn() -> None:
-    jobs = []
-    for size in (SHEET, 2 * SHEET, 4 * SHEET):
-        aside = Aside()
-        feeding = Feeding(StreamFilter.under(tallies(rule("secret", action="mask"))), aside)
-        await feeding.feed(content_chunk("a b " * (size // 4)))
-        jobs.append(aside.jobs)
-
-    assert jobs[0] == 1
-    assert jobs[2] - jobs[1] == 2
-
-
-async def test_a_long_text_leaves_as_one_that_came_in_pieces() -> None:
+async def test_long_text_leaves_as_one_in_pieces() -> None:
     text = "secret a b " * (3 * SHEET // 11)
-    feeding = Feeding(StreamFilter.under(tallies(rule("secret", action="mask"))), Aside())
-    [*shown] = await feeding.feed(chunk({"role": "assistant", "content": text}, "stop", usage={}))
+    feeds, _ = feeding()
+    docs = made.read(choice({"role": "assistant", "content": text}, "stop"))
 
-    deltas = [each["choices"][0] for each in (one.data or {} for one in shown)]
-    assert "".join(each["delta"].get("content", "") for each in deltas) == text.replace(
-        "secret", "[WORD]"
-    )
-    assert [each["delta"].get("role") for each in deltas].count("assistant") == 1
-    assert [each["finish_reason"] for each in deltas] == [None] * (len(deltas) - 1) + ["stop"]
-    assert [("usage" in (one.data or {})) for one in shown].count(True) == 1
+    shown = made.documents([safe for frame in docs for safe in await feeds.feed(frame)])
+
+    choices = [document["choices"][0] for document in shown]
+    said = "".join(each["delta"].get("content") or "" for each in choices)
+    assert said == text.replace("secret", "[WORD]")
+    assert [each["delta"].get("role") for each in choices].count("assistant") == 1
+    assert [each["finish_reason"] for each in choices] == [None] * (len(choices) - 1) + ["stop"]

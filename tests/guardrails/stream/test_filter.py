@@ -1,9 +1,8 @@
-"""Chunks of a stream: only what may be shown is left in them, and all else stays in its order."""
+"""Frames of a stream: only what may be shown is left in them, in a valid order of events."""
 
 from __future__ import annotations
 
 import json
-import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,358 +10,490 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects import hub
 from proxy.errors import GuardBlocked
-from proxy.guardrails.stream.filter import MOST_STREAMS, StreamFilter
-from proxy.types import Chunk, Json
-from tests.for_each import for_each
+from proxy.guardrails.stream.filter import MAX_STREAMS, StreamFilter
+from proxy.types.events import (
+    STOP,
+    Attach,
+    Begin,
+    Delta,
+    End,
+    Extension,
+    Finish,
+    Frame,
+    Kind,
+    Native,
+    Part,
+    Start,
+    ToolCall,
+    UsageReport,
+)
+from tests.checked import checked
 from tests.guardrails.doubles import pieces, rule, tallies
+from tests.guardrails.stream import frames as made
 
-HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 CUTS = st.lists(st.integers(0, 300), max_size=12)
 TEXT = st.lists(
     st.sampled_from(["secret", "sec", "ret", "s e c r e t", " ", "ok", "é"]), max_size=8
 ).map("".join)
-
-
-def chunk(delta: Json, index: int = 0, finish: str | None = None, **more: Any) -> Chunk:
-    data = {**HEAD, "choices": [{"index": index, "delta": delta, "finish_reason": finish}], **more}
-    return Chunk(data, json.dumps(data).encode())
-
-
-def spoken(text: str, cuts: Sequence[int], index: int = 0, name: str = "content") -> list[Chunk]:
-    return [chunk({name: part}, index) for part in pieces(text, cuts)]
-
-
-def fed(deltas: StreamFilter, chunks: Sequence[Chunk]) -> list[Chunk]:
-    out = [safe for each in chunks for safe in deltas.feed(each)]
-    return out + deltas.feed(Chunk(None, last=True))
-
-
-def text_at(chunks: Sequence[Chunk], *path: str | int, index: int = 0) -> str:
-    """Put together what a choice says at a place of its deltas."""
-    text = ""
-    for each in chunks:
-        for choice in (each.data or {}).get("choices", ()):
-            value: Any = choice if choice["index"] == index else {}
-            for step in path:
-                value = _step(value, step)
-            text += value or ""
-    return text
-
-
-def _step(value: Any, step: str | int) -> Any:
-    if isinstance(step, int):
-        return next((each for each in value or () if each["index"] == step), None)
-    return (value or {}).get(step)
-
-
-def arguments(text: str, call: int) -> Json:
-    return {"tool_calls": [{"index": call, "function": {"arguments": text}}]}
-
-
 MASK = rule("secret", action="mask")
 FLAG = rule("secret", action="flag")
 BLOCK = rule("secret", action="block")
+
+
+def fed(frames: Sequence[Frame], *rules: Any, sequenced: bool = False) -> list[Frame]:
+    """Return what a filter releases of a whole stream, in a valid order."""
+    frames = checked(frames, split=True, sequenced=sequenced)
+    feeding = StreamFilter.under(tallies(*rules))
+    out = [safe for frame in frames for safe in feeding.feed(frame)]
+    return checked(out, split=True, sequenced=sequenced)
 
 
 @given(TEXT, TEXT, CUTS, CUTS)
 def test_any_cut_of_two_choices_is_masked_as_each_alone(
     one: str, two: str, cuts: list[int], others: list[int]
 ) -> None:
-    mixed = [
-        each
-        for pair in zip(
-            spoken(one, cuts) + [None] * 30, spoken(two, others, 1) + [None] * 30, strict=False
-        )
-        for each in pair
-        if each is not None
-    ]
+    parts = made.part(), made.part(choice=1)
+    said = [made.spoken(parts[0], pieces(one, cuts)), made.spoken(parts[1], pieces(two, others))]
+    length = max(map(len, said))
+    mixed = [each[at] for at in range(length) for each in said if at < len(each)]
+    begun = [Frame((Begin(part),), "chat") for part in parts]
 
-    out = fed(StreamFilter.under(tallies(MASK)), mixed)
+    out = fed([made.START, *begun, *mixed, *map(made.finished, (0, 1)), made.STOPPED], MASK)
 
-    for index, text in enumerate((one, two)):
-        alone = fed(StreamFilter.under(tallies(MASK)), spoken(text, [], index))
-        assert text_at(out, "delta", "content", index=index) == text_at(
-            alone, "delta", "content", index=index
-        )
-    assert "secret" not in text_at(out, "delta", "content")
-    assert "secret" not in text_at(out, "delta", "content", index=1)
+    for part, text in zip(parts, (one, two), strict=True):
+        alone = made.part()
+        expected = made.text_of(fed(made.whole((alone, [text])), MASK), alone)
+        assert made.text_of(out, part) == expected
+        assert "secret" not in expected
 
 
 @given(TEXT.filter(lambda text: "s" not in text), CUTS)
-def test_chunks_without_findings_pass_as_the_very_objects(text: str, cuts: list[int]) -> None:
-    chunks = [
-        chunk({"role": "assistant", "content": ""}),
-        *spoken(text, cuts),
-        chunk({}, finish="stop"),
-        Chunk({**HEAD, "choices": [], "usage": {"total_tokens": 3}}),
+def test_frames_without_findings_pass_as_the_very_objects(text: str, cuts: list[int]) -> None:
+    frames = made.whole((made.part(), pieces(text, cuts)))
+
+    out = fed(frames, rule("not there at all, and a long one too"))
+
+    assert len(out) == len(frames)
+    assert all(a is b for a, b in zip(out, frames, strict=True))
+
+
+def test_rule_that_does_not_act_holds_nothing() -> None:
+    part = made.part()
+    feeding = StreamFilter.under(tallies(FLAG))
+    first = made.said(part, "a sec")
+
+    assert feeding.feed(first)[0] is first
+    assert feeding.go_on(first) == [first]
+
+
+def test_masked_frame_is_a_copy_without_bytes() -> None:
+    part = made.part()
+    frames = made.whole((part, ["a secret here"]))
+
+    out = fed(frames, MASK)
+
+    assert made.text_of(out, part) == "a [WORD] here"
+    assert {frame.raw for frame in out if frame not in frames} == {None}
+    assert made.text_of(frames, part) == "a secret here"
+
+
+def test_frame_of_first_delta_keeps_start_ahead_of_other_choices() -> None:
+    parts = made.part(), made.part(choice=1)
+    start = Start("c1", "m", 1)
+    frames = [
+        made.said(parts[0], "sec", start, Begin(parts[0])),
+        made.said(parts[1], "ok now, it is known", Begin(parts[1])),
+        *map(made.finished, (0, 1)),
+        made.STOPPED,
     ]
 
-    out = fed(StreamFilter.under(tallies(rule("not there at all, and a long one too"))), chunks)
+    out = fed(frames, MASK)
 
-    assert len(out) == len(chunks) + 1
-    assert all(a is b for a, b in zip(out, chunks, strict=False))
-
-
-def test_without_rules_that_hold_everything_passes_at_once() -> None:
-    deltas = StreamFilter.under(tallies(rule("secret", action="flag")))
-    first = chunk({"content": "a sec"})
-
-    assert deltas.feed(first) == [first]
-    assert deltas.feed(first)[0] is first
+    assert made.text_of(out, parts[0]) == "sec"
+    assert out[0] is frames[0]
 
 
-def test_a_masked_chunk_leaves_as_a_copy_without_its_bytes() -> None:
-    whole = chunk({"content": "a secret here, and much more of it"})
-    out = fed(StreamFilter.under(tallies(MASK)), [whole])
+def test_long_text_is_not_waited_for() -> None:
+    part, text = made.part(), "it is all well known " * 5
+    begun = made.said(part, text, Start("c1", "m", 1), Begin(part))
+    feeding = StreamFilter.under(tallies(MASK))
 
-    assert text_at(out, "delta", "content") == "a [WORD] here, and much more of it"
-    assert [each.raw for each in out] == [None] * len(out)
-    assert text_at([whole], "delta", "content").startswith("a secret")
+    [first] = feeding.feed(begun)
+    rest = [each for frame in (made.finished(), made.STOPPED) for each in feeding.feed(frame)]
 
-
-def test_what_is_held_leaves_before_the_chunk_that_finishes() -> None:
-    deltas = StreamFilter.under(tallies(MASK))
-    first, end = chunk({"content": "sec"}), chunk({}, finish="stop", usage={"total_tokens": 1})
-
-    assert deltas.feed(first) == []
-    out = deltas.feed(end)
-
-    assert out == [first, end]
-    assert out[1] is end
+    checked([first, *rest], split=True)
+    assert len(made.text_of([first], part)) == len(text) - len("secret")
+    assert made.text_of([first, *rest], part) == text
+    [second] = feeding.read(made.said(part, text)).going
+    assert second.text.kind == "content"
 
 
-def test_text_in_the_chunk_that_finishes_comes_with_it() -> None:
-    deltas = StreamFilter.under(tallies(MASK))
+def test_both_pieces_of_a_long_delta_have_its_document() -> None:
+    part, text = made.part(), "it is all well known " * 5
+    frames = made.whole((part, [text]))
 
-    assert deltas.feed(chunk({"content": "a sec"})) == []
-    out = deltas.feed(chunk({"content": "ret"}, finish="stop"))
+    out = fed(frames, MASK)
 
-    assert text_at(out, "delta", "content") == "a [WORD]"
-    assert [each.data["choices"][0]["finish_reason"] for each in out if each.data] == [None, "stop"]
-
-
-def test_without_rules_that_act_what_follows_a_finish_stays() -> None:
-    chunks = [chunk({"content": "a"}, finish="stop"), chunk({"content": "b"}, finish="stop")]
-
-    assert fed(StreamFilter.under(tallies(FLAG)), chunks)[:2] == chunks
+    halves = [frame for frame in out if any(isinstance(each, Delta) for each in frame.events)]
+    assert [frame.doc is None for frame in halves] == [False, False]
+    assert made.text_of(out, part) == text
 
 
-def test_one_choice_does_not_wait_for_another() -> None:
-    deltas = StreamFilter.under(tallies(MASK))
+def test_calls_of_tools_have_filters_of_their_own() -> None:
+    calls = [made.part("arguments", number, closing="json") for number in (0, 1)]
+    frames = [
+        made.START,
+        made.call(calls[0], "f"),
+        made.said(calls[0], '{"to": "sec'),
+        made.call(calls[1], "secret"),
+        made.said(calls[1], '{"no": "ret", "x": "sec'),
+        made.said(calls[0], 'ret"}'),
+        made.said(calls[1], 'ret"}'),
+        made.finished(),
+        made.STOPPED,
+    ]
 
-    assert deltas.feed(chunk({"content": "sec"}, 0)) == []
-    assert text_at(
-        deltas.feed(chunk({"content": "ok now, it is known"}, 1)), "delta", "content", index=1
+    out = fed(frames, MASK)
+
+    assert json.loads(made.text_of(out, calls[0])) == {"to": "[WORD]"}
+    assert json.loads(made.text_of(out, calls[1])) == {"no": "ret", "x": "[WORD]"}
+    assert out[1] is frames[1]
+    [begun] = [each for frame in out for each in frame.events if isinstance(each, Begin)][1:]
+    assert begun.call is not None
+    assert begun.call.name == "[WORD]"
+    names = [json.dumps(frame.doc) for frame in out]
+    assert not any("secret" in name for name in names)
+
+
+def test_finding_across_two_blocks_is_masked_from_the_second_on() -> None:
+    parts = [made.part(number=number, closing="marked") for number in range(2)]
+    frames = made.message(made.block(parts[0], ["a sec"]), made.block(parts[1], ["ret, and on"]))
+
+    out = fed(frames, MASK, sequenced=True)
+
+    assert [made.text_of(out, part) for part in parts] == ["a sec", "[WORD], and on"]
+    with pytest.raises(GuardBlocked):
+        fed(frames, BLOCK, sequenced=True)
+
+
+def test_frames_of_a_part_wait_behind_its_text() -> None:
+    part = made.part("reasoning", closing="marked")
+    frames = made.message(made.block(part, ["a sec"], made.signed(part, "c2ln")))
+    feeding = StreamFilter.under(tallies(MASK))
+
+    released = [len(feeding.feed(frame)) for frame in frames]
+
+    assert released == [1, 1, 0, 0, 3, 1, 1]
+
+
+def test_signature_of_masked_part_is_dropped() -> None:
+    parts = [made.part("reasoning", number, closing="marked") for number in range(2)]
+    blocks = [
+        made.block(part, [text], made.signed(part, "c2ln"))
+        for part, text in zip(parts, ("a sec", "no secret"), strict=True)
+    ]
+
+    out = fed(made.message(*blocks), MASK, sequenced=True)
+
+    signatures = [
+        (each.value, frame.doc and frame.doc["delta"]["signature"])
+        for frame in out
+        for each in frame.events
+        if isinstance(each, Attach)
+    ]
+    assert signatures == [("c2ln", "c2ln")]
+
+
+def token(part: Part, text: str, other: str) -> Frame:
+    tops = [{"token": text}, {"token": other}]
+    logprobs = {"content": [{"token": text, "top_logprobs": tops}]}
+    doc = {**made.HEAD, "choices": [{"index": 0, "delta": {"content": text}, "logprobs": logprobs}]}
+    return made.chat(
+        doc,
+        Attach(part, "logprobs", logprobs, ("choices", 0, "logprobs")),
+        Delta(part, text, ("choices", 0, "delta", "content")),
     )
 
 
-def test_a_long_chunk_is_not_waited_for() -> None:
-    deltas = StreamFilter.under(tallies(MASK))
-    long = chunk({"content": "it is all well known " * 5}, usage={"total_tokens": 9})
+def test_log_probabilities_leave_with_their_text() -> None:
+    part = made.part()
+    tokens = [token(part, text, text) for text in ("it ", "is ", "sec", "ret", " ok")]
+    frames = [made.START, Frame((Begin(part),), "chat"), *tokens, made.finished(), made.STOPPED]
 
-    (part,) = deltas.feed(long)
-    rest = fed(deltas, [])
+    out = fed(frames, MASK)
 
-    assert len(text_at([part], "delta", "content")) == len("it is all well known " * 5) - len(
-        "secret"
-    )
-    assert text_at([part, *rest], "delta", "content") == "it is all well known " * 5
-    assert [("usage" in (each.data or {})) for each in [part, *rest]] == [False, True, False]
+    shown = [frame for frame in out if any(isinstance(each, Delta) for each in frame.events)]
+    attached = [any(isinstance(each, Attach) for each in frame.events) for frame in shown]
+    in_doc = [bool(frame.doc and frame.doc["choices"][0]["logprobs"]) for frame in shown]
+    assert attached == in_doc == [True, True, False, False, True]
+    assert made.text_of(out, part) == "it is [WORD] ok"
 
 
-@for_each(
-    "path",
-    [
-        ("delta", "content"),
-        ("delta", "reasoning_content"),
-        ("delta", "reasoning"),
-        ("delta", "refusal"),
-        ("delta", "odd", "inner"),
-        ("text",),
-        ("delta", "function_call", "arguments"),
-    ],
-    ids=str,
-)
-def test_each_kind_of_text_is_looked_at_across_chunks(path: tuple[str, ...]) -> None:
-    def at(text: str) -> Chunk:
+def test_other_tokens_are_not_shown_while_a_rule_acts() -> None:
+    part = made.part()
+    tokens = [token(part, "a", "sec"), token(part, "b", "ret")]
+    frames = [made.START, Frame((Begin(part),), "chat"), *tokens, made.finished(), made.STOPPED]
+
+    out = fed(frames, MASK)
+
+    assert "sec" not in "".join(json.dumps(frame.doc) for frame in out)
+    assert made.text_of(out, part) == "ab"
+    assert fed(frames, FLAG) == frames
+    with pytest.raises(GuardBlocked):
+        fed([*frames[:2], token(part, "a", "secret")], BLOCK)
+
+
+@pytest.mark.parametrize("path", [("delta", "odd", "inner"), ("delta", "parts", 0, "text")])
+def test_member_without_a_type_is_inspected_across_frames(path: tuple[str | int, ...]) -> None:
+    def at(text: str) -> Frame:
         value: Any = text
         for step in reversed(path):
-            value = {step: value}
-        return Chunk({**HEAD, "choices": [{"index": 0, **value}]})
+            value = [{"index": 0, "text": text}] if step == 0 else {step: value}
+            value = value if step != "text" else text
+        return made.chat({**made.HEAD, "choices": [{"index": 0, **value}]}, Native())
 
-    out = fed(StreamFilter.under(tallies(MASK)), [at(part) for part in ("a s", "ecr", "et.")])
+    out = fed([made.START, *map(at, ("a s", "ecr", "et.")), made.finished(), made.STOPPED], MASK)
 
-    assert text_at(out, *path) == "a [WORD]."
-    with pytest.raises(GuardBlocked):
-        fed(StreamFilter.under(tallies(BLOCK)), [at(part) for part in ("a s", "ecr", "et.")])
+    texts = []
+    for frame in out[1:-2]:
+        value: Any = (frame.doc or {})["choices"][0]
+        for step in path:
+            value = value[step]
+        texts.append(value)
+    assert "".join(texts) == "a [WORD]."
 
 
-def test_calls_of_tools_have_windows_of_their_own() -> None:
-    chunks = [
-        chunk(
-            {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}}]}
-        ),
-        chunk(arguments('{"to": "sec', 0)),
-        chunk(
-            {"tool_calls": [{"index": 1, "id": "b", "function": {"name": "g", "arguments": ""}}]}
-        ),
-        chunk(arguments('{"no": "ret", "x": "sec', 1)),
-        chunk(arguments('ret"}', 0)),
-        chunk(arguments('ret"}', 1)),
-        chunk({}, finish="tool_calls"),
+def test_frame_waits_for_all_of_its_texts() -> None:
+    part = made.part()
+
+    def both(text: str, odd: str) -> Frame:
+        slot = ("choices", 0, "delta", "content")
+        return made.chunk(0, {"content": text, "odd": odd}, Delta(part, text, slot), Native())
+
+    frames = [
+        made.START,
+        Frame((Begin(part),), "chat"),
+        both("a word. ", "a sec"),
+        both("and now the sec", "ret. "),
+        made.said(part, "ret."),
+        made.finished(),
+        made.STOPPED,
     ]
 
-    out = fed(StreamFilter.under(tallies(MASK)), chunks)
+    out = fed(frames, MASK)
 
-    at = ("delta", "tool_calls")
-    assert json.loads(text_at(out, *at, 0, "function", "arguments")) == {"to": "[WORD]"}
-    assert json.loads(text_at(out, *at, 1, "function", "arguments")) == {"no": "ret", "x": "[WORD]"}
-    assert out[0] is chunks[0]
-    assert text_at(out, *at, 1, "function", "name") == "g"
+    assert made.text_of(out, part) == "a word. and now the [WORD]."
+    odd = [frame.doc["choices"][0]["delta"].get("odd", "") for frame in out if frame.doc]
+    assert "".join(odd) == "a [WORD]. "
 
 
-def test_tokens_that_are_not_of_the_text_are_not_shown_while_a_guard_acts() -> None:
-    def token(text: str, other: str) -> Chunk:
-        tops = [{"token": text}, {"token": other}]
-        probs = {"content": [{"token": text, "top_logprobs": tops}]}
-        choice = {"index": 0, "delta": {"content": text}, "logprobs": probs}
-        return Chunk({**HEAD, "choices": [choice]})
+def test_text_beside_the_choices_passes_once() -> None:
+    notes = [
+        made.chat({**made.HEAD, "choices": [], "note": note}, Native())
+        for note in ("a sec", "a sec", "ret", "secret")
+    ]
+    frames = [made.START, *notes, made.finished(), made.STOPPED]
 
-    chunks = [token("a", "sec"), token("b", "ret"), token("c", "c")]
+    shown = [frame.doc["note"] for frame in fed(frames, MASK)[1:-2] if frame.doc]
 
-    shown = [each.data for each in fed(StreamFilter.under(tallies(MASK)), chunks) if each.data]
-    assert [bool(data["choices"][0]["logprobs"]) for data in shown] == [False, False, True]
-    assert "".join(data["choices"][0]["delta"]["content"] for data in shown) == "abc"
-    assert fed(StreamFilter.under(tallies(FLAG)), chunks)[:3] == chunks
+    assert shown == ["a sec", "a sec", "", ""]
 
 
-@given(TEXT, TEXT, st.booleans())
-def test_a_whole_answer_in_one_event_keeps_all_it_has(text: str, inner: str, chat: bool) -> None:
-    message = {
-        "role": "assistant",
-        "content": text,
-        "tool_calls": [
-            {
-                "id": "a",
-                "type": "function",
-                "function": {"name": "f", "arguments": json.dumps({"a": inner})},
-            }
-        ],
-    }
-    members: Json = {"message": message} if chat else {"text": text, "odd": inner}
-    answer = {
-        **HEAD,
-        "object": "chat.completion" if chat else "text_completion",
-        "choices": [{"index": 0, **members, "finish_reason": "stop"}],
-        "usage": {"total_tokens": 5},
-    }
+@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"x": text}, lambda text: [text]])
+def test_deltas_of_an_unknown_type_are_inspected_across_frames(wrap: Any) -> None:
+    deltas = [
+        made.event(
+            "content_block_delta",
+            {"index": 0, "delta": {"type": "new_delta", "words": wrap(text)}},
+            Native(),
+        )
+        for text in ("a s", "ecr", "et.")
+    ]
 
-    out = fed(StreamFilter.under(tallies(MASK)), [Chunk(each) for each in hub.as_stream(answer)])
+    out = fed(made.message(deltas), MASK)
 
-    masked = fed(StreamFilter.under(tallies(MASK)), spoken(text, []))
-    assert text_at(out, *(("delta", "content") if chat else ("text",))) == text_at(
-        masked, "delta", "content"
+    shown = [frame.doc["delta"]["words"] for frame in out[1:-2] if frame.doc]
+    assert shown == [wrap("a [WORD]"), wrap(""), wrap(".")]
+
+
+def test_values_beside_an_unknown_delta_pass_once() -> None:
+    deltas = [
+        made.event("content_block_delta", {"index": 0, "note": note, "delta": {}}, Native())
+        for note in ("a sec", "a sec", "ret")
+    ]
+
+    shown = [frame.doc["note"] for frame in fed(made.message(deltas), MASK)[1:-2] if frame.doc]
+
+    assert shown == ["a sec", "a sec", ""]
+
+
+def test_frame_that_finishes_a_choice_leaves_with_its_texts() -> None:
+    """OpenRouter has a reason of its own beside that of the choice, and the usage after both."""
+    choice = {"index": 0, "delta": {}, "finish_reason": "stop", "native_finish_reason": "stop"}
+    finish = made.chat({**made.HEAD, "choices": [choice]}, Finish(0, "stop", "stop"), Native())
+    usage = made.chat({**made.HEAD, "choices": [], "usage": {"total_tokens": 8}})
+
+    assert fed([made.START, finish, usage, made.STOPPED], MASK)[1:3] == [finish, usage]
+
+
+def test_names_of_members_are_masked() -> None:
+    part = made.part()
+    delta = {"content": "a word", "secret": {"x": "a sec"}}
+    frame = made.chunk(
+        0, delta, Delta(part, "a word", ("choices", 0, "delta", "content")), Native()
     )
-    finishes = [
-        choice["finish_reason"] for each in out if each.data for choice in each.data["choices"]
+    begun = Frame((Begin(part),), "chat")
+
+    out = fed([made.START, begun, frame, made.finished(), made.STOPPED], MASK)
+
+    docs = [each.doc for each in out if each.doc is not None]
+    assert docs[0]["choices"][0]["delta"] == {"content": "a word", "[WORD]": {"x": "a sec"}}
+
+
+def test_repeated_texts_of_a_native_document_are_not_read_again() -> None:
+    work = tallies(FLAG)
+    item = {"id": "i", "type": "message", "content": [{"type": "output_text", "text": "secret"}]}
+    doc = {"type": "response.output_item.done", "item": {**item, "odd": "a secret"}}
+
+    StreamFilter.under(work).feed(made.native(doc, None, ("item", "content", 0, "text")))
+
+    assert work[0].findings == {"word": 1}
+
+
+def test_values_of_events_without_documents_are_masked() -> None:
+    part = made.part("arguments", closing="marked")
+    citation = {"title": "a secret", "url": "https://a.example"}
+    frames = [
+        Frame((Start("c", "m", 1),)),
+        Frame((Begin(part, ToolCall("a", "secret")),)),
+        Frame((Attach(part, "citation", citation),)),
+        Frame((Extension("detections", {"found": ["secret"]}),)),
+        Frame((End(part),)),
+        Frame((Finish(0, "stop"),)),
+        Frame((STOP,), last=True),
     ]
-    assert [each for each in finishes if each] == ["stop"]
-    assert finishes[-1] == "stop"
-    assert [each.data["usage"] for each in out if each.data and each.data.get("usage")] == [
-        {"total_tokens": 5}
-    ]
-    if chat:
-        at = ("delta", "tool_calls", 0)
-        assert "secret" not in json.loads(text_at(out, *at, "function", "arguments"))["a"]
-        assert (text_at(out, *at, "id"), text_at(out, *at, "function", "name")) == ("a", "f")
+
+    out = fed(frames, MASK)
+
+    assert "secret" not in str([frame.events for frame in out])
+    assert out[2].events == (Attach(part, "citation", {**citation, "title": "a [WORD]"}),)
 
 
-def test_log_probs_stay_with_their_text_and_leave_with_it() -> None:
-    def token(text: str) -> Chunk:
-        choice = {
-            "index": 0,
-            "delta": {"content": text},
-            "logprobs": {"content": [{"token": text, "top_logprobs": []}]},
-        }
-        return Chunk({**HEAD, "choices": [choice]})
+@pytest.mark.parametrize("within", [(), ("message",), ("response",)])
+def test_report_of_usage_has_the_masked_values(within: tuple[str, ...]) -> None:
+    usage = {"output_tokens": 1, "service_tier": "a secret"}
+    doc: Any = {"usage": usage}
+    for name in within:
+        doc = {name: doc}
+    report = UsageReport(None, {**usage, "input_tokens": 2})
+    frames = [made.START, Frame((report, Native()), "messages", doc), made.STOPPED]
 
-    out = fed(
-        StreamFilter.under(tallies(MASK)),
-        [token(part) for part in ("it ", "is ", "sec", "ret", " ok")],
-    )
+    [_, masked, _] = fed(frames, MASK)
 
-    shown = [each.data["choices"][0] for each in out if each.data]
-    assert [bool(choice["logprobs"]) for choice in shown] == [True, True, False, False, True]
-    assert "".join(choice["delta"]["content"] for choice in shown) == "it is [WORD] ok"
+    expected = {"output_tokens": 1, "service_tier": "a [WORD]", "input_tokens": 2}
+    assert masked.events[0] == UsageReport(None, expected)
 
 
-def test_tokens_that_do_not_spell_the_text_are_looked_at() -> None:
-    choice = {"index": 0, "delta": {"content": "x"}, "logprobs": {"content": [{"token": "secret"}]}}
+def test_text_after_finish_is_dropped_under_an_acting_rule() -> None:
+    part = made.part()
+    frames = made.whole((part, ["a sec"]))
+    late = made.said(part, "ret"), made.chunk(0, {"odd": "ret"}, Native())
+
+    def sent(*rules: Any) -> list[Frame]:
+        feeding = StreamFilter.under(tallies(*rules))
+        stream = [*frames[:-1], *late, frames[-1]]
+        return [safe for frame in stream for safe in feeding.feed(frame)]
+
+    masked = sent(MASK)
+    assert made.text_of(masked, part) == "a sec"
+    assert "ret" not in "".join(json.dumps(frame.doc) for frame in masked)
+    assert made.text_of(sent(FLAG), part) == "a secret"
+
+
+def test_too_many_texts_fail_closed() -> None:
+    feeding = StreamFilter.under(tallies(BLOCK))
 
     with pytest.raises(GuardBlocked):
-        StreamFilter.under(tallies(BLOCK)).feed(Chunk({**HEAD, "choices": [choice]}))
+        for number in range(MAX_STREAMS + 1):
+            feeding.feed(made.said(made.part("arguments", number, closing="json"), "{"))
 
 
-def test_unknown_fields_beside_the_choices_are_looked_at() -> None:
-    odd = chunk({}, note="a secret")
-
-    assert [
-        each.data["note"] for each in StreamFilter.under(tallies(MASK)).feed(odd) if each.data
-    ] == ["a [WORD]"]
-
-
-def test_texts_that_there_is_no_room_for_are_not_kept() -> None:
-    deltas = StreamFilter.under(tallies(rule("secret", action="flag")))
-    tracemalloc.start()
-    try:
-        for number in range(20 * MOST_STREAMS):
-            deltas.feed(chunk({"content": "s"}, number))
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert held < 4 * 1024 * 1024
+def test_texts_without_room_are_not_kept() -> None:
+    feeding = StreamFilter.under(tallies(FLAG))
+    for number in range(2 * MAX_STREAMS):
+        frame = made.said(made.part("arguments", number, closing="json"), "{")
+        assert feeding.feed(frame) == [frame]
 
 
 @given(TEXT.filter(lambda text: "secret" in text), CUTS)
 def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
-    deltas, out = StreamFilter.under(tallies(BLOCK)), []
+    part, feeding, out = made.part(), StreamFilter.under(tallies(BLOCK)), list[Frame]()
 
     with pytest.raises(GuardBlocked):
-        for each in spoken(text, cuts):
-            out += deltas.feed(each)
-        deltas.feed(Chunk(None, last=True))
+        for frame in made.whole((part, pieces(text, cuts))):
+            out += feeding.feed(frame)
 
-    shown = text_at(out, "delta", "content")
+    shown = made.text_of(out, part)
     assert text.startswith(shown)
     assert len(shown) <= text.index("secret")
 
 
-def test_rules_look_at_their_kinds_only() -> None:
+def test_rules_apply_to_their_kinds_only() -> None:
     narrow = rule("secret", action="mask", fields=frozenset({"arguments"}))
-    out = fed(
-        StreamFilter.under(tallies(narrow)),
-        [chunk({"content": "a secret"}), chunk(arguments('"secret"', 0))],
-    )
+    text, arguments = made.part(), made.part("arguments", closing="json")
 
-    assert text_at(out, "delta", "content") == "a secret"
-    assert text_at(out, "delta", "tool_calls", 0, "function", "arguments") == '"[WORD]"'
+    out = fed(made.whole((text, ["a secret"]), (arguments, ['"secret"'])), narrow)
 
-
-def test_too_many_texts_fail_closed() -> None:
-    deltas = StreamFilter.under(tallies(BLOCK))
-
-    with pytest.raises(GuardBlocked):
-        for index in range(2000):
-            deltas.feed(chunk({"content": "s"}, index))
+    assert made.text_of(out, text) == "a secret"
+    assert made.text_of(out, arguments) == '"[WORD]"'
 
 
-def test_what_was_seen_is_counted() -> None:
-    at_work = tallies(MASK)
-    fed(StreamFilter.under(at_work), [*spoken("a secret", [3, 5]), *spoken("ok", [], 1)])
+@pytest.mark.parametrize("kind", ["text", "reasoning", "refusal"])
+def test_each_kind_of_text_is_inspected_across_frames(kind: Kind) -> None:
+    part = made.part(kind)
 
-    result = at_work[0].result()
+    assert made.text_of(fed(made.whole((part, ["a s", "ecr", "et."])), MASK), part) == "a [WORD]."
+
+
+def test_inspected_texts_are_counted() -> None:
+    work = tallies(MASK)
+    feeding = StreamFilter.under(work)
+    for frame in made.whole((made.part(), ["a s", "ec", "ret"]), (made.part(choice=1), ["ok"])):
+        feeding.feed(frame)
+
+    result = work[0].result()
     assert (result.verdict, result.findings) == ("masked", {"word": 1})
     assert (result.bytes, result.fields) == (10, 2)
+
+
+def test_frames_that_say_nothing_pass_a_held_text() -> None:
+    part = made.part()
+    feeding = StreamFilter.under(tallies(MASK))
+    feeding.feed(made.START)
+    assert feeding.feed(made.said(part, "a sec")) == []
+    usage = Frame((UsageReport(None, {"total_tokens": 1}),), "chat", {"usage": {}})
+    alive = Frame(())
+
+    assert [*feeding.feed(usage), *feeding.feed(alive)] == [usage, alive]
+
+
+def test_split_surrogate_pair_is_read_as_one_character() -> None:
+    part = made.part()
+    smile = "\U0001f600".encode("utf-16-be", "surrogatepass")
+    halves = [smile[at : at + 2].decode("utf-16-be", "surrogatepass") for at in (0, 2)]
+
+    out = fed(made.whole((part, ["a ", *halves, " sec", "ret"])), MASK)
+
+    assert made.text_of(out, part) == f"a {''.join(halves)} [WORD]"
+
+
+def test_alternating_parts_share_a_filter() -> None:
+    text, thought = made.part(closing="marked"), made.part("reasoning", closing="marked")
+    feeding = StreamFilter.under(tallies(MASK))
+    for number in range(4 * MAX_STREAMS):
+        for kind in (text.kind, thought.kind):
+            for frame in made.block(made.part(kind, number, closing="marked"), ["a"]):
+                feeding.feed(frame)
+
+    assert not feeding.flush()

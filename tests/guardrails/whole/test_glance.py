@@ -18,7 +18,6 @@ from proxy.guardrails.text.text_walker import request_texts
 from proxy.guardrails.text.walk import Text, Texts
 from proxy.guardrails.whole.glance import glance
 from proxy.record import Record, TraceIds
-from proxy.types import Chunk
 from proxy.types.guard import (
     Action,
     Detector,
@@ -31,6 +30,7 @@ from proxy.types.hold import is_cuttable
 from tests.for_each import for_each
 from tests.golden.pipeline import call_of
 from tests.guardrails.doubles import Ticks
+from tests.guardrails.stream import frames as made
 
 PATTERNS = [r"^rhino$", r"\Ahippo\z", r"(?-m)^emu", r"zebra(?:[^a-z]|$)", r"(?s)a.\z", r"\Qa.b\E$"]
 DETECTORS: dict[str, Detector] = {
@@ -238,10 +238,11 @@ async def test_an_answer_is_looked_at_together_once(text: str, shown: str) -> No
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
     answer = WholeAnswer(engine=Engine(Ticks()), record=record, rules=rules, call=call_of("chat"))
     message = {"role": "assistant", "content": text}
-    chunk = Chunk({"choices": [{"index": 0, "message": message}]}, last=True)
+    frame = made.whole_answer({"choices": [{"index": 0, "message": message}]})
 
-    shows = answer.feed_at_once(chunk) or await answer.feed(chunk)
+    [safe] = answer.feed_at_once(frame) or await answer.feed(frame)
 
-    assert [each.data["choices"][0]["message"]["content"] for each in shows if each.data] == [shown]
+    assert safe.doc is not None
+    assert safe.doc["choices"][0]["message"]["content"] == shown
     assert noting.asked == [text.encode()]
     assert [result.guard for _, result in record.guards] == ["words"]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from proxy.dialects.families import FAMILIES, client_family, crosses
 from proxy.dialects.family import ReadOptions
-from proxy.guardrails.stream.frame_texts import KIND_OF
 from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.stream.texts import KIND_OF
 from proxy.guardrails.text.native import native_walk
 from proxy.guardrails.text.text_walker import collect_texts
 from proxy.guardrails.text.walk import Path, Texts

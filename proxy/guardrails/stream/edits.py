@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.guardrails.stream.frame_texts import path_of
+from proxy.guardrails.stream.texts import path_of
 from proxy.guardrails.text.replace import moved, replaced
 from proxy.guardrails.text.walk import MemberName, Path
 from proxy.types import Json
@@ -21,7 +21,8 @@ def with_text(frame: Frame, number: int, text: str, *, is_masked: bool) -> Frame
     delta = _delta(frame, number)
     doc, slot, events = frame.doc, delta.slot, frame.events
     if doc is not None and slot:
-        doc = replaced(doc, {slot: text}) if is_masked else put(doc, slot, text)
+        doc = put(doc, slot, text)  # arguments may be an object there
+        doc = replaced(doc, {slot: text}) if is_masked else doc
     if len(events) == 1:
         events = (Delta(delta.part, text, slot),)
     else:
@@ -41,8 +42,13 @@ def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
     """Return a frame with other texts at paths that `frame_texts` gave."""
     if not changes:
         return frame
-    in_doc = {path: text for path, text in changes.items() if not isinstance(path[0], int)}
     doc = frame.doc
+    in_doc = {
+        path: text
+        for path, text in changes.items()
+        # Arguments that were an object are a text since they were masked.
+        if not isinstance(path[0], int) and _has(doc, path[:-1])
+    }
     if doc is not None and in_doc:
         doc = replaced(doc, in_doc)
         frame = _reread(
@@ -111,7 +117,8 @@ def _reread(frame: Frame, doc: Json, *, is_renamed: bool) -> Frame:
             events[number] = _with_usage(event, frame.doc or {}, doc)
             continue
         slot = event.slot if isinstance(event, Delta) else path_of(frame, number)
-        if slot == (number,) or not isinstance(event, VALUED):
+        is_valued = isinstance(event, VALUED) and slot != (number,)
+        if not is_valued or not _has(frame.doc, slot):
             continue
         [place] = moved(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
         value: Any = doc
@@ -121,6 +128,16 @@ def _reread(frame: Frame, doc: Json, *, is_renamed: bool) -> Frame:
         is_placed = isinstance(event, Begin | Attach | Delta)
         events[number] = changed._replace(slot=place) if is_placed else changed
     return frame._replace(events=tuple(events), doc=doc, raw=None)
+
+
+def _has(value: Any, path: Path) -> bool:
+    """Return True if a document has a value at a path."""
+    for step in path:
+        steps: Any = range(len(value)) if isinstance(value, list) else value
+        if not isinstance(value, dict | list) or step not in steps:
+            return False
+        value = value[step]  # type: ignore[index]
+    return True
 
 
 def _with_usage(report: UsageReport, before: Json, after: Json) -> UsageReport:

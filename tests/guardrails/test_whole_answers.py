@@ -8,19 +8,19 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.dialects.families import FAMILIES
-from proxy.dialects.family import ReadOptions
 from proxy.errors import GuardBlocked
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.stream.placeholders import Masks
 from proxy.guardrails.text.native import native_walk
-from proxy.guardrails.whole_frames import texts_of, with_document, with_values
+from proxy.guardrails.whole_answers import texts_of, with_document, with_values
 from proxy.types import Json
 from proxy.types.events import Begin, Delta, FamilyName, Frame
 from tests.doubles import message, response, text_item
 from tests.golden.pipeline import call_of, written
 from tests.golden.test_guarded_frames import RULES, guarding
-from tests.guardrails.doubles import Ticks, rule, short_digests
+from tests.guardrails.doubles import Elsewhere, Ticks, rule, short_digests
+from tests.guardrails.services.test_stage import service
+from tests.guardrails.stream import frames as made
 
 TOOL = {
     "id": "call_1",
@@ -57,10 +57,7 @@ DOCUMENTS: dict[FamilyName, Json] = {"chat": CHAT, "messages": MESSAGE}
 
 
 def whole(family: FamilyName, document: Json | None = None) -> Frame:
-    doc = document or DOCUMENTS[family]
-    options = ReadOptions(call_of(family, stream=False), whole=True, inspect=True)
-    [frame] = FAMILIES[family].reader(options).read(doc, orjson.dumps(doc))
-    return frame._replace(last=True)
+    return made.whole_answer(document or DOCUMENTS[family], family)
 
 
 def said(frame: Frame) -> list[str]:
@@ -151,6 +148,20 @@ async def test_words_split_over_long_texts_are_found(size: int) -> None:
     [safe] = await watch.feed(whole("responses", document))
 
     assert "ret" not in "".join(said(safe)).replace("[WORD]", "")
+
+
+@pytest.mark.parametrize("family", SPLIT)
+async def test_service_gets_texts_of_a_kind_as_one_text(family: FamilyName) -> None:
+    way = Elsewhere()
+    watch, record = guarding(family, service(way=way, action="mask"), stream=False)
+
+    [safe] = await watch.feed(whole(family, SPLIT[family]))
+
+    assert isinstance(safe, Frame)
+    assert "cret" not in "".join(said(safe))
+    assert {"one secret two", "a secret b"} <= {each.text for each in way.asked[0]}
+    [(_, result)] = record.verdicts()
+    assert result.findings == {"word": 2}
 
 
 async def test_whole_answer_is_blocked() -> None:

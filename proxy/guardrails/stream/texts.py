@@ -6,7 +6,7 @@ the event has the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
 
 from proxy.guardrails.text.frame import is_name
@@ -80,8 +80,8 @@ def other_texts(frame: Frame) -> Iterator[Found]:
     doc, natives = frame.doc, [each for each in frame.events if isinstance(each, Native)]
     is_walked = doc is not None and bool(natives)
     if doc is not None and natives:
-        known = {slot for native in natives for slot in native.repeats}
-        known |= {event.slot for event in frame.events if isinstance(event, Delta)}
+        known: set[Path] = {slot for native in natives for slot in native.repeats}
+        known |= {event.slot for event in frame.events if isinstance(event, Delta) and event.slot}
         for found in native_walk(doc, frame.family, cut=True):
             if not (isinstance(found, Text | Opaque) and _is_within(found.path, known)):
                 yield found
@@ -181,8 +181,9 @@ def _event_texts(
         yield from value_walk(path, event.value, "content")
 
 
-def _is_within(path: Path, known: set[Any]) -> bool:
-    return path in known or path[:-1] in known
+def _is_within(path: Path, known: Set[Path]) -> bool:
+    """Return True for a known text and for a segment of known arguments."""
+    return path in known or (isinstance(path[-1], int) and path[:-1] in known)
 
 
 def _numbers(doc: Json) -> Iterator[object]:
