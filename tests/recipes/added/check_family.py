@@ -1,0 +1,142 @@
+"""What holds in a copy to which the family beside this file was added: run by its test."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+
+POLICIES = """
+upstreams:
+  notes: {{dialect: notes, base_url: '{url}', api_key: '${{UPSTREAM_KEY}}'}}
+  plain: {{dialect: openai, base_url: '{url}', api_key: '${{UPSTREAM_KEY}}'}}
+keys:
+  reader:
+    sha256: {digest}
+    deployments: [notes, plain, guarded-notes, guarded-plain, kept-notes]
+deployments:
+  notes: {{targets: [{{upstream: notes, model: m}}]}}
+  plain: {{targets: [{{upstream: plain, model: m}}]}}
+  guarded-notes: {{targets: [{{upstream: notes, model: m}}], policy: guarded}}
+  guarded-plain: {{targets: [{{upstream: plain, model: m}}], policy: guarded}}
+  kept-notes: {{targets: [{{upstream: notes, model: m}}], cache: {{ttl: 1h}}}}
+policies:
+  guarded:
+    match: all
+    input: [{{guard: pii, entities: [email], action: mask}}]
+    output: [{{guard: pii, entities: [email], action: mask}}]
+"""
+ADDRESS = "ann@example.com"
+TEXTS = ("Write to ", "ann@exa", "mple.com.")
+SAID = "".join(TEXTS)
+WHOLE = {
+    "id": "n1",
+    "model": "m",
+    "notes": [{"text": SAID}],
+    "end": "said",
+    "used": {"prompt_tokens": 5, "completion_tokens": 3},
+}
+EVENTS = [
+    {"begin": "n1", "model": "m"},
+    {"open": {"text": ""}},
+    *({"at": 0, "text": text} for text in TEXTS),
+    {"close": 0},
+    {"end": "said", "used": WHOLE["used"]},
+]
+
+
+async def asked(proxy: Proxy, client: str, deployment: str, *, streamed: bool) -> str:
+    """Return the text that a client gets."""
+    body: dict[str, Any] = {"model": deployment, "stream": streamed}
+    if client == "notes":
+        path, body["notes"] = "/notes", [{"by": "user", "text": f"Who is {ADDRESS}?"}]
+    else:
+        path = "/v1/chat/completions"
+        body["messages"] = [{"role": "user", "content": f"Who is {ADDRESS}?"}]
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(proxy.url + path, json=body) as response,
+    ):
+        raw = await response.read()
+        assert response.status == 200, raw
+    lines = raw.split(b"\n\n") if streamed else [b"data: " + raw]
+    docs = [orjson.loads(each[6:]) for each in lines if each.startswith(b"data: {")]
+    return "".join([text_of(client, each) for each in docs])
+
+
+def text_of(client: str, doc: Any) -> str:
+    if "error" in doc:
+        raise ValueError(doc["error"]["message"])
+    if client == "notes":
+        return "".join([each["text"] for each in doc.get("notes", ()) or [doc] if "text" in each])
+    said = [each.get("message", each.get("delta")) for each in doc["choices"]]
+    return "".join([each.get("content") or "" for each in said])
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("guarded", [False, True], ids=["bare", "guarded"])
+@pytest.mark.parametrize(
+    ("client", "family"), [("notes", "notes"), ("notes", "plain"), ("chat", "notes")]
+)
+async def test_a_family_is_served_as_client_and_as_upstream(
+    client: str,
+    family: str,
+    guarded: bool,
+    streamed: bool,
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+) -> None:
+    if family == "notes":
+        upstream.answer_with(stream(EVENTS, done=False) if streamed else answer(WHOLE))
+    else:
+        upstream.answer_with(stream(chat_events(*TEXTS)) if streamed else answer(chat(SAID)))
+    deployment = f"guarded-{family}" if guarded else family
+
+    async with running(tmp_path, upstream) as proxy:
+        text = await asked(proxy, client, deployment, streamed=streamed)
+        await proxy.sink.wait(1)
+
+    [request] = upstream.requests
+    assert request.path.endswith("/notes" if family == "notes" else "/chat/completions")
+    assert (ADDRESS in request.body.decode()) is not guarded
+    assert (ADDRESS in text) is not guarded
+    assert text.startswith("Write to ")
+    assert text == SAID or guarded
+    [record] = proxy.records
+    bill = record.served()
+    assert bill is not None
+    tokens = bill.usage.tokens
+    assert (tokens.input, tokens.output) == (5, 3)
+
+
+async def test_an_answer_of_the_family_is_kept(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.answer_with(stream(EVENTS, done=False))
+
+    async with running(tmp_path, upstream) as proxy:
+        texts = [await asked(proxy, "notes", "kept-notes", streamed=True) for _ in range(2)]
+
+    assert texts == [SAID, SAID]
+    assert len(upstream.requests) == 1
+
+
+async def test_an_answer_that_breaks_off_is_an_error(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(stream(EVENTS[:4], done=False))
+
+    async with running(tmp_path, upstream) as proxy:
+        with pytest.raises(ValueError, match="before all notes were said"):
+            await asked(proxy, "chat", "notes", streamed=True)
+
+
+def running(folder: Path, upstream: ScriptedUpstream) -> Any:
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    return running_proxy(folder / "p", POLICIES.format(url=upstream.url, digest=digest))
