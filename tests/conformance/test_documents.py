@@ -16,8 +16,12 @@ from tests.conformance import (
 from tests.conformance.checking import (
     Document,
     missing_fields,
+    streamed_answer,
+    whole_answer,
     without_credential,
+    wrong_fields,
     wrong_parameters,
+    wrong_streams,
 )
 from tests.doubles import ScriptedUpstream
 
@@ -41,3 +45,27 @@ async def test_each_parameter_at_its_bounds_and_just_outside(
 async def test_what_the_document_requires(document: Document, client: ClientSession) -> None:
     assert await missing_fields(document, client) == []
     assert await without_credential(document, client) == 401
+
+
+COMPLETIONS = [each.DOCUMENT for each in (test_enkrypt, test_fireworks, test_portkey, test_scale)]
+
+
+@pytest.mark.parametrize("document", COMPLETIONS, ids=lambda document: document.deployment)
+async def test_each_field_of_a_completion(
+    document: Document, client: ClientSession, upstream: ScriptedUpstream
+) -> None:
+    assert wrong_fields(document, await whole_answer(document, client, upstream)) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "done"),
+    [(test_enkrypt.DOCUMENT, True), (test_portkey.DOCUMENT, True), (test_scale.DOCUMENT, False)],
+    ids=["enkrypt", "portkey", "scale"],
+)
+async def test_each_field_of_a_stream(
+    document: Document, done: bool, client: ClientSession, upstream: ScriptedUpstream
+) -> None:
+    _, ended = await streamed_answer(document, client, upstream, done=done)
+
+    assert ended is done
+    assert await wrong_streams(document, client, upstream) == []

@@ -20,7 +20,6 @@ from tests.conformance.checking import (
     text,
     texts,
     texts_of,
-    whole_answer,
     wrong_fields,
 )
 from tests.doubles import ScriptedUpstream
@@ -57,10 +56,6 @@ DOCUMENT = Document(
     ],
     answer=COMPLETION,
 )
-
-
-async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    assert wrong_fields(DOCUMENT, await whole_answer(DOCUMENT, client, upstream)) == []
 
 
 async def test_stream_fields_and_usage(client: ClientSession, upstream: ScriptedUpstream) -> None:

@@ -18,12 +18,8 @@ from tests.conformance.checking import (
     number,
     prompts,
     stops,
-    streamed_answer,
     text,
-    whole_answer,
-    wrong_fields,
     wrong_parameters,
-    wrong_streams,
 )
 from tests.conftest import KEY
 from tests.doubles import ScriptedUpstream
@@ -65,14 +61,3 @@ async def test_best_of_rules(client: ClientSession, upstream: ScriptedUpstream) 
     problems = await wrong_parameters(document, client, upstream)
 
     assert [each for each in problems if "None" not in each] == []
-
-
-async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    assert wrong_fields(DOCUMENT, await whole_answer(DOCUMENT, client, upstream)) == []
-
-
-async def test_stream_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    _, ended = await streamed_answer(DOCUMENT, client, upstream)
-
-    assert ended
-    assert await wrong_streams(DOCUMENT, client, upstream) == []

@@ -18,14 +18,9 @@ from tests.conformance.checking import (
     mapping,
     number,
     stops,
-    streamed_answer,
     text,
     texts,
-    texts_of,
-    whole_answer,
-    wrong_fields,
     wrong_parameters,
-    wrong_streams,
 )
 from tests.conftest import KEY
 from tests.doubles import ScriptedUpstream
@@ -114,15 +109,3 @@ async def test_a_model_may_name_its_deployment(model: str, client: ClientSession
     async with client.post(DOCUMENT.path, headers=headers, json=body) as response:
         assert response.status == 200
         assert response.headers["x-headrace-deployment"] == "via-scale"
-
-
-async def test_each_field_of_an_answer(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    assert wrong_fields(DOCUMENT, await whole_answer(DOCUMENT, client, upstream)) == []
-
-
-async def test_stream_fields(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    events, ended = await streamed_answer(DOCUMENT, client, upstream, done=False)
-
-    assert not ended
-    assert texts_of(events) == " Paris."
-    assert await wrong_streams(DOCUMENT, client, upstream) == []
