@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from proxy.limits.stores.local_fallback import CLOSE_MS, LocalFallback, LostCounters
 from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.outcome import FRESH, Outcome, outcome
+from tests.for_each import for_each
 from tests.limits.world import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims, would_refuse
 
 
@@ -109,31 +111,24 @@ class World:
         return [claim.limit for claim in self.losses.find(outcome(claims, readings))]
 
 
-def test_a_counter_that_begins_anew_within_its_window_is_lost() -> None:
+@for_each(
+    ("steps", "losses"),
+    [
+        ([{"fresh": each} for each in (True, False, True, False, True)], [0, 0, 1, 0, 1]),
+        ([{"fresh": True}, {"fresh": True, "later": RESET_MS - CLOSE_MS}], [0, 0]),
+        ([{"fresh": True, "wait": 10}, {"fresh": True}], [0, 0]),
+        ([{"fresh": True}, {"fresh": True, "scope": "key:other"}], [0, 0]),
+    ],
+    ids=["begins again", "next window", "refused", "other scope"],
+)
+def test_counter_that_begins_again_in_its_window_is_lost(
+    steps: list[dict[str, Any]], losses: list[int]
+) -> None:
     world = World()
 
-    told = [world.decided(fresh=fresh) for fresh in (True, False, True, False, True)]
+    told = []
+    for step in steps:
+        world.ms += step.get("later", 0)
+        told.append(world.decided(**{k: v for k, v in step.items() if k != "later"}))
 
-    assert told == [[], [], [MONTH], [], [MONTH]]
-
-
-def test_a_window_that_follows_another_is_no_loss() -> None:
-    world = World()
-    world.decided(fresh=True)
-    world.ms += RESET_MS - CLOSE_MS
-
-    assert world.decided(fresh=True) == []
-
-
-def test_a_budget_that_refused_was_not_begun_by_that() -> None:
-    world = World()
-    world.decided(fresh=True, wait=10)
-
-    assert world.decided(fresh=True) == []
-
-
-def test_budgets_of_others_are_theirs() -> None:
-    world = World()
-    world.decided(fresh=True)
-
-    assert world.decided(fresh=True, scope="key:other") == []
+    assert told == [[MONTH] * count for count in losses]

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.emit.log import canonical
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load
 from proxy.policy.review.diff import Replay, changes, replay
 from proxy.policy.store import read_folder
@@ -33,6 +34,22 @@ deployments:
   chat: {policy: public, targets: [{upstream: one, model: m}, {upstream: one, model: n}]}
   spare: {targets: [{upstream: one, model: s}]}
 """.replace("AAAA", "0" * 64)
+
+
+CALL = {"event": "call", "time": "2026-01-01T00:00:00+00:00", "endpoint": "chat"}
+
+
+def pair(folder: Path, old: str, new: str) -> list[Path]:
+    """Write two folders of policies."""
+    folders = [folder / "a", folder / "b"]
+    for each, text in zip(folders, (old, new), strict=True):
+        each.mkdir()
+        (each / "p.yaml").write_text(text)
+    return folders
+
+
+def read(folder: Path, old: str, new: str) -> list[Snapshot]:
+    return [read_folder(each, None) for each in pair(folder, old, new)]
 
 
 def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
@@ -105,11 +122,9 @@ def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
     ],
 )
 def test_reports_relevant_change(old: str, new: str, said: list[str], tmp_path: Path) -> None:
-    for name, text in (("a", POLICIES), ("b", POLICIES.replace(old, new))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "p.yaml").write_text(text)
+    folders = pair(tmp_path, POLICIES, POLICIES.replace(old, new))
 
-    found = list(changes(load(tmp_path / "a").policies, load(tmp_path / "b").policies))
+    found = list(changes(*(load(folder).policies for folder in folders)))
 
     assert [line.replace("caller_tags.", "") for line in found] == said
 
@@ -150,17 +165,9 @@ policies:
 
 def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Path) -> None:
     text = world("http://127.0.0.1:9")
-    for name, said in (("a", text), ("b", text.replace("search-box:", "other-box:"))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "p.yaml").write_text(said)
-    old, new = (read_folder(tmp_path / name, None) for name in "ab")
-    call = {
-        "event": "call",
-        "time": "2026-01-01T00:00:00+00:00",
-        "models": ["smol"],
-        "endpoint": "chat",
-    }
-    lines = [orjson.dumps({**call, "key": key}) for key in ("search-box", "nobody")]
+    old, new = read(tmp_path, text, text.replace("search-box:", "other-box:"))
+    calls = [{**CALL, "models": ["smol"], "key": key} for key in ("search-box", "nobody")]
+    lines = [orjson.dumps(call) for call in calls]
 
     found = replay(old, new, lines)
 
@@ -170,10 +177,7 @@ def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Pat
 
 def differences(folder: Path, old: str, new: str) -> list[str]:
     """Return what changes from one text of a folder to another, as the command tells it."""
-    for name, text in (("a", old), ("b", new)):
-        (folder / name).mkdir()
-        (folder / name / "p.yaml").write_text(text)
-    told = CliRunner().invoke(main, ["diff", str(folder / "a"), str(folder / "b")])
+    told = CliRunner().invoke(main, ["diff", *map(str, pair(folder, old, new))])
     assert told.exit_code == 0, told.output
     assert told.stderr == ""
     return told.stdout.splitlines()
@@ -237,19 +241,8 @@ def test_what_new_models_cost_is_told_in_full(tmp_path: Path) -> None:
 
 
 def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    (tmp_path / "a" / "p.yaml").write_text(POLICIES)
-    (tmp_path / "b" / "p.yaml").write_text(POLICIES.replace("max_tokens: 9", "max_tokens: 8"))
-    old, new = (read_folder(tmp_path / name, None) for name in "ab")
-    call = {
-        "event": "call",
-        "time": "2026-01-01T00:00:00+00:00",
-        "models": ["m"],
-        "endpoint": "chat",
-        "key": "widget",
-        "deployment": "chat",
-    }
+    old, new = read(tmp_path, POLICIES, POLICIES.replace("max_tokens: 9", "max_tokens: 8"))
+    call = {**CALL, "models": ["m"], "key": "widget", "deployment": "chat"}
     asked = [{"max_tokens": 5}, {"max_tokens": 8}, {"max_tokens": 9}, None]
     lines = [orjson.dumps({**call, **({"parameters": each} if each else {})}) for each in asked]
 
@@ -261,12 +254,10 @@ def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Pa
 
 
 LINE: dict[str, Any] = {
-    "event": "call",
-    "time": "2026-01-01T00:00:00+00:00",
+    **CALL,
     "request_id": "r",
     "key": "widget",
     "dialect": "openai",
-    "endpoint": "chat",
     "route": "/v1/chat/completions",
     "models": ["m"],
     "stream": False,
@@ -294,9 +285,7 @@ def test_a_line_of_odd_types_is_replayed_or_counted(field: str, value: Any, tmp_
     line = {**LINE, field: value}
     if value == "missing":
         del line[field]
-    for name, text in (("a", POLICIES), ("b", POLICIES.replace("max_tokens: 9", "max_tokens: 8"))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "p.yaml").write_text(text)
+    pair(tmp_path, POLICIES, POLICIES.replace("max_tokens: 9", "max_tokens: 8"))
     (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(LINE) + b"\n" + json.dumps(line).encode())
 
     folders = [str(tmp_path / name) for name in "ab"]
@@ -327,11 +316,9 @@ async def test_skips_unauthorized(proxy: Proxy, tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
-    for name, text in (("a", "tags: {team: 5}\n"), ("b", POLICIES.replace("[chat", "[chats"))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "p.yaml").write_text(text)
+    folders = pair(tmp_path, "tags: {team: 5}\n", POLICIES.replace("[chat", "[chats"))
 
-    result = CliRunner().invoke(main, ["diff", str(tmp_path / "a"), str(tmp_path / "b")])
+    result = CliRunner().invoke(main, ["diff", *map(str, folders)])
 
     assert result.exit_code == 1
     assert "a/p.yaml:1:8: tags.team: must be" in result.output
@@ -339,17 +326,15 @@ def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_the_command_tells_both(tmp_path: Path) -> None:
-    for name, text in (("a", POLICIES), ("b", POLICIES.replace("model: s", "model: t"))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "p.yaml").write_text(text)
+    other = POLICIES.replace("model: s", "model: t")
+    folders = [str(folder) for folder in pair(tmp_path, POLICIES, other)]
     (tmp_path / "calls.jsonl").write_bytes(b"[]\n")
-    folders = [str(tmp_path / "a"), str(tmp_path / "b")]
 
     same = CliRunner().invoke(main, ["diff", folders[0], folders[0]])
-    other = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
+    changed = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
 
     assert same.output == "no changes\n"
-    assert other.output.splitlines() == [
+    assert changed.output.splitlines() == [
         "deployment spare",
         '    targets.one/s: {"upstream":"one","model":"s"} (removed)',
         '    targets.one/t: {"upstream":"one","model":"t"} (added)',
@@ -357,4 +342,4 @@ def test_the_command_tells_both(tmp_path: Path) -> None:
         "1 line is not a call",
         f"Error: {tmp_path / 'calls.jsonl'} contains no calls; it must be a call log in JSON lines",
     ]
-    assert (same.exit_code, other.exit_code) == (0, 1)
+    assert (same.exit_code, changed.exit_code) == (0, 1)

@@ -16,6 +16,11 @@ upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
 deployments: {chat: {targets: [{upstream: up, model: m, price: {input: 1, output: 2}}]}}
 """
 ONE, TWO = "1" * 64, "2" * 64
+OLD = f"sha256: [{{digest: {ONE}, until: 2026-06-29}}"
+REJECTED = "so every call with it is rejected"
+EXPIRED = f"keys.old.expires: the key expired at 2026-07-01 00:00 UTC, {REJECTED}"
+REVOKED = f"keys.old: the key is revoked, {REJECTED}"
+BOTH = f"keys.old: the key is revoked and expired, {REJECTED}"
 
 
 def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
@@ -33,60 +38,20 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
     [
         (f"sha256: {ONE}", "", []),
         (f"sha256: {ONE}, expires: 2026-07-01", "", []),
-        (
-            f"sha256: {ONE}, expires: 2026-06-30",
-            "",
-            [
-                "keys.old.expires: the key expired at 2026-07-01 00:00 UTC, so every call with "
-                "it is rejected"
-            ],
-        ),
-        (
-            f"sha256: [{{digest: {ONE}, until: 2026-06-29}}]",
-            "",
-            [
-                "keys.old.sha256: the key expired at 2026-06-30 00:00 UTC, so every call with it "
-                "is rejected"
-            ],
-        ),
-        (f"sha256: [{{digest: {ONE}, until: 2026-06-29}}, {TWO}]", "", []),
-        (
-            f"sha256: {ONE}",
-            "revoked: [old]",
-            ["keys.old: the key is revoked, so every call with it is rejected"],
-        ),
-        (
-            f"sha256: {ONE}",
-            f"revoked: [{ONE}]",
-            ["keys.old: the key is revoked, so every call with it is rejected"],
-        ),
+        (f"sha256: {ONE}, expires: 2026-06-30", "", [EXPIRED]),
+        (f"{OLD}]", "", [f"keys.old.sha256: the key expired at 2026-06-30 00:00 UTC, {REJECTED}"]),
+        (f"{OLD}, {TWO}]", "", []),
+        (f"sha256: {ONE}", "revoked: [old]", [REVOKED]),
+        (f"sha256: {ONE}", f"revoked: [{ONE}]", [REVOKED]),
         (f"sha256: [{ONE}, {TWO}]", f"revoked: [{ONE}]", []),
+        (f"{OLD}]", f"revoked: [{ONE}]", [BOTH]),
+        (f"sha256: {ONE}, expires: 2026-06-30", "revoked: [old]", [BOTH]),
         (
-            f"sha256: [{{digest: {ONE}, until: 2026-06-29}}]",
-            f"revoked: [{ONE}]",
-            ["keys.old: the key is revoked and expired, so every call with it is rejected"],
-        ),
-        (
-            f"sha256: {ONE}, expires: 2026-06-30",
-            "revoked: [old]",
-            ["keys.old: the key is revoked and expired, so every call with it is rejected"],
-        ),
-        (
-            f"sha256: [{{digest: {ONE}, until: 2026-06-29}}, {TWO}]",
+            f"{OLD}, {TWO}]",
             f"revoked: [{TWO}]",
-            [
-                "keys.old.sha256: all secrets of the key are revoked or expired, so "
-                "every call with it is rejected"
-            ],
+            [f"keys.old.sha256: all secrets of the key are revoked or expired, {REJECTED}"],
         ),
-        (
-            f"sha256: [{ONE}, {TWO}], expires: 2026-06-30",
-            f"revoked: [{ONE}]",
-            [
-                "keys.old.expires: the key expired at 2026-07-01 00:00 UTC, so every call with "
-                "it is rejected"
-            ],
-        ),
+        (f"sha256: [{ONE}, {TWO}], expires: 2026-06-30", f"revoked: [{ONE}]", [EXPIRED]),
         (
             f"sha256: {ONE}",
             "revoked: [ol]",
@@ -100,21 +65,13 @@ def test_warns_of_unusable_key(old: str, revoked: str, said: list[str], tmp_path
     assert warned(tmp_path, old, revoked) == said
 
 
+NO_KEYS = "there are no keys, so every call is rejected"
+IGNORED = 'If this is intended, write "keys: {}"; otherwise a running proxy ignores this change.'
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
-    [
-        ("keys: {}\n", "there are no keys, so every call is rejected"),
-        (
-            "keys:\n",
-            'there are no keys, so every call is rejected. If this is intended, write "keys: {}"; '
-            "otherwise a running proxy ignores this change.",
-        ),
-        (
-            "",
-            'there are no keys, so every call is rejected. If this is intended, write "keys: {}"; '
-            "otherwise a running proxy ignores this change.",
-        ),
-    ],
+    [("keys: {}\n", NO_KEYS), ("keys:\n", f"{NO_KEYS}. {IGNORED}"), ("", f"{NO_KEYS}. {IGNORED}")],
     ids=["none at all", "half written", "not there"],
 )
 def test_a_folder_without_keys_is_doubtful(keys: str, said: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ RULES
 deployments:
   chat: {policy: public, targets: [{upstream: one, model: m, price: {input: 1, output: 1}}]}
 """.replace("AAAA", "0" * 64).replace("BBBB", "1" * 64)
+SECOND = "policies.public.rules[1]:"
 TARGET = "targets: [{upstream: one, model: n, price: {input: 1, output: 1}}]"
 
 
@@ -54,32 +55,27 @@ def test_rules_that_all_have_something_to_say_are_not_warned_of(tmp_path: Path) 
         (
             "first",
             ("when: {key: [widget, other]}, cap: {n: 1}", "when: {key: widget}, refuse: No."),
-            "policies.public.rules[1]: never applies, because rule public/r0 matches all of its "
-            "calls first",
+            f"{SECOND} never applies, because rule public/r0 matches all of its calls first",
         ),
         (
             "first",
             ("cap: {n: 1}", "when: {stream: true}, refuse: No."),
-            "policies.public.rules[1]: never applies, because rule public/r0 matches all of its "
-            "calls first",
+            f"{SECOND} never applies, because rule public/r0 matches all of its calls first",
         ),
         (
             "all",
             ("when: {stream: true}, refuse: No.", "when: {stream: true, key: widget}, cap: {n: 1}"),
-            "policies.public.rules[1]: has no effect, because rule public/r0 rejects all of its "
-            "calls",
+            f"{SECOND} has no effect, because rule public/r0 rejects all of its calls",
         ),
         (
             "all",
             (f"when: {{stream: true}}, {TARGET}", f"when: {{stream: true}}, {TARGET}"),
-            "policies.public.rules[1]: its targets have no effect: rule "
-            "public/r0 sets those of all its calls",
+            f"{SECOND} its targets have no effect: rule public/r0 sets those of all its calls",
         ),
         (
             "all",
             ("model: m", "when: {stream: true}, model: m"),
-            "policies.public.rules[1]: its model has no effect: rule "
-            "public/r0 sets that of all its calls",
+            f"{SECOND} its model has no effect: rule public/r0 sets that of all its calls",
         ),
         (
             "all",
