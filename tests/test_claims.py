@@ -128,6 +128,17 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
         assert (TOP / name).exists(), name
 
 
+TROUBLES = re.findall(r"^### `(.*)`$", (TOP / "docs/troubleshooting.md").read_text(), re.MULTILINE)
+MESSAGES = re.sub(r"['\"]\s*f?['\"]", "", CODE).replace('\\"', '"')
+
+
+@for_each("title", TROUBLES)
+def test_every_message_of_troubleshooting_is_in_the_code(title: str) -> None:
+    """Values that the code inserts are `...`; a summary and its subject may be apart."""
+    for part in title.split(" ... "):
+        assert part.removeprefix("Previous response ") in MESSAGES, part
+
+
 def commands(command: click.Command, name: str = "") -> Iterator[tuple[str, set[str]]]:
     """Yield each command with its flags."""
     yield name, {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}

@@ -72,7 +72,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("errors.md", "cut to 2000 characters", 2000, words.MAX_TEXT),
     ("guard-services.md", "more than 1 MiB", MIB, egress.MOST_BYTES),
     ("guard-services.md", "at most 1000 findings", 1000, webhook.MOST_FINDINGS),
-    ("guard-services.md", "at most 512 tokens may come", 512, judge.ANSWER_TOKENS),
+    ("guard-services.md", "at most 512 tokens are requested", 512, judge.ANSWER_TOKENS),
     ("guard-services.md", "of the analyzer, four at a time", 4, presidio.AT_ONCE),
     ("guard-services.md", "32 in one request", 32, moderation.AT_ONCE),
     ("guards.md", "at most 128 characters without white space", 128, frame._LONGEST),

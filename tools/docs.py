@@ -41,7 +41,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def metrics() -> Iterator[str]:
-    yield "| metric | kind | labels | what it says |"
+    yield "| metric | kind | labels | description |"
     yield "|---|---|---|---|"
     for name, kind, labels, help_text in declared():
         yield f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {help_text} |"
@@ -180,7 +180,7 @@ UNKNOWN = {"drop": "dropped", "refuse": "refused", "fulfill": "by the proxy"}
 
 
 def limits() -> Iterator[str]:
-    yield "| key | what it counts | counted as | a refusal |"
+    yield "| key | counts | type | refusal |"
     yield "|---|---|---|---|"
     for name, kind in KINDS.items():
         code = "budget_exceeded" if kind.counting == "budget" else "rate_limit_exceeded"
