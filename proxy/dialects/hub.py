@@ -15,13 +15,13 @@ from proxy.types import Json
 
 
 def finishes(data: Json) -> bool:
-    """True if a choice of an answer, or of a chunk of one, has its finish reason."""
+    """Return True if a choice of an answer or a chunk has a finish reason."""
     if "choices" not in data or type(data["choices"]) is not list:
         return False
     for choice in data["choices"]:
         if type(choice) is not dict or "finish_reason" not in choice:
             continue
-        if choice["finish_reason"]:  # some servers say an empty one in each chunk
+        if choice["finish_reason"]:  # some servers send an empty one in each chunk
             return True
     return False
 

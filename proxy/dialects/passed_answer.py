@@ -1,5 +1,4 @@
-"""An upstream's answer to a call that is passed on: JSON is read as a whole, and all else passes as
-it comes, in bounded memory."""
+"""Passthrough responses: JSON is read as one document, everything else passes in pieces."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ FindUsage = Callable[[Json], Tokens | None]
 """Returns the tokens that a document reports, None if it reports none."""
 PIECE = 64 * 1024  # bytes of one frame
 NO_OBJECT = ""
-"""The name under which stands what is JSON and no object, so that guards read it all the same."""
+"""The member that holds JSON that is not an object, so that guards read it."""
 EVENTS = "text/event-stream"
 UNNAMED = "application/octet-stream"
 MOST_HEADER = 256  # characters of a header of an upstream
@@ -31,15 +30,15 @@ _USAGE = b'"usage'  # Gemini's has a longer name
 
 
 def is_json(media_type: str) -> bool:
-    """True if a body of a type, which has no parameters, is JSON."""
+    """Return True for a media type, without parameters, of JSON."""
     return media_type == "application/json" or (
         media_type.startswith("application/") and media_type.endswith("+json")
     )
 
 
 def passed_head(status: int, headers: Mapping[str, str], most_bytes: int) -> PassedHead:
-    """Return the head of an answer as a client gets it. JSON of more than ``most_bytes`` is not
-    read, if its head says so; an answer without a body is, as there is nothing unread in it."""
+    """Return the head of a response for the client. JSON with a ``content-length`` above
+    ``most_bytes`` is not read. An empty body counts as read."""
     given = headers.get("content-type", "")
     is_good = given.isascii() and given.isprintable() and len(given) <= MOST_HEADER
     media_type = given.partition(";")[0].strip().lower()
@@ -56,8 +55,8 @@ def passed_head(status: int, headers: Mapping[str, str], most_bytes: int) -> Pas
 
 
 def shown_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the headers of an answer that a client sees: how a file is called, and that no browser
-    may take it for anything else than it says."""
+    """Return the headers for the client: the name of a file, and ``nosniff`` against browsers that
+    guess another media type."""
     name = headers.get("content-disposition", "")
     nosniff = ("x-content-type-options", "nosniff")
     if not name or len(name) > MOST_HEADER or not (name.isascii() and name.isprintable()):
@@ -104,7 +103,7 @@ class PassedBytes:
         try:
             events = self._events.feed(piece)
         except AnswerTooLarge:
-            self._events = None  # it passes all the same
+            self._events = None  # it passes without usage
             return {}
         usage: Json = {}
         for event in events:
@@ -114,8 +113,7 @@ class PassedBytes:
 
 
 def _usage(event: bytes) -> Json:
-    """Return what an event says of usage, by itself, in the response that it tells of or in what it
-    adds to one."""
+    """Return the usage in an event, in its ``response`` or in its ``delta``."""
     try:
         data = orjson.loads(event)
     except ValueError:
@@ -162,7 +160,7 @@ class PassedDocument:
 
 
 class PassedWriter:
-    """Writes an answer that is passed on: as it came, or as guards have left it."""
+    """Writes a passthrough response: its bytes, or the document that guards have changed."""
 
     __slots__ = ("media_type",)
 

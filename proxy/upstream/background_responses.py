@@ -1,5 +1,5 @@
-"""Who is billed for a response that was made in the background: the call that first shows how it
-ended, of all that ask for it. Which one is the first the store of counters knows."""
+"""Billing of background responses: the first call that shows how a response ended is billed for
+it. The store of counters decides which call is the first."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from proxy.usage import read_usage
 from proxy.words import MAX_ID, word_of
 
 ANSWERED = ("completed", "incomplete")
-"""What a response is whose model has answered, so that it has used something."""
+"""Statuses of a response whose model has answered."""
 NAME_BYTES = 16
 
 
 def has_bill(response: Json) -> bool:
-    """True if a response is over, and has used something, be it unknown how much."""
+    """Return True if a response has ended and has used tokens, perhaps an unknown number."""
     status = response.get("status")
     if not isinstance(status, str) or status in UNFINISHED:
         return False
@@ -34,19 +34,20 @@ def has_bill(response: Json) -> bool:
 
 @frozen
 class BackgroundBilling:
-    """``settlements`` know what was billed, and ``ids`` open those that clients get."""
+    """Decides who pays for background responses. ``settlements`` knows the billed responses, and
+    ``ids`` opens the sealed ids of clients."""
 
     settlements: Settlements
     ids: ResponseIds
 
     async def settle(self, asked: OpenAttempt, frames: Sequence[Frame]) -> None:
-        """Note whether an attempt is billed for the response that it shows."""
+        """Note whether an attempt is billed for the response in its last frame."""
         response = member(frames[-1].doc)
         usage = chat_usage(response)
         if response.get("background") is not True:
             return
         pin = self._pin(asked, response.get("id"))
-        if pin is None:  # nobody can ask for it
+        if pin is None:  # no client can retrieve it
             return
         attempt = asked.attempt
         attempt.response_id = word_of(pin.sealed, MAX_ID)
@@ -55,19 +56,18 @@ class BackgroundBilling:
             return
         await self._bill(asked, pin.id, usage)
         if attempt.is_billed and response.get("status") == "failed":
-            attempt.error = UpstreamUnavailable.code  # paid in vain, though it is shown as it is
+            attempt.error = UpstreamUnavailable.code  # paid for nothing
 
     def _pin(self, asked: OpenAttempt, given: object) -> Pin | None:
-        """Return what the id of a response leads to, None for one that was not sealed."""
+        """Return the reference of a response by its id, None if the id is not sealed."""
         call = asked.call
         if call.head.endpoint == "stored":
             return call.pin
         return self.ids.open(given, asked.record.key or "") if isinstance(given, str) else None
 
     async def _bill(self, asked: OpenAttempt, own: str, usage: Json | None) -> None:
-        """Bill an attempt that is the first, as the one that has made a response is. Who does not
-        know whether it was heard asks again: a call whose client leaves meanwhile must not take the
-        bill along."""
+        """Bill an attempt if it is the first, or if it has created the response. If the call is
+        cancelled before the store replies, the store is asked again, so that no bill is lost."""
         attempt, upstream = asked.attempt, asked.target.upstream.name
         digest = blake2b(f"{upstream}\0{own}".encode(), digest_size=NAME_BYTES)
         name, owner = digest.hexdigest(), attempt.span_id
@@ -75,11 +75,11 @@ class BackgroundBilling:
         try:
             attempt.is_billed = await self.settlements.bill_once(name, owner) or has_made
         except asyncio.CancelledError:
-            attempt.is_billed = True  # in doubt nothing is lost
+            attempt.is_billed = True  # until the store replies
             attempt.is_billed = await self.settlements.bill_once(name, owner) or has_made
             raise
         finally:
-            attempt.bill = None  # whoever has asked for it meanwhile
+            attempt.bill = None  # a reader may have computed it meanwhile
             attempt.bill_name = name if attempt.is_billed else None
             if attempt.is_billed and usage is not None:
                 attempt.meter.report(read_usage(usage))

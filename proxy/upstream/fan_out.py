@@ -1,5 +1,5 @@
-"""Several models asked at once: one frame for each, in the order in which they finish, but
-last those that fail."""
+"""Requests several models at once. Each gives one frame, in the order in which they finish;
+failures come last."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Begin = Callable[[], Awaitable[Answer]]
 
 @dataclass(slots=True)
 class FanOut:
-    """The answers of all legs. Entering asks them all; leaving stops those still at work.
+    """The responses of all model calls. Entering starts them, leaving cancels those that run.
 
-    A model that fails gives a fault, once ``review`` has looked at what it says. When
-    all fail the most useful failure is raised: whoever reads the answer looks at that one.
+    A failed model call gives a `Fault`, once ``review`` has redacted its message. If all fail, the
+    most useful failure is raised.
     """
 
     begin: Sequence[Begin]
@@ -37,33 +37,34 @@ class FanOut:
     async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
         failures: list[tuple[int, ProxyError]] = []
         for remaining in range(len(self.begin) - 1, -1, -1):
-            leg, part = await self._done.get()
-            if isinstance(part, ProxyError):
-                failures.append((leg, part))
+            model_call, result = await self._done.get()
+            if isinstance(result, ProxyError):
+                failures.append((model_call, result))
                 continue
             last = remaining == 0 and not failures
-            yield (part._replace(raw=None, model_call=leg, last=last),)
+            yield (result._replace(raw=None, model_call=model_call, last=last),)
         if len(failures) == len(self.begin):
             raise most_useful([error for _, error in sorted(failures, key=itemgetter(0))])
-        for remaining, (leg, error) in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
+        for remaining, failure in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
+            model_call, error = failure
             await self.review(error)
-            last = remaining == 0
             fault = Fault(error.message, error.client_code)
-            yield (Frame((fault,), model_call=leg, last=last),)
+            yield (Frame((fault,), model_call=model_call, last=remaining == 0),)
 
-    async def _ask(self, leg: int) -> None:
+    async def _run(self, model_call: int) -> None:
+        """Take the last frame of a response, or its failure."""
         try:
-            async with await self.begin[leg]() as answer:
-                parts = [chunks[-1] async for chunks in answer.chunks()]
+            async with await self.begin[model_call]() as answer:
+                last = [frames[-1] async for frames in answer.chunks()]
         except ProxyError as error:
             let_frames_go(error)
-            self._done.put_nowait((leg, error))
+            self._done.put_nowait((model_call, error))
             return
-        self._done.put_nowait((leg, parts[-1]))
+        self._done.put_nowait((model_call, last[-1]))
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        self._tasks = [self._group.create_task(self._ask(leg)) for leg in range(len(self.begin))]
+        self._tasks = [self._group.create_task(self._run(at)) for at in range(len(self.begin))]
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

@@ -1,4 +1,4 @@
-"""Responses that no upstream gives: the models of a key, and estimated token counts."""
+"""Responses that the proxy makes itself: the models of a key, and estimated token counts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from proxy.types.target import ListedModel
 
 ESTIMATED = f"{COUNT} estimated"
 WHOLE = Head(streamed=False)
-PICTURE = 1600  # tokens: of the largest that a model looks at as it is
-FILE_BYTES = 64 * 1024  # of a file, in base64, that are taken for as much as a picture
+PICTURE = 1600  # tokens of the largest picture that a model does not scale down
+FILE_BYTES = 64 * 1024  # of a file in base64 that count as one picture
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ async def list_models(models: Sequence[ListedModel], *, is_list: bool) -> Json:
         {
             "id": model.id,
             "object": "model",
-            "created": timegm(model.created.timetuple()),  # the second in which its day began
+            "created": timegm(model.created.timetuple()),  # midnight of the day
             "owned_by": model.owner,
         }
         for model in models
@@ -55,12 +55,12 @@ async def list_models(models: Sequence[ListedModel], *, is_list: bool) -> Json:
 
 
 async def count_tokens(call: Call, offload: Offload) -> Json:
-    """Return the estimate that limits go by. That of a large request is made by ``offload``."""
+    """Return the token estimate that limits use. ``offload`` estimates large requests."""
     return {COUNT: await offload.run(call.size, partial(estimated, call), call.caller)}
 
 
 def is_counted_here(plan: Plan, call: Call) -> bool:
-    """True if a count is asked for of a target whose upstream has no endpoint that tells it."""
+    """Return True if the upstream of a token count has no endpoint for it."""
     if call.head.endpoint != "count_tokens":
         return False
     spoken = DIALECTS[plan.model_calls[0].targets[0].upstream.dialect]
@@ -68,15 +68,15 @@ def is_counted_here(plan: Plan, call: Call) -> bool:
 
 
 def estimated(call: Call) -> int:
-    """Return the tokens of a request. What models look at counts by its number and size, not as the
-    letters that its bytes are written in."""
+    """Return the tokens of a request. Pictures and files count by number and size, not by the
+    length of their base64."""
     found: list[int] = []
     texts = _without_data(call.body, found)
     return whole_tokens(body_quarters(texts)) + sum(found)
 
 
 def _without_data(value: Any, found: list[int]) -> Any:
-    """Return a value without the bytes of pictures and files in it, whose tokens are ``found``."""
+    """Return a value without the data of pictures and files. Add their tokens to ``found``."""
     if isinstance(value, list):
         return [_without_data(each, found) for each in value]
     if not isinstance(value, dict):

@@ -29,14 +29,14 @@ from proxy.upstream.retry import AttemptContext, is_untaken
 from proxy.usage import Json, Tokens, read_usage
 
 CACHES = ("cache_read_input_tokens", "cache_creation_input_tokens")
-"""What Anthropic counts beside the input, as read from a cache and as written into it."""
+"""Input tokens that Anthropic counts separately: read from a cache, and written to one."""
 BESIDE = ("cache_creation", "server_tool_use")
 MODALITIES = {"audio_tokens": "AUDIO", "image_tokens": "IMAGE"}
 """Gemini's names of modalities, by the members of a chat's token details."""
 
 
 def request_of(context: AttemptContext, target: Target) -> UpstreamRequest:
-    """Return the request of a call that is passed on, for a target. Raise ``BadRequest``."""
+    """Return the request of a passthrough call for a target. Raises ``BadRequest``."""
     passed, path = context.call.head.passed, context.plan.passed
     if passed is None or path is None:
         raise RuntimeError("the call is not passed on")
@@ -51,8 +51,8 @@ def new_meter(method: str) -> Meter:
 
 
 def is_safe_again(context: AttemptContext, path: PassedPath, failure: ProxyError) -> bool:
-    """True if a call that has failed may be sent once more, there or elsewhere: nobody can have
-    taken it, or it changes nothing."""
+    """Return True if a failed call may be sent again, to any target: no upstream can have received
+    it, or it changes nothing."""
     upload = context.call.upload
     if upload is not None and upload.begun:
         return False
@@ -62,7 +62,7 @@ def is_safe_again(context: AttemptContext, path: PassedPath, failure: ProxyError
 
 
 def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:
-    """Return the head of an answer that is passed on; None where a reply is none."""
+    """Return the head of a passthrough response, None for an error status."""
     if not 200 <= reply.status < 300:
         return None
     check_encoding(asked, reply)
@@ -73,7 +73,7 @@ def head_of(asked: OpenAttempt, reply: Reply) -> Head | None:
 
 
 def reader_of(asked: OpenAttempt, head: Head) -> FrameReader:
-    """Return what reads an answer, or passes its bytes."""
+    """Return the reader of a passthrough response."""
     leg, upstream = asked.attempt.leg, asked.target.upstream
     find_usage = no_tokens if asked.request.method in USES_NOTHING else passed_tokens
     if head.passed is None or head.streamed:
@@ -89,8 +89,7 @@ def no_tokens(data: Json) -> None:
 
 
 def passed_tokens(data: Json) -> Tokens | None:
-    """Return what an answer says of the tokens it used; None where it says nothing that can be
-    trusted."""
+    """Return the tokens that a response reports, None if it reports none or invalid ones."""
     usage = data.get("usage")
     known = _of_usage(usage) or _of_units(usage) or _of_units(data.get("meta"))
     return known or _of_usage(_of_gemini(data.get("usageMetadata")))
@@ -110,7 +109,7 @@ def _of_usage(usage: Any) -> Tokens | None:
 
 
 def _of_input(usage: Json) -> Json:
-    """Return a usage by input and output in a chat's words."""
+    """Return usage with ``input_tokens`` as that of a chat."""
     made = {
         "prompt_tokens": usage["input_tokens"],
         "completion_tokens": usage.get("output_tokens"),
@@ -127,8 +126,8 @@ def _of_input(usage: Json) -> Json:
 
 
 def _of_gemini(metadata: Any) -> Json | None:
-    """Return the usage of Gemini in a chat's words: what it has thought, and what tools have added
-    to the question, it counts by themselves."""
+    """Return the usage of Gemini as that of a chat. Gemini counts thoughts and the results of
+    tools separately."""
     if type(metadata) is not dict or "promptTokenCount" not in metadata:
         return None
     thought = metadata.get("thoughtsTokenCount") or 0
@@ -159,7 +158,7 @@ def _modalities(details: Any) -> dict[str, Any]:
 
 
 def _sum(counts: Iterable[Any]) -> int | None:
-    """Return the sum of some counts; None where one of them is none."""
+    """Return the sum of counts, None if one of them is invalid."""
     whole = 0
     for count in counts:
         if type(count) is not int or count < 0:
@@ -169,6 +168,6 @@ def _sum(counts: Iterable[Any]) -> int | None:
 
 
 def _of_units(holder: Any) -> Tokens | None:
-    """Return what Cohere has billed."""
+    """Return the tokens that Cohere has billed."""
     units = holder.get("billed_units") if type(holder) is dict else None
     return _of_usage(units)
