@@ -52,7 +52,6 @@ UNTESTED = {
     "proxy/dialects/family.py": "protocols",
     "proxy/dialects/chat/choices.py": "test_reader.py reads choices by it",
     "proxy/dialects/chat/chunks.py": "test_writer.py writes by it",
-    "proxy/dialects/chat/conversion.py": "test_writer.py writes for both families by it",
     "proxy/dialects/chat/family.py": "values; test_reader.py and test_writer.py use them",
     "proxy/dialects/chat/same_shape.py": "test_reader.py reads most chunks by it",
     "proxy/dialects/chat/splitting.py": "test_reader.py splits documents by it",

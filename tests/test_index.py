@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from proxy.dialects.chat.conversion import LegacyToChat
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.hub import LegacyToChat
 from proxy.guardrails.capture import Capturing
 from proxy.index import index_of
 from proxy.meter import Meter

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects import hub, openai, request_headers
+from proxy.dialects import completions, openai, request_headers
 from proxy.dialects.base import Client, Dialect, Server
 from proxy.dialects.statuses import USUAL
 from proxy.errors import BadField
@@ -36,9 +36,9 @@ def to_hub(endpoint: Endpoint, body: Json) -> Json:
     """OpenAI's names for a JSON schema and, on legacy completions, for the output bound."""
     changed: Json = {}
     if endpoint == "completions":
-        body = hub.logprobs_as_count(body)
+        body = completions.logprobs_as_count(body)
     elif type(body.get("logprobs")) is int:
-        body = hub.logprobs_as_flag(body)
+        body = completions.logprobs_as_flag(body)
     if body.get("response_format") is not None:
         changed["response_format"] = _schema_format(body["response_format"])
     if endpoint == "completions" and body.get("max_completion_tokens") is not None:

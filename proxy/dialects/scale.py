@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from proxy.dialects import hub, openai, request_headers
+from proxy.dialects import completions, openai, request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Server, TableCells
 from proxy.errors import BadField, ProxyError, UpstreamRefused
 from proxy.field_problems import conflicts_with
@@ -73,7 +73,7 @@ def to_hub(endpoint: Endpoint, body: Json) -> Json:
     bound = body.pop("max_completion_tokens", None)
     if bound is not None and body.get("max_tokens") is None:
         body["max_tokens"] = bound
-    return hub.logprobs_as_count(body)
+    return completions.logprobs_as_count(body)
 
 
 def from_hub(endpoint: Endpoint, body: Json) -> Json:
@@ -82,7 +82,7 @@ def from_hub(endpoint: Endpoint, body: Json) -> Json:
     if isinstance(stop, list) and len(stop) > MOST_STOPS and body.get("stop_sequences") is None:
         body = {**body, "stop_sequences": stop}
         del body["stop"]
-    return hub.logprobs_as_flag(body) if endpoint == "completions" else body
+    return completions.logprobs_as_flag(body) if endpoint == "completions" else body
 
 
 def named(model: str) -> tuple[str, str | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from proxy.dialects import hub
+from proxy.dialects import completions
 from proxy.dialects.base import Dialect, Server
 from proxy.dialects.bounds import most_tokens, prompts_of, within
 from proxy.dialects.families import FAMILIES
@@ -219,9 +219,9 @@ def _merged(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[
 
 def _turned(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> Json:
     if from_endpoint == "completions" and to_endpoint in _CHATS:
-        return hub.chat_request(body)
+        return completions.chat_request(body)
     if from_endpoint in _CHATS and to_endpoint == "completions":
-        return hub.legacy_request(body)
+        return completions.legacy_request(body)
     return body
 
 

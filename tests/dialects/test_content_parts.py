@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects import hub
+from proxy.dialects.chat.conversion import ChatToLegacy
 from proxy.dialects.content_parts import (
     SpokenParts,
     joined_answer,
@@ -95,7 +95,7 @@ def test_every_choice_says_its_parts_in_texts() -> None:
 def test_a_legacy_completion_is_the_text_and_has_the_thoughts_beside_it() -> None:
     answer = chat("", choices=[{"index": 0, "message": {"content": [THINKING, TEXT]}}])
 
-    made = hub.ChatToLegacy().feed(joined_answer(answer))
+    made = ChatToLegacy().feed(joined_answer(answer))
 
     assert made is not None
     assert made["choices"][0]["text"] == "Paris."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects import hub
+from proxy.dialects.chat.conversion import ChatToLegacy
 from proxy.dialects.logprobs import LegacyLogprobs, chat_form, legacy_form
 from tests.for_each import for_each
 
@@ -14,7 +14,7 @@ def content(*tokens: str) -> dict[str, Any]:
 
 
 def test_the_places_of_tokens_go_on_from_chunk_to_chunk() -> None:
-    turn, same = hub.ChatToLegacy(), LegacyLogprobs()
+    turn, same = ChatToLegacy(), LegacyLogprobs()
 
     def chat(index: int, *tokens: str) -> dict[str, Any]:
         delta = {"content": "".join(tokens)}

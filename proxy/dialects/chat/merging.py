@@ -1,8 +1,4 @@
-"""A whole answer made of the events of a stream, both in OpenAI's form.
-
-The way back is ``hub.as_stream``. Events without a word of an answer, such as bare usage, add what
-they hold beside it.
-"""
+"""Merges the chunks of a stream into a whole answer, and cuts a whole answer into chunks."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 
 # Said once, or said again as it was: all other texts come in pieces.
@@ -183,3 +180,41 @@ def _without_index(call: Any) -> Any:
     if not isinstance(call, dict):
         return call
     return {name: value for name, value in call.items() if name != "index"}
+
+
+def as_stream(data: Json) -> list[Json]:
+    """Return the chunks of a whole answer, for a client that asked for a stream."""
+    whole_chat = data.get("object") == "chat.completion"
+    choices = [_delta(choice) if whole_chat else choice for choice in choices_of(data)]
+    chat = whole_chat or data.get("object") == "chat.completion.chunk"
+    kind = "chat.completion.chunk" if chat else "text_completion"
+    head = {k: v for k, v in data.items() if k not in ("choices", "usage", "object")}
+    events: list[Json] = [{**head, "object": kind, "choices": choices}]
+    if data.get("usage") is not None:
+        events.append({**head, "object": kind, "choices": [], "usage": data["usage"]})
+    return events
+
+
+def _delta(choice: Json) -> Json:
+    message = message_of(choice)
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        numbered = [
+            {**call, "index": at} for at, call in enumerate(calls) if isinstance(call, dict)
+        ]
+        message = message | {"tool_calls": numbered}
+    rest = {k: v for k, v in choice.items() if k != "message"}
+    return {**rest, "delta": message}
+
+
+def choices_of(data: Json) -> list[Json]:
+    choices = data.get("choices")
+    return [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
+
+
+def message_of(choice: Json) -> Json:
+    """Return the message or the delta of a choice. Raises ``UpstreamInvalid``."""
+    message = choice.get("message") or choice.get("delta") or {}
+    if not isinstance(message, dict):
+        raise UpstreamInvalid("The upstream sent a choice whose message is not an object.")
+    return message

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from proxy.dialects.call_numbers import EMPTY, SPACE
 from proxy.dialects.chat.choices import Choice, ChoiceReader, Unit
+from proxy.dialects.chat.merging import as_stream
 from proxy.dialects.chat.same_shape import SameShape, is_shape
 from proxy.dialects.chat.splitting import split
 from proxy.dialects.chat.tables import CHAT, IDENTITY, PADDING, SILENT_MEMBERS, ChatForm
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
-from proxy.dialects.hub import as_stream
 from proxy.dialects.shapes import fits
 from proxy.errors import UpstreamInvalid
 from proxy.index import index_of

@@ -15,7 +15,6 @@ from proxy.dialects.chat.chunks import MEMBERS, ChunkMaker
 from proxy.dialects.chat.merging import merged
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
-from proxy.dialects.hub import finishes
 from proxy.dialects.pieces import dump
 from proxy.types import Json
 from proxy.types.events import Delta, Event, Extension, FamilyName, Fault, Finish, Frame, Stop
@@ -137,7 +136,7 @@ class ChatStreamWriter(_ChatWriter):
             return b""
         if self._add_verdicts is not None:
             self._findings |= _findings_of(frame)
-            if finishes(document):
+            if _finishes(document):
                 document = {**document, **self._findings}
                 document = self._add_verdicts(document, self.verdicts(), ())
         return sse.event(dump(document, frame.size))
@@ -148,6 +147,18 @@ class ChatStreamWriter(_ChatWriter):
             and document.get("usage") is not None
             and document.get("choices") == []
         )
+
+
+def _finishes(data: Json) -> bool:
+    """Return True if a choice of an answer or a chunk has a finish reason."""
+    if "choices" not in data or type(data["choices"]) is not list:
+        return False
+    for choice in data["choices"]:
+        if type(choice) is not dict or "finish_reason" not in choice:
+            continue
+        if choice["finish_reason"]:  # some servers send an empty one in each chunk
+            return True
+    return False
 
 
 SMALL_BYTES = 256

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import hub
-from proxy.dialects.chat.merging import merged
+from proxy.dialects.chat.merging import as_stream, merged
 from tests.doubles import chat, chat_events, legacy, legacy_events, usage
 from tests.for_each import for_each
 
@@ -36,7 +35,7 @@ def test_a_chat_gets_a_message_for_its_deltas() -> None:
 
 @pytest.mark.parametrize("whole", [legacy(" Paris."), chat("Paris.")], ids=["legacy", "chat"])
 def test_a_whole_answer_cut_into_events_is_itself_again(whole: Any) -> None:
-    assert merged(hub.as_stream(whole)) == whole
+    assert merged(as_stream(whole)) == whole
 
 
 def test_choices_are_told_apart_and_put_in_order() -> None:
