@@ -338,23 +338,23 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         asked, deployment = client.named(asked)
     models = tuple(asked) if type(asked) is list else (asked,)
     body, signatures = without_signatures(DIALECTS[head.dialect].families.get(endpoint), body)
-    hub_body = client.to_hub(endpoint, body)
+    chat = client.to_chat(endpoint, body)
     _check_names("model", *models)
-    if (head.user or head.deployment or deployment) is not None or "user" in hub_body:
-        _check_names("user", hub_body.get("user"), head.user)
+    if (head.user or head.deployment or deployment) is not None or "user" in chat:
+        _check_names("user", chat.get("user"), head.user)
         _check_names("deployment", head.deployment, deployment)
     return Call(
         head=head,
-        body=hub_body,
+        body=chat,
         models=models,
         deployment=deployment,
         stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED,
         wants_usage=client.always_usage
         or (body.get("stream_options") or {}).get("include_usage") is True,
-        timeout_s=_timeout_s(head, hub_body) if "inference_timeout" in hub_body else head.timeout_s,
-        warnings=warnings if hub_body is body else warnings + _left_out(client, body, hub_body),
+        timeout_s=_timeout_s(head, chat) if "inference_timeout" in chat else head.timeout_s,
+        warnings=warnings if chat is body else warnings + _left_out(client, body, chat),
         size=size,
-        quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
+        quarters=field_quarters(chat) if size > LARGE_BYTES else {},
         names=ALIKE.intersection(body),
         caller=caller,
         signatures=signatures,
@@ -383,16 +383,14 @@ def _check_names(param: str, *names: Any) -> None:
             raise BadField(param, BAD_NAME)
 
 
-def _left_out(client: Client, body: Json, hub_body: Json) -> tuple[str, ...]:
+def _left_out(client: Client, body: Json, chat: Json) -> tuple[str, ...]:
     """Return a warning for each field of a body that the call does not take over as a whole."""
     dropped = [
         f"{alias} dropped"
         for alias, name in client.aliases.items()
-        if body.get(alias) is not None
-        and alias not in hub_body
-        and body[alias] != hub_body.get(name)
+        if body.get(alias) is not None and alias not in chat and body[alias] != chat.get(name)
     ]
     return (
         *dropped,
-        *(f"{name} filtered" for name in client.filtered if body.get(name) != hub_body.get(name)),
+        *(f"{name} filtered" for name in client.filtered if body.get(name) != chat.get(name)),
     )

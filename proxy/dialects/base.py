@@ -61,9 +61,9 @@ class Client:
     where a dialect has the very routes of another one, any of them makes a call one of this
     dialect. ``read_headers`` adds to the head what they say, if that is more than our own do.
     ``rules`` say which fields do not fit each other, of bodies that have one of ``ruled``.
-    ``to_hub`` puts a checked body into OpenAI's form; ``named`` finds a model and a deployment in
+    ``to_chat`` puts a checked body into OpenAI's form; ``named`` finds a model and a deployment in
     one name.
-    ``aliases`` are other names of fields: where a field stands under both, ``to_hub`` keeps the
+    ``aliases`` are other names of fields: where a field stands under both, ``to_chat`` keeps the
     field and leaves the alias out. ``filtered`` are the fields of which only a part may pass.
 
     A response: ``whole`` returns the document of a whole answer by those of its model calls; None
@@ -93,7 +93,7 @@ class Client:
     header_prefix: str | None = None
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
     ruled: frozenset[str] = frozenset()
-    to_hub: Callable[[Endpoint, Json], Json] = unchanged
+    to_chat: Callable[[Endpoint, Json], Json] = unchanged
     aliases: Mapping[str, str] = field(default_factory=dict)
     filtered: tuple[str, ...] = ()
     whole: Callable[[Call, Mapping[int, Json]], Json] | None = None
@@ -116,7 +116,7 @@ class Client:
 class Server:
     """How an upstream of the dialect is asked, and how its answers differ from those of the family.
 
-    ``prefix`` goes before ``paths`` when a ``base_url`` has no path of its own. ``to_hub`` puts a
+    ``prefix`` goes before ``paths`` when a ``base_url`` has no path of its own. ``to_chat`` puts a
     document into the form of its family. ``finishes`` are finish reasons that only clients of the
     dialect know, with OpenAI's words. ``shown`` are the response headers (or prefixes ending in
     ``-``) that a client of the same dialect may see.
@@ -131,8 +131,8 @@ class Server:
     prefix: str
     paths: Mapping[Endpoint, str]
     authorize: Callable[[str], tuple[str, str]]
-    from_hub: Callable[[Endpoint, Json], Json] = unchanged
-    to_hub: Callable[[Json], Json] | None = None
+    from_chat: Callable[[Endpoint, Json], Json] = unchanged
+    to_chat: Callable[[Json], Json] | None = None
     finishes: Mapping[str, str] = field(default_factory=dict)
     streams: bool = True
     usage_option: bool = True

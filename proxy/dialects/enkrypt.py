@@ -47,11 +47,11 @@ def read_enkrypt_headers(headers: Headers, head: RequestHead) -> RequestHead:
     )
 
 
-def to_hub(endpoint: Endpoint, body: Json) -> Json:
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
     if body.get("context") is not None and body.get("enkrypt_context") is None:
         body = body | {"enkrypt_context": body["context"]}
     body = {k: v for k, v in body.items() if k != "context"}
-    return openai.to_hub(endpoint, body)
+    return openai.to_chat(endpoint, body)
 
 
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:
@@ -84,7 +84,7 @@ ENKRYPT = Dialect(
         refuse=refuse,
         rules=openai.RULES,
         ruled=openai.RULED,
-        to_hub=to_hub,
+        to_chat=to_chat,
         aliases={"context": "enkrypt_context"},
         whole=whole,
         add_verdicts=add_verdicts,

@@ -32,7 +32,7 @@ def _schema_format(value: Any) -> Any:
     }
 
 
-def to_hub(endpoint: Endpoint, body: Json) -> Json:
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
     """OpenAI's names for a JSON schema and, on legacy completions, for the output bound."""
     changed: Json = {}
     if endpoint == "completions":
@@ -47,7 +47,7 @@ def to_hub(endpoint: Endpoint, body: Json) -> Json:
     return body | changed
 
 
-def from_hub(endpoint: Endpoint, body: Json) -> Json:
+def from_chat(endpoint: Endpoint, body: Json) -> Json:
     """Legacy completions take a schema in Fireworks' own words only."""
     wanted = body.get("response_format")
     if endpoint != "completions" or not isinstance(wanted, dict):
@@ -84,7 +84,7 @@ FIREWORKS = Dialect(
             "chat": (openai.stream_options_need_a_stream, one_max_tokens),
         },
         ruled=frozenset({"max_completion_tokens", "stream_options"}),
-        to_hub=to_hub,
+        to_chat=to_chat,
         headers=answer_headers,
         always_usage=True,
     ),
@@ -92,7 +92,7 @@ FIREWORKS = Dialect(
         prefix="/inference/v1",
         paths={each: path for each, path in openai.PATHS.items() if each != "responses"},
         authorize=openai.authorize_bearer,
-        from_hub=from_hub,
+        from_chat=from_chat,
         usage_option=False,
         shown=("fireworks-",),
         statuses={**USUAL, 412: "outage"},  # the account is suspended, or a model does not load

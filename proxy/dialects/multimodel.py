@@ -34,13 +34,13 @@ def one_answer(body: Json) -> None:
         raise BadField("n", "must be 1, because this API returns one choice per model")
 
 
-def to_hub(endpoint: Endpoint, body: Json) -> Json:
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
     if body.get("max_new_tokens") is not None and body.get("max_tokens") is None:
         body = body | {"max_tokens": body["max_new_tokens"]}
     return {k: v for k, v in body.items() if k not in ("max_new_tokens", "stream", "n")}
 
 
-def from_hub(endpoint: Endpoint, body: Json) -> Json:
+def from_chat(endpoint: Endpoint, body: Json) -> Json:
     """This API has no word for streaming, and takes stop sequences and one prompt as such."""
     changed: Json = {}
     if isinstance(body.get("stop"), str):
@@ -105,7 +105,7 @@ FINISHES = {"stop token reached": "stop", "timeout": "length"}
 """This API's own finish words as OpenAI's: an answer that its time has cut is not whole."""
 
 
-def answer_to_hub(data: Json) -> Json:
+def answer_to_openai(data: Json) -> Json:
     """Read this API's own answer as a legacy completion."""
     choices = [c for c in data.get("choices") or () if isinstance(c, dict)]
     usage = data.get("usage")
@@ -137,7 +137,7 @@ MULTIMODEL = Dialect(
         refuse=openai.refuse,
         rules={"completions": (one_answer, distinct_models)},
         ruled=frozenset({"model"}),
-        to_hub=to_hub,
+        to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens"},
         whole=whole,
         reads_times=True,
@@ -146,8 +146,8 @@ MULTIMODEL = Dialect(
         prefix="/v1",
         paths={"completions": "/completion"},
         authorize=openai.authorize_bearer,
-        from_hub=from_hub,
-        to_hub=answer_to_hub,
+        from_chat=from_chat,
+        to_chat=answer_to_openai,
         finishes=FINISHES,
         implied={"context_length_exceeded_behavior": "error"},
         streams=False,

@@ -1,4 +1,4 @@
-"""OpenAI's own form: the hub that all other dialects are read into and written from.
+"""OpenAI's own API, the form that requests of all other dialects are converted to and from.
 
 Sources: OpenAI's API reference for legacy completions, chat completions and embeddings.
 """
@@ -61,8 +61,8 @@ RULES: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
 RULED = frozenset({"best_of", "stream_options", "top_logprobs"})
 
 
-def to_hub(endpoint: Endpoint, body: Json) -> Json:
-    """Put the default of a null prompt; nothing else differs from the hub."""
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
+    """Return a request with the default of a null prompt."""
     if endpoint == "completions" and body.get("prompt") is None:
         return body | {"prompt": START_OF_DOCUMENT}
     return body
@@ -196,7 +196,7 @@ OPENAI = Dialect(
             refuse=refuse,
             rules=RULES | {"responses": request.RULES},
             ruled=RULED | request.RULED,
-            to_hub=to_hub,
+            to_chat=to_chat,
             reads_error_events=True,
         )
     ),

@@ -55,7 +55,7 @@ def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def to_hub(endpoint: Endpoint, body: Json) -> Json:
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
     """OpenAI's names for what has one; Scale's other fields stay as they are, and so do
     ``stop_sequences`` beside ``stop``."""
     body = dict(body)
@@ -76,7 +76,7 @@ def to_hub(endpoint: Endpoint, body: Json) -> Json:
     return completions.logprobs_as_count(body)
 
 
-def from_hub(endpoint: Endpoint, body: Json) -> Json:
+def from_chat(endpoint: Endpoint, body: Json) -> Json:
     """Scale takes at most four sequences as ``stop``, and any number as ``stop_sequences``."""
     stop = body.get("stop")
     if isinstance(stop, list) and len(stop) > MOST_STOPS and body.get("stop_sequences") is None:
@@ -128,7 +128,7 @@ SCALE = Dialect(
         refuse=refuse,
         rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},
         ruled=openai.RULED.union(GUIDES),
-        to_hub=to_hub,
+        to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
         filtered=("inference_extra_headers",),
         named=named,
@@ -139,7 +139,7 @@ SCALE = Dialect(
         prefix="/v4/beta",
         paths={"completions": "/completions", "chat": "/chat/completions"},
         authorize=authorize,
-        from_hub=from_hub,
+        from_chat=from_chat,
     ),
     cells=TableCells(
         credential="`x-api-key`",

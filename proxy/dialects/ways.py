@@ -48,10 +48,10 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
     checks = {name: field.check for name, field in there.items()}
     families = from_dialect.families.get(asked), to_dialect.families.get(endpoint)
     server = to_dialect.server
-    same = asked == endpoint and families == (None, None) and server.from_hub is unchanged
+    same = asked == endpoint and families == (None, None) and server.from_chat is unchanged
     same = same and (endpoint != "chat" or upstream.traits.is_plain)
     here = CHECKED_FIELDS[from_dialect.name][asked]
-    kept = from_dialect.client.to_hub in (unchanged, openai.to_hub)  # as it was checked
+    kept = from_dialect.client.to_chat in (unchanged, openai.to_chat)  # as it was checked
     url, headers = beside(upstream, to_dialect, to_dialect.server.paths[endpoint])
     return Way(
         endpoint=endpoint,

@@ -57,7 +57,7 @@ def reader_of(asked: OpenAttempt, reply: Reply, ids: ResponseIds | None = None) 
         model_call=asked.attempt.leg,
         finishes=tuple(words.items()),
     )
-    rewrite: Rewrite | None = server.to_hub
+    rewrite: Rewrite | None = server.to_chat
     if ids is not None and not is_crossing and family.name in ("responses", "stored"):
         rewrite = _sealing(asked, ids)
     has_vectors = family.name == "embeddings"

@@ -22,10 +22,10 @@ def read(**fields: Any) -> Any:
 def test_a_json_schema_takes_openais_form_and_comes_back() -> None:
     own = {"type": "json_object", "schema": SCHEMA}
 
-    hub = read(response_format=own).body
+    chat = read(response_format=own).body
 
-    assert hub["response_format"]["json_schema"]["schema"] == SCHEMA
-    assert fireworks.from_hub("completions", hub)["response_format"] == own
+    assert chat["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert fireworks.from_chat("completions", chat)["response_format"] == own
 
 
 def test_its_streams_carry_usage_unasked() -> None:

@@ -70,7 +70,7 @@ def test_an_unknown_count_makes_the_sum_unknown() -> None:
 def test_its_own_answer_is_read_as_a_legacy_completion() -> None:
     call = read(model=["a", "b"])
 
-    hub = multimodel.answer_to_hub(multimodel.whole(call, {0: legacy(" x"), 1: legacy(" y")}))
+    answer = multimodel.answer_to_openai(multimodel.whole(call, {0: legacy(" x"), 1: legacy(" y")}))
 
-    assert [(c["index"], c["text"]) for c in hub["choices"]] == [(0, " x"), (1, " y")]
-    assert (hub["object"], type(hub["created"])) == ("text_completion", int)
+    assert [(c["index"], c["text"]) for c in answer["choices"]] == [(0, " x"), (1, " y")]
+    assert (answer["object"], type(answer["created"])) == ("text_completion", int)

@@ -32,7 +32,7 @@ def test_log_probabilities_are_counted_and_come_back_as_a_flag(fields: dict[str,
     body = read(**fields).body
 
     assert body["logprobs"] == 3
-    sent = scale.from_hub("completions", body)
+    sent = scale.from_chat("completions", body)
     assert (sent["logprobs"], sent["top_logprobs"]) == (True, 3)
 
 

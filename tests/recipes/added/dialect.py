@@ -35,7 +35,7 @@ ACME = Dialect(
         header_prefix="x-acme-",
         read_headers=lambda headers, head: head,
         refuse=openai.refuse,
-        to_hub=openai.to_hub,
+        to_chat=openai.to_chat,
     ),
     server=Server(
         prefix="/acme", paths=PATHS, authorize=authorize, required_headers=("x-acme-team",)
