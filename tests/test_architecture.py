@@ -34,7 +34,6 @@ UNTESTED = {
     "proxy/dialects/responses/open_items.py": "test_reader.py opens and ends items",
     "proxy/dialects/responses/tables.py": "names: test_reader.py and test_writer.py use all",
     "proxy/dialects/responses/usage.py": "test_reader.py and test_composer.py end responses",
-    "proxy/dialects/responses/words.py": "names: the tests of all that reads and writes by them",
     "proxy/dialects/responses/request.py": "tests/dialects/test_responses.py says what it refuses",
     "proxy/__init__.py": "a version",
     "proxy/__main__.py": "every command of tests/cli/test_init.py goes through it",

@@ -19,7 +19,7 @@ from proxy.dialects.responses.sealing import (
     in_conversation,
     pinned,
 )
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField, NotFound
 from proxy.fields.checks import FieldType

@@ -14,7 +14,7 @@ import orjson
 from proxy.dialects import DIALECTS
 from proxy.dialects.pieces import write_pieces
 from proxy.dialects.request_headers import passed_headers
-from proxy.dialects.responses.words import PREVIOUS
+from proxy.dialects.responses.tables import PREVIOUS
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.fields.field_table import FIELDS
 from proxy.offload import LARGE_BYTES

@@ -15,7 +15,7 @@ from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.pieces import MOST_DEPTH, check_pieces, dump_pieces
 from proxy.dialects.request_headers import passed_headers
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.dialects.signed_calls import signed
 from proxy.dialects.translation import blamed, names_of, translate
 from proxy.dialects.ways import changed_fields, passed_on, target_endpoint, way_of

@@ -14,7 +14,7 @@ from proxy import dialects
 from proxy.dialects import writing
 from proxy.dialects.family import FamilyWriter
 from proxy.dialects.hints import where_key_belongs
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.dialects.writing import answer_writer, first_document, has_content
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare

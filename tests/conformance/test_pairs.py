@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
 from tests.conformance.test_multimodel import OWN

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects.responses.words import where_unkept
+from proxy.dialects.responses.sealing import where_unkept
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.dialects.test_anthropic import events_of
 from tests.doubles import (

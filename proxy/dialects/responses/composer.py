@@ -8,9 +8,17 @@ import orjson
 
 from proxy.dialects.logprobs import chat_form
 from proxy.dialects.pieces import dump
-from proxy.dialects.responses.tables import BY_KIND, ECHOED, SEQUENCE, TextType, objects
+from proxy.dialects.responses.tables import (
+    BY_KIND,
+    CONVERSATION,
+    ECHOED,
+    PREVIOUS,
+    SEQUENCE,
+    UNSTORED,
+    TextType,
+    objects,
+)
 from proxy.dialects.responses.usage import response_usage, status_of
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS, UNSTORED
 from proxy.dialects.signed_calls import BESIDE, SIGNATURE, VENDOR, shown_id
 from proxy.dialects.sse import named_event
 from proxy.types import Call, Json

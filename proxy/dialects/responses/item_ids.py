@@ -25,7 +25,7 @@ from proxy.dialects.responses.sealing import (
     pinned,
     unknown_id,
 )
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS, UNSTORED
+from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS, UNSTORED
 from proxy.errors import BadField
 from proxy.field_problems import STORED_AT_PROVIDER, missing
 from proxy.types import Call, Json, Pin, RequestHead

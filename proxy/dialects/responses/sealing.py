@@ -18,7 +18,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS, where_unkept
+from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.errors import BadField, NotFound
 from proxy.field_problems import conflicts_with, missing
 from proxy.frozen import frozen, memo
@@ -379,3 +379,13 @@ def unknown_id(head: RequestHead, text: str, param: str | None = None) -> NotFou
     if param is None and head.endpoint == "responses":
         message += where_unkept(text, RESPONSES.prefix)
     return NotFound(message, param=param or param_of(head))
+
+
+def where_unkept(text: str, prefix: str) -> str:
+    """Return a hint for the id of a response that no provider stores, because it lacks a prefix."""
+    if not text or text.startswith(prefix):
+        return ""
+    return (
+        f" Responses whose id does not begin with {prefix} are not stored. Send the whole "
+        "conversation in input instead."
+    )

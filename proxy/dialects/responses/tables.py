@@ -10,6 +10,10 @@ from proxy.types import Json
 from proxy.types.events import Kind
 
 FAMILY: Final = "responses"
+PREVIOUS, CONVERSATION = "previous_response_id", "conversation"
+"""Members of a request that refer to stored state."""
+UNSTORED = "unstored_"
+"""Follows the kind in the ids of items that the proxy makes, which no provider stores."""
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 ANNOTATED = "response.output_text.annotation.added"
 ENDS = frozenset({"response.completed", "response.incomplete"})

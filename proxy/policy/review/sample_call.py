@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from proxy.dialects import BODILESS, Received, parse_head, read_call
-from proxy.dialects.responses.words import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.tables import CONVERSATION, PREVIOUS
 from proxy.errors import NotFound
 from proxy.types import ABOUT_STATE, Call, Json, RequestHead
 
