@@ -92,7 +92,7 @@ class Pipeline:
             try:
                 async with await self.upstreams.open(plan, call, record, gate.review) as answer:
                     watch = gate.watch(call, answer.head)
-                    await to.begin(answer.head, record)  # leaves with the first chunk
+                    await to.begin(answer.head, record)  # leaves with the first frame
                     await relay(answer, watch, record, to, self.turns)
             except ProxyError as error:
                 await gate.review(error)  # inspect output: an upstream's words against the call

@@ -41,12 +41,12 @@ class Exchange(Protocol):
         the head too if need be, after which a failure is an error event."""
 
     async def begin(self, head: Head, record: Record) -> None:
-        """Remember the head; it leaves with the first chunk, so a refusal is possible till then."""
+        """Remember the head; it leaves with the first frame, so a refusal is possible till then."""
 
-    async def send(self, chunks: Sequence[Frame]) -> None:
-        """Write chunks in the client's dialect, together. Raises ``ClientGone``."""
+    async def send(self, frames: Sequence[Frame]) -> None:
+        """Write frames in the client's dialect, together. Raises ``ClientGone``."""
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
         """Do so where it is little work and waits for nobody. False, and nothing is done, where it
         is not."""
 
@@ -95,7 +95,7 @@ class Policies(Protocol):
 
 
 HandOn = Callable[[Sequence[Frame]], bool]
-"""Takes chunks of an answer as they come. False if the answer is to return them all the same, to
+"""Takes frames of an answer as they come. False if the answer is to return them all the same, to
 whoever knows what is left to be done with them."""
 
 
@@ -105,8 +105,8 @@ class Answer(Protocol):
     @property
     def head(self) -> Head: ...
 
-    def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
-        """Return the chunks, a few at a time: those that have come together. End with one that is
+    def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
+        """Return the frames, a few at a time: those that have come together. End with one that is
         marked ``last``, or raise an ``UpstreamError``. Chunks between that come while they are
         waited for may go to ``hand_on``."""
 
@@ -141,11 +141,11 @@ class Watch(Protocol):
     def again(self) -> bool:
         """True once a guard wants another answer; nothing of this one is shown."""
 
-    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
-        """Return what may now be shown: nothing yet, this chunk, or earlier ones too; None where
-        that takes longer, and the chunk is to be given to ``feed``. Raise ``GuardBlocked``."""
+    def feed_at_once(self, frame: AnswerPiece) -> Sequence[AnswerPiece] | None:
+        """Return what may now be shown: nothing yet, this frame, or earlier ones too; None where
+        that takes longer, and the frame is to be given to ``feed``. Raise ``GuardBlocked``."""
 
-    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
+    async def feed(self, frame: AnswerPiece) -> Sequence[AnswerPiece]:
         """Return what may now be shown, in the time that it takes. Raise ``GuardBlocked``."""
 
     def cut(self) -> Sequence[AnswerPiece]:
@@ -198,10 +198,10 @@ class Shown(Protocol):
 
     async def begin(self, head: Head, record: Record) -> None: ...
 
-    async def send(self, chunks: Sequence[Frame]) -> None: ...
+    async def send(self, frames: Sequence[Frame]) -> None: ...
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
-        """Send chunks after the first and before the last, where that is little work and waits for
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+        """Send frames after the first and before the last, where that is little work and waits for
         nobody. False, and nothing is done, where it is not."""
 
 

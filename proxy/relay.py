@@ -1,4 +1,4 @@
-"""An answer on its way to whoever asked: every chunk accounted, looked at by guards, and shown."""
+"""An answer on its way to whoever asked: every frame accounted, looked at by guards, and shown."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from proxy.record import Record
 from proxy.turn import LoopTurn, LoopTurns
 from proxy.types.events import Frame
 
-TOGETHER = 64  # chunks that are handed on in one go
+TOGETHER = 64  # frames that are handed on in one go
 
 
 async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: LoopTurns) -> None:
-    """Hand an answer on, chunk by chunk; one that is not streamed is one chunk per leg. What has
-    come together is looked at chunk by chunk, and leaves together."""
+    """Hand an answer on, frame by frame; one that is not streamed is one frame per leg. What has
+    come together is looked at frame by frame, and leaves together."""
     turn = LoopTurn(record.now, turns, record.key)
     straight = StraightWay(watch, record, to)
     shown = straight.shown
     try:
-        async for chunks in answer.chunks(straight.hand_on):
+        async for frames in answer.frames(straight.hand_on):
             turn.begin()
             try:
-                for chunk in straight.left_of(chunks):
-                    record.account(chunk)  # account: all that was said, shown or not
-                    safe = watch.feed_at_once(chunk)  # inspect output: hold back, mask, or raise
-                    shown += await _looked(watch, chunk, turn) if safe is None else safe
+                for frame in straight.left_of(frames):
+                    record.account(frame)  # account: all that was said, shown or not
+                    safe = watch.feed_at_once(frame)  # inspect output: hold back, mask, or raise
+                    shown += await _looked(watch, frame, turn) if safe is None else safe
                     if watch.again:
                         return
             except ProxyError:  # what was clear before it is shown
@@ -40,7 +40,7 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: 
 
 
 class StraightWay:
-    """The way of chunks on which nobody waits: they are accounted, looked at and sent as they come,
+    """The way of frames on which nobody waits: they are accounted, looked at and sent as they come,
     without waking the task that waits for them. ``shown`` are those that are clear, and not sent.
     """
 
@@ -54,21 +54,21 @@ class StraightWay:
         self._rest: Sequence[Frame] | None = None
         self._error: ProxyError | None = None
 
-    def hand_on(self, chunks: Sequence[Frame]) -> bool:
-        """Take chunks of an answer. False if something has to be waited for, or has gone wrong:
+    def hand_on(self, frames: Sequence[Frame]) -> bool:
+        """Take frames of an answer. False if something has to be waited for, or has gone wrong:
         ``left_of`` tells what is left."""
         shown, watch = self.shown, self._watch
-        for place, chunk in enumerate(chunks):
+        for place, frame in enumerate(frames):
             try:
-                safe = watch.feed_at_once(chunk)
+                safe = watch.feed_at_once(frame)
             except ProxyError as error:
-                self._record.account(chunk)
+                self._record.account(frame)
                 self._error, self._rest = error, ()
                 return False
             if safe is None:
-                self._rest = chunks[place:]
+                self._rest = frames[place:]
                 return False
-            self._record.account(chunk)
+            self._record.account(frame)
             shown += safe
         if shown and not self._to.send_at_once(shown):
             self._rest = ()
@@ -76,12 +76,12 @@ class StraightWay:
         shown.clear()
         return True
 
-    def left_of(self, chunks: Sequence[Frame]) -> Sequence[Frame]:
-        """Return those of the chunks that nobody has looked at. Raise what a guard has said."""
+    def left_of(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Return those of the frames that nobody has looked at. Raise what a guard has said."""
         if self._error is not None:
             raise self._failure()
         rest, self._rest = self._rest, None
-        return chunks if rest is None else rest
+        return frames if rest is None else rest
 
     def _failure(self) -> ProxyError:
         """Return what is raised now, and kept by nobody: it will hold the frame that raises it."""
@@ -89,19 +89,19 @@ class StraightWay:
         return error or ProxyError("")
 
 
-async def _looked(watch: Watch, chunk: Frame, turn: LoopTurn) -> Sequence[Frame]:
+async def _looked(watch: Watch, frame: Frame, turn: LoopTurn) -> Sequence[Frame]:
     """Return what may be shown once guards have looked, and others have had their turn."""
-    safe = await watch.feed(chunk)
+    safe = await watch.feed(frame)
     if turn.is_over():
         await turn.rest()
     return safe
 
 
-async def _show(chunks: Sequence[Frame], to: Shown, turn: LoopTurn) -> None:
+async def _show(frames: Sequence[Frame], to: Shown, turn: LoopTurn) -> None:
     """Send what may be shown, be it nothing or all that was held back."""
-    for at in range(0, len(chunks), TOGETHER):
-        await to.send(chunks[at : at + TOGETHER])
+    for at in range(0, len(frames), TOGETHER):
+        await to.send(frames[at : at + TOGETHER])
         if turn.is_over():
             await turn.rest()
-    if not chunks and turn.is_over():
+    if not frames and turn.is_over():
         await turn.rest()

@@ -1,4 +1,4 @@
-"""The way of an answer's chunks: each is accounted and looked at once, whoever is woken for it."""
+"""The way of an answer's frames: each is accounted and looked at once, whoever is woken for it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ TEXT = Part("text", 0)
 TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")
 DOES = ("pass", "pass", "pass", "hold", "wait", "block")
 Batch = tuple[bool, list[str]]
-"""Whether chunks come while they are waited for, and what a guard does with each of them."""
+"""Whether frames come while they are waited for, and what a guard does with each of them."""
 
 
 class Coming:
-    """An answer whose chunks come in batches; it breaks off after them where it does not end."""
+    """An answer whose frames come in batches; it breaks off after them where it does not end."""
 
     def __init__(self, batches: Sequence[tuple[bool, Sequence[Frame]]], *, ends: bool) -> None:
         self.head = Head(streamed=True)
@@ -38,11 +38,11 @@ class Coming:
         self._ends = ends
         self.returned = 0
 
-    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
-        for waited, chunks in self._batches:
-            if not (waited and hand_on is not None and hand_on(chunks)):
+    async def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
+        for waited, frames in self._batches:
+            if not (waited and hand_on is not None and hand_on(frames)):
                 self.returned += 1
-                yield chunks
+                yield frames
         if not self._ends:
             raise UpstreamInvalid("It broke off.")
         yield (Frame((), last=True),)
@@ -55,22 +55,22 @@ class Coming:
 
 
 class Guarding(Unguarded):
-    """A guard that does with each chunk what that says."""
+    """A guard that does with each frame what that says."""
 
     def __init__(self) -> None:
         self._held: list[Frame] = []
 
-    def feed_at_once(self, chunk: Frame) -> Sequence[Frame] | None:
-        does = "pass" if chunk.doc is None else chunk.doc["does"]
-        return None if does == "wait" else self._looked(chunk, does)
+    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
+        does = "pass" if frame.doc is None else frame.doc["does"]
+        return None if does == "wait" else self._looked(frame, does)
 
-    async def feed(self, chunk: Frame) -> Sequence[Frame]:
-        return self._looked(chunk, "pass")
+    async def feed(self, frame: Frame) -> Sequence[Frame]:
+        return self._looked(frame, "pass")
 
-    def _looked(self, chunk: Frame, does: str) -> Sequence[Frame]:
+    def _looked(self, frame: Frame, does: str) -> Sequence[Frame]:
         if does == "block":
             raise GuardBlocked("No.", guard="house", kind="word")
-        self._held.append(chunk)
+        self._held.append(frame)
         if does == "hold":
             return ()
         released, self._held = self._held, []
@@ -81,26 +81,26 @@ class Guarding(Unguarded):
 
 
 class Shown:
-    """Where chunks are shown, some of them ``at_once``."""
+    """Where frames are shown, some of them ``at_once``."""
 
     def __init__(self, at_once: Sequence[bool] = ()) -> None:
-        self.chunks: list[Frame] = []
+        self.frames: list[Frame] = []
         self._at_once = list(at_once)
 
     async def begin(self, head: Head, record: Record) -> None:
         """A head is not shown here."""
 
-    async def send(self, chunks: Sequence[Frame]) -> None:
-        self.chunks += chunks
+    async def send(self, frames: Sequence[Frame]) -> None:
+        self.frames += frames
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
         is_sent = self._at_once.pop(0) if self._at_once else True
-        self.chunks += chunks if is_sent else ()
+        self.frames += frames if is_sent else ()
         return is_sent
 
 
 def said(does: str, number: int = 1) -> Frame:
-    """Return a chunk of so many characters."""
+    """Return a frame of so many characters."""
     return Frame((Delta(TEXT, "x" * number),), "chat", {"does": does})
 
 
@@ -114,15 +114,15 @@ async def relayed(answer: Coming, shown: Shown) -> tuple[list[Frame], int, str |
         await relay(answer, Guarding(), record, shown, LoopTurns())
     except ProxyError as error:
         ended = error.code
-    return shown.chunks, attempt.meter.output_quarters, ended
+    return shown.frames, attempt.meter.output_quarters, ended
 
 
 async def test_what_a_guard_lets_pass_before_it_blocks_is_shown() -> None:
-    chunks = [said("pass"), said("pass"), said("block")]
+    frames = [said("pass"), said("pass"), said("block")]
 
-    shown, accounted, ended = await relayed(Coming([(False, chunks)], ends=True), Shown())
+    shown, accounted, ended = await relayed(Coming([(False, frames)], ends=True), Shown())
 
-    assert (shown, accounted, ended) == (chunks[:2], 3, "guardrail_blocked")
+    assert (shown, accounted, ended) == (frames[:2], 3, "guardrail_blocked")
 
 
 async def test_chunks_that_are_clear_go_on_without_waking_who_waits_for_them() -> None:
@@ -156,9 +156,9 @@ async def test_wakes_change_nothing(given: list[Batch], at_once: list[bool], end
     number = 0
     coming: list[tuple[bool, Sequence[Frame]]] = []
     for waited, does in given:
-        chunks = [said(each, number := number + 1) for each in does]
-        coming.append((waited, chunks))
-    plain: list[Any] = [(False, chunks) for _, chunks in coming]
+        frames = [said(each, number := number + 1) for each in does]
+        coming.append((waited, frames))
+    plain: list[Any] = [(False, frames) for _, frames in coming]
 
     found = await relayed(Coming(coming, ends=ends), Shown(at_once))
 
@@ -166,7 +166,7 @@ async def test_wakes_change_nothing(given: list[Batch], at_once: list[bool], end
 
 
 def worked_by(caller: str) -> Record:
-    """Return the record of a call each of whose chunks takes a turn on the loop."""
+    """Return the record of a call each of whose frames takes a turn on the loop."""
     clock = itertools.count(0, 2 * TURN_S)
     record = replace(new_record(), now=lambda: float(next(clock)))
     record.key = caller
@@ -186,7 +186,7 @@ async def test_many_streams_of_one_key_hold_up_no_other_for_longer_than_one_of_t
 
     await relay(Coming(batches, ends=True), Guarding(), worked_by("support"), own, turns)
 
-    assert len(own.chunks) == 21
-    assert len(theirs.chunks) <= 50 + 21 + 2  # the first of each, then one in a round
+    assert len(own.frames) == 21
+    assert len(theirs.frames) <= 50 + 21 + 2  # the first of each, then one in a round
     await asyncio.gather(*many)
-    assert len(theirs.chunks) == 50 * 21
+    assert len(theirs.frames) == 50 * 21

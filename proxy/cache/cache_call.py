@@ -34,7 +34,7 @@ from proxy.types import CacheRule, Call, Head, Plan
 from proxy.types.events import Frame
 from proxy.usage import Tokens, in_force
 
-TOGETHER = 64  # chunks that are sent in one go
+TOGETHER = 64  # frames that are sent in one go
 
 Flights = dict[object, Flight]
 
@@ -211,22 +211,22 @@ class CacheCall:
         self.record.cache = "hit_semantic" if kept.is_semantic else "hit"
         self.record.saved = self.lookup.worth(kept, self.record)
         await self.client.begin(Head(self.lookup.call.stream), self.record)
-        chunks: Sequence[Frame] = kept.frames
+        frames: Sequence[Frame] = kept.frames
         if self.lookup.echoed is not None:
-            chunks = [for_call(frame, self.lookup.echoed) for frame in chunks]
-        if len(chunks) <= TOGETHER:
-            await self.client.send(chunks)
+            frames = [for_call(frame, self.lookup.echoed) for frame in frames]
+        if len(frames) <= TOGETHER:
+            await self.client.send(frames)
             return
         turn = self._turn()
         turn.begin()
-        for at in range(0, len(chunks), TOGETHER):
-            await self._send(chunks[at : at + TOGETHER], turn)
+        for at in range(0, len(frames), TOGETHER):
+            await self._send(frames[at : at + TOGETHER], turn)
 
     def _turn(self) -> LoopTurn:
         return LoopTurn(self.record.now, self.turns, self.record.key)
 
-    async def _send(self, chunks: Sequence[Frame], turn: LoopTurn) -> None:
-        await self.client.send(chunks)
+    async def _send(self, frames: Sequence[Frame], turn: LoopTurn) -> None:
+        await self.client.send(frames)
         if turn.is_over():
             await turn.rest()
 
@@ -285,16 +285,16 @@ class CacheCall:
                 await self.client.begin(flight.head, self.record)
                 await self._show_all(first, place)
 
-    async def _show_all(self, chunks: Sequence[Frame], place: Listener) -> None:
-        """Show an answer that is being fetched, from its first chunks on. Raise what went wrong."""
+    async def _show_all(self, frames: Sequence[Frame], place: Listener) -> None:
+        """Show an answer that is being fetched, from its first frames on. Raise what went wrong."""
         turn: LoopTurn | None = None
-        while not chunks[-1].last:
+        while not frames[-1].last:
             turn = turn or self._turn()
             turn.begin()
-            await self._send(chunks, turn)
+            await self._send(frames, turn)
             place.straight = self.client
-            chunks = await place.next(TOGETHER)
-        await self.client.send(chunks)
+            frames = await place.next(TOGETHER)
+        await self.client.send(frames)
 
 
 @dataclass(slots=True)
@@ -341,39 +341,39 @@ class Fill:
         self._keep.flagged = head.flagged
         self.flight.head = head
 
-    async def send(self, chunks: Sequence[Frame]) -> None:
-        for chunk in chunks:
-            await self._send(chunk)
+    async def send(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            await self._send(frame)
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
         keep, flight = self._keep, self.flight
-        for chunk in chunks:
-            if flight.oversize or chunk.last or chunk.size > LARGE_BYTES:
+        for frame in frames:
+            if flight.oversize or frame.last or frame.size > LARGE_BYTES:
                 return False
-        for chunk in chunks:
-            keep.feed(chunk)
-            flight.add_at_once(chunk)
+        for frame in frames:
+            keep.feed(frame)
+            flight.add_at_once(frame)
         flight.oversize = keep.oversize
         return True
 
-    async def _send(self, chunk: Frame) -> None:
-        """Pass a chunk on. What ends with the last one is kept before anyone can ask again on
+    async def _send(self, frame: Frame) -> None:
+        """Pass a frame on. What ends with the last one is kept before anyone can ask again on
         seeing it: a large answer before it is shown, a small one in the round of the loop in which
         it is, behind those who show it, and before anything is read."""
         keep, line = self._keep, None
-        if chunk.size > LARGE_BYTES and not keep.oversize:
-            made = partial(keep.write, chunk)
-            line = await self.lookup.offload.run(chunk.size, made, self.lookup.call.caller)
-        keep.feed(chunk, line)
+        if frame.size > LARGE_BYTES and not keep.oversize:
+            made = partial(keep.write, frame)
+            line = await self.lookup.offload.run(frame.size, made, self.lookup.call.caller)
+        keep.feed(frame, line)
         self.flight.oversize = keep.oversize
-        if not chunk.last:
-            await self.flight.add(chunk)
+        if not frame.last:
+            await self.flight.add(frame)
             return
         bill = self._record.served()
         self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
         if keep.whole and keep.size > LARGE_BYTES:
             await self.lookup.store_large(keep, bill)
-        await self.flight.add(chunk)  # which wakes those who show it
+        await self.flight.add(frame)  # which wakes those who show it
         if keep.whole and keep.size <= LARGE_BYTES:
             self._to_keep = partial(self.lookup.store, keep, bill)
             asyncio.get_running_loop().call_soon(self._store)

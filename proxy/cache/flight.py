@@ -1,6 +1,6 @@
-"""An answer that is being fetched once for all who ask the same: they see every chunk of it.
+"""An answer that is being fetched once for all who ask the same: they see every frame of it.
 
-Who leads it fetches, whoever else joins listens from the first chunk on. Nothing here knows where
+Who leads it fetches, whoever else joins listens from the first frame on. Nothing here knows where
 the answer comes from, or starts a task.
 """
 
@@ -23,12 +23,12 @@ class Flight:
 
     Up to ``oversize`` it holds all that was said and runs ahead of those who listen; beyond, nobody
     can join any more and the slowest who listens sets the pace, so that memory stays bounded.
-    ``saved`` is what listening instead of asking has saved, known with the last chunk.
-    ``chunks`` are those that are held, from the one at ``base`` on; ``places`` those who listen.
+    ``saved`` is what listening instead of asking has saved, known with the last frame.
+    ``frames`` are those that are held, from the one at ``base`` on; ``places`` those who listen.
     """
 
     __slots__ = (
-        *("_waiting", "base", "chunks", "closed", "error", "head", "kept"),
+        *("_waiting", "base", "frames", "closed", "error", "head", "kept"),
         *("oversize", "places", "saved", "whole"),
     )
 
@@ -40,7 +40,7 @@ class Flight:
         self.oversize = False
         self.whole = False
         self.closed = False
-        self.chunks: list[Frame] = []
+        self.frames: list[Frame] = []
         self.base = 0
         self.places: set[Listener] = set()
         self._waiting: list[asyncio.Future[None]] = []
@@ -56,7 +56,7 @@ class Flight:
 
     @property
     def _end(self) -> int:
-        return self.base + len(self.chunks)
+        return self.base + len(self.frames)
 
     def tell(self) -> None:
         """Wake all who wait, for whatever they wait: they look for themselves."""
@@ -72,23 +72,23 @@ class Flight:
         self._waiting.append(waiting)
         await waiting
 
-    async def add(self, chunk: Frame) -> None:
-        """Take the next chunk; once oversize, wait until all who listen have taken it."""
-        self.chunks.append(chunk)
-        self.whole = chunk.last
+    async def add(self, frame: Frame) -> None:
+        """Take the next frame; once oversize, wait until all who listen have taken it."""
+        self.frames.append(frame)
+        self.whole = frame.last
         self.tell()
         while self.oversize and not self.whole and self._lagging():
             await self.news()
         if self.oversize and not self.whole:
             self.base = self._end
-            self.chunks.clear()
+            self.frames.clear()
 
-    def add_at_once(self, chunk: Frame) -> None:
-        """Take the next chunk of one that is not oversize, and neither the first nor the last."""
-        self.chunks.append(chunk)
-        position, missed = self.base + len(self.chunks) - 1, False
+    def add_at_once(self, frame: Frame) -> None:
+        """Take the next frame of one that is not oversize, and neither the first nor the last."""
+        self.frames.append(frame)
+        position, missed = self.base + len(self.frames) - 1, False
         for place in self.places:
-            missed = not place.show(chunk, position) or missed
+            missed = not place.show(frame, position) or missed
         if missed:
             self.tell()
 
@@ -96,19 +96,19 @@ class Flight:
         return any(place.position < self._end for place in self.places)
 
     def close(self, error: ProxyError | None = None) -> None:
-        """No more comes. Without a last chunk, whoever listens is told the error."""
+        """No more comes. Without a last frame, whoever listens is told the error."""
         self.error = self.error or error
         self.closed = True
         self.tell()
 
     def joined(self, call: Call | None = None) -> Listener:
-        """Return a place at the first chunk; it counts as listening until its block is left. With
+        """Return a place at the first frame; it counts as listening until its block is left. With
         ``call`` the answer repeats the request of that call, not of the one that it was for."""
         return Listener(self, call)
 
     async def begun(self) -> None:
         """Wait until there is something to show, or it is known that there will be nothing."""
-        while not self.chunks and self.kept is None and not self.closed:
+        while not self.frames and self.kept is None and not self.closed:
             await self.news()
 
     async def unneeded(self) -> None:
@@ -152,12 +152,12 @@ class Listener:
         self._flight.tell()
 
     async def next(self, most: int = 1) -> list[Frame]:
-        """Return the next chunks, so many at the most, as soon as one is there. Raise what ended
+        """Return the next frames, so many at the most, as soon as one is there. Raise what ended
         the flight before it."""
         flight = self._flight
         if flight.oversize:
             flight.tell()  # this listener has caught up
-        while self.position - flight.base >= len(flight.chunks):
+        while self.position - flight.base >= len(flight.frames):
             if flight.closed:
                 raise flight.failure().with_traceback(None) from None
             self._waits = True
@@ -168,20 +168,20 @@ class Listener:
             if self._bug is not None:
                 raise self._bug
         at = self.position - flight.base
-        chunks = flight.chunks[at : at + (1 if flight.oversize else most)]
-        self.position += len(chunks)
+        frames = flight.frames[at : at + (1 if flight.oversize else most)]
+        self.position += len(frames)
         call = self._call
-        return chunks if call is None else [for_call(each, call) for each in chunks]
+        return frames if call is None else [for_call(each, call) for each in frames]
 
-    def show(self, chunk: Frame, position: int) -> bool:
-        """Show the chunk at a position where it is the next, and waits for nobody. False where the
+    def show(self, frame: Frame, position: int) -> bool:
+        """Show the frame at a position where it is the next, and waits for nobody. False where the
         listener has to be woken for it."""
         if self.straight is None or not self._waits or self.position != position:
             return False
         if self._call is not None:
-            chunk = for_call(chunk, self._call)
+            frame = for_call(frame, self._call)
         try:
-            is_shown = self.straight.send_at_once((chunk,))
+            is_shown = self.straight.send_at_once((frame,))
         except Exception as bug:  # noqa: BLE001  # who fetches, and who else listens, has no part in it
             self._bug, is_shown = bug, False
         self.position += is_shown

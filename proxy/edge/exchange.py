@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPaths
 
 SMALL = 32 * 1024  # bytes: so many of several events leave in one write
-FEW = 8  # chunks that are written at once
+FEW = 8  # frames that are written at once
 MAX_HOPS = 8
 KEEPALIVE = Frame(())
 
@@ -215,52 +215,52 @@ class HttpExchange:
         if not self._out.begun:  # by a keepalive, whose writer has numbered it
             self._take_head(head)
 
-    async def send(self, chunks: Sequence[Frame]) -> None:
+    async def send(self, frames: Sequence[Frame]) -> None:
         out, is_streamed, held = self._out, self._head.streamed, b""
         begins, record = False, self._record
         self._is_sending = True  # until all of it is written: no keepalive may come in between
-        for chunk in chunks:
-            weight = self._writer.weight(chunk)
-            data = self._writer.feed(chunk) if weight <= LARGE_BYTES else await self._aside(chunk)
-            if not out.begun and (is_streamed or chunk.last):
-                self._begin(chunk, None if is_streamed else len(data))
+        for frame in frames:
+            weight = self._writer.weight(frame)
+            data = self._writer.feed(frame) if weight <= LARGE_BYTES else await self._aside(frame)
+            if not out.begun and (is_streamed or frame.last):
+                self._begin(frame, None if is_streamed else len(data))
                 begins = True
-            if record.first_sent is None and out.begun and has_content(chunk):
+            if record.first_sent is None and out.begun and has_content(frame):
                 record.first_sent = record.now()
             held = held + data if held else data
-            if chunk.last or len(held) >= SMALL:
-                await out.write(held, last=chunk.last)  # the last bytes and the end leave together
+            if frame.last or len(held) >= SMALL:
+                await out.write(held, last=frame.last)  # the last bytes and the end leave together
                 begins, held = False, b""
         if begins or held:
             await out.write(held)
         self._is_sending = False
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
         out, writer = self._out, self._writer
-        if not out.is_ready or len(chunks) > FEW:
+        if not out.is_ready or len(frames) > FEW:
             return False
-        for chunk in chunks:
-            if chunk.last or chunk.size > LARGE_BYTES:
+        for frame in frames:
+            if frame.last or frame.size > LARGE_BYTES:
                 return False
-        data = writer.feed(chunks[0])
-        for chunk in chunks[1:]:
-            data += writer.feed(chunk)
+        data = writer.feed(frames[0])
+        for frame in frames[1:]:
+            data += writer.feed(frame)
         if data:
             record = self._record
-            if record.first_sent is None and any(map(has_content, chunks)):
+            if record.first_sent is None and any(map(has_content, frames)):
                 record.first_sent = record.now()  # a keepalive began the stream
             out.write_at_once(data)
         return True
 
-    async def _aside(self, chunk: Frame) -> bytes:
-        """Write a chunk that takes long where it holds up nobody."""
-        written = partial(self._writer.feed, chunk)
-        return await self._offload.run(self._writer.weight(chunk), written, self._call.caller)
+    async def _aside(self, frame: Frame) -> bytes:
+        """Write a frame that takes long where it holds up nobody."""
+        written = partial(self._writer.feed, frame)
+        return await self._offload.run(self._writer.weight(frame), written, self._call.caller)
 
-    def _begin(self, chunk: Frame, length: int | None) -> None:
+    def _begin(self, frame: Frame, length: int | None) -> None:
         """Make the head of an answer, of a stream without a length."""
         record, head, client = self._record, self._head, self._client
-        flagged, shown = head.flagged, first_document(chunk)
+        flagged, shown = head.flagged, first_document(frame)
         if head.passed is None:
             status = writing.answer_status(client, record.verdicts(), flagged=flagged, data=shown)
         else:

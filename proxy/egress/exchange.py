@@ -53,13 +53,13 @@ class OwnExchange:
         options = WriteOptions(self._call, whole=True, verdicts=nobody)
         self._writer = FAMILIES[client_family(self._call)].writer(options)
 
-    async def send(self, chunks: Sequence[Frame]) -> None:
-        self._document = orjson.loads(self._writer.feed(chunks[-1]))
+    async def send(self, frames: Sequence[Frame]) -> None:
+        self._document = orjson.loads(self._writer.feed(frames[-1]))
         if self._record is not None:
             self._record.status = 200
             self._record.first_sent = self._record.now()
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
         return False
 
     async def refuse(self, error: ProxyError, record: Record) -> None:

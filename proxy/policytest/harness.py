@@ -207,17 +207,17 @@ class _Exchange:
         self._head = head
         self._writer = answer_writer(self._call, head, record.verdicts)
 
-    async def send(self, chunks: Sequence[Frame]) -> None:
-        for chunk in chunks:
-            self._send(chunk)
+    async def send(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            self._send(frame)
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
         return False
 
-    def _send(self, chunk: Frame) -> None:
-        written = self._writer.feed(chunk)
-        if not self._begun and (self._head.streamed or chunk.last):
-            data = writing.first_document(chunk)
+    def _send(self, frame: Frame) -> None:
+        written = self._writer.feed(frame)
+        if not self._begun and (self._head.streamed or frame.last):
+            data = writing.first_document(frame)
             answer = (self._played.record, self._head, self._client, self._writer.media_type)
             verdicts, flagged = self._played.record.verdicts(), self._head.flagged
             status = writing.answer_status(self._client, verdicts, flagged=flagged, data=data)

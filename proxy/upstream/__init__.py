@@ -165,7 +165,7 @@ class Upstreams:
     async def _try(
         self, context: AttemptContext, target: Target, why: Why, *, fresh: bool
     ) -> Forwarded:
-        """Ask one target; return its answer once its first chunk is there."""
+        """Ask one target; return its answer once its first frame is there."""
         call = context.call
         if call.size <= LARGE_BYTES:
             request = _written(context, target)

@@ -34,7 +34,7 @@ class FanOut:
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
+    async def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
         failures: list[tuple[int, ProxyError]] = []
         for remaining in range(len(self.begin) - 1, -1, -1):
             model_call, result = await self._done.get()
@@ -55,7 +55,7 @@ class FanOut:
         """Take the last frame of a response, or its failure."""
         try:
             async with await self.begin[model_call]() as answer:
-                last = [frames[-1] async for frames in answer.chunks()]
+                last = [frames[-1] async for frames in answer.frames()]
         except ProxyError as error:
             let_frames_go(error)
             self._done.put_nowait((model_call, error))

@@ -161,7 +161,7 @@ class Forwarded:
         if slot.probe or slot.own_probe:
             slot.begun()
 
-    def chunks(self, hand_on: HandOn | None = None) -> Self:
+    def frames(self, hand_on: HandOn | None = None) -> Self:
         self._hand_on = None if self.reader.holds else hand_on
         return self
 

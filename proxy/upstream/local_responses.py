@@ -30,7 +30,7 @@ class LocalResponse:
     produce: Callable[[], Awaitable[Json]]
     head: Head = WHOLE
 
-    async def chunks(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
+    async def frames(self, hand_on: HandOn | None = None) -> AsyncIterator[Sequence[Frame]]:
         yield (document_frame(await self.produce()),)
 
     async def __aenter__(self) -> Self:

@@ -34,8 +34,8 @@ async def test_all_who_listen_hear_everything_from_the_first_chunk_on() -> None:
     flight = Flight()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(heard(flight))]
-        for chunk in CHUNKS:
-            await flight.add(chunk)
+        for frame in CHUNKS:
+            await flight.add(frame)
             tasks.append(group.create_task(heard(flight)))
             await turns(1)
 
@@ -114,9 +114,9 @@ async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -
     flight = Flight()
 
     async def fill() -> None:
-        for number, chunk in enumerate(CHUNKS):
+        for number, frame in enumerate(CHUNKS):
             flight.oversize = number >= 2
-            await flight.add(chunk)
+            await flight.add(frame)
 
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         with flight.joined() as slow:
@@ -124,21 +124,21 @@ async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -
             filling = group.create_task(fill())
             await turns()
             assert not flight.joinable
-            assert len(flight.chunks) == 3
+            assert len(flight.frames) == 3
             said = [*await slow.next(), *await slow.next(), *await slow.next()]
             await turns()
             assert not filling.done()  # until it comes back for more
             said += await rest(slow)
 
     assert said == CHUNKS
-    assert len(flight.chunks) <= 1
+    assert len(flight.frames) <= 1
 
 
 async def rest(place: Listener) -> list[Frame]:
-    chunks = await place.next()
-    while not chunks[-1].last:
-        chunks += await place.next(2)
-    return chunks
+    frames = await place.next()
+    while not frames[-1].last:
+        frames += await place.next(2)
+    return frames
 
 
 async def test_who_leaves_holds_up_nobody() -> None:
@@ -152,20 +152,20 @@ async def test_who_leaves_holds_up_nobody() -> None:
 
 
 class Straight:
-    """Where a listener shows chunks at once, while it is ``ready``."""
+    """Where a listener shows frames at once, while it is ``ready``."""
 
     def __init__(self) -> None:
-        self.chunks: list[Frame] = []
+        self.frames: list[Frame] = []
         self.ready = True
 
     async def begin(self, head: Head, record: Record) -> None:
         """A head is not shown here."""
 
-    async def send(self, chunks: Sequence[Frame]) -> None:
-        self.chunks += chunks
+    async def send(self, frames: Sequence[Frame]) -> None:
+        self.frames += frames
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
-        self.chunks += chunks if self.ready else ()
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
+        self.frames += frames if self.ready else ()
         return self.ready
 
 
@@ -173,14 +173,14 @@ async def shown(flight: Flight, to: Straight, call: Call | None = None) -> int:
     """Show an answer, and return how often its listener had to be woken."""
     woken = 0
     with flight.joined(call) as place:
-        chunks = await place.next(64)
+        frames = await place.next(64)
         place.straight = to
         while True:
             woken += 1
-            await to.send(chunks)
-            if chunks[-1].last:
+            await to.send(frames)
+            if frames[-1].last:
                 return woken
-            chunks = await place.next(64)
+            frames = await place.next(64)
 
 
 async def test_who_waits_for_more_has_it_shown_without_being_woken() -> None:
@@ -190,12 +190,12 @@ async def test_who_waits_for_more_has_it_shown_without_being_woken() -> None:
         showing = group.create_task(shown(flight, to))
         hearing = group.create_task(heard(flight))
         await turns()
-        for chunk in CHUNKS[1:-1]:
-            flight.add_at_once(chunk)
-        assert to.chunks == CHUNKS[:-1]  # at once: nobody had a turn
+        for frame in CHUNKS[1:-1]:
+            flight.add_at_once(frame)
+        assert to.frames == CHUNKS[:-1]  # at once: nobody had a turn
         await flight.add(CHUNKS[-1])
 
-    assert to.chunks == hearing.result() == CHUNKS
+    assert to.frames == hearing.result() == CHUNKS
     assert showing.result() == 2
 
 
@@ -206,21 +206,21 @@ async def test_who_cannot_be_shown_more_at_once_is_woken_and_misses_nothing(plac
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(shown(flight, to))
         await turns()
-        for number, chunk in enumerate(CHUNKS[1:-1], 1):
+        for number, frame in enumerate(CHUNKS[1:-1], 1):
             to.ready = number != place
-            flight.add_at_once(chunk)
-            assert to.chunks == CHUNKS[: number + 1 if number < place else place]
+            flight.add_at_once(frame)
+            assert to.frames == CHUNKS[: number + 1 if number < place else place]
         await turns()
-        assert to.chunks == CHUNKS[:-1]
+        assert to.frames == CHUNKS[:-1]
         await flight.add(CHUNKS[-1])
 
-    assert to.chunks == CHUNKS
+    assert to.frames == CHUNKS
 
 
 class Breaking(Straight):
     """One that cannot write what it is to show."""
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
         raise KeyError("inside")
 
 
@@ -231,14 +231,14 @@ async def test_who_cannot_show_a_chunk_for_a_bug_has_it_alone() -> None:
         breaking = asyncio.ensure_future(shown(flight, Breaking()))
         showing = asyncio.ensure_future(shown(flight, to))
         await turns()
-        for chunk in CHUNKS[1:-1]:
-            flight.add_at_once(chunk)
+        for frame in CHUNKS[1:-1]:
+            flight.add_at_once(frame)
         await flight.add(CHUNKS[-1])
         with pytest.raises(KeyError):
             await breaking
         await showing
 
-    assert to.chunks == CHUNKS
+    assert to.frames == CHUNKS
     assert flight.places == set()
 
 
@@ -257,10 +257,10 @@ async def test_who_joins_an_answer_that_repeats_its_question_gets_it_as_it_was_r
         showing = asyncio.ensure_future(shown(flight, to, CALL))
         leading = asyncio.ensure_future(heard(flight))
         await turns()
-        for chunk in said[1:-1]:
-            flight.add_at_once(chunk)
+        for frame in said[1:-1]:
+            flight.add_at_once(frame)
         await flight.add(said[-1])
         await showing
 
     assert await leading == said
-    assert to.chunks == [*(repeating("bertha", n) for n in range(3)), CHUNKS[-1]]
+    assert to.frames == [*(repeating("bertha", n) for n in range(3)), CHUNKS[-1]]

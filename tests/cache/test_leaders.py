@@ -79,19 +79,19 @@ class Going:
     """A client that takes so many writes, and then is gone."""
 
     def __init__(self, takes: int = 100) -> None:
-        self.chunks: list[Frame] = []
+        self.frames: list[Frame] = []
         self._takes = takes
 
     async def begin(self, head: Head, record: Record) -> None:
         """A head is not shown here."""
 
-    async def send(self, chunks: Sequence[Frame]) -> None:
+    async def send(self, frames: Sequence[Frame]) -> None:
         if not self._takes:
             raise ClientGone
         self._takes -= 1
-        self.chunks += chunks
+        self.frames += frames
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
         return False
 
 
@@ -113,14 +113,14 @@ async def test_a_leader_whose_write_fails_before_it_is_cancelled_takes_the_answe
 
     leading = asyncio.ensure_future(cache.serve(plan, call, new_record(), leader, forward))
     joining = asyncio.ensure_future(cache.serve(plan, call, new_record(), other, forward))
-    await settled(lambda: len(other.chunks))
+    await settled(lambda: len(other.frames))
     shown.set()
-    await settled(lambda: len(other.chunks))
+    await settled(lambda: len(other.frames))
     leading.cancel()
     gate.set()
 
     await joining
-    assert len(other.chunks) == 3
+    assert len(other.frames) == 3
     with pytest.raises(asyncio.CancelledError):
         await leading
 

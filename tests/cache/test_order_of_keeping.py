@@ -44,11 +44,11 @@ class Order:
 
     async def begin(self, head: Head, record: Record) -> None: ...
 
-    async def send(self, chunks: Sequence[Frame]) -> None:
+    async def send(self, frames: Sequence[Frame]) -> None:
         self.seen.append("shown")
         asyncio.get_running_loop().call_soon(self.seen.append, "over")
 
-    def send_at_once(self, chunks: Sequence[Frame]) -> bool:
+    def send_at_once(self, frames: Sequence[Frame]) -> bool:
         return False
 
     async def get(self, key: bytes) -> bytes | None:
@@ -82,7 +82,7 @@ async def served(
     order: Order,
     changed: Callable[[], None] | None = None,
 ) -> None:
-    """Serve a call that leads, whose answer has one chunk."""
+    """Serve a call that leads, whose answer has one frame."""
     plan, call = await asked(cached, upstream)
     cache = AnswerCache({"memory": CacheBackend(order, b"s" * 32, changed)}, cached.clock)
     choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
