@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from proxy.errors import ProxyError
 from proxy.record import Record
-from proxy.types import AnswerPiece, Call, Head, Plan, RequestHead
+from proxy.types import Call, Head, Plan, RequestHead
 from proxy.types.events import Frame
 from proxy.types.guard import GuardEgress
 
@@ -141,14 +141,14 @@ class Watch(Protocol):
     def again(self) -> bool:
         """True once a guard wants another answer; nothing of this one is shown."""
 
-    def feed_at_once(self, frame: AnswerPiece) -> Sequence[AnswerPiece] | None:
+    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
         """Return what may now be shown: nothing yet, this frame, or earlier ones too; None where
         that takes longer, and the frame is to be given to ``feed``. Raise ``GuardBlocked``."""
 
-    async def feed(self, frame: AnswerPiece) -> Sequence[AnswerPiece]:
+    async def feed(self, frame: Frame) -> Sequence[Frame]:
         """Return what may now be shown, in the time that it takes. Raise ``GuardBlocked``."""
 
-    def cut(self) -> Sequence[AnswerPiece]:
+    def cut(self) -> Sequence[Frame]:
         """The answer has broken off: give what was clear and had only waited for more."""
 
 

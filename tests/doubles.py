@@ -14,7 +14,8 @@ from proxy.errors import ProxyError
 from proxy.limits import Admission
 from proxy.limits.stores.memory import MemoryStore
 from proxy.record import Record
-from proxy.types import AnswerPiece, Call, Head, Plan
+from proxy.types import Call, Head, Plan
+from proxy.types.events import Frame
 from proxy.upstream.wire.dialing import trusted
 from proxy.usage import Price, in_force, listed
 
@@ -264,13 +265,13 @@ class Unguarded:
     def watch(self) -> Any:
         return self
 
-    def feed_at_once(self, chunk: AnswerPiece) -> Sequence[AnswerPiece] | None:
+    def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
         return None
 
-    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
-        return (chunk,)
+    async def feed(self, frame: Frame) -> Sequence[Frame]:
+        return (frame,)
 
-    def cut(self) -> Sequence[AnswerPiece]:
+    def cut(self) -> Sequence[Frame]:
         return ()
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassedPath, PassedRequest, Upload
 
 Json = dict[str, Any]
-AnswerPiece = Any
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -319,44 +318,3 @@ class Head:
     headers: tuple[tuple[str, str], ...] = ()
     flagged: bool = False
     passed: PassedHead | None = None
-    frames: bool = True
-
-
-class Untouched(bytes):
-    """What an upstream sent, in its own dialect and not in the form of ``Chunk.data``: for a client
-    of the same dialect alone. ``kind`` is the name of the event that it was the data of."""
-
-    kind: str = ""
-
-
-@frozen
-class Chunk:
-    """A piece of an answer in OpenAI's form; an answer that is not streamed is one chunk for each
-    model call. ``leg`` is the index of that call in the plan.
-
-    ``raw`` is the very JSON that the upstream sent for ``data``: it is sent on as it came while
-    nothing has changed ``data``. ``data`` is None in the bare end of a stream, and in a sign of
-    life: the upstream sent something that is no part of its answer. One that ``failed`` says in
-    the place of an answer why its leg has none, in words that guards have reviewed. ``size`` is
-    about that of ``data`` in bytes where it is large, or was made of a large document; of a large
-    one ``quarters`` is the estimate of what it says.
-    """
-
-    data: Json | None
-    raw: bytes | None = None
-    leg: int = 0
-    last: bool = False
-    failed: bool = False
-    size: int = 0
-    quarters: int | None = None
-
-    def rewritten(self, data: Json | None) -> Chunk:
-        """Return the chunk with other data, or to be sent as its data is read, not as it came."""
-        return Chunk(
-            data=data,
-            leg=self.leg,
-            last=self.last,
-            failed=self.failed,
-            size=self.size,
-            quarters=self.quarters,
-        )

@@ -12,8 +12,7 @@ import pytest
 
 from proxy.errors import ProxyError, Refused
 from proxy.ports import Watch
-from proxy.types import AnswerPiece
-from proxy.types.events import Delta
+from proxy.types.events import Delta, Frame
 from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
 from tests.conftest import KEY
 from tests.doubles import (
@@ -211,11 +210,11 @@ class Masking(Unguarded):
     def watch(self) -> Watch:
         return self
 
-    async def feed(self, chunk: AnswerPiece) -> Sequence[AnswerPiece]:
+    async def feed(self, frame: Frame) -> Sequence[Frame]:
         self.seen += 1
-        text = json.dumps(chunk.doc)
+        text = json.dumps(frame.doc)
         if "Paris" not in text:
-            return (chunk,)
+            return (frame,)
         if self.blocks is not None:
             raise self.blocks
         doc = json.loads(text.replace("Paris", "[city]"))
@@ -223,9 +222,9 @@ class Masking(Unguarded):
             Delta(each.part, each.text.replace("Paris", "[city]"), each.slot)
             if type(each) is Delta
             else each
-            for each in chunk.events
+            for each in frame.events
         ]
-        return (chunk._replace(events=tuple(events), doc=doc, raw=None),)
+        return (frame._replace(events=tuple(events), doc=doc, raw=None),)
 
 
 async def test_what_is_kept_is_what_was_shown_and_is_not_inspected_again(

@@ -104,7 +104,7 @@ async def test_a_leader_whose_write_fails_before_it_is_cancelled_takes_the_answe
     leader, other = Going(takes=1), Going()
 
     async def forward(to: Shown) -> None:
-        await to.begin(Head(streamed=True, frames=True), new_record())
+        await to.begin(Head(streamed=True), new_record())
         await to.send([Frame((), "chat", {"choices": []})])
         await shown.wait()
         await to.send([Frame((), "chat", {"choices": []})])

@@ -88,7 +88,7 @@ async def served(
     choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
 
     async def forward(to: Shown) -> None:
-        await to.begin(Head(streamed=False, frames=True), new_record())
+        await to.begin(Head(streamed=False), new_record())
         events = Finish(0, "stop"), STOP
         await to.send([Frame(events, "chat", {"choices": [choice]}, last=True)])
 

@@ -50,7 +50,7 @@ def shown(name: str, client: FamilyName) -> tuple[FamilyName, list[Frame]]:
 
 def stored(client: str, frames: Iterable[Frame], *, stream: bool = True) -> bytes | None:
     """Return what the cache stores of an answer to a client."""
-    recorder = recorder_of(Head(stream, frames=True), call_of(client, stream=stream), RULE, 1)
+    recorder = recorder_of(Head(stream), call_of(client, stream=stream), RULE, 1)
     for frame in frames:
         recorder.feed(frame)
     if not recorder.whole:

@@ -42,7 +42,7 @@ def guarding(client: str, *rules: GuardRule, stream: bool = True) -> tuple[Watch
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
     plan = Plan("1", "k", "d", {}, (), guards=Guarding((), rules))
     gate = PolicyGuards(Engine(Ticks())).gate(plan, call, record)
-    return gate.watch(call, Head(streamed=stream, frames=True)), record
+    return gate.watch(call, Head(streamed=stream)), record
 
 
 async def sent(
