@@ -27,8 +27,8 @@ from proxy.otel_settings import BatchBounds
 from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import call_history
-from proxy.policy.schema import patterns
-from proxy.policy.schema.cache import CacheConfig, SemanticConfig
+from proxy.policy.schema import tags
+from proxy.policy.schema.deployments import CacheConfig, SemanticConfig
 from proxy.prices import checking
 from proxy.types import limit
 from proxy.upstream import answer_reader, client, health
@@ -154,7 +154,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "The last 1000 calls are kept", 1000, call_history.MAX_CALLS),
     ("policies.md", "and the last 8 revisions", 8, store.MAX_REVISIONS),
     ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
-    ("policies.md", "A value is 1 to 64 visible characters", 64, patterns.MAX_VALUE),
+    ("policies.md", "A value is 1 to 64 visible characters", 64, tags.MAX_VALUE),
     ("policies.md", "above 1000 USD", 1000, checking.MAX_PLAUSIBLE_USD),
     ("policies.md", "polled four times a second", 1 / 4, watch.LOOK_S),
     ("policies.md", "Readings are at least a second apart", 1, store.MIN_INTERVAL_S),

@@ -19,11 +19,8 @@ SAVE_KEY = "Save the key above: it is not shown again. Add this entry to the pol
 
 
 def new_key(name: str, deployments: Sequence[str], known: Collection[str]) -> tuple[str, str]:
-    """Return the secret of a new key, and its entry in YAML, by default for all deployments.
-
-    Raises:
-        ValueError: A deployment does not exist, or there is none.
-    """
+    """Return the secret of a new key, and its entry in YAML, by default for all deployments. Raise
+    ``ValueError`` if a deployment does not exist or there is none."""
     for deployment in deployments:
         if deployment not in known:
             raise ValueError(no_such("deployment", deployment, known))

@@ -18,9 +18,10 @@ from proxy.policy.catalog import roster
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import no_such, read
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review import check_report, diff, editor
+from proxy.policy.review import check_report, diff
 from proxy.policy.review.explain import preview
 from proxy.policy.review.sample_call import CHAT, example, path_of, suppose
+from proxy.policy.schema import editor
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite

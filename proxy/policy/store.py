@@ -37,11 +37,8 @@ Result = Literal["in_force", "restored", "unchanged", "rejected"]
 def read_folder(
     folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
 ) -> Snapshot:
-    """Load and compile a folder, without secrets if there is no ``environ``.
-
-    Raises:
-        PolicyError: The policies have errors.
-    """
+    """Load and compile a folder, without secrets if there is no ``environ``. Raise ``PolicyError``
+    if it has errors."""
     return compile_policies(read(folder), environ, tokens)
 
 
@@ -102,13 +99,8 @@ class PolicyStore:
         tell: Callable[[Result, Snapshot], None],
         subject: str = "policy",
     ) -> None:
-        """Load the policies. ``tell`` gets the result of each reload and the active snapshot.
-
-        Names of log events start with ``subject``.
-
-        Raises:
-            PolicyError: The policies have errors.
-        """
+        """Load the policies, or raise ``PolicyError``. ``tell`` gets the result of each reload and
+        the active snapshot. Names of log events start with ``subject``."""
         self._subject = subject
         self._source = source
         self._now = now

@@ -166,11 +166,8 @@ class Suite(Section):
 
 
 def read_cases(folder: Path) -> tuple[dict[str, Case], Document]:
-    """Return the tests of a folder, and the document with their locations.
-
-    Raises:
-        PolicyError: The tests have errors. It lists all of them.
-    """
+    """Return the tests of a folder, and the document with their locations. Raise ``PolicyError``
+    with all errors."""
     document = Document()
     if not (folder / FOLDER).is_dir():
         document.give_up(SourceLocation(FOLDER, 1, 1), (), NO_TESTS)

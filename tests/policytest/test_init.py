@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review import editor
+from proxy.policy.schema import editor
 from proxy.policytest import run_cases
 from proxy.policytest.cases import Suite, read_cases
 from proxy.policytest.report import Report

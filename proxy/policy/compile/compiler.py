@@ -17,7 +17,7 @@ from proxy.policy.files import price_table
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import PolicyError
-from proxy.policy.schema import patterns
+from proxy.policy.schema.tags import compile_pattern
 
 
 def compile_policies(
@@ -26,10 +26,8 @@ def compile_policies(
     """Return the snapshot of policies.
 
     Without an ``environ`` secrets are not read: such a snapshot decides calls, but cannot serve
-    them. Without ``tokens`` the tokens of clouds are fetched for this snapshot only.
-
-    Raises:
-        PolicyError: The policies have errors. It lists all of them, also those of ``loaded``.
+    them. Without ``tokens`` the tokens of clouds are fetched for this snapshot only. Raise
+    ``PolicyError`` with all errors, those of ``loaded`` included.
     """
     context = CompileContext(loaded, environ, tokens or CloudTokens(environ or {}))
     try:
@@ -85,6 +83,6 @@ def _compile(context: CompileContext) -> Snapshot:
 def _tag_rule(_: str, tag: schema.Tag) -> TagRule:
     return TagRule(
         values=frozenset(tag.values) if tag.values is not None else None,
-        pattern=patterns.compiled(tag.pattern) if tag.pattern is not None else None,
+        pattern=compile_pattern(tag.pattern) if tag.pattern is not None else None,
         caller=tag.caller,
     )

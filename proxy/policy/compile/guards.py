@@ -175,11 +175,8 @@ class GuardCompiler:
                 self.unprepared.append(part)
 
     def _guard_context(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardContext | None:
-        """Return the objects that a guard refers to, or None if an upstream does not exist.
-
-        Raises:
-            ValueError: A text file cannot be read, or the guard is under the wrong stage.
-        """
+        """Return the objects that a guard refers to, or None if an upstream does not exist. Raise
+        ``ValueError`` if a text file cannot be read or the guard has the wrong stage."""
         for key, name in references(config, "deployment"):
             self._context.unknown((*path, key), "deployments", "deployment", name)
             deployment = self._context.policies.deployments.get(name)

@@ -17,7 +17,7 @@ from proxy.policy.decide import conditions
 from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuards
 from proxy.policy.files.load import no_such
 from proxy.policy.files.source import Path_
-from proxy.policy.schema import patterns
+from proxy.policy.schema.tags import glob
 from proxy.types import UNCHANGED, CacheRule, Changes, Endpoint, Refusal, ScopedLimit, Semantic
 from proxy.types.guard import Guarding
 from proxy.words import quoted
@@ -215,7 +215,7 @@ def _values(match: schema.Match) -> conditions.Values:
     if match.in_ is not None:
         parts.append(conditions.OneOf(frozenset(match.in_)))
     if match.glob is not None:
-        parts.append(patterns.glob(match.glob))
+        parts.append(glob(match.glob))
     return parts[0] if len(parts) == 1 else conditions.Both(tuple(parts))
 
 

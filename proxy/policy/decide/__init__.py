@@ -98,12 +98,8 @@ def _can_share(plan: DecidedPlan, head: RequestHead) -> bool:
 
 
 def identify(snapshot: Snapshot, head: RequestHead) -> Credential:
-    """Return the credential of a request.
-
-    Raises:
-        Unauthorized: The credential is missing, unknown, revoked or expired. The client gets the
-            same message in all cases.
-    """
+    """Return the credential of a request. Raise ``Unauthorized``, with the same message for one
+    that is missing, unknown, revoked or expired."""
     digest = head.digest
     if digest is None:
         raise Unauthorized
@@ -176,10 +172,8 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     """Return the plan for a call of a key.
 
     The plan is a ``DecidedPlan``, except for a list of models. A rejection by a rule is part of the
-    plan. A call that uses stored state gets only the targets that have it.
-
-    Raises:
-        Refused: No rule could serve the call.
+    plan. A call that uses stored state gets only the targets that have it. Raise ``Refused`` if
+    the call cannot be served under any rule.
     """
     pin = call.pin
     if pin is not None:

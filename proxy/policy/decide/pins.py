@@ -38,12 +38,8 @@ def check_pin(key: VirtualKey, call: Call, pin: Pin) -> None:
 
 
 def find_keeper(key: VirtualKey) -> KeyDeployment:
-    """Return the deployment that stores conversations: a target of it supports Responses.
-
-    Raises:
-        NotFound: There is none.
-        BadField: There are several, and no default.
-    """
+    """Return the deployment that stores conversations: a target of it supports Responses. Raise
+    ``NotFound`` if there is none, ``BadField`` if there are several and no default."""
     keepers = {name: reach for name, reach in key.deployments.items() if _keeps(reach)}
     if not keepers:
         raise NotFound("No deployment of this key supports conversations.")
@@ -62,13 +58,8 @@ def _keeps(reach: KeyDeployment) -> bool:
 
 
 def pinned_plan(plan: Plan, call: Call, pin: Pin) -> Plan:
-    """Return a plan with only the targets that have the state of a pin.
-
-    A call of a conversation is not cached, because each call changes the conversation.
-
-    Raises:
-        NotFound: The policy does not route the call to such a target.
-    """
+    """Return a plan with only the targets that have the state of a pin. Raise ``NotFound`` if the
+    plan has none. Each call changes its conversation, so it is not cached."""
     model_calls = []
     for model_call in plan.model_calls if plan.deployment == pin.deployment else ():
         targets = tuple(target for target in model_call.targets if pin.reaches(target))

@@ -72,10 +72,7 @@ def _named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeployment:
 
 def listed_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
     """Return the models of a key, each by one name, or by all names if the request asks for them.
-
-    Raises:
-        ModelNotFound: The request names a model that the key may not use.
-    """
+    Raise ``ModelNotFound`` if it names a model that the key may not use."""
     model, names = head.parameter("model"), head.parameter("names")
     if model is not None:
         if model not in key.listing:

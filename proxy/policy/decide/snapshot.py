@@ -14,7 +14,7 @@ from proxy.policy.decide.conditions import KnownFacts, facts_read
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import Path_, SourceLocation
-from proxy.policy.schema.patterns import TagPattern
+from proxy.policy.schema.tags import TagPattern
 from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
 from proxy.types.guard import UNGUARDED, Guarding, Preparable
 from proxy.types.target import ListedModel

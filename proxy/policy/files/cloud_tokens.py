@@ -160,11 +160,8 @@ class CloudTokens:
         self._held: dict[str, HeldToken] = {}
 
     def text(self, ref: str) -> str:
-        """Return the current token, or fetch the first one.
-
-        Raises:
-            ValueError: There is no token. The next attempt is made after ``RETRY_S``.
-        """
+        """Return the current token, or fetch the first one. Raise ``ValueError`` if there is none;
+        the next attempt is made after ``RETRY_S``."""
         held = self._held.setdefault(ref, HeldToken())
         if held.token is None:
             with held.lock:

@@ -305,11 +305,8 @@ def _bare(kind: Any) -> Any:
 
 
 def expanded(text: str, environ: Mapping[str, str]) -> str:
-    """Return a text with the values of its ``${VARIABLE}`` references.
-
-    Raises:
-        ValueError: A variable is not set or empty.
-    """
+    """Return a text with the values of its ``${VARIABLE}`` references. Raise ``ValueError`` if one
+    is not set or empty."""
 
     def value(match: re.Match[str]) -> str:
         if not environ.get(match[1]):
@@ -320,11 +317,8 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
 
 
 def secret(ref: str, environ: Mapping[str, str]) -> str:
-    """Return the value of ``${VARIABLE}`` or ``file:/path``.
-
-    Raises:
-        ValueError: The variable is not set, or the file cannot be read.
-    """
+    """Return the value of ``${VARIABLE}`` or ``file:/path``. Raise ``ValueError`` if there is
+    none."""
     if not ref.startswith("file:"):
         return expanded(ref, environ)
     file = Path(ref.removeprefix("file:"))

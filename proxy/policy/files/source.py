@@ -158,11 +158,8 @@ class Document:
 
     @contextmanager
     def located(self, path: Path_) -> Iterator[None]:
-        """Convert an unexpected error to a problem of the part at ``path``.
-
-        Raises:
-            PolicyError: An error occurred. Of nested parts it names the innermost.
-        """
+        """Convert an unexpected error to a ``PolicyError`` that names the part at ``path``, of
+        nested parts the innermost."""
         try:
             yield
         except PolicyError:

@@ -43,11 +43,8 @@ class LintInput:
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
-    """Return the warnings at a time, in the order of the files.
-
-    Raises:
-        PolicyError: A lint failed unexpectedly. The problem names the part that it inspected.
-    """
+    """Return the warnings at a time, in the order of the files. Raise ``PolicyError`` if a lint
+    fails unexpectedly; it names the part that the lint inspected."""
     document, lint_input = loaded.document, LintInput(loaded.policies, snapshot, now)
     findings: list[Finding] = []
     for name, deployment in snapshot.deployments.items():

@@ -23,7 +23,7 @@ from proxy.policy.decide.conditions import (
 from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
-from proxy.policy.schema.patterns import Glob
+from proxy.policy.schema.tags import Glob
 from proxy.words import quoted
 
 

@@ -49,10 +49,7 @@ def suppose(
     passed: PassedPaths | None = None,
 ) -> Call:
     """Return the call of a request without a credential. ``path`` is by default ``path_of`` it.
-
-    Raises:
-        Refused: The request would be rejected before any policy decides it.
-    """
+    Raise ``Refused`` if the request would be rejected before any policy decides it."""
     headers = {name.lower(): value for name, value in headers.items()}
     received = Received("supposed", "supposed", at=at, passed=lambda: passed)
     return read_supposed(parse_head(method, path or path_of(body), headers, received), body)

@@ -14,7 +14,7 @@ from pydantic import Field
 from proxy.config.scalars import VARIABLE as VARIABLE
 from proxy.config.scalars import Name, TagKey
 from proxy.config.scalars import Section as Section
-from proxy.policy.schema.cache import CacheConfig as CacheConfig
+from proxy.policy.schema.deployments import CacheConfig as CacheConfig
 from proxy.policy.schema.deployments import DeploymentConfig as DeploymentConfig
 from proxy.policy.schema.deployments import PassedPathConfig as PassedPathConfig
 from proxy.policy.schema.deployments import RetryConfig as RetryConfig

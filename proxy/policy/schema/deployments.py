@@ -1,4 +1,4 @@
-"""Section ``deployments``: targets, routing, and other paths."""
+"""Section ``deployments``: targets, routing, the cache, and passthrough paths."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
+    StringConstraints,
     ValidationInfo,
     model_validator,
 )
@@ -19,11 +20,14 @@ from proxy.config.scalars import (
     CREDENTIAL,
     Duration,
     HeaderName,
+    ListedWord,
     Model,
     Name,
     PositiveUsd,
+    Reference,
     Section,
     Size,
+    Switched,
     TagKey,
     any_case,
     text,
@@ -40,9 +44,9 @@ from proxy.config.shapes import (
     some,
 )
 from proxy.dialects import PATTERNS, ROUTES
-from proxy.policy.schema.cache import CacheConfig
 from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.prices import PriceConfig
+from proxy.types import CACHE_STORES
 from proxy.types.way import ABOUT_STATE, TargetEndpoint
 from proxy.words import MAX_MODELS
 
@@ -122,6 +126,40 @@ class HedgeConfig(Section):
 
     after: Duration
     """Time without a response after which the second request is sent."""
+
+
+class SemanticConfig(Section):
+    """Cache hits for prompts that are similar, by the cosine of their embeddings."""
+
+    embeddings: Annotated[Name, Reference("deployment")]
+    """Deployment that computes the embeddings."""
+    mode: Literal["shadow", "serve"] = "shadow"
+    """`shadow` only counts matches; `serve` responds with them."""
+    threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.95
+    """Minimum cosine similarity of a match. Default 0.95."""
+    deadline: Duration = 1.0
+    """Maximum time for an embedding. Default 1s."""
+    max_temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    """Calls with a higher temperature are not compared. A call without one counts as 1."""
+
+
+class CacheConfig(Switched):
+    """Cache of responses. Repeated requests are served from it."""
+
+    ttl: Duration = 3600.0
+    """Lifetime of a response. Default 1h."""
+    max_bytes: Size = 1024 * 1024
+    """Maximum size of a cached response. Default 1MiB."""
+    store: Annotated[str, ListedWord(CACHE_STORES)] = "memory"
+    """Store: in this process, in a file on this machine, or shared in Redis."""
+    namespace: Annotated[str, StringConstraints(max_length=64, pattern=r"^[a-z0-9._-]*$")] = ""
+    """Requests in different namespaces never share responses."""
+    by_user: bool = False
+    """Whether the user, metadata and similar fields are part of the cache key."""
+    tool_calls: bool = False
+    """Whether responses with tool calls are cached."""
+    semantic: SemanticConfig | None = None
+    """Responses to similar prompts."""
 
 
 STICKY = "must be key, user or {header: name}"

@@ -97,11 +97,8 @@ COMMON = tuple(name for name in GuardConfig.model_fields if name != "guard")
 
 @cache
 def config_of(word: str) -> type[GuardConfig]:
-    """Return the model of a guard kind: its own keys and those of all guards.
-
-    Raises:
-        KeyError: There is no such kind.
-    """
+    """Return the model of a guard kind, with its own keys and those of all guards. Raise
+    ``KeyError`` for an unknown kind."""
     kind, literal = KINDS[word], cast(Any, Literal)[word]
     return create_model(
         kind.Keys.__name__,

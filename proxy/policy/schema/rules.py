@@ -26,8 +26,7 @@ from proxy.config.scalars import (
     text,
 )
 from proxy.config.shapes import Requirement, filled, has, names, needs, one, several, some
-from proxy.policy.schema.cache import CacheConfig
-from proxy.policy.schema.deployments import WEIGHTS, TargetConfig
+from proxy.policy.schema.deployments import WEIGHTS, CacheConfig, TargetConfig
 from proxy.policy.schema.guards import AnyGuard
 from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.limits import Share as Percentage
