@@ -79,11 +79,7 @@ class Moment(click.ParamType[datetime]):
 
 FOLDER = Folder()
 policies_option = click.option(
-    "--policies",
-    type=FOLDER,
-    default="policies",
-    show_default=True,
-    help="Folder of policy files.",
+    "--policies", type=FOLDER, default="policies", show_default=True, help="Folder of policy files."
 )
 listen_option = click.option(
     "--listen",

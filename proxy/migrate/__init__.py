@@ -12,10 +12,7 @@ from proxy.lazy import LazyTable
 from proxy.migrate.draft import Draft
 
 FORMATS: LazyTable[Callable[[Any, str, Mapping[str, str]], Draft]] = LazyTable(
-    {
-        "litellm": "proxy.migrate.litellm:draft_of",
-        "portkey": "proxy.migrate.portkey:draft_of",
-    }
+    {"litellm": "proxy.migrate.litellm:draft_of", "portkey": "proxy.migrate.portkey:draft_of"}
 )
 """Converters by gateway. They get the configuration, a name for it, and the environment variables
 that may contain URLs."""

@@ -294,7 +294,7 @@ def listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
         provider: str | None = BY_WORD[word].name
     else:
         provider, name = upstream.get("provider") or price_provider(upstream["dialect"]), model
-    table = packaged().sections
+    table = packaged()
     rows = table.prices.get(provider or "", {})
     row = usage.listed(rows, name)
     return None if row is None else ListedPrice(deepcopy(rows[row]), table.price_table.as_of)

@@ -54,10 +54,7 @@ STORE_SETTINGS = {
         "HEADRACE_REDIS_URL": "the Redis of the cache: redis://USER:PASSWORD@HOST:PORT",
         "HEADRACE_SECRET": NAMING,
     },
-    "sqlite": {
-        "HEADRACE_CACHE_FILE": "the file of the cache",
-        "HEADRACE_SECRET": NAMING,
-    },
+    "sqlite": {"HEADRACE_CACHE_FILE": "the file of the cache", "HEADRACE_SECRET": NAMING},
 }
 """Settings of cache stores outside the process."""
 PERIODS = {"1d": "day", "24h": "day", "7d": "week", "30d": "month", "1mo": "month", "1h": "hour"}

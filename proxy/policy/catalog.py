@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, product
 from types import MappingProxyType
-from typing import Protocol, TypeGuard
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.ways import target_endpoint
@@ -24,13 +23,6 @@ MAX_SCOPES = 1000
 MAX_SHOWN = 2000
 """Maximum number of counters of all deployments that have gauges."""
 Deployments = dict[str, KeyDeployment]
-
-
-class AsksDeployment(Protocol):
-    """A detector that calls a deployment of the same policies."""
-
-    @property
-    def asked_deployment(self) -> str: ...
 
 
 def roster(snapshot: Snapshot) -> Roster:
@@ -93,8 +85,9 @@ def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
     guards = [*deployment.guards.input, *deployment.guards.output]
     guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
     for guard in guards:
-        if is_asking(guard.detector):
-            yield guard.name, guard.detector.asked_deployment
+        called: str | None = getattr(guard.detector, "asked_deployment", None)
+        if called is not None:
+            yield guard.name, called
 
 
 def _internal_calls(deployment: Deployment) -> Iterator[tuple[str, str]]:
@@ -104,10 +97,6 @@ def _internal_calls(deployment: Deployment) -> Iterator[tuple[str, str]]:
     for cache in _caches(deployment):
         if cache.semantic is not None:
             yield internal_key("cache", deployment.name), cache.semantic.embeddings
-
-
-def is_asking(detector: object) -> TypeGuard[AsksDeployment]:
-    return hasattr(detector, "asked_deployment")
 
 
 def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:

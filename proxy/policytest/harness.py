@@ -163,10 +163,9 @@ class _Policies:
         return self
 
     def identify(self, head: RequestHead) -> KeyCaller:
-        key = self.snapshot.key_in_force(self.key, head.at)
-        if key is None:
+        if self.snapshot.lapse_of(self.key, head.at) is not None:
             raise Unauthorized
-        return KeyCaller(self.snapshot, key)
+        return KeyCaller(self.snapshot, self.snapshot.keys[self.key])
 
 
 class _Exchange:

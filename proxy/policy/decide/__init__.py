@@ -17,13 +17,7 @@ from proxy.policy.decide.model_calls import effects_by, rule_model_call
 from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, guards_of, limits_of, unlike
 from proxy.policy.decide.selection import join_tags, listed_models, select_deployment
-from proxy.policy.decide.snapshot import (
-    Credential,
-    Deployment,
-    KeyDeployment,
-    Snapshot,
-    VirtualKey,
-)
+from proxy.policy.decide.snapshot import Credential, Deployment, KeyDeployment, Snapshot, VirtualKey
 from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Plan, RequestHead
 from proxy.types.guard import UNGUARDED
 from proxy.words import ascii_word

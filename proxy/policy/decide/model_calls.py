@@ -18,14 +18,7 @@ from typing import NamedTuple
 
 from proxy.policy.decide.conditions import NAMELESS, Facts
 from proxy.policy.decide.routes import Routes, draw
-from proxy.policy.decide.rules import (
-    NO_EFFECTS,
-    Effects,
-    RuleChain,
-    evaluate,
-    guards_of,
-    unlike,
-)
+from proxy.policy.decide.rules import NO_EFFECTS, Effects, RuleChain, evaluate, guards_of, unlike
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment
 from proxy.types import Call, ModelCall, Target
 

@@ -16,14 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from proxy.dialects.bounds import BOUNDS
 from proxy.frozen import frozen
-from proxy.policy.decide.conditions import (
-    ALWAYS,
-    Condition,
-    Facts,
-    KnownFacts,
-    Test,
-    facts_read,
-)
+from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, KnownFacts, Test, facts_read
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import Path_
 from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target

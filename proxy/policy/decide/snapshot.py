@@ -250,14 +250,6 @@ class Snapshot:
             return f"expired at {max(ends).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         return "revoked" if label is None and name in self.keys else "unknown"
 
-    def key_in_force(
-        self, name: str | None, at: datetime, label: str | None = None
-    ) -> VirtualKey | None:
-        """Return the key of a name, or None if it is rejected at a time."""
-        if name is None or self.lapse_of(name, at, label) is not None:
-            return None
-        return self.keys[name]
-
     def without(self, revoked: Collection[str]) -> Snapshot:
         """Return the same revision with more keys and digests revoked."""
         all_revoked = self.revoked | frozenset(revoked)

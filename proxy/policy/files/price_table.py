@@ -8,7 +8,6 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.files.source import Document, PolicyError
 from proxy.policy.files.yaml_reader import read_file
@@ -18,17 +17,9 @@ FILE = "prices.yaml"
 SECTIONS = ("prices", "price_table")
 
 
-@frozen
-class PackagedTable:
-    """The sections of the table, and its digest."""
-
-    sections: schema.PoliciesConfig
-    digest: bytes
-
-
 def completed(policies: schema.PoliciesConfig) -> schema.PoliciesConfig:
     """Return policies without prices, with those of the package."""
-    table = packaged().sections
+    table = packaged()
     return policies.model_copy(update={name: getattr(table, name) for name in SECTIONS})
 
 
@@ -50,10 +41,10 @@ def as_of() -> date:
 
 
 @cache
-def packaged() -> PackagedTable:
+def packaged() -> schema.PoliciesConfig:
     """Return the table. Raise ``PolicyError`` if it cannot be read."""
     document = Document()
     read_file(FOLDER / FILE, FILE, document)
     if document.problems:
         raise PolicyError(document.problems)
-    return PackagedTable(schema.PoliciesConfig.model_validate(document.data), digest())
+    return schema.PoliciesConfig.model_validate(document.data)

@@ -15,14 +15,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, Path_
 from proxy.policy.review.explain import rejects_opaque
 from proxy.policy.schema.guards import AnyGuard
-from proxy.types.guard import (
-    Detector,
-    GuardRule,
-    Question,
-    is_contextual,
-    is_detector,
-    is_service,
-)
+from proxy.types.guard import Detector, GuardRule, Question, is_contextual, is_detector, is_service
 from proxy.types.hold import hold_of
 from proxy.words import listed, quoted
 

@@ -291,8 +291,7 @@ class DeploymentConfig(Section):
         *WEIGHTS,
         Requirement(needs(has("sticky"), ALL_WEIGHED), "sticky requires a weight on every target"),
         Requirement(
-            needs(has("balance"), NONE_WEIGHED),
-            "must use either balance or weights, not both",
+            needs(has("balance"), NONE_WEIGHED), "must use either balance or weights, not both"
         ),
         Requirement(
             needs(equals("only_passthrough", True), filled("passthrough")),

@@ -107,10 +107,7 @@ class Tag(Section):
     caller: bool = False
     """Whether clients may set the tag in a header."""
 
-    SHORT_FORMS = (
-        {"type": "array", "items": TAG_VALUE, "minItems": 1},
-        {"const": "flag"},
-    )
+    SHORT_FORMS = ({"type": "array", "items": TAG_VALUE, "minItems": 1}, {"const": "flag"})
     REQUIREMENTS = (
         Requirement(
             one(has("values"), has("pattern"), equals("flag", True)),

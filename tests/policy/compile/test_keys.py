@@ -80,7 +80,7 @@ def test_every_name_of_a_key_is_in_its_list(tmp_path: Path) -> None:
 
 
 def test_default_price_table_has_packaged_date(tmp_path: Path) -> None:
-    packaged = price_table.packaged().sections.price_table.as_of
+    packaged = price_table.packaged().price_table.as_of
     (tmp_path / "p.yaml").write_text(
         f"""
 upstreams: {{local: {{dialect: scale, base_url: 'https://scale.example.test'}}}}

@@ -36,7 +36,7 @@ def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> Non
     assert prices(found) == (
         Price(Decimal("0.15"), Decimal("0.6"), Decimal("0.075"), web_search=Decimal(10)),
     )
-    assert found.prices_as_of == price_table.packaged().sections.price_table.as_of
+    assert found.prices_as_of == price_table.packaged().price_table.as_of
 
 
 @for_each(
@@ -59,11 +59,10 @@ def test_a_folder_that_asks_no_table_has_none_that_could_be_old(tmp_path: Path) 
 
 
 def test_another_table_is_another_revision(tmp_path: Path) -> None:
-    table = price_table.packaged()
     brought = (price_table.FOLDER / price_table.FILE).read_text()
 
     assert read(tmp_path).revision != read(tmp_path, brought).revision
-    assert len(table.digest) == 32
+    assert len(price_table.digest()) == 32
 
 
 def test_the_table_lies_in_the_package_once_with_its_licence() -> None:
