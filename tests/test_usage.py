@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -24,34 +25,24 @@ from proxy.usage import (
 from tests.doubles import PriceBook
 from tests.for_each import for_each
 
-MINI = Price(input=Decimal("0.15"), cached_input=Decimal("0.075"), output=Decimal("0.6"))
-PLAIN = Price(input=Decimal(2), output=Decimal(8))
-FULL = Price(
-    input=Decimal(2),
-    output=Decimal(8),
-    cached_input=Decimal("0.5"),
-    cache_write=Decimal("2.5"),
-    reasoning=Decimal(3),
-    audio_input=Decimal(32),
-    audio_output=Decimal(64),
+
+def usd_price(**usd: float) -> Price:
+    """Return a price in USD per million tokens."""
+    decimals: Any = {name: Decimal(str(value)) for name, value in usd.items()}
+    return Price(**decimals)
+
+
+MINI = usd_price(input=0.15, cached_input=0.075, output=0.6)
+PLAIN = usd_price(input=2, output=8)
+INPUTS = {"input": 2, "cached_input": 0.5, "cache_write": 2.5, "audio_input": 32}
+FULL = usd_price(**INPUTS, output=8, reasoning=3, audio_output=64)
+TIERS = (
+    Tier(above=200, input=Decimal(4), output=Decimal(18)),
+    Tier(above=100, input=Decimal(3), cached_input=Decimal("0.3")),
 )
-TIERED = Price(
-    input=Decimal(2),
-    output=Decimal(12),
-    cached_input=Decimal("0.2"),
-    tiers=(
-        Tier(above=200, input=Decimal(4), output=Decimal(18)),
-        Tier(above=100, input=Decimal(3), cached_input=Decimal("0.3")),
-    ),
-)
-OPUS = Price(  # of 2026-11, as Anthropic lists it
-    input=Decimal(5),
-    output=Decimal(25),
-    cached_input=Decimal("0.5"),
-    cache_write=Decimal("6.25"),
-    cache_write_1h=Decimal(10),
-    web_search=Decimal(10),
-)
+TIERED = replace(usd_price(input=2, output=12, cached_input=0.2), tiers=TIERS)
+WRITES = {"cache_write": 6.25, "cache_write_1h": 10}
+OPUS = usd_price(input=5, output=25, cached_input=0.5, **WRITES, web_search=10)  # of 2026-11
 TODAY = date(2026, 11, 21)
 
 
@@ -157,28 +148,24 @@ DETAILS = {"cached_tokens": 30, "cache_write_tokens": 20, "audio_tokens": 10}
 MADE = {"reasoning_tokens": 4, "audio_tokens": 3}
 
 
+def said(prompt: int, completion: int | None, total: Any = ..., **more: Any) -> dict[str, Any]:
+    """Return the usage of a chat, without a total unless one is given."""
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, **more}
+    return usage if total is ... else {**usage, "total_tokens": total}
+
+
 @for_each(
     ("usage", "tokens"),
     [
-        pytest.param({"prompt_tokens": 5, "completion_tokens": 7}, Tokens(5, output=7), id="bare"),
-        pytest.param({"prompt_tokens": 0, "completion_tokens": 0}, Tokens(), id="zero-is-a-value"),
+        pytest.param(said(5, 7), Tokens(5, output=7), id="bare"),
+        pytest.param(said(0, 0), Tokens(), id="zero-is-a-value"),
         pytest.param(
-            {
-                "prompt_tokens": 100,
-                "completion_tokens": 10,
-                "prompt_tokens_details": DETAILS,
-                "completion_tokens_details": MADE,
-            },
+            said(100, 10, prompt_tokens_details=DETAILS, completion_tokens_details=MADE),
             Tokens(40, 30, 20, 3, 4, 10, 3),
             id="details",
         ),
         pytest.param(
-            {
-                "prompt_tokens": 45,
-                "completion_tokens": 5,
-                "prompt_tokens_details": DETAILS,
-                "completion_tokens_details": MADE,
-            },
+            said(45, 5, prompt_tokens_details=DETAILS, completion_tokens_details=MADE),
             Tokens(0, 30, 15, 0, 4, 0, 1),
             id="details-larger-than-their-totals",
         ),
@@ -192,49 +179,26 @@ MADE = {"reasoning_tokens": 4, "audio_tokens": 3}
         ),
         pytest.param({"prompt_tokens": 5}, Tokens(5), id="no-completion"),
         pytest.param({"prompt_tokens": 5, "total_tokens": 5}, Tokens(5), id="embeddings"),
-        pytest.param(
-            {"prompt_tokens": 5, "completion_tokens": None, "total_tokens": 8},
-            Tokens(5, output=3),
-            id="completion-from-the-total",
-        ),
+        pytest.param(said(5, None, 8), Tokens(5, output=3), id="completion-from-the-total"),
         pytest.param({"prompt_tokens": 5, "total_tokens": 2}, Tokens(5), id="total-too-small"),
+        pytest.param(said(5, 7, 20), Tokens(5, output=15), id="more-in-the-total"),
         pytest.param(
-            {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 20},
-            Tokens(5, output=15),
-            id="more-in-the-total",
-        ),
-        pytest.param(
-            {
-                **{"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 20},
-                "completion_tokens_details": {"reasoning_tokens": 8},
-            },
+            said(5, 7, 20, completion_tokens_details={"reasoning_tokens": 8}),
             Tokens(5, output=7, reasoning=8),
             id="thoughts-in-the-total-alone",
         ),
-        pytest.param(
-            {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 11},
-            Tokens(5, output=7),
-            id="less-in-the-total",
-        ),
+        pytest.param(said(5, 7, 11), Tokens(5, output=7), id="less-in-the-total"),
         *(
-            pytest.param(
-                {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": wrong},
-                Tokens(5, output=7),
-                id=f"a-total-of-{wrong}",
-            )
+            pytest.param(said(5, 7, wrong), Tokens(5, output=7), id=f"a-total-of-{wrong}")
             for wrong in (None, "20", 20.0, MAX_TOKENS + 1, True)
         ),
         *(
-            pytest.param(
-                {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16, name: 4},
-                Tokens(5, 4, output=7),
-                id=name,
-            )
+            pytest.param(said(9, 7, 16, **{name: 4}), Tokens(5, 4, output=7), id=name)
             for name in ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
         ),
         pytest.param(
             {
-                **{"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16},
+                **said(9, 7, 16),
                 **{"prompt_cache_hit_tokens": 4, "cached_tokens": 4},
                 "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 1},
             },
@@ -242,10 +206,7 @@ MADE = {"reasoning_tokens": 4, "audio_tokens": 3}
             id="cached-told-thrice",
         ),
         pytest.param(
-            {
-                **{"prompt_tokens": 2, "completion_tokens": 7, "total_tokens": 19},
-                **{"cache_read_input_tokens": 6, "cache_creation_input_tokens": 4},
-            },
+            said(2, 7, 19, cache_read_input_tokens=6, cache_creation_input_tokens=4),
             Tokens(2, 6, 4, 7),
             id="cached-beside-the-prompt",
         ),
@@ -254,9 +215,7 @@ MADE = {"reasoning_tokens": 4, "audio_tokens": 3}
             Tokens(9, output=7),
             id="a-wrong-count-elsewhere",
         ),
-        pytest.param(
-            {"prompt_tokens": MAX_TOKENS, "completion_tokens": 0}, Tokens(MAX_TOKENS), id="largest"
-        ),
+        pytest.param(said(MAX_TOKENS, 0), Tokens(MAX_TOKENS), id="largest"),
     ],
 )
 def test_usage_is_read_as_counts_that_do_not_overlap(usage: Any, tokens: Tokens) -> None:

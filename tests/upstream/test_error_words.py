@@ -63,98 +63,89 @@ CREDIT = "Your credit balance is too low to access the Anthropic API."
 TOO_LONG = "prompt is too long: 9 tokens > 8 maximum"
 EXTRA = {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs", "input": "Hi"}]}
 BUSY, BOOM = "The engine is overloaded.", "The server had an error."
+OVERLOADED, LIMITED = (529, "overloaded_error"), (429, "rate_limit_error")
+BILLING = (402, "billing_error")
+FAILED, INVALID_REQUEST = (502, "api_error"), (400, INVALID)
+QUOTA_IN_CHAT, CONTEXT_IN_CHAT = (429, QUOTA, QUOTA), (400, INVALID, CONTEXT)
+PREFIX = "prompt is too long: "
 CASES = {
     "overloaded": Case(
         "chat",
         503,
         error(BUSY, "server_error", "server_is_overloaded"),
         (503, "server_error", "server_is_overloaded"),
-        (529, "overloaded_error"),
+        OVERLOADED,
     ),
     "overloaded, Messages": Case(
         "messages",
         529,
         error("Overloaded", "overloaded_error"),
         (503, "overloaded_error", "upstream_unavailable"),
-        (529, "overloaded_error"),
+        OVERLOADED,
     ),
     "rate limit": Case(
         "chat",
         429,
         error("Rate limit reached.", "tokens", "rate_limit_exceeded"),
         (429, "tokens", "rate_limit_exceeded"),
-        (429, "rate_limit_error"),
+        LIMITED,
     ),
     "rate limit, Messages": Case(
         "messages",
         429,
         error("This request would exceed your rate limit.", "rate_limit_error"),
         (429, "rate_limit_error", "upstream_unavailable"),
-        (429, "rate_limit_error"),
+        LIMITED,
     ),
     "quota": Case(
-        "chat",
-        429,
-        error("You exceeded your current quota.", QUOTA, QUOTA),
-        (429, QUOTA, QUOTA),
-        (402, "billing_error"),
+        "chat", 429, error("You exceeded your current quota.", QUOTA, QUOTA), QUOTA_IN_CHAT, BILLING
     ),
     "credit, Messages": Case(
-        "messages",
-        400,
-        error(CREDIT, INVALID),
-        (429, QUOTA, QUOTA),
-        (402, "billing_error"),
-        shown=None,
+        "messages", 400, error(CREDIT, INVALID), QUOTA_IN_CHAT, BILLING, shown=None
     ),
     "billing, Messages": Case(
-        "messages",
-        402,
-        error("Pay first.", "billing_error"),
-        (429, QUOTA, QUOTA),
-        (402, "billing_error"),
-        shown=None,
+        "messages", 402, error("Pay first.", "billing_error"), QUOTA_IN_CHAT, BILLING, shown=None
     ),
     "context": Case(
         "chat",
         400,
         error("Your input exceeds the context window of this model.", INVALID, CONTEXT),
-        (400, INVALID, CONTEXT),
-        (400, INVALID),
-        in_messages="prompt is too long: ",
+        CONTEXT_IN_CHAT,
+        INVALID_REQUEST,
+        in_messages=PREFIX,
     ),
     "context, Messages": Case(
-        "messages", 400, error(TOO_LONG, INVALID), (400, INVALID, CONTEXT), (400, INVALID)
+        "messages", 400, error(TOO_LONG, INVALID), CONTEXT_IN_CHAT, INVALID_REQUEST
     ),
     "context, vLLM": Case(
         "chat",
         400,
         error("This model's maximum context length is 8 tokens.", "BadRequestError", 400),
-        (400, INVALID, CONTEXT),
-        (400, INVALID),
-        in_messages="prompt is too long: ",
+        CONTEXT_IN_CHAT,
+        INVALID_REQUEST,
+        in_messages=PREFIX,
     ),
     "context, llama.cpp": Case(
         "chat",
         400,
         error("the request exceeds the available context size", "exceed_context_size_error", 400),
-        (400, INVALID, CONTEXT),
-        (400, INVALID),
-        in_messages="prompt is too long: ",
+        CONTEXT_IN_CHAT,
+        INVALID_REQUEST,
+        in_messages=PREFIX,
     ),
     "failure": Case(
         "chat",
         500,
         error(BOOM, "server_error", "server_error"),
         (502, "server_error", "server_error"),
-        (502, "api_error"),
+        FAILED,
     ),
     "failure, Messages": Case(
         "messages",
         500,
         error("Internal server error", "api_error"),
         (502, "api_error", "upstream_unavailable"),
-        (502, "api_error"),
+        FAILED,
     ),
     "timeout, Messages": Case(
         "messages",
@@ -168,7 +159,7 @@ CASES = {
         400,
         error("No such role.", INVALID, "invalid_value"),
         (400, INVALID, "invalid_value"),
-        (400, INVALID),
+        INVALID_REQUEST,
     ),
     "a message that is an object": Case(
         "chat",
@@ -183,7 +174,7 @@ CASES = {
         503,
         error({"reason": "busy"}, "server_error", 503),
         (503, "server_error", "upstream_unavailable"),
-        (529, "overloaded_error"),
+        OVERLOADED,
         shown='{"reason":"busy"}',
     ),
 }
