@@ -22,7 +22,6 @@ from typing import Any, cast
 
 import pytest
 import uvloop
-from aiohttp import ClientSession
 
 from proxy.settings import LedgerAt
 from proxy.upstream.wire.dialing import trusted
@@ -216,21 +215,20 @@ async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SS
     trust = trusted()
     for name in ("expired certificate", "certificate of another host"):
         trust.load_verify_locations(files[name])
-    failed = "upstream_unavailable", "upstream_unavailable"
     async with AsyncExitStack() as servers:
         cases = {}
         for name, each in files.items():
             port = await servers.enter_async_context(raw_server(hang_up, ssl=server_tls(each)))
             text = f"127.0.0.1 port {port}: [SSL: CERTIFICATE_VERIFY_FAILED]"
             url = f"https://127.0.0.1:{port}"
-            cases[name] = Case(url, "tls_certificate", *failed, text)
+            cases[name] = Case(url, "tls_certificate", *AWAY, text)
         for name, serve, begin in (
             ("TLS to a plain port", answer_plainly, "[SSL: WRONG_VERSION_NUMBER]"),
             ("closed in the handshake", hang_up, ""),
         ):
             port = await servers.enter_async_context(raw_server(serve))
             text = f"127.0.0.1 port {port}: {begin}"
-            cases[name] = Case(f"https://127.0.0.1:{port}", "tls", *failed, text)
+            cases[name] = Case(f"https://127.0.0.1:{port}", "tls", *AWAY, text)
         port = await servers.enter_async_context(raw_server(say_nothing))
         late = "upstream_connect_timeout", "upstream_connect_timeout"
         text = f"TLS handshake with 127.0.0.1 port {port}"
@@ -239,63 +237,27 @@ async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SS
         yield cases, trust
 
 
+AWAY = "upstream_unavailable", "upstream_unavailable"
+INVALID = "upstream_invalid_response", "upstream_invalid_response"
+RESET = "[Errno 104] Connection reset by peer"
 SCRIPTS: dict[str, tuple[Script, str, str, str, str | None]] = {
-    "reset before the head": (
-        reset(),
-        "reset",
-        "upstream_unavailable",
-        "upstream_unavailable",
-        "[Errno 104] Connection reset by peer",
-    ),
-    "closed before the head": (
-        close(),
-        "closed",
-        "upstream_unavailable",
-        "upstream_unavailable",
-        None,
-    ),
-    "reset in the body": (
-        by_way(reset),
-        "reset",
-        "upstream_invalid_response",
-        "upstream_invalid_response",
-        "[Errno 104] Connection reset by peer",
-    ),
-    "closed in the body": (
-        by_way(close),
-        "closed",
-        "upstream_invalid_response",
-        "upstream_invalid_response",
-        None,
-    ),
+    "reset before the head": (reset(), "reset", *AWAY, RESET),
+    "closed before the head": (close(), "closed", *AWAY, None),
+    "reset in the body": (by_way(reset), "reset", *INVALID, RESET),
+    "closed in the body": (by_way(close), "closed", *INVALID, None),
     "a stream that ends too early": (
         close(STREAM_HEAD, FIRST, b"0\r\n\r\n"),
-        "closed",
-        "upstream_invalid_response",
-        "upstream_invalid_response",
-        None,
+        *("closed", *INVALID, None),
     ),
     "silent before the head": (
         stall(),
-        "timeout",
-        "upstream_total_timeout",
-        "upstream_first_byte_timeout",
-        None,
+        *("timeout", "upstream_total_timeout", "upstream_first_byte_timeout", None),
     ),
     "silent in the body": (
         by_way(stall),
-        "timeout",
-        "upstream_total_timeout",
-        "upstream_idle_timeout",
-        None,
+        *("timeout", "upstream_total_timeout", "upstream_idle_timeout", None),
     ),
-    "no HTTP": (
-        close(b"\x15\x03\x01\x00\x02\x02\x46\r\n\r\n"),
-        "protocol",
-        "upstream_invalid_response",
-        "upstream_invalid_response",
-        None,
-    ),
+    "no HTTP": (close(b"\x15\x03\x01\x00\x02\x02\x46\r\n\r\n"), "protocol", *INVALID, None),
 }
 """What an upstream does, the cause, the codes of a whole and of a streamed call, and the text."""
 WHOLE_IS_ANOTHER = {"a stream that ends too early"}
@@ -306,20 +268,19 @@ WHOLE_IS_ANOTHER = {"a stream that ends too early"}
 async def failing(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
     """Run an upstream for each case."""
     refused = free_port()
-    failed = "upstream_unavailable", "upstream_unavailable"
     late = "upstream_connect_timeout", "upstream_connect_timeout"
     cases = {
-        "no such name": Case("http://nobody.invalid:81", "dns", *failed, "nobody.invalid: [Errno"),
+        "no such name": Case("http://nobody.invalid:81", "dns", *AWAY, "nobody.invalid: [Errno"),
         "a refused port": Case(
             f"http://127.0.0.1:{refused}",
             "refused",
-            *failed,
+            *AWAY,
             f"127.0.0.1 port {refused}: Connection refused",
         ),
         "no route": Case(
             "http://127.255.255.255:81",
             "unreachable",
-            *failed,
+            *AWAY,
             "127.255.255.255 port 81: Network is unreachable",
         ),
     }
@@ -377,15 +338,12 @@ async def send(proxy: Proxy, deployment: str, *, streamed: bool) -> tuple[str, d
     """Send a call; return its body, its headers and its explanation."""
     body = {"model": "m", "prompt": "Hi", "stream": streamed}
     headers = {**BEARER, "x-headrace-deployment": deployment}
-    text = b""
-    async with ClientSession() as client:
-        url = f"{proxy.url}/v1/completions"
-        async with client.post(url, json=body, headers=headers) as response:
-            text = await response.read()
-            received = {name.lower(): value for name, value in response.headers.items()}
-        asked = f"{proxy.admin}/explain/{received['x-request-id']}"
-        async with client.get(asked) as explained:
-            return text.decode(), received, await explained.text()
+    async with proxy.client.post("/v1/completions", json=body, headers=headers) as response:
+        text = await response.read()
+        received = {name.lower(): value for name, value in response.headers.items()}
+    asked = f"{proxy.admin}/explain/{received['x-request-id']}"
+    async with proxy.client.get(asked) as explained:
+        return text.decode(), received, await explained.text()
 
 
 async def calls(
@@ -404,8 +362,7 @@ async def calls(
             **settings,
         ) as proxy:
             sent = [await send(proxy, name, streamed=streamed) for name, streamed in ways]
-            async with ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
-                metrics = await response.text()
+            metrics = await proxy.metrics()
     finally:
         os.close(descriptor)
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -11,10 +11,20 @@ import pytest
 from proxy.attempts import Why
 from proxy.upstream.forwarded import Forwarded
 from proxy.upstream.hedge import HedgedRequest
-from tests.doubles import PATIENCE_S, Asked, ScriptedUpstream, Wire, answer, hang, legacy
+from tests.doubles import PATIENCE_S, Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
 from tests.upstream.test_retries import ask, models, under
 
 HEDGE = "hedge: {after: 50ms}"
+
+
+def sets(joined: asyncio.Event) -> Script:
+    """Return an upstream that notes its request and then hangs."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        joined.set()
+        await asked.closed.wait()
+
+    return script
 
 
 async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -79,11 +89,7 @@ async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstrea
         await joined.wait()
         await answer(legacy(" First."))(asked, wire)
 
-    async def join_and_hang(asked: Asked, wire: Wire) -> None:
-        joined.set()
-        await asked.closed.wait()
-
-    upstream.by_model = {"primary": once_joined, "spare": join_and_hang}
+    upstream.by_model = {"primary": once_joined, "spare": sets(joined)}
     async with under(tmp_path, upstream, HEDGE) as (proxy, client):
         _, _, said = await ask(client)
         await upstream.requests[1].closed.wait()
@@ -122,12 +128,8 @@ async def test_an_attempt_that_is_dropped_for_the_end_of_another_is_a_loss_of_th
         await joined.wait()
         await answer(body, status)(asked, wire)
 
-    async def join_and_hang(asked: Asked, wire: Wire) -> None:
-        joined.set()
-        await asked.closed.wait()
-
     ends, dropped = ("primary", "spare") if is_first else ("spare", "primary")
-    upstream.by_model = {ends: end, dropped: join_and_hang}
+    upstream.by_model = {ends: end, dropped: sets(joined)}
     async with under(tmp_path, upstream, HEDGE) as (proxy, client):
         refused, _, _ = await ask(client, prompt="x" * 40, max_tokens=1)
         [record] = await proxy.sink.wait()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import ClientSession
 
@@ -92,6 +95,47 @@ async def asking(client: ClientSession, family: str) -> AsyncIterator[Stream]:
         yield Stream(response)
 
 
+@dataclass
+class Served:
+    """A streamed call with a fallback: its response, its bytes, and its record."""
+
+    response: aiohttp.ClientResponse
+    raw: bytes
+    record: Any
+
+
+async def served(
+    family: str,
+    folder: Path,
+    upstream: ScriptedUpstream,
+    more: str = "",
+    *,
+    gate: asyncio.Event | None = None,
+    keepalives: int = 0,
+    **scripts: Script,
+) -> Served:
+    """Send a call. With ``keepalives`` the gate opens once so many have come."""
+    seconds = SILENCE_S if keepalives else 0.0
+    async with serving(folder, upstream, family, more, seconds) as (proxy, client):
+        upstream.by_model = scripts
+        async with asking(client, family) as answered:
+            if keepalives:
+                await answered.until(b"\n\n", keepalives)
+                assert starts(family, answered.raw) == 0
+                assert gate is not None
+                gate.set()
+            raw = await answered.rest()
+        if gate is not None:
+            gate.set()
+        [record] = await proxy.sink.wait()
+    return Served(answered.response, raw, record)
+
+
+def is_replaced(family: str, call: Served) -> bool:
+    """Return True if a client has read the fallback alone."""
+    return SERVED in call.raw and b"overloaded" not in call.raw and starts(family, call.raw) == 1
+
+
 def starts(family: str, raw: bytes) -> int:
     """Return how many preambles a client has received."""
     marks = {"chat": b'"role"', "messages": b"message_start\n", "responses": b"response.created\n"}
@@ -100,56 +144,37 @@ def starts(family: str, raw: bytes) -> int:
 
 @families
 async def test_falls_back(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with serving(tmp_path, upstream, family) as (proxy, client):
-        upstream.by_model = {
-            "primary": fails_after(family, PREAMBLES[family]),
-            "spare": stream(FALLBACKS[family]),
-        }
+    primary, spare = fails_after(family, PREAMBLES[family]), stream(FALLBACKS[family])
+    call = await served(family, tmp_path, upstream, primary=primary, spare=spare)
 
-        async with asking(client, family) as answered:
-            raw = await answered.rest()
-
-        [record] = await proxy.sink.wait()
-    assert SERVED in raw
-    assert b"overloaded" not in raw
-    assert starts(family, raw) == 1
-    assert [(each.why, each.error is None) for each in record.attempts] == [
-        ("first", False),
-        ("fallback", True),
-    ]
-    lost, served = record.billing.attempts
-    assert (lost.fate.served, served.fate.served) == (False, True)
+    assert is_replaced(family, call)
+    attempts = [(each.why, each.error is None) for each in call.record.attempts]
+    assert attempts == [("first", False), ("fallback", True)]
+    lost, used = call.record.billing.attempts
+    assert (lost.fate.served, used.fate.served) == (False, True)
     assert lost.bill.usage.source == "partial_estimate"
     assert lost.bill.usage.tokens.input > 0
 
 
 @families
 async def test_no_retry_of_text(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with serving(tmp_path, upstream, family) as (proxy, client):
-        upstream.by_model = {"primary": fails_after(family, PREAMBLES[family] + 1)}
+    primary = fails_after(family, PREAMBLES[family] + 1)
+    call = await served(family, tmp_path, upstream, primary=primary)
 
-        async with asking(client, family) as answered:
-            raw = await answered.rest()
-
-        [record] = await proxy.sink.wait()
-    assert b"It is " in raw
-    assert b"overloaded" in raw
-    assert record.outcome == "upstream_error"
+    assert b"It is " in call.raw
+    assert b"overloaded" in call.raw
+    assert call.record.outcome == "upstream_error"
     assert len(upstream.requests) == 1
 
 
 @families
 async def test_total_failure(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with serving(tmp_path, upstream, family) as (_, client):
-        failure = fails_after(family, PREAMBLES[family])
-        upstream.by_model = {"primary": failure, "spare": failure}
+    failure = fails_after(family, PREAMBLES[family])
+    call = await served(family, tmp_path, upstream, primary=failure, spare=failure)
 
-        async with asking(client, family) as answered:
-            raw = await answered.rest()
-
-    assert answered.response.status >= 500
-    assert answered.response.content_type == "application/json"
-    assert b"overloaded" in raw
+    assert call.response.status >= 500
+    assert call.response.content_type == "application/json"
+    assert b"overloaded" in call.raw
     assert len(upstream.requests) == 2
 
 
@@ -161,82 +186,45 @@ async def test_retries_target(family: str, tmp_path: Path, upstream: ScriptedUps
     async def next_script(asked: Asked, wire: Wire) -> None:
         await scripts.pop(0)(asked, wire)
 
-    async with serving(tmp_path, upstream, family, more) as (proxy, client):
-        upstream.by_model = {"primary": next_script}
+    call = await served(family, tmp_path, upstream, more, primary=next_script)
 
-        async with asking(client, family) as answered:
-            raw = await answered.rest()
-
-        [record] = await proxy.sink.wait()
-    assert SERVED in raw
-    assert starts(family, raw) == 1
-    assert [each.why for each in record.attempts] == ["first", "retry"]
+    assert is_replaced(family, call)
+    assert [each.why for each in call.record.attempts] == ["first", "retry"]
 
 
 @families
 async def test_hedge_wins(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    fallback = f"    fallback: [{{{TARGETS[family]}, model: spare}}]\n"
+    more = f"    hedge: {{after: 10ms}}\n    fallback: [{{{TARGETS[family]}, model: spare}}]\n"
     gate = asyncio.Event()
-    async with serving(tmp_path, upstream, family, f"    hedge: {{after: 10ms}}\n{fallback}") as (
-        proxy,
-        client,
-    ):
-        upstream.by_model = {
-            "primary": held_open(family, PREAMBLES[family], gate),
-            "spare": stream(FALLBACKS[family]),
-        }
+    primary, spare = held_open(family, PREAMBLES[family], gate), stream(FALLBACKS[family])
+    call = await served(family, tmp_path, upstream, more, gate=gate, primary=primary, spare=spare)
 
-        async with asking(client, family) as answered:
-            raw = await answered.rest()
-
-        gate.set()
-        [record] = await proxy.sink.wait()
-    assert SERVED in raw
-    assert starts(family, raw) == 1
-    assert [each.lost for each in record.attempts] == [True, False]
-    assert [each.why for each in record.attempts] == ["first", "hedge"]
+    assert is_replaced(family, call)
+    assert [each.lost for each in call.record.attempts] == [True, False]
+    assert [each.why for each in call.record.attempts] == ["first", "hedge"]
 
 
 @families
-async def test_keepalives_go_on(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
+@pytest.mark.parametrize("falls_back", [True, False])
+async def test_keepalives_precede_the_preamble(
+    falls_back: bool, family: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     gate = asyncio.Event()
-    async with serving(tmp_path, upstream, family, keepalive_s=SILENCE_S) as (proxy, client):
-        upstream.by_model = {
-            "primary": held_open(family, PREAMBLES[family], gate),
-            "spare": stream(FALLBACKS[family]),
-        }
+    primary = held_open(family, PREAMBLES[family], gate)
+    spare = fails_after(family, PREAMBLES[family])
+    call = await served(
+        *(family, tmp_path, upstream),
+        gate=gate,
+        keepalives=2,
+        primary=primary,
+        spare=stream(FALLBACKS[family]) if falls_back else spare,
+    )
 
-        async with asking(client, family) as answered:
-            await answered.until(b"\n\n", 2)
-            early = answered.raw
-            gate.set()
-            raw = await answered.rest()
-
-        [record] = await proxy.sink.wait()
-    assert starts(family, early) == 0
-    assert SERVED in raw
-    assert b"overloaded" not in raw
-    assert starts(family, raw) == 1
-    assert (record.outcome, record.status) == ("success", 200)
-
-
-@families
-async def test_error_after_ping(family: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    gate = asyncio.Event()
-    async with serving(tmp_path, upstream, family, keepalive_s=SILENCE_S) as (_, client):
-        upstream.by_model = {
-            "primary": held_open(family, PREAMBLES[family], gate),
-            "spare": fails_after(family, PREAMBLES[family]),
-        }
-
-        async with asking(client, family) as answered:
-            await answered.until(b"\n\n")
-            gate.set()
-            raw = await answered.rest()
-
-    assert answered.response.status == 200
-    assert starts(family, raw) == 0
-    assert b"overloaded" in raw
+    assert call.response.status == 200
+    assert is_replaced(family, call) is falls_back
+    assert (b"overloaded" in call.raw) is not falls_back
+    assert starts(family, call.raw) == falls_back
+    assert (call.record.outcome == "success") is falls_back
 
 
 @families
