@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
 import os
@@ -25,6 +26,7 @@ from tests.emit.collector import Collector
 from tests.parts import RunningTest
 
 KEY = "hr-test-key"
+DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
 LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -103,8 +105,17 @@ class Proxy:
 
     async def metrics(self) -> str:
         """Scrape the admin port."""
-        async with self.client.get(f"{self.admin}/metrics") as response:
+        return await self.read("/metrics")
+
+    async def read(self, path: str) -> str:
+        """Return what the admin port shows at a path."""
+        async with self.client.get(self.admin + path) as response:
             return await response.text()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection for bytes as a test writes them."""
+        host, port = self.url.removeprefix("http://").split(":")
+        return await asyncio.open_connection(host, int(port))
 
 
 def world(upstream: str, *, hasty: bool = False) -> str:
@@ -113,7 +124,6 @@ def world(upstream: str, *, hasty: bool = False) -> str:
     It waits for its upstream as long as a busy machine may take. A ``hasty`` one does not: for
     tests in which an upstream is meant to be too late.
     """
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
     stranger = hashlib.sha256(b"hr-search-key").hexdigest()
     others = ("portkey", "fireworks", "scale", "multimodel", "enkrypt", "anthropic")
     ups = "\n".join(f"  {d}: {{dialect: {d}, base_url: '{upstream}'{_key()}}}" for d in others)
@@ -132,7 +142,7 @@ tags:
   beta: {{flag: true, caller: true}}
 keys:
   support-widget:
-    sha256: {digest}
+    sha256: {DIGEST}
     deployments: [support-chat, search-answers, legacy-only, responses-only,
       resilient, compare, {reach}]
     tags: {{team: support}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import KEY, running_proxy
+from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, cut_before_head, hang
 from tests.test_pipeline import ROUTES
 
 PAGE = (Path(__file__).parents[1] / "docs/errors.md").read_text()
 DIALECTS = ("openai", "portkey", "fireworks", "scale-5", "multimodel", "enkrypt")
-DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
 
 
 def policies(url: str) -> str:

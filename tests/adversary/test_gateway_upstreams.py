@@ -3,7 +3,6 @@ client's to choose, whatever their names."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from proxy.policy.schema import UpstreamConfig
 from proxy.types import Endpoint
 from proxy.types.providers import GATEWAYS
 from tests.adversary.gateway_settings import SETTINGS
-from tests.conftest import KEY, running_proxy
+from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import (
     Asked,
     ScriptedUpstream,
@@ -98,7 +97,7 @@ upstreams:
   claude: {{dialect: anthropic, base_url: '{url}/v1', {rest}}}
 keys:
   app:
-    sha256: {hashlib.sha256(KEY.encode()).hexdigest()}
+    sha256: {DIGEST}
     deployments: [chat, only-chat, claude, pictures]
 deployments:
   chat: {{targets: [{{upstream: openai, model: m}}]}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan, RequestHead, Secret
-from tests.conftest import KEY, running_proxy
+from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.policy.deciding import decide
 
@@ -58,7 +57,7 @@ def policies(*rules: Json, match: str = "all", base_url: str = "https://one.test
         "limits": [{"name": "own", "concurrency": 3}],
         "targets": [{"upstream": "one", "model": name, "price": price} for name in MODELS],
     }
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    digest = DIGEST
     return json.dumps(
         {
             "upstreams": {"one": {"dialect": "openai", "base_url": base_url}},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from proxy.policy.review.compare import compare, decide_call
 from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan
-from tests.conftest import KEY, running_proxy
+from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 from tests.policy.deciding import decide
@@ -156,7 +155,7 @@ CONDITIONS = {
 
 
 def written(way: Way, *rules: Json, match: str = "all", base_url: str = "https://x.test") -> str:
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    digest = DIGEST
     upstream = {"dialect": "openai", "base_url": base_url}
     every = [*way.rules, *rules]
     policy: Json = {**way.policy, "rules": every, **({"match": match} if len(every) > 1 else {})}

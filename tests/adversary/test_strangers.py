@@ -67,8 +67,7 @@ async def test_strangers_evict_no_explanation(tmp_path: Path, upstream: Scripted
         for _ in range(CROWD):
             await ask(proxy.client, proxy.url, {**STRANGER, "x-request-id": "known"})
         await proxy.sink.wait(CROWD + 1)
-        async with proxy.client.get(f"{proxy.admin}/explain/known") as response:
-            explained = await response.text()
+        explained = await proxy.read("/explain/known")
         metrics = await proxy.metrics()
 
     assert "success, status 200" in explained

@@ -38,8 +38,7 @@ def request(path: str, credential: str, framing: str, body: bytes) -> bytes:
 
 async def exchanged(proxy: Proxy, first: bytes, second: bytes, *, at_once: bool) -> bytes:
     """Return all answers to two requests on one connection."""
-    host, port = proxy.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await proxy.connect()
     async with asyncio.timeout(10):
         writer.write(first + second if at_once else first)
         answers = await reader.readuntil(b"\r\n\r\n")

@@ -6,7 +6,6 @@ for a whole answer and for a stream.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import AsyncIterator
 from decimal import Decimal
@@ -18,7 +17,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.conformance.published_usage import PUBLISHED, Published
-from tests.conftest import KEY, Proxy, running_proxy
+from tests.conftest import DIGEST, KEY, Proxy, running_proxy
 from tests.doubles import (
     Json,
     Script,
@@ -63,9 +62,8 @@ def policies(url: str) -> str:
         f"{'' if form == 'messages' else f', endpoint: {form}'}}}]}}"
         for name, form, price in targets
     ]
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
     reach = ", ".join(name for name, _, _ in targets)
-    keys = f"keys: {{support-widget: {{sha256: {digest}, deployments: [{reach}]}}}}"
+    keys = f"keys: {{support-widget: {{sha256: {DIGEST}, deployments: [{reach}]}}}}"
     return "\n".join(["upstreams:", *ups, keys, "deployments:", *deployments])
 
 

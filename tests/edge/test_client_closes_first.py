@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import socket
 import struct
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.conftest import KEY, running_proxy
+from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import (
     Asked,
     Script,
@@ -60,7 +59,7 @@ upstreams:
   anthropic: {{dialect: anthropic, base_url: '{upstream}'}}
 keys:
   widget:
-    sha256: {hashlib.sha256(KEY.encode()).hexdigest()}
+    sha256: {DIGEST}
     deployments: [{", ".join(deployments)}]
 policies: {{{", ".join(f"{name}: {each}" for name, each in POLICIES.items())}}}
 deployments: {{{", ".join(f"{name}: {each}" for name, each in deployments.items())}}}

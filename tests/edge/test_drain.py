@@ -60,8 +60,7 @@ class Client:
 
 
 async def connected(proxy: Proxy) -> Client:
-    host, port = proxy.url.removeprefix("http://").split(":")
-    return Client(*await asyncio.open_connection(host, int(port)))
+    return Client(*await proxy.connect())
 
 
 async def test_kept_connection_closes_in_grace(upstream: ScriptedUpstream, tmp_path: Path) -> None:

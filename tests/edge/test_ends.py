@@ -42,8 +42,7 @@ async def test_a_client_that_has_all_and_leaves_has_not_left_early(
 ) -> None:
     gate = asyncio.Event()
     upstream.answer_with(lingering(gate, done=done))
-    host, port = proxy.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await proxy.connect()
     writer.write(REQUEST.encode())
     await reader.readuntil(read_to)
     writer.transport.abort()

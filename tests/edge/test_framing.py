@@ -38,8 +38,7 @@ def head(*lines: str, host: str = "Host: x", version: str = "1.1") -> bytes:
 async def told(proxy: Proxy, pieces: Iterable[bytes]) -> tuple[int, bytes]:
     """Send pieces until an answer comes; give its status and all that comes until the connection
     ends, which it does without our doing."""
-    host, port = proxy.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await proxy.connect()
     async with asyncio.timeout(10):
         answering = asyncio.ensure_future(reader.readline())
         sent = 0

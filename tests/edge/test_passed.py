@@ -30,8 +30,7 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 async def told(proxy: Proxy, request: str, *, path: str = "/v1/files", method: str = "POST") -> int:
     """Send a request as it is written; return the status of the first answer."""
-    host, _, port = proxy.url.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await proxy.connect()
     writer.write(f"{method} {path} HTTP/1.1\r\n{HEAD}{request}".encode())
     line = await reader.readline()
     writer.close()
@@ -79,8 +78,7 @@ async def test_json_is_read_however_it_comes(proxy: Proxy, upstream: ScriptedUps
 
 
 async def test_upload_waits_for_100_continue(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    host, _, port = proxy.url.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await proxy.connect()
     upstream.then(answer({}))
     fields = "content-type: text/x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
     writer.write(f"POST /v1/files HTTP/1.1\r\n{HEAD}{fields}".encode())
@@ -116,8 +114,7 @@ async def test_an_upload_that_stops_is_not_waited_for() -> None:
 
 async def test_broken_chunks_end_an_upload(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     upstream.then(hang())
-    host, _, port = proxy.url.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await proxy.connect()
     fields = "content-type: text/x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n"
     writer.write(f"POST /v1/files HTTP/1.1\r\n{HEAD}{fields}".encode())
     await upstream.came.wait()

@@ -37,8 +37,7 @@ JSON = "Content-Type: application/json\r\n"
 
 async def raw(proxy: Proxy, request: str, *, then: bytes = b"") -> tuple[int, bytes]:
     """Send bytes, give the status and all that comes back."""
-    host, port = proxy.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await proxy.connect()
     writer.write(request.encode("latin-1"))
     first = await asyncio.wait_for(reader.readline(), PATIENCE_S)
     writer.write(then)

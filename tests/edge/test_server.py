@@ -30,8 +30,7 @@ def request(line: str, *fields: str, body: str = BODY) -> bytes:
 async def until_closed(proxy: Proxy, *pieces: bytes, first: bytes = b"") -> bytes:
     """Send bytes, piece by piece, and give all that comes until the other side closes. What is
     ``first`` is a request, whose answer has begun before the pieces follow."""
-    host, port = proxy.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await proxy.connect()
     begun = b""
     try:
         if first:
@@ -122,8 +121,7 @@ async def test_body_may_look_like_a_head(proxy: Proxy, upstream: ScriptedUpstrea
 
 
 async def test_a_head_without_end_is_not_kept_for_ever(proxy: Proxy) -> None:
-    host, port = proxy.url.removeprefix("http://").split(":")
-    _, writer = await asyncio.open_connection(host, int(port))
+    _, writer = await proxy.connect()
     writer.write(b"GET /v1/models HTTP/1.1\r\n")
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(ConnectionError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
@@ -16,8 +15,7 @@ PATHS = sorted({sample_request(route).path for _, route in ROUTES})
 
 async def upgrade(proxy: Proxy, path: str, protocol: str, key: str = "") -> tuple[int, str, str]:
     """Ask for another protocol; return the status, the head and the body of the response."""
-    host, port = proxy.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await proxy.connect()
     writer.write(
         f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{key}"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()

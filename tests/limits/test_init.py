@@ -380,8 +380,7 @@ async def test_rules_add_and_remove_cost_cap(tmp_path: Path, upstream: ScriptedU
             status, _, body = await ask(proxy.client, {**BEARER, **headers})
             said.append((status, body.get("error", {}).get("message", "")))
         await proxy.sink.wait(3)
-        async with proxy.client.get(f"{proxy.admin}/explain/poor") as response:
-            explained = await response.text()
+        explained = await proxy.read("/explain/poor")
 
     assert said[0] == (400, "Ask for less.")
     assert [status for status, _ in said] == [400, 200, 400]

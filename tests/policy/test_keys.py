@@ -20,7 +20,7 @@ from proxy.policy.review.check_report import check
 from proxy.policy.review.diff import changes, replay
 from proxy.policy.store import PolicyFolder, PolicyStore, read_folder
 from proxy.types import RequestHead, Secret
-from tests.conftest import KEY, running_proxy, world
+from tests.conftest import DIGEST, KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
 from tests.policy.test_store import Clock, Events
@@ -204,7 +204,7 @@ def test_diff_says_which_texts_and_revocations_are_new(tmp_path: Path) -> None:
 
 
 async def test_revoked_key_fails_at_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    label = hashlib.sha256(KEY.encode()).hexdigest()[:8]
+    label = DIGEST[:8]
     used = "headrace_key_last_used_timestamp_seconds"
     asked = {"model": "support-chat", "prompt": "Hi"}
     bearer = {"authorization": f"Bearer {KEY}"}

@@ -5,7 +5,6 @@ neither host names nor the system's text."""
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import re
@@ -25,7 +24,7 @@ import uvloop
 
 from proxy.settings import LedgerAt
 from proxy.upstream.wire.dialing import trusted
-from tests.conftest import KEY, Proxy, running_proxy
+from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import (
     Asked,
     Script,
@@ -310,12 +309,11 @@ def policies(cases: dict[str, Case], deployments: str = "", guards: str = "") ->
     deps = deployments or "\n".join(
         f"  {name}: {{targets: [{{upstream: {name}, model: m}}]}}" for name in cases
     )
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
     names = ", ".join(re.findall(r"^  (\S+):", deps, re.MULTILINE))
     return f"""
 upstreams:
 {ups}
-keys: {{support: {{sha256: {digest}, deployments: [{names}]}}}}
+keys: {{support: {{sha256: {DIGEST}, deployments: [{names}]}}}}
 deployments:
 {deps}
 {guards}

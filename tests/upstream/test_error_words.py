@@ -3,7 +3,6 @@ streamed, before and after the first text."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import AsyncIterator
@@ -15,7 +14,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.words import MAX_TEXT
-from tests.conftest import KEY, Proxy, running_proxy
+from tests.conftest import DIGEST, KEY, Proxy, running_proxy
 from tests.doubles import (
     Asked,
     Script,
@@ -181,7 +180,6 @@ CASES = {
 
 
 def policies(url: str, more: str = "") -> str:
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
     named = {"chat": "openai", "messages": "anthropic", "responses": "openai"}
     ups = "\n".join(
         f"  up-{api}: {{dialect: {dialect}, base_url: '{url}', breaker: off, "
@@ -197,7 +195,7 @@ def policies(url: str, more: str = "") -> str:
     return f"""
 upstreams:
 {ups}
-keys: {{support: {{sha256: {digest}, deployments: [chat, messages, responses]}}}}
+keys: {{support: {{sha256: {DIGEST}, deployments: [chat, messages, responses]}}}}
 deployments:
 {deps}
 policies: {{p: {{output: [{{guard: keywords, words: [hippo]}}]}}}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -118,8 +117,7 @@ async def test_nothing_passes_that_is_not_listed(
 
 
 async def _raw(proxy: Proxy) -> Any:
-    host, _, port = proxy.url.removeprefix("http://").partition(":")
-    return await asyncio.open_connection(host, int(port))
+    return await proxy.connect()
 
 
 async def test_key_without_access_is_refused(proxy: Proxy, upstream: ScriptedUpstream) -> None:

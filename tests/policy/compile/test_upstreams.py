@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.policy.store import read_folder
-from tests.conftest import KEY, Proxy, running_proxy
+from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.test_pipeline import BEARER, MESSAGES
 
@@ -28,7 +27,7 @@ upstreams:
   openai: {{dialect: openai, base_url: '{url}'}}
 keys:
   widget:
-    sha256: {hashlib.sha256(KEY.encode()).hexdigest()}
+    sha256: {DIGEST}
     deployments: [closed, wider, compatible, openai]
 deployments:
   closed: {{targets: [{{upstream: closed, model: c}}]}}
@@ -183,7 +182,7 @@ upstreams:
     base_url: '{upstream.url}{base}'
     query: {query}
     api_key: '${{UPSTREAM_KEY}}'
-keys: {{widget: {{sha256: {hashlib.sha256(KEY.encode()).hexdigest()}, deployments: [one]}}}}
+keys: {{widget: {{sha256: {DIGEST}, deployments: [one]}}}}
 deployments: {{one: {{targets: [{{upstream: mine, model: my/gpt}}]}}}}
 """
     async with (

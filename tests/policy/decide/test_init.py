@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +12,13 @@ from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead, Secret
-from tests.conftest import KEY, world
+from tests.conftest import DIGEST, KEY, world
 from tests.for_each import for_each
 from tests.policy.deciding import decide
 
 NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
 WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]
-WRONG_KEYS.append(hashlib.sha256(KEY.encode()).hexdigest())  # what the policy keeps of it
+WRONG_KEYS.append(DIGEST)  # what the policy keeps of it
 HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1", digest=Secret(KEY).digest)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import subprocess
 import sys
@@ -31,7 +30,7 @@ from proxy.policy.files.cloud_tokens import (
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.policy.watch import Look, look_at_secrets, renewing
-from tests.conftest import KEY, running_proxy
+from tests.conftest import DIGEST, KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
 from tests.servers import eventually
@@ -206,11 +205,10 @@ def test_other_references_are_none_of_a_token(ref: str) -> None:
 
 
 def policy(ref: str, url: str = "https://models.example.test/v1", dialect: str = "openai") -> str:
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
     return f"""
 upstreams: {{cloud: {{dialect: {dialect}, base_url: '{url}', api_key: '{ref}'}}}}
 deployments: {{support-chat: {{targets: [{{upstream: cloud, model: m}}]}}}}
-keys: {{widget: {{sha256: {digest}, deployments: [support-chat]}}}}
+keys: {{widget: {{sha256: {DIGEST}, deployments: [support-chat]}}}}
 """
 
 

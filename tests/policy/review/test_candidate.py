@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.conftest import DIGEST, KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.test_pipeline import BEARER
 
@@ -146,7 +146,7 @@ async def test_no_candidate_has_no_report(proxy: Proxy) -> None:
 @pytest.mark.parametrize("more", ["revoked: [support-widget]\n", "expires"])
 async def test_reports_removed_key(more: str, tmp_path: Path, upstream: ScriptedUpstream) -> None:
     policies = world(upstream.url)
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    digest = DIGEST
     assert digest in policies
     other = policies + more
     if more == "expires":

@@ -420,8 +420,7 @@ async def test_explains_past_call(proxy: Any) -> None:
         await response.read()
     await proxy.sink.wait()
 
-    async with proxy.client.get(f"{proxy.admin}/explain/call-7") as response:
-        text = await response.text()
+    text = await proxy.read("/explain/call-7")
     as_json = {"accept": "application/json"}
     async with proxy.client.get(f"{proxy.admin}/explain/call-7", headers=as_json) as response:
         data = await response.json()

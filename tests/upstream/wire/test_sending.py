@@ -158,8 +158,7 @@ async def test_slow_client_waits(tmp_path: Path, aiohttp_raw_server: AiohttpRawS
 
 async def test_leaving_ends_upload(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
     async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, _):
-        host, _, port = proxy.url.removeprefix("http://").partition(":")
-        _, writer = await asyncio.open_connection(host, int(port))
+        _, writer = await proxy.connect()
         writer.write(
             f"POST /v1/files HTTP/1.1\r\nhost: x\r\nauthorization: {BEARER['authorization']}\r\n"
             f"content-type: application/pdf\r\ncontent-length: {MIB}\r\n\r\n".encode()
