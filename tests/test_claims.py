@@ -13,7 +13,7 @@ import yaml
 from dashboards.build import BOARDS
 from proxy.cache.redis import Redis
 from proxy.cli import main
-from proxy.emit.declared import declared
+from proxy.emit import catalog
 from proxy.limits.stores.redis import RedisStore
 from proxy.redis import connect
 from proxy.settings import redis_at
@@ -54,9 +54,9 @@ def rules(kind: str) -> set[str]:
 
 
 METRICS = {
-    name + end
-    for name, kind, *_ in declared()
-    for end in ("", *(("_bucket", "_sum", "_count") if kind == "histogram" else ()))
+    metric.name + end
+    for metric in catalog.METRICS
+    for end in ("", *(("_bucket", "_sum", "_count") if metric.kind == "histogram" else ()))
 }
 PANELS = {panel.title for board in BOARDS.values() for row in board.rows for panel in row.panels}
 

@@ -19,7 +19,7 @@ from dashboards.build.panels import Board
 from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
 from proxy.dialects.base import Dialect
 from proxy.dialects.openai import FIELDS, PATHS
-from proxy.emit.declared import declared
+from proxy.emit.catalog import METRICS
 from proxy.error_table import ERROR_TABLE
 from proxy.errors import LimitExceeded, ProxyError
 from proxy.fields.field_table import ROWS
@@ -43,8 +43,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 def metrics() -> Iterator[str]:
     yield "| metric | kind | labels | description |"
     yield "|---|---|---|---|"
-    for name, kind, labels, help_text in declared():
-        yield f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {help_text} |"
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
 
 
 def codes() -> Iterator[str]:

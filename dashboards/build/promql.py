@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxy.emit.declared import declared
+from proxy.emit.catalog import METRICS
 
-LABELS: Mapping[str, tuple[str, ...]] = {name: labels for name, _, labels, _ in declared()}
-HISTOGRAMS = frozenset(name for name, kind, _, _ in declared() if kind == "histogram")
+LABELS: Mapping[str, tuple[str, ...]] = {metric.name: metric.labels for metric in METRICS}
+HISTOGRAMS = frozenset(metric.name for metric in METRICS if metric.kind == "histogram")
 SCRAPED = ("instance", "job")  # what Prometheus adds
 PARTS = ("_bucket", "_sum", "_count")
 OPERATORS = ("!~", "!=", "=~")

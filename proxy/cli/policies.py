@@ -12,7 +12,7 @@ import orjson
 from proxy import settings
 from proxy.cli.parameters import FOLDER, MOMENTS, format_option, policies_option
 from proxy.dialects import strict
-from proxy.emit import declared
+from proxy.emit import catalog
 from proxy.errors import ProxyError
 from proxy.policy.catalog import roster
 from proxy.policy.compile.compiler import compile_policies
@@ -185,4 +185,4 @@ def metrics_command(folder: Path) -> None:
         known = roster(read_folder(folder, None))
     except PolicyError as error:
         raise click.ClickException(str(error)) from None
-    click.echo("\n".join(declared.bounds(known)))
+    click.echo("\n".join(catalog.bounds(known)))

@@ -24,7 +24,7 @@ MAX_WAITING = 16  # calls: emitting them blocks the loop for some 3 ms
 class Sink(Protocol):
     """Receiver of records. ``end`` is called once per call, with a complete record.
 
-    ``name`` is its label in metrics and logs: one of ``SINKS`` in ``declared/axes.py``.
+    ``name`` is its label in metrics and logs: one of ``SINKS`` in ``catalog/labels.py``.
     """
 
     name: ClassVar[str]

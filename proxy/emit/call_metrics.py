@@ -7,7 +7,7 @@ from typing import Any
 
 from proxy.attempts import Attempt, Bill, Loss
 from proxy.call_facts import UNKNOWN, CallFacts
-from proxy.emit.declared.metric import OTHER
+from proxy.emit.catalog.spec import OTHER
 from proxy.usage import NANO, TOKEN_TYPES
 
 NONE = "none"

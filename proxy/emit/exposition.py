@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from proxy.emit.declared.metric import Declared, Values
+from proxy.emit.catalog.spec import MetricSpec, Values
 from proxy.emit.registry import Registry
 
 
@@ -39,7 +39,7 @@ class Exposition(Collector):
         return encoder(self._collectors), media_type
 
 
-def family(metric: Declared, series: list[tuple[Values, Any]]) -> Metric:
+def family(metric: MetricSpec, series: list[tuple[Values, Any]]) -> Metric:
     """Return the family of a metric. Empty histograms with labels are left out."""
     if metric.kind != "histogram":
         cls = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily

@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.emit.declared import METRICS, OVERFLOW
-from proxy.emit.declared.metric import OTHER, Axis, CallbackGauge, Declared, Gauge, Values
+from proxy.emit.catalog import METRICS, OVERFLOW
+from proxy.emit.catalog.spec import OTHER, CallbackGauge, Gauge, LabelSet, MetricSpec, Values
 from proxy.types.roster import Roster
 
 MAX_SERIES = 50_000
 RETIRED_S = 900.0
-AXES = {axis for metric in METRICS for axis in metric.axes}
+LABEL_SETS = {label_set for metric in METRICS for label_set in metric.label_sets}
 
 
 @dataclass(slots=True)
 class _Admitted:
     """Allowed values of a roster, which expire at the monotonic second ``expires_at``."""
 
-    values: dict[Axis, frozenset[Values]]
+    values: dict[LabelSet, frozenset[Values]]
     source: str
     is_active: bool = False
     expires_at: float | None = None
@@ -46,7 +46,7 @@ class Registry:
         self._series: dict[str, dict[Values, Any]] = {name: {} for name in self._metrics}
         self._admitted = [_Admitted(_allowed(Roster()), "nothing", is_active=True)]
         self._lock = threading.Lock()
-        self._allowed: dict[Axis, frozenset[Values]] = {}
+        self._allowed: dict[LabelSet, frozenset[Values]] = {}
         self._merge_allowed()
         self._start(Roster())
 
@@ -112,7 +112,7 @@ class Registry:
                 if not all(self._is_allowed(*part) for part in _parts(metric, labels)):
                     del series[labels]
 
-    def collect(self) -> Iterator[tuple[Declared, list[tuple[Values, Any]]]]:
+    def collect(self) -> Iterator[tuple[MetricSpec, list[tuple[Values, Any]]]]:
         """Yield each metric of Headrace with its series by labels."""
         for metric in METRICS:
             if metric.own:
@@ -120,8 +120,8 @@ class Registry:
 
     def _merge_allowed(self) -> None:
         self._allowed = {
-            axis: frozenset().union(*(each.values[axis] for each in self._admitted))
-            for axis in AXES
+            label_set: frozenset().union(*(each.values[label_set] for each in self._admitted))
+            for label_set in LABEL_SETS
         }
 
     def _start(self, roster: Roster) -> None:
@@ -129,17 +129,17 @@ class Registry:
             for labels in metric.initial(roster):
                 self.child(metric.name, *labels)
 
-    def _is_allowed(self, axis: Axis, part: Values) -> bool:
-        return part in self._allowed[axis] or part == axis.other
+    def _is_allowed(self, label_set: LabelSet, part: Values) -> bool:
+        return part in self._allowed[label_set] or part == label_set.other
 
     def _create(self, name: str, labels: Values) -> Any:
         metric = self._metrics[name]
         bounded: list[str] = []
-        for axis, part in _parts(metric, labels):
-            is_allowed = self._is_allowed(axis, part)
-            bounded += part if is_allowed else axis.other
+        for label_set, part in _parts(metric, labels):
+            is_allowed = self._is_allowed(label_set, part)
+            bounded += part if is_allowed else label_set.other
             if not is_allowed:
-                self.child(OVERFLOW.name, axis.labels[0]).inc()
+                self.child(OVERFLOW.name, label_set.labels[0]).inc()
         if sum(map(len, self._series.values())) >= self._max_series:
             bounded = [OTHER] * len(labels)
         return self._series[name].setdefault(tuple(bounded), metric.create())
@@ -149,14 +149,14 @@ def gauges(values: Mapping[Values, float]) -> dict[Values, Gauge]:
     return {labels: Gauge(value) for labels, value in values.items()}
 
 
-def _allowed(roster: Roster) -> dict[Axis, frozenset[Values]]:
-    return {axis: frozenset(axis.allowed(roster)) for axis in AXES}
+def _allowed(roster: Roster) -> dict[LabelSet, frozenset[Values]]:
+    return {label_set: frozenset(label_set.allowed(roster)) for label_set in LABEL_SETS}
 
 
-def _parts(metric: Declared, labels: Values) -> Iterator[tuple[Axis, Values]]:
-    """Yield each axis of a metric with its part of the labels."""
+def _parts(metric: MetricSpec, labels: Values) -> Iterator[tuple[LabelSet, Values]]:
+    """Yield each label_set of a metric with its part of the labels."""
     start = 0
-    for axis in metric.axes:
-        end = start + len(axis.labels)
-        yield axis, labels[start:end]
+    for label_set in metric.label_sets:
+        end = start + len(label_set.labels)
+        yield label_set, labels[start:end]
         start = end

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from proxy.app.context import new_record
 from proxy.background import SideTasks
 from proxy.emit import MAX_WAITING, Emitters
+from proxy.emit.catalog.labels import SINKS
 from proxy.emit.decisions import Decisions
-from proxy.emit.declared.axes import SINKS
 from proxy.emit.genai_metrics import GenAiMetrics
 from proxy.emit.log import CallLog
 from proxy.emit.metrics import Metrics

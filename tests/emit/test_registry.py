@@ -7,8 +7,8 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from proxy.emit.declared import METRICS
-from proxy.emit.declared.metric import OTHER
+from proxy.emit.catalog import METRICS
+from proxy.emit.catalog.spec import OTHER
 from proxy.emit.exposition import Exposition
 from proxy.emit.registry import RETIRED_S, Registry
 from proxy.limits.kinds import KINDS

@@ -10,9 +10,9 @@ from tests.recipes.copies import copied
 def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A metric", "acme")
     copy.add_item(
-        "proxy/emit/declared/table.py",
+        "proxy/emit/catalog/table.py",
         "CALLS",
-        'counter("headrace_acme_calls_total", "Calls of a test of a recipe.", axes.DEPLOYMENT)',
+        'counter("headrace_acme_calls_total", "Calls of a test of a recipe.", labels.DEPLOYMENT)',
     )
     copy.add_at_end(
         "proxy/emit/call_metrics.py",

@@ -28,7 +28,7 @@ tests:
 RECIPE = re.search(r"### A guard\n(.*?)\n###", (TOP / "CONTRIBUTING.md").read_text(), re.DOTALL)
 FOLLOWS = """
 from pathlib import Path
-from proxy.emit.declared.axes import GUARD
+from proxy.emit.catalog.labels import GUARD
 from proxy.policy.catalog import roster
 from proxy.policy.store import read_folder
 from tools import guards

@@ -13,7 +13,7 @@ from proxy import dialects
 from proxy.attempts import Loss, Money, Outcome
 from proxy.call_facts import UNKNOWN, CacheResult, SemanticResult
 from proxy.causes import ErrorCause
-from proxy.emit.declared.metric import OTHER, Axis, Values, closed
+from proxy.emit.catalog.spec import OTHER, LabelSet, Values, closed
 from proxy.error_table import CODES
 from proxy.errors import (
     CircuitOpen,
@@ -154,17 +154,17 @@ def _scopes(roster: Roster, *, budgets_only: bool = False) -> set[Values]:
 
 
 _budgets = partial(_scopes, budgets_only=True)
-DEPLOYMENT = Axis(
+DEPLOYMENT = LabelSet(
     ("deployment",), _deployments, lambda roster: [(name,) for name in roster.deployments]
 )
 DIALECT = closed("dialect", *dialects.DIALECTS, UNKNOWN, initial=("openai",))
 ENDPOINT = closed("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
 OUTCOME = closed("outcome", *get_args(Outcome))
 STREAM = closed("stream", "true", "false")
-MODEL = Axis(("deployment", "model"), _models, _models)
-SERVED = Axis(("deployment", "provider", "model"), _served, _served)
-PRICED = Axis(SERVED.labels, _served, partial(_served, priced=True))
-UNPRICED = Axis(
+MODEL = LabelSet(("deployment", "model"), _models, _models)
+SERVED = LabelSet(("deployment", "provider", "model"), _served, _served)
+PRICED = LabelSet(SERVED.labels, _served, partial(_served, priced=True))
+UNPRICED = LabelSet(
     SERVED.labels, _served, lambda roster: _served(roster) - _served(roster, priced=True)
 )
 LACKING = closed("reason", "no_price", "no_usage", initial=("no_price",))
@@ -174,32 +174,32 @@ ESTIMATED = closed("estimated", "true", "false", initial=("false",))
 DIRECTION = closed("direction", "input", "output")
 USE = closed("use", *get_args(Money), initial=("useful", "retried", "abandoned", "blocked"))
 LOSS = closed("cause", *get_args(Loss))
-TAGGED = Axis(("tag", "value", "deployment"), _tagged, _tagged_initial)
-INFO = Axis(("deployment", "tag", "value"), _info, _info)
-KEY = Axis(("key",), _keys, _keys)
-LAPSE = Axis(("reason", "key"), _lapsed, _nameless)
-CREDENTIAL = Axis(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))
-UPSTREAM = Axis(("upstream", "model"), _upstreams, _upstreams)
-FALLBACK = Axis(
+TAGGED = LabelSet(("tag", "value", "deployment"), _tagged, _tagged_initial)
+INFO = LabelSet(("deployment", "tag", "value"), _info, _info)
+KEY = LabelSet(("key",), _keys, _keys)
+LAPSE = LabelSet(("reason", "key"), _lapsed, _nameless)
+CREDENTIAL = LabelSet(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))
+UPSTREAM = LabelSet(("upstream", "model"), _upstreams, _upstreams)
+FALLBACK = LabelSet(
     ("deployment", "upstream", "to_upstream"), _fallbacks, partial(_fallbacks, to_itself=False)
 )
-RESULT = Axis(("result", "cause"), _results, lambda roster: [("2xx", NONE)])
+RESULT = LabelSet(("result", "cause"), _results, lambda roster: [("2xx", NONE)])
 WHY = closed("why", "retry", "hedge", "guard")
 SKIPPED = closed("reason", CircuitOpen.code, UpstreamBusy.code)
 SIDE = closed("side", "client", "upstream", "proxy")
 PHASE = closed("phase", "before_first", "after_first")
-RULE = Axis(("deployment", "rule"), _rules, _rules)
+RULE = LabelSet(("deployment", "rule"), _rules, _rules)
 CANDIDATE = closed("kind", *DIFFERENCES, initial=())
-CANDIDATE_RULE = Axis(("rule",), _candidate_rules, _nothing)
-GUARD = Axis(("guard", "stage"), _guards, _guards)
+CANDIDATE_RULE = LabelSet(("rule",), _candidate_rules, _nothing)
+GUARD = LabelSet(("guard", "stage"), _guards, _guards)
 VERDICT = closed("verdict", *get_args(Verdict))
 SHADOW = closed("shadow", "true", "false")
-LIMIT = Axis(("limit",), _limits, _limits)
-SCOPE = Axis(("limit", "scope"), _scopes, _scopes)
-BUDGET = Axis(("budget", "scope"), _budgets, _budgets)
+LIMIT = LabelSet(("limit",), _limits, _limits)
+SCOPE = LabelSet(("limit", "scope"), _scopes, _scopes)
+BUDGET = LabelSet(("budget", "scope"), _budgets, _budgets)
 DECISION = closed("decision", "allow", "deny", "would_deny")
 RELOAD = closed("result", "in_force", "restored", "unchanged", "rejected")
-REVISION = Axis(("revision",), lambda roster: [(roster.revision,)], _nothing)
+REVISION = LabelSet(("revision",), lambda roster: [(roster.revision,)], _nothing)
 LOOKUP = closed("result", *get_args(CacheResult))
 STORE = closed("store", *CACHE_STORES, initial=())
 HELD = closed("store", *CACHE_STORES, "vectors", initial=())
@@ -207,7 +207,7 @@ SEMANTIC = closed("result", *get_args(SemanticResult), initial=("hit", "would_hi
 EVICTED = closed("reason", "full", "expired", "dropped", "changed")
 SAMPLING = closed("decision", "sampled", "limited", initial=())
 VERSION = closed("version", proxy.__version__)
-SECRET = Axis(("use", "fingerprint"), _nothing, _nothing)
+SECRET = LabelSet(("use", "fingerprint"), _nothing, _nothing)
 SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", initial=("logs",))
 KEEPER = closed("writer", "ledger", "decisions", "cache")
 WRITER = closed("writer", "logs", "traces", "ledger", "decisions", "cache")

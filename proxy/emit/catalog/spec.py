@@ -1,4 +1,4 @@
-"""Declaration of a metric, and the values of its series.
+"""Specification of a metric, and the values of its series.
 
 Values cost a tenth of prometheus-client's, which lock each operation: one thread changes them, any
 thread may read them. Names, help and the text format are prometheus-client's.
@@ -87,7 +87,7 @@ OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Axis:
+class LabelSet:
     """Labels whose values belong together.
 
     ``allowed`` returns all values under a roster, ``initial`` those whose series start at zero, so
@@ -104,15 +104,15 @@ class Axis:
         return (OTHER,) * len(self.labels)
 
 
-def closed(label: str, *values: str, initial: tuple[str, ...] | None = None) -> Axis:
+def closed(label: str, *values: str, initial: tuple[str, ...] | None = None) -> LabelSet:
     """Return a label with the same values under every policy. By default all are initial."""
     starts = values if initial is None else initial
-    return Axis((label,), lambda _: [(v,) for v in values], lambda _: [(v,) for v in starts])
+    return LabelSet((label,), lambda _: [(v,) for v in values], lambda _: [(v,) for v in starts])
 
 
 @frozen
-class Declared:
-    """Declaration of a metric. ``edges`` are the bucket edges of a histogram.
+class MetricSpec:
+    """Name, kind, help and labels of a metric. ``edges`` are the bucket edges of a histogram.
 
     A ``lazy`` metric has no initial series. ``own`` is False for a metric of prometheus-client.
     """
@@ -120,14 +120,14 @@ class Declared:
     name: str
     kind: Kind
     help: str
-    axes: tuple[Axis, ...] = ()
+    label_sets: tuple[LabelSet, ...] = ()
     edges: tuple[float, ...] = ()
     lazy: bool = False
     own: bool = True
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(label for axis in self.axes for label in axis.labels)
+        return tuple(label for each in self.label_sets for label in each.labels)
 
     @property
     def lines(self) -> int:
@@ -136,13 +136,15 @@ class Declared:
 
     def max_series(self, roster: Roster) -> int:
         """Return the largest possible number of Prometheus series."""
-        return prod(len({*axis.allowed(roster), axis.other}) for axis in self.axes) * self.lines
+        return (
+            prod(len({*each.allowed(roster), each.other}) for each in self.label_sets) * self.lines
+        )
 
     def initial(self, roster: Roster) -> Iterator[Values]:
         """Yield the labels of the series that start at zero."""
         if self.lazy or not self.own:
             return
-        for values in product(*(axis.initial(roster) for axis in self.axes)):
+        for values in product(*(each.initial(roster) for each in self.label_sets)):
             yield tuple(value for part in values for value in part)
 
     def create(self) -> Counter | Gauge | Histogram:
@@ -152,17 +154,17 @@ class Declared:
         return Counter() if self.kind == "counter" else Gauge()
 
 
-def counter(name: str, help: str, *axes: Axis) -> Declared:
-    return Declared(name=name, kind="counter", help=help, axes=axes)
+def counter(name: str, help: str, *label_sets: LabelSet) -> MetricSpec:
+    return MetricSpec(name=name, kind="counter", help=help, label_sets=label_sets)
 
 
-def gauge(name: str, help: str, *axes: Axis, lazy: bool = False) -> Declared:
-    return Declared(name=name, kind="gauge", help=help, axes=axes, lazy=lazy)
+def gauge(name: str, help: str, *label_sets: LabelSet, lazy: bool = False) -> MetricSpec:
+    return MetricSpec(name=name, kind="gauge", help=help, label_sets=label_sets, lazy=lazy)
 
 
-def histogram(name: str, help: str, *axes: Axis, edges: tuple[float, ...]) -> Declared:
-    return Declared(name=name, kind="histogram", help=help, axes=axes, edges=edges)
+def histogram(name: str, help: str, *label_sets: LabelSet, edges: tuple[float, ...]) -> MetricSpec:
+    return MetricSpec(name=name, kind="histogram", help=help, label_sets=label_sets, edges=edges)
 
 
-def library_metric(name: str, help: str, kind: Kind = "gauge") -> Declared:
-    return Declared(name=name, kind=kind, help=help, own=False)
+def library_metric(name: str, help: str, kind: Kind = "gauge") -> MetricSpec:
+    return MetricSpec(name=name, kind=kind, help=help, own=False)

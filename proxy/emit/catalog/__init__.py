@@ -1,4 +1,4 @@
-"""Declarations of all metrics.
+"""Catalog of all metrics.
 
 Label values come from the policies or from closed sets, never from a client. Any other value is
 counted as ``other``.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proxy.emit.declared.metric import Declared, closed, counter
-from proxy.emit.declared.table import CALLS, POLICIES, PROCESS
+from proxy.emit.catalog.spec import MetricSpec, closed, counter
+from proxy.emit.catalog.table import CALLS, POLICIES, PROCESS
 from proxy.types.roster import Roster
 
 _TABLE = (*CALLS, *POLICIES, *PROCESS)
@@ -19,13 +19,7 @@ OVERFLOW = counter(
     "Values outside the allowed set of a label, which were counted as `other`.",
     closed("label", *_LABELS),
 )
-METRICS: tuple[Declared, ...] = (*_TABLE, OVERFLOW)
-
-
-def declared() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    """Yield name, kind, labels and help of each metric."""
-    for metric in METRICS:
-        yield metric.name, metric.kind, metric.labels, metric.help
+METRICS: tuple[MetricSpec, ...] = (*_TABLE, OVERFLOW)
 
 
 def bounds(roster: Roster) -> Iterator[str]:

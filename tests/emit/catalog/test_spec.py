@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from proxy.emit.declared.metric import Counter, Histogram
+from proxy.emit.catalog.spec import Counter, Histogram
 
 EDGES = (0.1, 1, 2.5)
 
