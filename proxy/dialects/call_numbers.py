@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
@@ -19,7 +18,7 @@ from proxy.index import index_of
 from proxy.types import Json
 
 MOST_CALLS = 4096
-"""Tool calls of a choice, and choices with tool calls."""
+"""Tool calls of a choice."""
 SPACE = " \t\r\n"
 EMPTY = "{}"
 """What some servers put where a call begins in place of its arguments."""
@@ -257,41 +256,3 @@ def _begins(known: _Call, id_: _Word | None, name: _Word, text: str, is_beside: 
     if id_ is not None and known.id is not None:
         return not is_same
     return known.name is not None and name != known.name
-
-
-class ChunkNumbers:
-    """Numbers the calls of a stream for those who tell them by their ``index`` alone. Raises
-    ``AnswerTooLarge`` where there are more than the ``most``."""
-
-    __slots__ = ("_by_choice", "_most")
-
-    def __init__(self, most: int = MOST_CALLS) -> None:
-        self._most = most  # choices with calls, and calls of each
-        self._by_choice: dict[int, CallNumbers] = {}
-
-    def feed(self, data: Json) -> Json:
-        """Return a chunk whose calls have their numbers; the very same one where they have."""
-        choices = data.get("choices")
-        if not isinstance(choices, list):
-            return data
-        made = [self._choice(choice, at) for at, choice in enumerate(choices)]
-        same = all(new is old for new, old in zip(made, choices, strict=True))
-        return data if same else {**data, "choices": made}
-
-    def _choice(self, choice: Any, at: int) -> Any:
-        delta = choice.get("delta") if isinstance(choice, dict) else None
-        calls = delta.get("tool_calls") if isinstance(delta, dict) else None
-        if not isinstance(calls, list) or not isinstance(delta, dict):
-            return choice
-        numbers = self._by_choice.setdefault(index_of(choice, at), CallNumbers(self._most))
-        if len(self._by_choice) > self._most:
-            raise AnswerTooLarge("The upstream sent too many choices with tool calls.")
-        before: set[object] = set()
-        made: list[Any] = []
-        for place, call in enumerate(calls):
-            part = numbers.renumbered(call, place, before) if isinstance(call, dict) else call
-            made.append(part)
-            before.add(part["index"] if isinstance(part, dict) else None)
-        if all(new is old for new, old in zip(made, calls, strict=True)):
-            return choice
-        return {**choice, "delta": {**delta, "tool_calls": made}}

@@ -104,21 +104,3 @@ def joined_message(message: Json) -> Json:
 def _with(known: Any, more: str) -> str:
     """Return a text and what parts say of it; some servers send the same in both places."""
     return more if not isinstance(known, str) or known == more else known + more
-
-
-def joined_answer(data: Json) -> Json:
-    """Return an answer or a chunk whose messages say texts; the same one where all do."""
-    choices = data.get("choices")
-    if choices.__class__ is not list:
-        return data
-    joined = [_joined_choice(choice) for choice in choices or ()]
-    same = all(new is old for new, old in zip(joined, choices or (), strict=True))
-    return data if same else {**data, "choices": joined}
-
-
-def _joined_choice(choice: Any) -> Any:
-    for name in ("message", "delta"):
-        message = choice.get(name) if isinstance(choice, dict) else None
-        if isinstance(message, dict) and message.get("content").__class__ is list:
-            choice = {**choice, name: joined_message(message)}
-    return choice

@@ -39,7 +39,7 @@ def pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
         return [orjson.dumps({"error": error})]
     url = url.partition("?")[0]
     if answer.fault == "garbled":
-        return [b'{"choices": [']
+        return [b"{"]
     if (short := _without_text(answer, url, request)) is not None:
         return [orjson.dumps(short)]
     written = _written(answer, url, request)

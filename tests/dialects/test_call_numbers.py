@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from proxy.dialects.call_numbers import (
     MOST_CALLS,
     CallNumbers,
-    ChunkNumbers,
     ObjectEnd,
     named_by_us,
 )
@@ -79,41 +78,9 @@ def test_a_call_without_an_id_gets_one(id_: object, answer: object, shown: str) 
     assert named_by_us({"id": id_}, answer, 2)["id"] == shown
 
 
-def test_calls_and_choices_are_bounded() -> None:
+def test_calls_are_bounded() -> None:
     with pytest.raises(AnswerTooLarge):
         numbers(*(part(index=at) for at in range(MOST_CALLS + 1)))
-    made = ChunkNumbers()
-    with pytest.raises(AnswerTooLarge):
-        for at in range(MOST_CALLS + 1):
-            made.feed({"choices": [{"index": at, "delta": {"tool_calls": [part()]}}]})
-
-
-def test_a_client_of_chat_gets_calls_of_one_index_with_their_numbers() -> None:
-    made = ChunkNumbers()
-
-    def fed(*calls: Json) -> Json:
-        return {"choices": [{"index": 0, "delta": {"tool_calls": [*calls]}}]}
-
-    first, second = part("{}", "f", index=0, id="a"), part("", "g", index=0, id="b")
-
-    assert made.feed(came := fed(first)) is came
-    assert made.feed(fed(second)) == fed({**second, "index": 1})
-    assert made.feed(fed(part("{}", index=0))) == fed(part("{}", index=1))
-
-
-@for_each(
-    "data",
-    [
-        {},
-        {"choices": None},
-        {"choices": [None, {}]},
-        {"choices": [{"delta": {"tool_calls": 1}}]},
-        {"choices": [{"delta": {"tool_calls": [None, 1]}}]},
-        {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": 1}]}}]},
-    ],
-)
-def test_a_chunk_without_calls_is_the_same(data: Json) -> None:
-    assert ChunkNumbers().feed(data) is data
 
 
 VALUES = st.recursive(

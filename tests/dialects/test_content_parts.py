@@ -7,7 +7,6 @@ from typing import Any
 from proxy.dialects.chat.conversion import ChatToLegacy
 from proxy.dialects.content_parts import (
     SpokenParts,
-    joined_answer,
     joined_message,
     spoken_parts,
     without_thoughts,
@@ -74,28 +73,10 @@ def test_a_message_says_its_parts_in_texts(message: dict[str, Any], joined: dict
     assert joined_message(message) == joined
 
 
-def test_an_answer_whose_messages_say_texts_is_the_same_one() -> None:
-    answer = chat("Paris.")
-
-    assert joined_answer(answer) is answer
-
-
-def test_every_choice_says_its_parts_in_texts() -> None:
-    spoken = {"message": {"content": [TEXT]}}
-    streamed = {"delta": {"content": [THINKING]}}
-
-    made = joined_answer({"id": "x", "choices": [spoken, streamed, 5]})
-
-    first, second, odd = made["choices"]
-    assert first["message"] == {"content": "Paris."}
-    assert second["delta"] == {"content": None, "reasoning_content": "One capital."}
-    assert (made["id"], odd) == ("x", 5)
-
-
 def test_a_legacy_completion_is_the_text_and_has_the_thoughts_beside_it() -> None:
     answer = chat("", choices=[{"index": 0, "message": {"content": [THINKING, TEXT]}}])
 
-    made = ChatToLegacy().feed(joined_answer(answer))
+    made = ChatToLegacy().feed(answer)
 
     assert made is not None
     assert made["choices"][0]["text"] == "Paris."

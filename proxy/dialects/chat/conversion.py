@@ -5,7 +5,7 @@ from __future__ import annotations
 from proxy.dialects import DIALECTS
 from proxy.dialects.chat.merging import choices_of, message_of
 from proxy.dialects.chat.writer import Converter
-from proxy.dialects.content_parts import joined_answer
+from proxy.dialects.content_parts import joined_message
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.logprobs import LegacyLogprobs, Lengths, chat_form, legacy_form
 from proxy.index import index_of
@@ -23,12 +23,7 @@ def to_chat(options: WriteOptions, family: FamilyName) -> Converter | None:
 def to_completions(options: WriteOptions, family: FamilyName) -> Converter | None:
     """Return what makes documents of a family those of legacy completions."""
     if family == "chat":
-        legacy = ChatToLegacy()
-
-        def convert(document: Json) -> Json | None:
-            return legacy.feed(joined_answer(document))
-
-        return convert
+        return ChatToLegacy().feed
     call = options.call
     takes_any = options.complete or DIALECTS[call.head.dialect].client.reads_any_logprobs
     has_logprobs = call.body.get("logprobs") is not None
@@ -55,7 +50,7 @@ class ChatToLegacy:
         return {**data, "object": "text_completion", "choices": choices}
 
     def _choice(self, choice: Json) -> Json:
-        message = message_of(choice)
+        message = joined_message(message_of(choice))
         beside = {k: v for k, v in message.items() if k not in ("role", "content") and v}
         text = message.get("content") or ""
         begin = self._lengths.pass_by(choice, text)

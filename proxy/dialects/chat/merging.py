@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from proxy.dialects.call_numbers import CallNumbers
 from proxy.errors import UpstreamInvalid
+from proxy.index import index_of
 from proxy.types import Json
 
 # Said once, or said again as it was: all other texts come in pieces.
@@ -18,15 +20,13 @@ _CUT_PARTS = {"text": {"type", "text"}, "thinking": {"type", "thinking", "closed
 
 def merged(events: Iterable[Json]) -> Json:
     """Return the whole answer. Its id, its time and its model are those of the first event."""
-    from proxy.dialects.call_numbers import ChunkNumbers  # noqa: PLC0415  # few are merged
-
     whole: Json = {}
     choices: dict[int, Any] = {}
-    numbers = ChunkNumbers(sys.maxsize)
+    numbers: dict[int, CallNumbers] = {}
     for event in events:
         for name, value in event.items():
             if name == "choices":
-                _add_choices(choices, numbers.feed(event)[name])
+                _add_choices(choices, value, numbers)
             elif name == "usage":
                 whole[name] = value if value is not None else whole.get(name)
             elif whole.get(name) is None:
@@ -41,12 +41,28 @@ def merged(events: Iterable[Json]) -> Json:
     return whole
 
 
-def _add_choices(choices: dict[int, Any], events: Any) -> None:
-    for event in events if isinstance(events, list) else ():
+def _add_choices(choices: dict[int, Any], events: Any, numbers: dict[int, CallNumbers]) -> None:
+    for at, event in enumerate(events if isinstance(events, list) else ()):
         if isinstance(event, dict):
+            calls = numbers.setdefault(index_of(event, at), CallNumbers(sys.maxsize))
             index = event.get("index")
             index = index if type(index) is int else 0
-            choices[index] = _grown("choice", choices.get(index), event)
+            choices[index] = _grown("choice", choices.get(index), _numbered(event, calls))
+
+
+def _numbered(choice: Json, numbers: CallNumbers) -> Json:
+    """Return a choice whose parts of tool calls have the numbers of their calls."""
+    delta = choice.get("delta")
+    calls = delta.get("tool_calls") if isinstance(delta, dict) else None
+    if not isinstance(calls, list):
+        return choice
+    made: list[Any] = []
+    before: set[object] = set()
+    for place, call in enumerate(calls):
+        part = numbers.renumbered(call, place, before) if isinstance(call, dict) else call
+        made.append(part)
+        before.add(part["index"] if isinstance(part, dict) else None)
+    return {**choice, "delta": {**(delta or {}), "tool_calls": made}}
 
 
 class _Text:
