@@ -67,36 +67,29 @@ async def _post(running: Crossing, body: Any, **headers: str) -> None:
         await response.read()
 
 
-async def blocked(running: Crossing, number: int) -> None:
-    body = {**BODY, "prompt": f"a {ASKED}"}
-    await _post(running, body, **{"x-headrace-deployment": "in-block-unkept-plain"})
-
-
-async def unauthenticated(running: Crossing, number: int) -> None:
-    await _post(running, BODY, authorization="Bearer nobody")
-
-
-async def wrong_field(running: Crossing, number: int) -> None:
-    await _post(running, {**BODY, "temperature": "hot"})
-
-
-async def too_large(running: Crossing, number: int) -> None:
-    with suppress(aiohttp.ClientError):
-        await _post(running, {**BODY, "prompt": "x" * (17 * 1024 * 1024)})
-
-
-async def unknown_deployment(running: Crossing, number: int) -> None:
-    await _post(running, BODY, **{"x-headrace-deployment": "nowhere"})
-
-
-async def kept(running: Crossing, number: int) -> None:
-    await _post(running, BODY, **{"x-headrace-deployment": "none-kept-plain"})
-
-
-WAYS: dict[str, Way] = {
-    each.__name__: each
-    for each in (blocked, unauthenticated, wrong_field, too_large, unknown_deployment, kept)
+POSTS: dict[str, tuple[Json, dict[str, str]]] = {
+    "blocked": ({"prompt": f"a {ASKED}"}, {"x-headrace-deployment": "in-block-unkept-plain"}),
+    "unauthenticated": ({}, {"authorization": "Bearer nobody"}),
+    "wrong_field": ({"temperature": "hot"}, {}),
+    "too_large": ({"prompt": "x" * (17 * 1024 * 1024)}, {}),
+    "unknown_deployment": ({}, {"x-headrace-deployment": "nowhere"}),
+    "kept": ({}, {"x-headrace-deployment": "none-kept-plain"}),
 }
+
+
+def posted(name: str) -> Way:
+    """Return how to make a call that ends in the proxy."""
+    body, headers = POSTS[name]
+    errors = [aiohttp.ClientError] if name == "too_large" else []
+
+    async def go(running: Crossing, number: int) -> None:
+        with suppress(*errors):
+            await _post(running, {**BODY, **body}, **headers)
+
+    return go
+
+
+WAYS: dict[str, Way] = {name: posted(name) for name in POSTS}
 WAYS |= {
     f"{way}-{how}": stepped(way, how)
     for way in (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,6 +14,9 @@ import pytest
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun
 from proxy.redis import connect
+from proxy.settings import LedgerAt
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream
 from tests.limits.world import Clock
 from tests.servers import Cluster, Server, running_cluster, running_server
 
@@ -31,6 +35,28 @@ async def shared(
     time_ms = (lambda: clock.ms) if clock else None
     async with RedisStore(client, utc, prefix or uuid4().hex, time_ms, ledger) as store:
         yield store
+
+
+def with_limits(upstream: ScriptedUpstream, *limits: str) -> str:
+    """Return the world with limits for all deployments."""
+    return f"{world(upstream.url)}\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
+
+
+@asynccontextmanager
+async def replicas(
+    folder: Path, policies: str, server: Server, count: int = 2, *, ledgers: bool = False
+) -> AsyncIterator[list[Proxy]]:
+    """Run proxies that share a server, each with a ledger of its own if wanted."""
+    shared: dict[str, Any] = {"redis": server.at, "cache_secret": "a secret of tests"}
+    async with AsyncExitStack() as opened:
+        proxies = []
+        for number in range(count):
+            ledger = LedgerAt("sqlite", folder / f"{number}.db") if ledgers else None
+            running = running_proxy(
+                folder / str(number), policies, replicas=count, ledger=ledger, **shared
+            )
+            proxies.append(await opened.enter_async_context(running))
+        yield proxies
 
 
 @pytest.fixture(scope="session")

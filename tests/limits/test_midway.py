@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from proxy.settings import LedgerAt
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream
+from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
 from tests.servers import Server, eventually
 
@@ -70,22 +70,15 @@ class Instances:
 async def instances(
     folder: Path, upstream: ScriptedUpstream, server: Server, number: int, *limits: str
 ) -> AsyncIterator[Instances]:
-    said = world(upstream.url) + f"\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
-    async with AsyncExitStack() as opened:
-        proxies, clients = [], []
-        for name in range(number):
-            running = running_proxy(
-                folder / str(name),
-                said,
-                redis=server.at,
-                cache_secret="a secret of tests",
-                replicas=number,
-                ledger=LedgerAt("sqlite", folder / f"{name}.db"),
-            )
-            proxies.append(await opened.enter_async_context(running))
-            client = ClientSession(
-                base_url=proxies[-1].url, connector=aiohttp.TCPConnector(limit=AT_ONCE)
-            )
+    policies = with_limits(upstream, *limits)
+    async with (
+        replicas(folder, policies, server, number, ledgers=True) as proxies,
+        AsyncExitStack() as opened,
+    ):
+        clients = []
+        for proxy in proxies:
+            connector = aiohttp.TCPConnector(limit=AT_ONCE)
+            client = ClientSession(base_url=proxy.url, connector=connector)
             clients.append(await opened.enter_async_context(client))
         yield Instances(proxies, clients, upstream)
 

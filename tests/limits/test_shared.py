@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 
-from proxy.settings import LedgerAt
-from tests.conftest import Proxy, running_proxy, world
+from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream
 from tests.ledger.kept import kept, until
+from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
 from tests.servers import Server
 from tests.test_pipeline import ROUTES
@@ -28,17 +27,8 @@ Instance = tuple[Proxy, ClientSession]
 async def two(
     folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
 ) -> AsyncIterator[tuple[Instance, Instance]]:
-    said = f"\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
-    shared = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
-    async with AsyncExitStack() as opened:
-        instances = []
-        for name in ("one", "two"):
-            policies = world(upstream.url) + said
-            running = running_proxy(folder / name, policies, **shared)
-            proxy = await opened.enter_async_context(running)
-            client = ClientSession(base_url=proxy.url)
-            instances.append((proxy, await opened.enter_async_context(client)))
-        yield instances[0], instances[1]
+    async with replicas(folder, with_limits(upstream, *limits), server) as (one, other):
+        yield (one, one.client), (other, other.client)
 
 
 async def admitted(*clients: ClientSession, calls: int) -> int:
@@ -130,40 +120,22 @@ COST = 5 * 150 + 3 * 600  # nano-USD of a call
 BUDGET = 40 * COST
 
 
-@asynccontextmanager
-async def with_ledgers(
-    folder: Path, upstream: ScriptedUpstream, server: Server
-) -> AsyncIterator[list[tuple[Proxy, ClientSession, Path]]]:
-    """Three replicas that share a budget, each with a ledger of its own."""
-    limit = f"{{name: month, usd: {BUDGET / 1e9:.9f} per month, unpriced: allow}}"
-    policies = world(upstream.url) + f"\npolicies: {{default: {{limits: [{limit}]}}}}\n"
-    shared: dict[str, Any] = {"redis": server.at, "cache_secret": "a secret", "replicas": 3}
-    async with AsyncExitStack() as opened:
-        replicas = []
-        for name in ("one", "two", "three"):
-            ledger = LedgerAt("sqlite", folder / f"{name}.db")
-            running = running_proxy(folder / name, policies, ledger=ledger, **shared)
-            proxy = await opened.enter_async_context(running)
-            client = ClientSession(base_url=proxy.url)
-            replicas.append((proxy, await opened.enter_async_context(client), ledger.path))
-        yield replicas
-
-
 async def test_lost_budget(tmp_path: Path, upstream: ScriptedUpstream, server: Server) -> None:
-    """They have spent 36 of 40 calls when it comes back empty, and take turns afterwards."""
-    async with with_ledgers(tmp_path, upstream, server) as replicas:
+    """Replicas have spent 36 of 40 calls when Redis comes back empty, and take turns afterwards."""
+    limit = f"{{name: month, usd: {BUDGET / 1e9:.9f} per month, unpriced: allow}}"
+    policies = with_limits(upstream, limit)
+    async with replicas(tmp_path, policies, server, 3, ledgers=True) as proxies:
         for _ in range(12):
-            for _, client, _ in replicas:
-                assert (await ask(client, max_tokens=3))[0] == 200
-        for _, _, path in replicas:
+            for proxy in proxies:
+                assert (await ask(proxy.client, max_tokens=3))[0] == 200
+        for number in range(3):
+            path = tmp_path / f"{number}.db"
             await until(partial(lambda path: len(kept(path)) == 12, path))
         server.admin.flushall()
 
-        statuses = []
-        for _ in range(12):
-            for _, client, _ in replicas:
-                statuses.append((await ask(client, max_tokens=3))[0])
-        spent = sum(record.billing.cost for proxy, *_ in replicas for record in proxy.records)
+        turns = [proxy for _ in range(12) for proxy in proxies]
+        statuses = [(await ask(proxy.client, max_tokens=3))[0] for proxy in turns]
+        spent = sum(record.billing.cost for proxy in proxies for record in proxy.records)
 
     assert statuses[-3:] == [429] * 3
     assert spent <= BUDGET

@@ -158,7 +158,6 @@ async def test_name_precedes_model(caller: ClientSession, upstream: ScriptedUpst
     assert upstream.requests[0].json["model"] == "o"
 
 
-CLASSIC = "/openai/deployments/my%2Fgpt/chat/completions"
 AZURES = [
     (
         "",
