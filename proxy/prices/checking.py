@@ -18,7 +18,7 @@ from proxy.policy import schema
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded, note, read
-from proxy.policy.files.source import Finding, Path_, PolicyError, Problem
+from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem
 from proxy.policy.review.check_report import CheckReport, invalid
 from proxy.types import Target
 from proxy.usage import in_force
@@ -49,7 +49,7 @@ def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
     return CheckReport(folder=folder, summary=summary, errors=tuple(problems))
 
 
-def _targets(snapshot: Snapshot) -> Iterator[tuple[Path_, Target]]:
+def _targets(snapshot: Snapshot) -> Iterator[tuple[KeyPath, Target]]:
     for deployment in snapshot.deployments.values():
         yield from deployment.targets
 
@@ -88,7 +88,7 @@ def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Fi
 def _table(loaded: Loaded) -> Iterator[Finding]:
     for provider, names in loaded.priced.prices.items():
         for name, rows_of_name in names.items():
-            path: Path_ = ("prices", provider, name)
+            path: KeyPath = ("prices", provider, name)
             given = rows_of_name if isinstance(rows_of_name, list) else [rows_of_name]
             parsed = [(index, _row(loaded, (*path, index), row)) for index, row in enumerate(given)]
             rows = [(index, row) for index, row in parsed if row is not None]
@@ -98,7 +98,7 @@ def _table(loaded: Loaded) -> Iterator[Finding]:
                 yield from ((written, problem) for problem in _implausible(row))
 
 
-def _row(loaded: Loaded, path: Path_, row: Any) -> schema.PriceConfig | None:
+def _row(loaded: Loaded, path: KeyPath, row: Any) -> schema.PriceConfig | None:
     try:
         return schema.PriceConfig.model_validate(row)
     except ValidationError as error:
@@ -106,7 +106,7 @@ def _row(loaded: Loaded, path: Path_, row: Any) -> schema.PriceConfig | None:
         return None
 
 
-def _clashing(path: Path_, rows: list[tuple[int, schema.PriceConfig]]) -> Iterator[Finding]:
+def _clashing(path: KeyPath, rows: list[tuple[int, schema.PriceConfig]]) -> Iterator[Finding]:
     """Yield rows that start on the same day, so that it is undefined which one applies."""
     for (_, one), (index, other) in combinations(rows, 2):
         if one.since == other.since:

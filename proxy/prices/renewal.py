@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.files.load import note
-from proxy.policy.files.source import Document, Path_, PolicyError
+from proxy.policy.files.source import Document, KeyPath, PolicyError
 from proxy.policy.files.yaml_reader import read_file
 from proxy.prices.rows import Rows, Table, TableChanges, merged, row_of, written
 
@@ -108,7 +108,7 @@ def _mappings(document: Document) -> Mapping[str, Mapping[str, Any]]:
     return prices
 
 
-def _rows(document: Document, path: Path_, written: Any) -> Rows:
+def _rows(document: Document, path: KeyPath, written: Any) -> Rows:
     rows = []
     for index, each in enumerate(written if isinstance(written, list) else [written]):
         try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from proxy.policy.catalog import roster
+from proxy.policy.catalog import cache_stores, roster, shared_response_stores
 from proxy.policy.store import read_folder
 from proxy.types.roster import Roster
+from tests.cli.test_init import serving
 from tests.for_each import for_each
 
 DIGEST = hashlib.sha256(b"k").hexdigest()
@@ -115,3 +116,77 @@ policies:
 
     assert told.keys == (caller, "search-box", "support-widget")
     assert ("own", f"key:{caller}") in {(limit.name, scope) for limit, scope in told.counters}
+
+
+CACHES = f"""\
+upstreams: {{up: {{dialect: openai, base_url: 'https://api.example.test'}}}}
+keys: {{widget: {{sha256: {"0" * 64}, deployments: [bare, kept, ruled]}}}}
+policies:
+  keeping: {{cache: {{ttl: 1h, store: sqlite}}}}
+  ruling:
+    match: all
+    rules:
+      - {{name: shared, when: {{stream: true}}, cache: {{ttl: 1h, store: redis}}}}
+      - {{name: never, when: {{stream: false}}, cache: off}}
+    extends: keeping
+deployments:
+  bare: {{targets: [{{upstream: up, model: m}}]}}
+  kept: {{policy: keeping, targets: [{{upstream: up, model: m}}]}}
+  ruled: {{policy: ruling, targets: [{{upstream: up, model: m}}]}}
+"""
+
+
+def test_stores_are_those_of_deployments_and_of_rules(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(CACHES)
+
+    assert cache_stores(read_folder(tmp_path, None)) == {
+        "sqlite": ["kept", "ruled"],
+        "redis": ["ruled"],
+    }
+
+
+ROUTED = "rules: [{name: r, when: {stream: true}, targets: [{upstream: up, model: m}]}]"
+RESPONSES = f"""\
+upstreams:
+  up: {{dialect: openai, base_url: 'https://api.example.test'}}
+  spare: {{dialect: openai, base_url: 'https://spare.example.test'}}
+  claude: {{dialect: anthropic, base_url: 'https://claude.example.test'}}
+policies: {{routing: {{{ROUTED}}}}}
+deployments:
+  chats: {{targets: [{{upstream: up, model: m, endpoint: chat}}]}}
+  messages: {{targets: [{{upstream: claude, model: m}}]}}
+  keeps: {{targets: [{{upstream: up, model: m}}]}}
+  falls: {{targets: [{{upstream: claude, model: m}}], fallback: [{{upstream: spare, model: m}}]}}
+  routed: {{policy: routing, targets: [{{upstream: claude, model: m}}]}}
+keys:
+  widget: {{sha256: {"0" * 64}, deployments: [ONE]}}
+  search: {{sha256: {"1" * 64}, deployments: [OTHER]}}
+"""
+
+
+@for_each(
+    ("one", "other", "shared"),
+    [
+        ("keeps", "keeps", ["up"]),
+        ("keeps, falls", "falls, routed", ["spare", "up"]),
+        ("keeps, routed", "falls, chats, messages", []),
+        ("chats, messages", "chats, messages", []),
+    ],
+)
+def test_shares_stored_objects(one: str, other: str, shared: list[str], tmp_path: Path) -> None:
+    text = RESPONSES.replace("ONE", one).replace("OTHER", other)
+    (tmp_path / "p.yaml").write_text(text)
+
+    assert shared_response_stores(read_folder(tmp_path, None)) == shared
+
+
+async def test_it_is_told_at_the_start_where_nothing_seals_ids(tmp_path: Path) -> None:
+    text = RESPONSES.replace("ONE", "keeps").replace("OTHER", "keeps")
+    found = []
+    for at, environ in enumerate(({}, {"HEADRACE_SECRET": "a secret of replicas"})):
+        async with serving(tmp_path / str(at), text, **environ) as (served, _):
+            pass
+        found.append([line for line in served.lines if line["event"] == "ids.unsealed"])
+
+    assert [len(lines) for lines in found] == [1, 0]
+    assert found[0][0]["upstreams"] == ["up"]

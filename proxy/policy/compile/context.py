@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from proxy.policy.decide.snapshot import TagRule
 from proxy.policy.files.cloud_tokens import CloudTokens, is_token
 from proxy.policy.files.load import Loaded, no_such, not_allowed, secret
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import KeyPath
 from proxy.types import Secret, Upstream
 
 T = TypeVar("T")
@@ -43,20 +43,20 @@ class CompileContext:
                 compiled[name] = compile_part(name, config)
         return compiled
 
-    def located(self, path: Path_) -> AbstractContextManager[None]:
+    def located(self, path: KeyPath) -> AbstractContextManager[None]:
         return self.document.located(path)
 
-    def complain(self, path: Path_, message: str) -> None:
+    def complain(self, path: KeyPath, message: str) -> None:
         self.document.complain(path, message)
 
-    def unknown(self, path: Path_, section: str, kind: str, name: str) -> None:
+    def unknown(self, path: KeyPath, section: str, kind: str, name: str) -> None:
         """Report a name that does not exist, unless its own part has an error."""
         names = self.document.data.get(section, {})
         if name not in names and not self.document.may_name(section, name):
             hint = "" if names else f'. Add it under "{section}:".'
             self.complain(path, no_such(kind, name, names) + hint)
 
-    def check_tag(self, path: Path_, tag: str, *values: str) -> None:
+    def check_tag(self, path: KeyPath, tag: str, *values: str) -> None:
         """Report a tag that is not declared, and values that it does not allow."""
         rule = self.tag_rules.get(tag)
         if rule is None:
@@ -66,7 +66,7 @@ class CompileContext:
             if not rule.allows(value):
                 self.complain(path, not_allowed(value, rule.values))
 
-    def secret(self, path: Path_, ref: str) -> Secret:
+    def secret(self, path: KeyPath, ref: str) -> Secret:
         """Return the secret of a reference. Report one that cannot be read."""
         if self._environ is None:
             return Secret("")

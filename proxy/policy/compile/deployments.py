@@ -17,7 +17,7 @@ from proxy.policy.compile.rules import RuleCompiler, cache_decision
 from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide.routes import Sticky
 from proxy.policy.decide.snapshot import Deployment
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import KeyPath
 from proxy.types import Retry, Target
 from proxy.types.guard import UNGUARDED
 from proxy.types.providers import EMBEDDINGS
@@ -41,7 +41,7 @@ class DeploymentCompiler:
         self._rules = rules
 
     def deployment(self, name: str, config: schema.DeploymentConfig) -> Deployment:
-        path: Path_ = ("deployments", name)
+        path: KeyPath = ("deployments", name)
         for tag, value in config.tags.items():
             self._context.check_tag((*path, "tags", tag), tag, value)
         policy = self._policy_of((*path, "policy"), config.policy)
@@ -68,7 +68,7 @@ class DeploymentCompiler:
             is_default=config.default,
         )
 
-    def _policy_of(self, path: Path_, policy: str | None) -> str | None:
+    def _policy_of(self, path: KeyPath, policy: str | None) -> str | None:
         """Return the name of a deployment's policy: its own, or the default one if it exists."""
         policies = self._context.policies.policies
         if policy is not None and policy not in policies:
@@ -78,7 +78,7 @@ class DeploymentCompiler:
         return name if name in policies else None
 
     def _passthrough(
-        self, path: Path_, configs: Sequence[schema.PassedPathConfig]
+        self, path: KeyPath, configs: Sequence[schema.PassedPathConfig]
     ) -> PassedPaths | None:
         """Return the passthrough paths. Report paths that match the same requests."""
         if not configs:
@@ -131,7 +131,7 @@ class DeploymentCompiler:
                 self._context.complain(path, message)
 
 
-def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, str]]:
+def embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield the deployments that semantic caches call, each with the path that names it."""
     for path, part in policies.parts():
         if part.cache is not None and part.cache.semantic is not None:

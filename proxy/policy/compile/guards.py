@@ -24,7 +24,7 @@ from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide.rules import RuleGuards
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import KeyPath
 from proxy.policy.schema.guards import AnyGuard, GuardConfig, Plugged
 from proxy.types.guard import (
     BLOCKED,
@@ -88,7 +88,7 @@ class GuardCompiler:
         self.unprepared: list[Preparable] = []
 
     def guards(
-        self, path: Path_, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
+        self, path: KeyPath, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards:
         """Return the guards of a policy or a rule."""
         for index, config in enumerate(inputs or ()):
@@ -96,7 +96,7 @@ class GuardCompiler:
                 message = "retry is allowed under output only"
                 self._context.complain((*path, "input", index, "action"), message)
         for index, config in enumerate(outputs or ()):
-            at: Path_ = (*path, "output", index)
+            at: KeyPath = (*path, "output", index)
             if config.restore:
                 self._context.complain((*at, "restore"), only_under("restore", "input"))
             if config.action == "route":
@@ -110,7 +110,7 @@ class GuardCompiler:
         )
 
     def _rules(
-        self, path: Path_, stage: Stage, configs: Sequence[AnyGuard] | None
+        self, path: KeyPath, stage: Stage, configs: Sequence[AnyGuard] | None
     ) -> list[GuardRule | CostCap]:
         rules: list[GuardRule | CostCap] = []
         for index, config in enumerate(configs or ()):
@@ -119,12 +119,12 @@ class GuardCompiler:
                 rules += () if rule is None else (rule,)
         return rules
 
-    def _rule(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardRule | CostCap | None:
+    def _rule(self, path: KeyPath, stage: Stage, config: GuardConfig) -> GuardRule | CostCap | None:
         """Return the compiled guard, or None if it has an error."""
         kind: GuardKind[Any] = PLUGGED if isinstance(config, Plugged) else KINDS[config.guard]
         name = config.name or config.guard
         try:
-            context = self._guard_context(path, stage, config)
+            context = self._context_of(path, stage, config)
             if context is None:
                 return None
             detector = kind.make(config, context)
@@ -174,7 +174,7 @@ class GuardCompiler:
             if is_preparable(part) and part not in self.unprepared:
                 self.unprepared.append(part)
 
-    def _guard_context(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardContext | None:
+    def _context_of(self, path: KeyPath, stage: Stage, config: GuardConfig) -> GuardContext | None:
         """Return the objects that a guard refers to, or None if an upstream does not exist. Raise
         ``ValueError`` if a text file cannot be read or the guard has the wrong stage."""
         for key, name in references(config, "deployment"):

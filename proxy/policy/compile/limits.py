@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import KeyPath
 from proxy.types import ScopedLimit
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from proxy.words import quoted
 
 
-def written(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, schema.LimitConfig]]:
+def written(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, schema.LimitConfig]]:
     """Yield every limit with its path."""
     for path, part in policies.parts():
         yield from (((*path, "limits", n), limit) for n, limit in enumerate(part.limits or ()))
@@ -24,18 +24,18 @@ class LimitCompiler:
 
     def __init__(self, context: CompileContext) -> None:
         self._context = context
-        self.paths: dict[str, Path_] = {}
+        self.paths: dict[str, KeyPath] = {}
         limits = written(context.policies)
         self._by_path = {path: self._scoped_limit(path, config) for path, config in limits}
 
     def at(
-        self, path: Path_, configs: Sequence[schema.LimitConfig] | None
+        self, path: KeyPath, configs: Sequence[schema.LimitConfig] | None
     ) -> tuple[ScopedLimit, ...]:
         """Return the limits of the list at a path."""
         limits = (self._by_path.get((*path, index)) for index, _ in enumerate(configs or ()))
         return tuple(limit for limit in limits if limit is not None)
 
-    def _scoped_limit(self, path: Path_, config: schema.LimitConfig) -> ScopedLimit | None:
+    def _scoped_limit(self, path: KeyPath, config: schema.LimitConfig) -> ScopedLimit | None:
         if config.name in self.paths:
             message = f"another limit is also called {quoted(config.name)}. "
             self._context.complain((*path, "name"), f"{message}Limit names must be unique.")
@@ -65,7 +65,7 @@ class LimitCompiler:
         rule = self._context.tag_rules.get(name.removeprefix("tag."))
         return name == "user" or (name.startswith("tag.") and rule is not None and rule.caller)
 
-    def _limit(self, path: Path_, config: schema.LimitConfig) -> Limit:
+    def _limit(self, path: KeyPath, config: schema.LimitConfig) -> Limit:
         modes = [config.mode]
         if path[0] == "policies":
             modes.append(self._context.policies.policies[str(path[1])].mode)

@@ -16,7 +16,7 @@ from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide import conditions
 from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuards
 from proxy.policy.files.load import no_such
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import KeyPath
 from proxy.policy.schema.tags import glob
 from proxy.types import UNCHANGED, CacheRule, Changes, Endpoint, Refusal, ScopedLimit, Semantic
 from proxy.types.guard import Guarding
@@ -90,7 +90,7 @@ class RuleCompiler:
         """Return a policy and all that it extends, each once, in order of precedence."""
         order = [name]
         for index, base in enumerate(self._policies[name].extends):
-            path: Path_ = ("policies", name, "extends", index)
+            path: KeyPath = ("policies", name, "extends", index)
             if base not in self._sections:
                 self._context.unknown(path, "policies", "policy", base)
             elif base in (*extending, name):
@@ -104,13 +104,13 @@ class RuleCompiler:
     def _section(self, name: str, config: schema.PolicyConfig) -> PolicyRules:
         rules: list[Rule] = []
         for index, rule in enumerate(config.rules):
-            path: Path_ = ("policies", name, "rules", index)
+            path: KeyPath = ("policies", name, "rules", index)
             with self._context.located(path):
                 is_shadow = "shadow" in (config.mode, rule.mode)
                 rules.append(self._rule(f"{name}/{rule.name}", path, rule, is_shadow))
         return PolicyRules(name, tuple(rules), config.match == "first")
 
-    def _rule(self, name: str, path: Path_, config: schema.RuleConfig, is_shadow: bool) -> Rule:
+    def _rule(self, name: str, path: KeyPath, config: schema.RuleConfig, is_shadow: bool) -> Rule:
         routes = fallback = None
         if config.targets is not None:
             routes = self._targets.routes((*path, "targets"), config.targets)
@@ -136,14 +136,14 @@ class RuleCompiler:
             path=path,
         )
 
-    def _without(self, path: Path_, names: list[str]) -> frozenset[str]:
+    def _without(self, path: KeyPath, names: list[str]) -> frozenset[str]:
         limits = self.limit_compiler.paths
         for index, name in enumerate(names):
             if name not in limits and not self._context.document.may_hold(name):
                 self._context.complain((*path, index), no_such("limit", name, limits))
         return frozenset(names)
 
-    def condition(self, path: Path_, config: schema.When) -> conditions.Condition:
+    def condition(self, path: KeyPath, config: schema.When) -> conditions.Condition:
         """Return the condition of a rule. Several parts must all match."""
         parts = [*self._comparisons(path, config)]
         if config.stream is not None:
@@ -159,7 +159,7 @@ class RuleCompiler:
             parts.append(conditions.Not(excluded, to_yaml(config.not_)))
         return parts[0] if len(parts) == 1 else conditions.All(tuple(parts))
 
-    def _comparisons(self, path: Path_, config: schema.When) -> Iterator[conditions.Condition]:
+    def _comparisons(self, path: KeyPath, config: schema.When) -> Iterator[conditions.Condition]:
         matches: tuple[tuple[conditions.Fact, schema.Match | None], ...] = (
             ("key", config.key),
             ("dialect", config.dialect),
@@ -177,7 +177,7 @@ class RuleCompiler:
             self.headers.add(name)
             yield conditions.Compare("header", _values(match), name)
 
-    def _check_values(self, path: Path_, field: str, match: schema.Match) -> None:
+    def _check_values(self, path: KeyPath, field: str, match: schema.Match) -> None:
         """Report values that no call can have."""
         known = {"dialect": tuple(DIALECTS), "endpoint": ENDPOINTS}.get(field, ())
         for value in match.values:
@@ -186,7 +186,7 @@ class RuleCompiler:
             elif known and value not in known:
                 self._context.complain(path, no_such(field, value, known))
 
-    def _hours(self, path: Path_, config: schema.Hours) -> conditions.Between:
+    def _hours(self, path: KeyPath, config: schema.Hours) -> conditions.Between:
         zone = ZoneInfo("UTC")
         try:
             zone = ZoneInfo(config.zone)

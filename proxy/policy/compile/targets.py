@@ -15,7 +15,7 @@ from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide.routes import Candidates, Routes
 from proxy.policy.decide.snapshot import Deployment
 from proxy.policy.files.load import note
-from proxy.policy.files.source import Finding, Path_
+from proxy.policy.files.source import Finding, KeyPath
 from proxy.types import ScopedLimit, Target, Upstream
 from proxy.words import quoted
 
@@ -29,7 +29,7 @@ class TargetCompiler:
 
     def __init__(self, context: CompileContext) -> None:
         self._context = context
-        self.by_path: dict[Path_, Target] = {}
+        self.by_path: dict[KeyPath, Target] = {}
         self.uses_table = context.loaded.brings_prices
 
     @property
@@ -38,17 +38,17 @@ class TargetCompiler:
         return self._context.loaded.priced.price_table.as_of if self.uses_table else None
 
     def routes(
-        self, path: Path_, configs: Sequence[schema.TargetConfig], balanced: bool = False
+        self, path: KeyPath, configs: Sequence[schema.TargetConfig], balanced: bool = False
     ) -> Routes:
         targets = (self._target((*path, n), config) for n, config in enumerate(configs))
         pairs = zip(targets, configs, strict=True)
         weighted = [(target, config.weight) for target, config in pairs if target is not None]
         return compile_routes(weighted, balanced)
 
-    def targets(self, path: Path_, configs: Sequence[schema.TargetConfig]) -> tuple[Target, ...]:
+    def targets(self, path: KeyPath, configs: Sequence[schema.TargetConfig]) -> tuple[Target, ...]:
         return self.routes(path, configs).targets
 
-    def _target(self, path: Path_, config: schema.TargetConfig) -> Target | None:
+    def _target(self, path: KeyPath, config: schema.TargetConfig) -> Target | None:
         upstream = self._context.upstreams.get(config.upstream)
         if upstream is None:
             self._context.unknown((*path, "upstream"), "upstreams", "upstream", config.upstream)
@@ -76,7 +76,7 @@ class TargetCompiler:
         prices = (self._row(("prices", upstream.provider, name, n), row) for n, row in dated)
         return tuple(price for price in prices if price is not None)
 
-    def _row(self, path: Path_, value: Any) -> usage.Price | None:
+    def _row(self, path: KeyPath, value: Any) -> usage.Price | None:
         try:
             return price_of(schema.PriceConfig.model_validate(value))
         except ValidationError as error:
@@ -92,7 +92,7 @@ class TargetCompiler:
         without_prices = ("keys", "tags", "caller_tags", "cors")
         if not document.whole or any(p[0] not in without_prices for p in document.left_out):
             return  # a part that is missing may declare a price
-        lists: dict[Path_, list[tuple[Path_, Target]]] = {}
+        lists: dict[KeyPath, list[tuple[KeyPath, Target]]] = {}
         for path, target in self.by_path.items():
             lists.setdefault(path[:-1], []).append((path, target))
         for name, deployment in deployments.items():
@@ -162,13 +162,13 @@ def price_of(config: schema.PriceConfig) -> usage.Price:
 
 
 def _targets_below(
-    lists: Mapping[Path_, list[tuple[Path_, Target]]], path: Path_
-) -> list[tuple[Path_, Target]]:
+    lists: Mapping[KeyPath, list[tuple[KeyPath, Target]]], path: KeyPath
+) -> list[tuple[KeyPath, Target]]:
     return [pair for key in ("targets", "fallback") for pair in lists.get((*path, key), ())]
 
 
 def _unpriced(
-    targets: Iterable[tuple[Path_, Target]], scoped: Iterable[ScopedLimit]
+    targets: Iterable[tuple[KeyPath, Target]], scoped: Iterable[ScopedLimit]
 ) -> Iterator[Finding]:
     limit = next((each.limit.name for each in scoped if each.needs_prices), None)
     for path, target in targets if limit is not None else ():

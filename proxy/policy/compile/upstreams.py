@@ -10,7 +10,7 @@ from proxy.dialects import DIALECTS
 from proxy.fields.denied import NOT_THE_CLIENTS
 from proxy.policy import schema
 from proxy.policy.files.cloud_tokens import is_token
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import KeyPath
 from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
 from proxy.types import Breaker, Secret, Timeouts, Upstream
 from proxy.types.providers import GATEWAYS, OPENAI, PROVIDERS
@@ -21,10 +21,10 @@ GATEWAY_WORDS = GATEWAYS | {"gateway", "helicone", "portkey"}
 
 
 def compile_upstream(
-    name: str, config: schema.UpstreamConfig, secret: Callable[[Path_, str], Secret]
+    name: str, config: schema.UpstreamConfig, secret: Callable[[KeyPath, str], Secret]
 ) -> Upstream:
     """Return the upstream. ``secret`` returns the secret of a reference at a path."""
-    path: Path_ = ("upstreams", name)
+    path: KeyPath = ("upstreams", name)
     key = secret((*path, "api_key"), config.api_key) if config.api_key else None
     key_header = "api-key" if config.dialect == AZURE else None
     if key is not None and is_token(config.api_key or ""):

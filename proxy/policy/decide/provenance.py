@@ -85,9 +85,6 @@ class DecidedPlan(Plan):
             return Provenance("set by the deployment", at)
         return Provenance("set by the client", snapshot.at("tags", tag))
 
-    def place_of_limit(self, name: str) -> str | None:
-        return self.basis.snapshot.at(*self.basis.snapshot.limits.get(name, ()))
-
     def outcomes_of_rules(self, index: int) -> Iterator[RuleOutcome]:
         """Yield the rules of the deployment in order of precedence."""
         model_call = self.basis.ruled[index].model_call

@@ -18,7 +18,7 @@ from proxy.dialects.bounds import BOUNDS
 from proxy.frozen import frozen
 from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, KnownFacts, Test, facts_read
 from proxy.policy.decide.routes import Routes
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import KeyPath
 from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target
 from proxy.types.guard import CostCap, Guarding, GuardRule
 from proxy.types.target import titles
@@ -61,7 +61,7 @@ class Rule:
     cache: CacheDecision | None = None
     guards: RuleGuards = RuleGuards()  # it is frozen
     unguarded: frozenset[str] = frozenset()
-    path: Path_ = ()
+    path: KeyPath = ()
 
     @property
     def targets(self) -> tuple[Target, ...]:

@@ -13,7 +13,7 @@ from proxy.frozen import frozen, memo
 from proxy.policy.decide.conditions import KnownFacts, facts_read
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
-from proxy.policy.files.source import Path_, SourceLocation
+from proxy.policy.files.source import KeyPath, SourceLocation
 from proxy.policy.schema.tags import TagPattern
 from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
 from proxy.types.guard import UNGUARDED, Guarding, Preparable
@@ -84,7 +84,7 @@ class Deployment:
         return (rule for section in self.sections for rule in section.rules)
 
     @property
-    def targets(self) -> Iterator[tuple[Path_, Target]]:
+    def targets(self) -> Iterator[tuple[KeyPath, Target]]:
         """All targets of the deployment and its rules, with their paths."""
         own = (("deployments", self.name), self.routes.targets, self.fallback)
         of_rules = ((rule.path, rule.targets, rule.fallback or ()) for rule in self.rules)
@@ -190,9 +190,9 @@ class Snapshot:
     tags: Mapping[str, TagRule]
     refuse_caller_tags: bool
     deployments: Mapping[str, Deployment]
-    places: Mapping[Path_, SourceLocation] = field(default_factory=dict, repr=False)
+    places: Mapping[KeyPath, SourceLocation] = field(default_factory=dict, repr=False)
     headers: frozenset[str] = frozenset()
-    limits: Mapping[str, Path_] = field(default_factory=dict)
+    limits: Mapping[str, KeyPath] = field(default_factory=dict)
     prices_as_of: date | None = None
     revoked: frozenset[str] = frozenset()
     wants_no_keys: bool = False

@@ -20,7 +20,7 @@ from proxy.guardrails.kinds.table import KINDS
 from proxy.policy import schema
 from proxy.policy.files import price_table
 from proxy.policy.files.salvage import salvaged, unmet
-from proxy.policy.files.source import Document, Path_, SourceLocation, path_text, unexpected
+from proxy.policy.files.source import Document, KeyPath, SourceLocation, path_text, unexpected
 from proxy.policy.files.texts import read_texts
 from proxy.policy.files.yaml_reader import read_file, read_limited
 from proxy.policy.schema.guards import GuardConfig, config_of, installed
@@ -189,7 +189,7 @@ def _validated(document: Document) -> schema.PoliciesConfig:
 
 
 def note(
-    document: Document, error: ValidationError, kind: type[BaseModel], base: Path_ = ()
+    document: Document, error: ValidationError, kind: type[BaseModel], base: KeyPath = ()
 ) -> None:
     """Report the errors of the part at ``base``, which was validated as ``kind``."""
     known = {problem.path for problem in document.problems}
@@ -201,7 +201,7 @@ def note(
             document.complain(path, message)
 
 
-def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[Path_, str]:
+def _problem(path: KeyPath, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[KeyPath, str]:
     """Return the path and our message for an error of pydantic."""
     if detail["type"] == "extra_forbidden":
         return path, "unknown key" + _instead(str(path[-1]), known_keys(path[:-1], kind))
@@ -228,7 +228,7 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
     return path, message.removeprefix("Value error, ")
 
 
-def _missing_kind(path: Path_, key: str, value: Mapping[str, Any]) -> tuple[Path_, str]:
+def _missing_kind(path: KeyPath, key: str, value: Mapping[str, Any]) -> tuple[KeyPath, str]:
     """Return the path and the message for a part without the key that selects its kind."""
     for similar in difflib.get_close_matches(key, value, n=1):
         return (*path, similar), f"unknown key. Did you mean {quoted(key)}?"
@@ -277,7 +277,7 @@ def no_such(kind: str, name: str, known: Iterable[str]) -> str:
     return f"{kind} {quoted(name)} does not exist{hint}"
 
 
-def known_keys(path: Path_, kind: Any = schema.PoliciesConfig) -> list[str]:
+def known_keys(path: KeyPath, kind: Any = schema.PoliciesConfig) -> list[str]:
     """Return the keys that the schema allows at a path."""
     for part in path:
         kind = _inside(kind, part)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from proxy.policy import schema
-from proxy.policy.files.source import Document, Path_
+from proxy.policy.files.source import Document, KeyPath
 
 FINE = 16
 ITEM = 4  # steps to an item of a key of a policy
@@ -44,11 +44,11 @@ def salvaged(document: Document) -> schema.PoliciesConfig:
     return schema.PoliciesConfig()
 
 
-def unmet(document: Document, config: schema.PoliciesConfig) -> Iterator[tuple[Path_, str]]:
+def unmet(document: Document, config: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield the unmet requirements of policies that have lost neither a key nor an item of one."""
     incomplete = {path[:2] for path in document.left_out if len(path) <= ITEM}
     for name, policy in config.policies.items():
-        path: Path_ = ("policies", name)
+        path: KeyPath = ("policies", name)
         if not incomplete & {path, path[:1]}:
             yield from ((path, message) for message in policy.unmet())
 
@@ -71,9 +71,9 @@ def _read(document: Document) -> schema.PoliciesConfig:
     return config.model_copy(update={"deployments": deployments})
 
 
-def _invalid(detail: ErrorDetails, document: Document) -> Path_:
+def _invalid(detail: ErrorDetails, document: Document) -> KeyPath:
     """Return the path of the part to leave out because of an error."""
-    path: Path_ = tuple(part for part in detail["loc"] if part != "[key]")
+    path: KeyPath = tuple(part for part in detail["loc"] if part != "[key]")
     if path[::2] in REQUIRED:
         return path
     return document.origin(path[:-1] if detail["type"] == "missing" else path)
@@ -82,14 +82,14 @@ def _invalid(detail: ErrorDetails, document: Document) -> Path_:
 def _bare(document: Document) -> Iterator[str]:
     deployments: Mapping[str, Any] = document.data.get("deployments", {})
     for name, deployment in deployments.items():
-        path: Path_ = ("deployments", name)
+        path: KeyPath = ("deployments", name)
         if not isinstance(deployment, dict) or document.left_out & {path, path[:1]}:
             continue
         if not _without(document, deployment, path).get("targets"):
             yield name
 
 
-def _without(document: Document, value: Any, path: Path_) -> Any:
+def _without(document: Document, value: Any, path: KeyPath) -> Any:
     """Return a copy of a value without the parts that are left out."""
     if isinstance(value, dict):
         return {

@@ -11,8 +11,9 @@ from typing import Any
 
 from proxy.frozen import frozen
 
-Path_ = tuple[str | int, ...]
-Finding = tuple[Path_, str]
+KeyPath = tuple[str | int, ...]
+"""Keys and list indexes that lead to a part of the policies."""
+Finding = tuple[KeyPath, str]
 """The path of a part, and the problem with it."""
 KEY = re.compile(r"(?<![\w.-])([\w.-]{1,64})[\"']?\s*:")
 
@@ -78,14 +79,14 @@ class Document:
 
     folder: str = "policies"
     data: dict[str, Any] = field(default_factory=dict)
-    places: dict[Path_, SourceLocation] = field(default_factory=dict)
+    places: dict[KeyPath, SourceLocation] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     texts: dict[str, str | ValueError] = field(default_factory=dict)
     unread: list[str | None] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
-    left_out: set[Path_] = field(default_factory=set)
-    altered: set[Path_] = field(default_factory=set)
-    numbers: dict[Path_, list[int]] = field(default_factory=dict)
+    left_out: set[KeyPath] = field(default_factory=set)
+    altered: set[KeyPath] = field(default_factory=set)
+    numbers: dict[KeyPath, list[int]] = field(default_factory=dict)
     empty: set[str] = field(default_factory=set)
 
     @property
@@ -102,7 +103,7 @@ class Document:
         texts = (text for path in self.left_out for text in _texts_in(self._at(path)))
         return name in texts or any(text is None or name in text for text in self.unread)
 
-    def _at(self, path: Path_) -> Any:
+    def _at(self, path: KeyPath) -> Any:
         """Return the value at a path, or None for a missing field."""
         value: Any = self.data
         for part in path:
@@ -116,35 +117,35 @@ class Document:
             raise text
         return text
 
-    def place(self, path: Path_) -> SourceLocation:
+    def place(self, path: KeyPath) -> SourceLocation:
         """Return the location of a path, or of its nearest parent that has one."""
         while path and path not in self.places:
             path = path[:-1]
         return self.places.get(path, SourceLocation(self.folder, 1, 1))
 
-    def written(self, path: Path_) -> Path_:
+    def written(self, path: KeyPath) -> KeyPath:
         """Return a path as in the files, which may use a short form with fewer levels."""
-        kept: Path_ = ()
+        kept: KeyPath = ()
         for part in path:
             kept = (*kept, part) if (*kept, part) in self.places else kept
         return kept
 
-    def leave_out(self, path: Path_) -> None:
+    def leave_out(self, path: KeyPath) -> None:
         """Record a part that is left out."""
         self.left_out.add(path)
         self.altered.update(path[:length] for length in range(1, len(path) + 1))
 
-    def numbered(self, path: Path_) -> Path_:
+    def numbered(self, path: KeyPath) -> KeyPath:
         """Return a path with the original indexes of list items."""
-        original: Path_ = ()
+        original: KeyPath = ()
         for part in path:
             indexes = self.numbers.get(original)
             original = (*original, indexes[part] if indexes and isinstance(part, int) else part)
         return original
 
-    def origin(self, path: Path_) -> Path_:
+    def origin(self, path: KeyPath) -> KeyPath:
         """Return the path in the files of a part that is not left out."""
-        original: Path_ = ()
+        original: KeyPath = ()
         for part in path:
             indexes = self.numbers.get(original)
             step = indexes[part] if indexes and isinstance(part, int) else part
@@ -157,7 +158,7 @@ class Document:
             raise PolicyError(self.problems)
 
     @contextmanager
-    def located(self, path: Path_) -> Iterator[None]:
+    def located(self, path: KeyPath) -> Iterator[None]:
         """Convert an unexpected error to a ``PolicyError`` that names the part at ``path``, of
         nested parts the innermost."""
         try:
@@ -168,7 +169,7 @@ class Document:
             self.refuse(self.place(path), path, unexpected(error))
             raise PolicyError(self.problems) from error
 
-    def complain(self, path: Path_, message: str) -> None:
+    def complain(self, path: KeyPath, message: str) -> None:
         """Report a problem of a part. A part that lacks something may be invalid only because of
         that, so its problem is not reported."""
         path = self.numbered(path)
@@ -176,7 +177,7 @@ class Document:
             self.refuse(self.place(path), path, message)
 
     def give_up(
-        self, at: SourceLocation, path: Path_, message: str, text: str | None = None
+        self, at: SourceLocation, path: KeyPath, message: str, text: str | None = None
     ) -> None:
         """Report a problem that prevents reading the rest of a file, whose ``text`` may be known,
         or a folder."""
@@ -184,17 +185,17 @@ class Document:
         self.keys.update(KEY.findall(text or ""))
         self.refuse(at, path, message)
 
-    def refuse(self, at: SourceLocation, path: Path_, message: str) -> None:
+    def refuse(self, at: SourceLocation, path: KeyPath, message: str) -> None:
         self.problems.append(problem_at(at, path, message))
 
 
-def problem_at(at: SourceLocation, path: Path_, message: str) -> Problem:
+def problem_at(at: SourceLocation, path: KeyPath, message: str) -> Problem:
     return Problem(
         file=at.file, line=at.line, column=at.column, path=path_text(path), message=message
     )
 
 
-def path_text(path: Path_) -> str:
+def path_text(path: KeyPath) -> str:
     """Return a path such as ``deployments.chat.targets[0]``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")

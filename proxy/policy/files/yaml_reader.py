@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from proxy.policy.files.source import Document, Path_, SourceLocation, unexpected
+from proxy.policy.files.source import Document, KeyPath, SourceLocation, unexpected
 from proxy.words import quoted
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -106,7 +106,7 @@ def _at(mark: Any, shown: str) -> SourceLocation:
 class _EndedEarly(Exception):
     """The rest of a file is not read."""
 
-    def __init__(self, at: SourceLocation, path: Path_, message: str) -> None:
+    def __init__(self, at: SourceLocation, path: KeyPath, message: str) -> None:
         self.at = at
         self.path = path
         self.message = message
@@ -146,7 +146,7 @@ class _YamlReader:
     def sections(self) -> None:
         here: set[str] = set()
         for name, key in self.keys((), 1):
-            path: Path_ = (name,)
+            path: KeyPath = (name,)
             first = self.into.places.setdefault(path, self.at(key))
             if name in here:
                 self.refuse(key, path, f"is already defined at {first}")
@@ -156,7 +156,7 @@ class _YamlReader:
             else:
                 self.section(path, key)
 
-    def section(self, path: Path_, key: yaml.Event) -> None:
+    def section(self, path: KeyPath, key: yaml.Event) -> None:
         section = self.into.data.setdefault(str(path[0]), {})
         event = self.next(path)
         if isinstance(event, yaml.MappingStartEvent) and self.plain(event, path):
@@ -167,7 +167,7 @@ class _YamlReader:
             self.refuse(key, path, "must be a mapping")
             self.into.leave_out(path)
 
-    def listed(self, path: Path_, key: yaml.Event) -> None:
+    def listed(self, path: KeyPath, key: yaml.Event) -> None:
         """Merge a section that is a list. The items of an incomplete file count too."""
         section = self.into.data.setdefault(str(path[0]), [])
         event = self.next(path)
@@ -177,7 +177,7 @@ class _YamlReader:
             self.refuse(key, path, "must be a list")
             self.into.leave_out(path)
 
-    def mapping(self, path: Path_, depth: int, into: dict[str, Any]) -> None:
+    def mapping(self, path: KeyPath, depth: int, into: dict[str, Any]) -> None:
         for name, key in self.keys(path, depth):
             inner = (*path, name)
             if name in into:
@@ -187,7 +187,7 @@ class _YamlReader:
             self.into.places[inner] = self.at(key)
             into[name] = self.value(self.next(inner), inner, depth + 1)
 
-    def keys(self, path: Path_, depth: int) -> Iterator[tuple[str, yaml.Event]]:
+    def keys(self, path: KeyPath, depth: int) -> Iterator[tuple[str, yaml.Event]]:
         """Yield each key of a mapping. The caller reads the value before the next key."""
         while not isinstance(event := self.next(path), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
@@ -202,7 +202,7 @@ class _YamlReader:
                 continue
             self.value(self.next(path), path, depth + 1)
 
-    def value(self, event: yaml.Event, path: Path_, depth: int) -> Any:
+    def value(self, event: yaml.Event, path: KeyPath, depth: int) -> Any:
         """Return the value that starts with an event, or None if it is rejected."""
         if depth > MAX_DEPTH:
             message = f"is nested more than {MAX_DEPTH} levels deep"
@@ -219,13 +219,13 @@ class _YamlReader:
             value = _scalar(event)
         return value if good else None
 
-    def items(self, path: Path_, depth: int, into: list[Any]) -> None:
+    def items(self, path: KeyPath, depth: int, into: list[Any]) -> None:
         while not isinstance(event := self.next(path), yaml.SequenceEndEvent):
             inner = (*path, len(into))
             self.into.places[inner] = self.at(event)
             into.append(self.value(event, inner, depth + 1))
 
-    def plain(self, event: yaml.Event, path: Path_) -> bool:
+    def plain(self, event: yaml.Event, path: KeyPath) -> bool:
         """Return True for an event without alias and explicit tag. Report others."""
         if isinstance(event, yaml.AliasEvent):
             self.refuse(event, path, "YAML aliases are not supported. Repeat the value instead.")
@@ -235,7 +235,7 @@ class _YamlReader:
             self.refuse(event, path, f"the YAML tag {quoted(tag)} is not supported. Remove it.")
         return tag is None
 
-    def next(self, path: Path_) -> yaml.Event:
+    def next(self, path: KeyPath) -> yaml.Event:
         event = next(self.events)
         self.nodes += 1
         if self.nodes > MAX_NODES:
@@ -249,7 +249,7 @@ class _YamlReader:
     def at(self, event: yaml.Event) -> SourceLocation:
         return _at(event.start_mark, self.shown)
 
-    def refuse(self, event: yaml.Event, path: Path_, message: str) -> None:
+    def refuse(self, event: yaml.Event, path: KeyPath, message: str) -> None:
         self.into.refuse(self.at(event), path, message)
 
 

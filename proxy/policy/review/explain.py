@@ -146,12 +146,12 @@ def _tags(plan: DecidedPlan) -> Reason:
 
 
 def _limits(plan: DecidedPlan, call: Call) -> Reason:
-    claims = _computable_claims(plan, call)
+    claims, snapshot = _computable_claims(plan, call), plan.basis.snapshot
     parts = []
     for scoped in plan.bounds:
         limit = scoped.limit
         amounts = [claim.amount for claim in claims if claim.limit is limit]
-        at = plan.place_of_limit(limit.name)
+        at = snapshot.at(*snapshot.limits.get(limit.name, ()))
         why = f"this call reserves {limit.kind.figure(sum(amounts))}" if amounts else None
         parts.append(Reason(about="limit", decided=limit_text(scoped), why=why, at=at))
     return Reason("limits", str(len(parts)), parts=tuple(parts))

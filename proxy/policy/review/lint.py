@@ -14,7 +14,7 @@ from proxy.policy.compile.limits import written
 from proxy.policy.compile.upstreams import gateway_sign
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded, maybe
-from proxy.policy.files.source import Finding, Path_, Problem, problem_at
+from proxy.policy.files.source import Finding, KeyPath, Problem, problem_at
 from proxy.policy.review import lint_deployments, lint_guards, lint_limits, lint_rules
 from proxy.types.providers import ENDPOINTS, OPENAI, PROVIDERS
 from proxy.words import quoted
@@ -68,7 +68,7 @@ def _unused_upstreams(given: LintInput) -> Iterator[Finding]:
 
 def _upstreams(given: LintInput) -> Iterator[Finding]:
     for name, upstream in given.policies.upstreams.items():
-        path: Path_ = ("upstreams", name)
+        path: KeyPath = ("upstreams", name)
         base_url = upstream.base_url.rstrip("/")
         if upstream.api_key and lint_guards.is_unencrypted(upstream.base_url):
             message = "does not use https: the API key and all prompts are sent unencrypted"
@@ -155,7 +155,7 @@ def _keys(given: LintInput) -> Iterator[Finding]:
         lapse = snapshot.lapse_of(name, now)
         if lapse is None:
             continue
-        path: Path_ = ("keys", name)
+        path: KeyPath = ("keys", name)
         is_expired = key.expires is not None and key.expires <= now
         secrets = key.sha256
         all_revoked = all({name, secret.digest} & {*policies.revoked} for secret in secrets)

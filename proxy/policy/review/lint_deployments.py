@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from proxy.policy.compile.targets import REMEDY, named_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot
-from proxy.policy.files.source import Finding, Path_
+from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.lint_rules import overriding_rule
 from proxy.types.passthrough import PassedPath, PassedPaths
 from proxy.types.way import USES_NOTHING
@@ -32,7 +32,7 @@ BINARY = frozenset({"audio", "content", "edits", "files", "uploads", "variations
 """Path segments of forms with files, and of responses with sound, pictures or files."""
 
 
-def findings(path: Path_, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
+def findings(path: KeyPath, deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
     """Yield the warnings about one deployment."""
     yield from _targets(deployment)
     yield from _missing_prices(path, deployment)
@@ -63,7 +63,7 @@ def _targets(deployment: Deployment) -> Iterator[Finding]:
             yield (*path, "endpoint"), f"{message}chat."
 
 
-def _missing_prices(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+def _missing_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield deployments that reject every call, because no target has a known price."""
     if any(target.lack_of_price() is None for _, target in deployment.targets):
         return
@@ -76,7 +76,7 @@ def _missing_prices(path: Path_, deployment: Deployment) -> Iterator[Finding]:
             yield (*path, "targets"), f'{message}Add "price:" to a target.'
 
 
-def _target_names(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+def _target_names(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield targets that not all calls for their models reach, and weights without effect."""
     routes = deployment.routes
     for target, names in named_targets(routes, deployment.names):
@@ -100,7 +100,7 @@ def _target_names(path: Path_, deployment: Deployment) -> Iterator[Finding]:
             )
 
 
-def _hedge(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+def _hedge(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield hedges that repeat the request to the same target although there are others."""
     candidates = deployment.routes.candidates
     has_other_target = (
@@ -118,7 +118,7 @@ def _hedge(path: Path_, deployment: Deployment) -> Iterator[Finding]:
 
 
 def _stored_data(
-    path: Path_, deployment: Deployment, snapshot: Snapshot, paths: PassedPaths
+    path: KeyPath, deployment: Deployment, snapshot: Snapshot, paths: PassedPaths
 ) -> Iterator[Finding]:
     """Yield warnings about data that a provider stores for all users of its account."""
     stored = [each for each in paths.paths if _is_stored(each)]
@@ -170,7 +170,7 @@ def _stored_data(
         )
 
 
-def _paths(path: Path_, deployment: Deployment, paths: PassedPaths) -> Iterator[Finding]:
+def _paths(path: KeyPath, deployment: Deployment, paths: PassedPaths) -> Iterator[Finding]:
     """Yield warnings about credentials in responses, and about bodies that cannot be inspected."""
     if deployment.only_passthrough is None and _is_free(deployment):
         yield (
@@ -209,7 +209,7 @@ def _paths(path: Path_, deployment: Deployment, paths: PassedPaths) -> Iterator[
         )
 
 
-def _path_costs(path: Path_, deployment: Deployment, paths: PassedPaths) -> Iterator[Finding]:
+def _path_costs(path: KeyPath, deployment: Deployment, paths: PassedPaths) -> Iterator[Finding]:
     """Yield paths that exceed a limit in USD, or have no maximum cost under such a limit."""
     scoped = [*deployment.bounds, *(each for rule in deployment.rules for each in rule.bounds)]
     budgets = {each.limit.name: each.limit for each in scoped}

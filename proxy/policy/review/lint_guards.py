@@ -12,7 +12,7 @@ from proxy.policy import schema
 from proxy.policy.catalog import services_of
 from proxy.policy.compile.deployments import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.source import Finding, Path_
+from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.explain import rejects_opaque
 from proxy.policy.schema.guards import AnyGuard
 from proxy.types.guard import Detector, GuardRule, Question, is_contextual, is_detector, is_service
@@ -60,7 +60,7 @@ def is_unencrypted(url: str) -> bool:
     return parts.scheme == "http" and not is_local
 
 
-def _guards(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, AnyGuard]]:
+def _guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, AnyGuard]]:
     """Yield all guards with their paths."""
     for path, part in policies.parts():
         if not isinstance(part, schema.DeploymentConfig):

@@ -68,7 +68,8 @@ def test_a_deployment_and_tags_say_who_says_so(folder: Path) -> None:
         "team": ("set by the key", "p.yaml:4"),
     }
     assert plan.basis.dropped == ("team",)
-    assert plan.place_of_limit("few") == "p.yaml:9"
+    snapshot = plan.basis.snapshot
+    assert snapshot.at(*snapshot.limits["few"]) == "p.yaml:9"
 
 
 @pytest.mark.parametrize(

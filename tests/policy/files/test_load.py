@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy import schema
 from proxy.policy.files.load import known_keys, load, maybe, secret
-from proxy.policy.files.source import Path_, PolicyError
+from proxy.policy.files.source import KeyPath, PolicyError
 from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
@@ -160,7 +160,7 @@ def test_the_schema_knows_its_keys_at_every_depth() -> None:
     assert known_keys(("nothing",)) == []
 
 
-def inner_types(kind: Any) -> list[tuple[Path_, Any]]:
+def inner_types(kind: Any) -> list[tuple[KeyPath, Any]]:
     """Return the types that a type consists of, each with its path in a folder's data."""
     if kind is GuardConfig:
         return [((), config_of(word)) for word in KINDS]
@@ -182,10 +182,10 @@ def fields_of(kind: type[BaseModel]) -> Iterable[tuple[str, FieldInfo]]:
     return kind.model_fields.items()
 
 
-def models() -> dict[type[BaseModel], Path_]:
+def models() -> dict[type[BaseModel], KeyPath]:
     """Return every model of the schema, with a path where one may be written."""
-    found: dict[type[BaseModel], Path_] = {}
-    pending: list[tuple[Path_, Any]] = [((), schema.PoliciesConfig)]
+    found: dict[type[BaseModel], KeyPath] = {}
+    pending: list[tuple[KeyPath, Any]] = [((), schema.PoliciesConfig)]
     while pending:
         path, kind = pending.pop()
         if kind in found:
@@ -196,7 +196,7 @@ def models() -> dict[type[BaseModel], Path_]:
     return found
 
 
-def folder_with(path: Path_, value: Any) -> str:
+def folder_with(path: KeyPath, value: Any) -> str:
     """Return the YAML of a folder that holds a value at a path."""
     for part in reversed(path):
         value = [value] if isinstance(part, int) else {part: value}
@@ -213,7 +213,7 @@ MODELS = models()
 
 
 @for_each(("kind", "path"), MODELS.items(), ids=[kind.__name__ for kind in MODELS])
-def test_suggests_the_right_key(kind: type[BaseModel], path: Path_, tmp_path: Path) -> None:
+def test_suggests_the_right_key(kind: type[BaseModel], path: KeyPath, tmp_path: Path) -> None:
     keys = [field.alias or name for name, field in fields_of(kind)]
     words = {key: word for key in keys if (word := misspelled(key, keys))}
     names = get_args(kind.model_fields["guard"].annotation) if "guard" in keys else ()

@@ -35,7 +35,7 @@ TOLD_OF_NOWHERE = UPSTREAM | {
     'keys.zz.deployments[0]: deployment "nowhere" does not exist',
     'policies.zz.extends[0]: policy "nowhere" does not exist',
 }
-Path_ = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
 def problems(folder: Path) -> tuple[Problem, ...]:
@@ -211,7 +211,7 @@ keys: {{k: {{sha256: '{DIGEST}', may: [fly], tags: {{taem: x}}, deployments: [no
     ]
 
 
-def parts(value: Any, path: Path_ = ()) -> Iterator[Path_]:
+def parts(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Yield the path of every part of plain data."""
     if path:
         yield path
@@ -220,7 +220,7 @@ def parts(value: Any, path: Path_ = ()) -> Iterator[Path_]:
         yield from parts(each, (*path, key))
 
 
-def at(data: Any, path: Path_) -> Any:
+def at(data: Any, path: KeyPath) -> Any:
     for part in path:
         data = data[part]
     return data
