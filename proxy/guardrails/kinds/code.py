@@ -30,7 +30,7 @@ ENDS = r"[ \t]*(?:\n|\z)"
 class Code:
     """Finds code; the kind is a language of the data file, or ``code``.
 
-    A block ends at its closing fence or after the lookback. A line by itself has a lower score.
+    A block ends at its closing fence or after the lookback. A single line has a lower score.
     """
 
     __slots__ = ("_closes", "_cues", "_ends", "_fence", "_sieve", "hold", "may_find")

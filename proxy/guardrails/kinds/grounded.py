@@ -1,8 +1,8 @@
 """Sentences of a response without support in the context, as far as words, numbers and names show.
 
 It finds facts that the context does not mention and facts that a sentence of it contradicts: other
-numbers and names, a negation, an opposite. It misses who does what to whom and contradictions in
-other words, and it finds true sentences in other words.
+numbers and names, a negation, an opposite. It misses swapped subjects and objects, and
+contradictions in other words. It also finds true sentences in other words.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Groundedness by your own model of natural language inference.
 
-The folder is that of a classifier of pairs, as ``onnx`` reads it, with labels for entailment,
-contradiction or both. Each sentence of a response is paired with those of the context that share
-most words with it. What only several sentences together support looks unsupported.
+The folder has a classifier of pairs, as ``onnx`` reads it, with labels for entailment,
+contradiction or both. Each sentence of a response is paired with the sentences of the context that
+share most words with it. A claim that needs several sentences looks unsupported.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Entailed:
         related = self._model.network.related
         # One turn for each pair, so that a late call ends soon.
         shares = [await aside(partial(related, each, claim)) for each in known]
-        support = max((each[self.bears] for each in shares), default=0.0) if self.bears else 1.0
+        support = max((share[self.bears] for share in shares), default=0.0) if self.bears else 1.0
         against = self.against
         contradiction = max((each[against] for each in shares), default=0.0) if against else 0.0
         if contradiction > support or self.bears is None:
@@ -95,7 +95,7 @@ class EntailedIn:
             raise Unjudged
         with self.by.call(outside.caller) as aside:
             known = await aside(lambda: list(sentences(self.context)))
-            return [await self._judge(encodable(each.text), known, aside) for each in texts]
+            return [await self._judge(encodable(text.text), known, aside) for text in texts]
 
     async def _judge(self, text: str, known: Sequence[Sentence], aside: Aside) -> list[Finding]:
         judged, claims, near = await aside(partial(self._pairs, text, known))

@@ -111,23 +111,23 @@ class Onnx:
     ) -> Sequence[Sequence[Finding]]:
         """Judge each text. Raises ``Unjudged``, and ``Busy`` if too many calls wait."""
         with self._model.pool.call(outside.caller) as aside:
-            return [await self._judged(encodable(each.text), aside) for each in texts]
+            return [await self._judged(encodable(text.text), aside) for text in texts]
 
     async def _judged(self, text: str, aside: Aside) -> Sequence[Finding]:
         if len(text) > LONGEST:
             raise Unjudged
         network = self._model.network
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for window in await aside(partial(network.windows, text)):
             span = _span(window)
             if span is not None:  # one turn for each, so that a late call ends soon
                 shares = await aside(partial(network.judge, window))
-                found += (
+                findings += (
                     Finding(span[0], span[1], kind=label, score=round(shares[label], 3))
                     for label, least in self._labels.items()
                     if shares[label] >= least
                 )
-        return apart(found)
+        return apart(findings)
 
 
 def _span(window: Any) -> tuple[int, int] | None:

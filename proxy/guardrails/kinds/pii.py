@@ -61,7 +61,7 @@ Judge = Callable[[str, int, int], Iterable[Finding]]
 
 
 class Pii:
-    """Finds the ``entities``, each as a kind of its own, with at least the score ``threshold``.
+    """Finds the ``entities``, each as a separate kind, with at least the score ``threshold``.
 
     A number with valid check digits or in a registry scores 0.9 or more, one that only words next
     to it identify 0.6, and one that may be valid by chance 0.3. Phone numbers of ``regions`` need
@@ -86,8 +86,8 @@ class Pii:
         self._judges = [judge for _, judge in forms]
         self._patterns = Patterns(
             [
-                NamedPattern(str(at), shape.sign or shape.pattern, is_linear=True)
-                for at, (shape, _) in enumerate(forms)
+                NamedPattern(str(index), shape.sign or shape.pattern, is_linear=True)
+                for index, (shape, _) in enumerate(forms)
             ],
             shapes=[shape for shape, _ in forms],
             translated=SEEN,

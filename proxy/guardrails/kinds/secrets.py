@@ -117,13 +117,13 @@ class Secrets:
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encoded(text)
-        found = [*self._found(data)]
-        if not found:
+        places = [*self._found(data)]
+        if not places:
             return ()
         characters = Characters(text, data)
         return [
             characters.finding(start, end, kind, score)
-            for start, end, kind, score in _apart(found, self.reach)
+            for start, end, kind, score in _apart(places, self.reach)
         ]
 
     def _found(self, data: bytes) -> Iterator[Place]:
@@ -157,8 +157,8 @@ class Secrets:
 
     def _values(self, data: bytes, start: int) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
         """Yield the matches of rules for values behind a name, with the start of the name."""
-        while found := self._assignment.search(data, start):
-            begin, end = found[0]
+        while match := self._assignment.search(data, start):
+            begin, end = match[0]
             for rule in (self._assigned[index] for index in self._names.hits(data[begin:end])):
                 spans = rule.found.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
                 if spans is not None:

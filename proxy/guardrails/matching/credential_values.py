@@ -1,4 +1,4 @@
-"""Properties that tell a credential from a name, an identifier or a digest of the same length."""
+"""Properties that distinguish a credential from a name, an identifier or a digest."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 - Unbounded repeats end after 600 characters, and an optional lead of a match is dropped, so that a
   rule has a bounded length and takes linear time.
 - A keyword must be near the match, not anywhere in a file.
-- A secret with a prefix of its own may be in a sentence, in marks or in a URL, not only in quotes.
+- A secret with a distinctive prefix may be in a sentence, in marks or in a URL, not only in quotes.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class Allowed:
         if self.target == "secret":
             return secret
         start, end = match
-        left = data[max(0, start - NEAR_BYTES) : start]
+        prefix = data[max(0, start - NEAR_BYTES) : start]
         if self.target == "match":
-            word = re.search(rb"[\w.-]{0,50}\Z", left)
+            word = re.search(rb"[\w.-]{0,50}\Z", prefix)
             return start - len(word[0] if word else b""), end
-        before = len(left) - left.rfind(b"\n") - 1
+        before = len(prefix) - prefix.rfind(b"\n") - 1
         after = data[end : end + NEAR_BYTES].find(b"\n")
         return start - before, end + (NEAR_BYTES if after < 0 else after)
 
@@ -91,7 +91,7 @@ class Allowed:
 class SecretRule:
     """One kind of secret.
 
-    ``names`` is the pattern of names it is assigned to, None if the secret has a shape of its own.
+    ``names`` is the pattern of names it is assigned to, None if the secret has a distinctive shape.
     ``accepts`` checks the span of the secret in the data.
     """
 

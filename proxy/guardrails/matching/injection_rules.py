@@ -1,8 +1,8 @@
 """Prompt injection rules in 15 languages, read from `data/injection`.
 
-`en.json` has rules of its own. The files of all other languages have lists of words by their part
-in an attack, which the rules in `common.json` combine: every language knows the same attacks. The
-README beside them describes the format.
+`en.json` has the rules for English. The files of all other languages have lists of words by their
+part in an attack, which the rules in `common.json` combine: every language knows the same attacks.
+The README of that folder describes the format.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class LanguageBook:
 
     def __init__(self, longest: int, *, after: int = 0) -> None:
         self._after = after
-        self._languages = [_Compiled(each, longest) for each in other_languages()]
+        self._languages = [_Compiled(language, longest) for language in other_languages()]
         self.openings = PatternSet(f"(?i){unfolded(each.opening)}" for each in other_languages())
 
     def may_find(self, lines: bytes) -> bool:
@@ -147,7 +147,9 @@ class LanguageBook:
     @cached_property
     def hold(self) -> Hold:
         """Partial matches of the rules of all languages."""
-        return live([rule for each in other_languages() for rule in each.rules], self._after)
+        return live(
+            [rule for language in other_languages() for rule in language.rules], self._after
+        )
 
     def prepare(self) -> None:
         """Compile the pattern sets of all languages."""

@@ -148,11 +148,11 @@ def _cut_softly(text: str, start: int, end: int) -> Iterator[DigitRun]:
     groups = list(GROUP.finditer(text, start, end))
     rest = sum(len(group[0]) for group in groups)
     first = digits = 0
-    for at, group in enumerate(groups):
+    for index, group in enumerate(groups):
         begins = group[0].startswith("0") or text[group.start() - 1 : group.start()] == "("
         if begins and digits >= LEAST <= rest:
-            yield _part(text, groups[first:at], start)
-            first, digits = at, 0
+            yield _part(text, groups[first:index], start)
+            first, digits = index, 0
         digits += len(group[0])
         rest -= len(group[0])
     if groups:

@@ -69,7 +69,7 @@ class Shapes:
 
     ``found`` selects the shapes that are in a text, together with those that are open at its end.
     ``translated`` maps characters that the patterns know by others. ``opened`` finds, by the index
-    of a shape, what else may be open. Without ``has_words`` no finding is in words alone. Raises
+    of a shape, what else may be open. Without ``has_words`` plain words are no finding. Raises
     ``ValueError`` as ``PatternSet`` does.
     """
 

@@ -89,7 +89,9 @@ class Passages:
             first -= 1
         spoken = tuple(word for _, _, word in words[first : last + 1])
         known = (
-            at for at, gram in enumerate(grams(spoken, self._words)) if gram in self._sequences
+            index
+            for index, gram in enumerate(grams(spoken, self._words))
+            if gram in self._sequences
         )
         begun = max(0, len(spoken) - self._words + 1)  # a longer sequence is complete
         return max(since, words[first + min(next(known, begun), begun)][0])

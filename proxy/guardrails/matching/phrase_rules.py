@@ -1,6 +1,6 @@
 """Case-insensitive rules in RE2 syntax with two additions for phrases.
 
-A space stands for everything that separates words, ``<3>`` for up to three words. A few passes over
+A space matches everything that separates words, and ``<3>`` up to three words. A few passes over
 a text select the rules that are searched one by one.
 """
 

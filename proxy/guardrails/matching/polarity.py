@@ -1,7 +1,7 @@
 """Contradictions between clauses of English that share words.
 
 Two such clauses contradict each other if one negates the other, has the opposite of one of its
-words, or a different number of the same things. Who does what to whom is not compared.
+words, or a different number of the same things. Subjects and objects are not compared.
 """
 
 from __future__ import annotations
@@ -106,26 +106,28 @@ def _negated(
     pieces: Sequence[str], stems: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str], bool]:
     """Return the heads and the scope of the negations, and True if their number is odd."""
-    heads, scope, left, odd = set[str](), set[str](), 0, False
+    heads, scope, remaining, odd = set[str](), set[str](), 0, False
     for piece in pieces:
         if piece in NEGATIONS or piece.endswith("n't"):
-            odd, left = not odd, SCOPE
+            odd, remaining = not odd, SCOPE
             if piece in WHOLE or piece in PRECEDING:
                 heads |= stems
                 scope |= stems
-                left = 0
-        elif left and piece not in _PASSED_OVER and (stem := word_overlap.stem(piece)) in stems:
-            if left == SCOPE:
+                remaining = 0
+        elif (
+            remaining and piece not in _PASSED_OVER and (stem := word_overlap.stem(piece)) in stems
+        ):
+            if remaining == SCOPE:
                 heads.add(stem)
             scope.add(stem)
-            left -= 1
+            remaining -= 1
     return frozenset(heads), frozenset(scope), odd
 
 
 def _counts(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for at, piece in enumerate(pieces[:-1]):
+    for index, piece in enumerate(pieces[:-1]):
         for number in word_overlap.numbers(piece):
-            unit = next((each for each in pieces[at + 1 : at + 3] if each[0].isalpha()), "")
+            unit = next((each for each in pieces[index + 1 : index + 3] if each[0].isalpha()), "")
             if unit and unit not in word_overlap.STOP:
                 yield number, word_overlap.stem(unit)
 
@@ -133,14 +135,14 @@ def _counts(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
 def contradiction(answer: Sequence[Clause], known: Sequence[Clause]) -> str | None:
     """Return how clauses contradict the nearest ones: ``number``, ``name``, ``negation`` or
     None."""
-    found = []
+    results = []
     for clause in answer:
         nearest = max(known, key=lambda each: _likeness(clause, each), default=None)
         if nearest is None or _likeness(clause, nearest) < (ALIKE, 0):
             continue
         if len(clause.stems & nearest.stems) + _opposed(clause, nearest) >= SHARED:
-            found.append(_against(clause, nearest))
-    return next((each for each in found if each), None)
+            results.append(_against(clause, nearest))
+    return next((each for each in results if each), None)
 
 
 def _likeness(clause: Clause, other: Clause) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""RE2 over UTF-8: single patterns, and sets that tell in one pass which patterns hit a text.
+"""RE2 over UTF-8: single patterns, and sets that find in one pass which patterns hit a text.
 
 Everything takes time linear in the text.
 """
@@ -133,8 +133,8 @@ _BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # may unset the flag for lin
 class PatternSet:
     """Finds which of many patterns hit a text, not where.
 
-    The edges of a text match as those of a line. Texts can be searched together, each on lines of
-    its own, unless ``by_lines`` is False. Each pattern is replaced by its ``relaxed`` form, so a
+    The edges of a text match as edges of a line. Texts can be searched together, each on separate
+    lines, unless ``by_lines`` is False. Each pattern is replaced by its ``relaxed`` form, so a
     pattern that hits may have no match.
 
     ``open_ends`` are further patterns, for partial matches at the end of a text; ``hits`` leaves
@@ -216,7 +216,7 @@ def prefilter(
 
 @frozen
 class Prefilter:
-    """Returns True if one of several sets may hit texts, each on lines of its own.
+    """Returns True if one of several sets may hit texts on separate lines.
 
     ``seen`` maps code points beyond ASCII to the text that the sets read in their place.
     ``confirm`` is a costlier test of the lines that a set hits.

@@ -1,6 +1,6 @@
 """Stems, numbers and names of texts, for comparing them by words.
 
-Stems are those of English; numbers and names work in most languages.
+Stems are English; numbers and names work in most languages.
 """
 
 from __future__ import annotations

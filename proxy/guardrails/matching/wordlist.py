@@ -76,11 +76,11 @@ def rules(kinds: Collection[str], least: float) -> Iterator[PhraseRule]:
 def _all_rules() -> Sequence[PhraseRule]:
     """Read one rule for all words of a kind and a severity, then the phrases."""
     lines = [line for line in FILE.read_text("utf-8").splitlines() if not line.startswith("#")]
-    found = []
+    word_rules = []
     for kind, severity, *words in (line.split("\t") for line in lines):
         words.sort(key=lambda word: (-len(word), word))  # none hides a longer one
-        found.append(PhraseRule(kind, float(severity), "|".join(map(whole, words))))
-    return [*found, *read_rules(orjson.loads(PHRASES.read_bytes()))]
+        word_rules.append(PhraseRule(kind, float(severity), "|".join(map(whole, words))))
+    return [*word_rules, *read_rules(orjson.loads(PHRASES.read_bytes()))]
 
 
 def whole(word: str) -> str:

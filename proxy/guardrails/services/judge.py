@@ -156,7 +156,7 @@ class Judge:
         evidence = self.evidence(question)
         if not places:
             return [[] for _ in texts]
-        if len(places) > MOST_PLACES or sum(len(each.text) for each in places) > self.longest:
+        if len(places) > MOST_PLACES or sum(len(place.text) for place in places) > self.longest:
             raise TooLong
         body = self._body(places, evidence)
         answer = await outside.complete(self.name, self.deployment, body)
@@ -221,19 +221,19 @@ class Judge:
 
         Raises ``Unsure`` and ``BadAnswer``.
         """
-        found: list[list[Finding]] = [[] for _ in texts]
+        findings: list[list[Finding]] = [[] for _ in texts]
         if judged.verdict == "unsure":
             raise Unsure
         if any(number > len(places) for number in judged.where):
             raise BadAnswer
         if judged.verdict == "pass" or judged.score < self.threshold:
-            return found
+            return findings
         for number in sorted(set(judged.where)) or range(1, len(places) + 1):
             place = places[number - 1]
-            found[place.number].append(
+            findings[place.number].append(
                 Finding(start=place.start, end=place.end, kind=self.kind, score=judged.score)
             )
-        return found
+        return findings
 
 
 def _judged(

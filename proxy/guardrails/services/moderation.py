@@ -63,14 +63,14 @@ class Moderation:
     async def ask(
         self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
-        found: list[list[Finding]] = [[] for _ in texts]
+        findings: list[list[Finding]] = [[] for _ in texts]
         numbers = telling(texts)
         for at in range(0, len(numbers), AT_ONCE):
             part = numbers[at : at + AT_ONCE]
             results = await self._moderated([texts[number].text for number in part], outside)
             for number, result in zip(part, results, strict=True):
-                found[number] = self._worst(result, len(texts[number].text))
-        return found
+                findings[number] = self._worst(result, len(texts[number].text))
+        return findings
 
     async def _moderated(self, texts: list[str], outside: GuardEgress) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}

@@ -44,12 +44,12 @@ class Presidio:
     async def ask(
         self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
-        found: list[list[Finding]] = [[] for _ in texts]
+        findings: list[list[Finding]] = [[] for _ in texts]
         places = asyncio.Semaphore(AT_ONCE)
 
         async def analyzed(number: int) -> None:
             async with places:
-                found[number] = await self._analyzed(texts[number].text, outside)
+                findings[number] = await self._analyzed(texts[number].text, outside)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -57,7 +57,7 @@ class Presidio:
                     group.create_task(analyzed(number))
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
-        return found
+        return findings
 
     async def _analyzed(self, text: str, outside: GuardEgress) -> list[Finding]:
         body = {
@@ -67,7 +67,7 @@ class Presidio:
             "score_threshold": self.threshold,
         }
         analysis = read(ANALYSIS, await post(outside, f"{self.url}/analyze", body, {}))
-        return apart(self._finding(each, len(text)) for each in analysis)
+        return apart(self._finding(result, len(text)) for result in analysis)
 
     def _finding(self, result: Recognized, length: int) -> Finding:
         if not result.start < result.end <= length:

@@ -2,7 +2,7 @@
 
 A service gets the texts after all guards with a detector of their own: masked text does not leave
 the process, and a blocked call is not sent. The findings of a service become a detector of the
-texts that it was sent, so that they are applied as those of any other guard.
+texts that it was sent, so that they are applied like the findings of any other guard.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ServiceCalls:
         service = rule.detector
         if not applicable or not is_service(service):
             return unasked([rule], self.clock)[0]
-        began = self.now()
+        started_at = self.now()
         try:
             async with asyncio.timeout(rule.deadline_s):
                 findings = await self._asked(service, applicable, outside)
@@ -121,7 +121,7 @@ class ServiceCalls:
             detector = FailedDetector(error, reach=None)
             is_away = not _is_of_text(error)
         tally = RuleTally(replace(rule, detector=detector), self.clock, is_away=is_away)
-        tally.waited = self.now() - began
+        tally.waited = self.now() - started_at
         return tally
 
     async def _asked(
@@ -133,7 +133,7 @@ class ServiceCalls:
         if len(answers) != len(applicable):
             raise Unfit
         for read, findings in zip(applicable, answers, strict=True):
-            if any(not 0 <= each.start <= each.end <= len(read.text) for each in findings):
+            if any(not 0 <= finding.start <= finding.end <= len(read.text) for finding in findings):
                 raise Unfit
             found.setdefault(read.text, []).extend(findings)
         return found

@@ -77,7 +77,7 @@ class Webhook:
                 "stage": self.stage,
                 "request_id": outside.request_id,
                 "texts": [
-                    {"text": each.text, "role": each.role, "kind": each.kind} for each in texts
+                    {"text": text.text, "role": text.role, "kind": text.kind} for text in texts
                 ],
             }
         )
@@ -90,12 +90,12 @@ class Webhook:
         return {"x-headrace-timestamp": moment, "x-headrace-signature": f"v1={digest}"}
 
     def _findings(self, texts: Sequence[Piece], body: bytes) -> list[list[Finding]]:
-        found: list[list[Finding]] = [[] for _ in texts]
-        for each in read(ANSWER, body).findings:
-            if each.text >= len(texts):
+        findings: list[list[Finding]] = [[] for _ in texts]
+        for finding in read(ANSWER, body).findings:
+            if finding.text >= len(texts):
                 raise BadAnswer
-            found[each.text].append(self._finding(each, len(texts[each.text].text)))
-        return [apart(each) for each in found]
+            findings[finding.text].append(self._finding(finding, len(texts[finding.text].text)))
+        return [apart(each) for each in findings]
 
     def _finding(self, finding: WebhookFinding, length: int) -> Finding:
         start, end = finding.start or 0, length if finding.end is None else finding.end

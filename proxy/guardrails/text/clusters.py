@@ -44,11 +44,11 @@ def _ranges(characters: Iterable[str], gap: int = 1) -> str:
     """Return the inside of a character class, which may contain characters between two near
     ones."""
     ranges: list[list[str]] = []
-    for each in sorted(characters):
-        if ranges and ord(each) - ord(ranges[-1][1]) <= gap:
-            ranges[-1][1] = each
+    for character in sorted(characters):
+        if ranges and ord(character) - ord(ranges[-1][1]) <= gap:
+            ranges[-1][1] = character
         else:
-            ranges.append([each, each])
+            ranges.append([character, character])
     return "".join(f"{first}-{last}" for first, last in ranges)
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 _TABLES = tomllib.loads((Path(__file__).parent / "data" / "confusables.toml").read_text("utf-8"))
 
 FOLDS: dict[int, str] = {
-    ord(each): plain
+    ord(look): plain
     for table in _TABLES.values()
     for plain, looks in table.items()
-    for each in looks
+    for look in looks
 }
 """Maps a code point to the ASCII character that it looks like, so that positions stay."""
 

@@ -1,6 +1,7 @@
 """Members of a response that guards ignore, with the reason.
 
-A member is ignored only at its own path and with a value of its own type. Anything else is text.
+A member is ignored only at its known path and with a value of its known type. Anything else is
+text.
 """
 
 from __future__ import annotations

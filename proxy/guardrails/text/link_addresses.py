@@ -1,26 +1,25 @@
-"""Whether a place of a text lies within an address: of a link, a picture, or in a tag of HTML.
+"""Detects whether a position in a text is within an address: of a link, an image or an HTML tag.
 
-A text is read from its beginning on, in any pieces. What a reader or a renderer may take for an
-address counts as one; so what is put there does not leave for a host that nobody has named. Four
-kinds of addresses are looked for, each as if there were no other: where one hides the beginning or
-the end of another, readers differ, and the place counts as long as one reading has it open.
+A value restored into an address could be sent to a foreign host. The text is read in pieces. Four
+kinds of addresses are detected independently, because renderers disagree where one hides the
+beginning or the end of another: a position is within an address if any of them has it open.
 """
 
 from __future__ import annotations
 
 import re
 
-LOOKBACK = 48  # characters before, within which an address may have begun
-HOST_WITHIN = 300  # characters of an address that its host is looked for in
-UNSURE = "\0"  # in place of an address of which nobody knows where it leads
+LOOKBACK = 48  # characters in which an address may have begun
+HOST_WITHIN = 300  # characters of an address that are searched for its host
+UNSURE = "\0"  # an address with an unknown host
 
-# A scheme in brackets needs no slash. One letter before a colon is a drive.
+# A scheme in angle brackets needs no slash. A single letter before a colon is a drive.
 _SCHEME = r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:|https?:|[A-Za-z][A-Za-z0-9+.-]{1,30}:[/\\]|www\."
 _URL = re.compile(rf"{_SCHEME}|[/\\]{{2}}", re.IGNORECASE)
 _URL_IN_JSON = re.compile(rf"{_SCHEME}|//", re.IGNORECASE)  # "\\\\" is one backslash there
-# The path of a drive, or of a host whose name has no dot and is found in the local network only.
+# Path of a drive, or of a host without a dot, which is in the local network.
 _LOCAL_PATH = re.compile(r"\\\\(?:\?\\[A-Za-z]:|[A-Za-z][A-Za-z0-9_-]{0,62})\\")
-LOCAL_WITHIN = 80  # characters that the beginning of such a path is within
+LOCAL_WITHIN = 80  # characters that are searched for the beginning of such a path
 _SPACE = re.compile(r"[\x00-\x20]")
 _QUOTES = {quote: re.compile(quote) for quote in ("'", '"')}
 _IN_TARGETS = re.compile(r"[\](:<>\\]|[\x00-\x20]+|[^\](:<>\\\x00-\x20]+")
@@ -30,7 +29,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _WHOLE = re.compile(r"(?:[^\\]+|\\(?:[^u]|u(?![0-9A-Fa-f]{0,3}\Z)))*+", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _IN_WORDS = re.compile(r"[\s<>]+|[\"'`]|[^\s<>\"'`]+")
-# What begins an address within a word: a scheme, or the name of a host with what follows it.
+# Beginning of an address within a word: a scheme, or a host name with a delimiter.
 _WORD_BEGIN = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]{1,30}:"
     r"|[^\W_]\.(?:[^\W\d_]{2,24}|xn--[A-Za-z0-9-]{1,32}|[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})"
@@ -40,13 +39,13 @@ _ENDS_BEGIN = re.compile(r"[:/?#]")
 _DELIMITER = re.compile(r"[/?#@&]")
 _MAILTO = re.compile(r"(?:\A|[\s(\[]|(?<!\\)<|\s[a-z]{1,9}=([\"'])|[\"'])mailto:\Z", re.IGNORECASE)
 MAILTO = "mailto:"
-MAILTO_WITHIN = 20  # characters that its beginning is within
+MAILTO_WITHIN = 20  # characters that are searched for its beginning
 _HOST = re.compile(r"https?://([A-Za-z0-9.-]{1,253})(?::[0-9]{1,5})?[/?#]", re.IGNORECASE)
 
 
 class Addresses:
-    """Feed it a text; it says whether what comes next would be within an address, and where that
-    leads."""
+    """Reads a text in pieces. ``within`` is True if the next character is within an address, and
+    ``host`` is the host of that address."""
 
     __slots__ = ("_recent", "_tags", "_targets", "_urls", "_words")
 
@@ -63,17 +62,17 @@ class Addresses:
 
     @property
     def begins_mailto(self) -> bool:
-        """True if a ``mailto:`` ends here that is within no other address."""
-        found = _MAILTO.search(self._recent)
-        if found is None or self.is_beyond_scheme:
+        """True if a ``mailto:`` ends here that is in no other address."""
+        match = _MAILTO.search(self._recent)
+        if match is None or self.is_beyond_scheme:
             return False
-        if self._targets.is_angle and not found[0].startswith("<"):
+        if self._targets.is_angle and not match[0].startswith("<"):
             return False
-        return not self._tags.within or self._tags.is_value(found[1])
+        return not self._tags.within or self._tags.is_value(match[1])
 
     @property
     def is_beyond_scheme(self) -> bool:
-        """True if the place is within an address, in another part than right behind a scheme."""
+        """True if the position is within an address, but not directly behind a scheme."""
         is_target = self._targets.within and not self._targets.is_angle
         return (
             self._words.within
@@ -83,15 +82,15 @@ class Addresses:
 
     @property
     def host(self) -> str | None:
-        """The host of the address, where it is certain; else None."""
+        """The host of the address, or None if it is uncertain."""
         if self._targets.unsure or (self._tags.within and not self._tags.is_link):
             return None
         addresses = (self._urls, self._targets, self._words)
-        hosts = {_host(each.address) for each in addresses if each.within}
+        hosts = {_host(address.address) for address in addresses if address.within}
         return hosts.pop() if len(hosts) == 1 else None
 
     def keep_word(self) -> None:
-        """Take the word at this place for an address until it ends."""
+        """Treat the word at this position as an address until it ends."""
         self._words.within, self._words.address = True, UNSURE
 
     def feed(self, text: str) -> None:
@@ -103,7 +102,7 @@ class Addresses:
 
 
 class EscapedAddresses:
-    """The same of a text within a JSON string, both as it is written and as it is read."""
+    """Reads a text within a JSON string, both escaped and unescaped."""
 
     __slots__ = ("_cut", "_read", "_written")
 
@@ -126,7 +125,7 @@ class EscapedAddresses:
 
     @property
     def host(self) -> str | None:
-        """The host of the address, where both ways to read it agree; else None."""
+        """The host of the address, or None if the escaped and unescaped forms differ."""
         return self._read.host if self._read.host == self._written.host else None
 
     def feed(self, text: str) -> None:
@@ -139,8 +138,8 @@ class EscapedAddresses:
 
 
 class _Urls:
-    """What is an address by its own beginning. It ends with a space, or with the quote that it
-    follows."""
+    """Addresses with a scheme or two slashes. They end with a space, or with the quote before
+    them."""
 
     __slots__ = ("_before", "_pattern", "_quote", "_spaced", "address", "within")
 
@@ -169,7 +168,7 @@ class _Urls:
         self.address += part[: HOST_WITHIN - len(self.address)]
         if end is None:
             return upto
-        if self._quote and self._spaced:  # the last word in it may be an address that goes on
+        if self._quote and self._spaced:  # its last word may be an address that continues
             self._begin(UNSURE, "")
         else:
             self.within = False
@@ -193,8 +192,8 @@ class _Urls:
 
 
 class _Words:
-    """Words that read like an address though nothing marks them as one, such as ``a.example/b`` and
-    ``mailto:a?b``. A label and its value, such as ``Email:``, are none before a delimiter."""
+    """Words that look like an address, such as ``a.example/b`` and ``mailto:a?b``. A label with a
+    value, such as ``Email:``, needs a delimiter."""
 
     __slots__ = ("_before", "_quote", "address", "within")
 
@@ -231,12 +230,12 @@ class _Words:
 
 
 class _Targets:
-    """The targets of links and pictures in Markdown, and of their definitions."""
+    """Targets of links and images in Markdown, and of their definitions."""
 
     __slots__ = ("_angle", "_bare", "_begun", "_last", "address")
 
     def __init__(self) -> None:
-        self._begun = False  # and what follows the space says how it is written
+        self._begun = False  # the next character tells whether it is in angle brackets
         self._angle = False
         self._bare = False
         self._last = ""
@@ -277,8 +276,8 @@ class _Targets:
 
 
 class _Tags:
-    """Tags of HTML, from their name on. A quote opens a value behind ``=`` alone, and a tag may
-    begin within a value too, as nobody knows which element, comment or code is around it."""
+    """Tags of HTML, from their name on. A quote opens a value only behind ``=``. A tag may also
+    begin within a value, because the surrounding element, comment or code is unknown."""
 
     __slots__ = ("_last", "_name", "_states", "is_link")
 
@@ -293,13 +292,15 @@ class _Tags:
         return bool(self._states)
 
     def is_value(self, quote: str | None) -> bool:
-        """Return True if the place can only be in a value between these quotes."""
+        """Return True if the position can only be in a value between these quotes."""
         return quote in self._states and self._states <= {"inside", quote}
 
     def feed(self, text: str) -> None:
         for found in _IN_TAGS.finditer(text):
             part = found[0]
-            self._states = frozenset(after for each in self._states for after in _after(each, part))
+            self._states = frozenset(
+                after for state in self._states for after in _after(state, part)
+            )
             self.is_link = self.is_link and part[0] > " " and bool(self._states)
             self._take_name(part)
             self._last = part[-1]
@@ -319,7 +320,7 @@ class _Tags:
 
 
 def _after(state: str, part: str) -> tuple[str, ...]:
-    """Return where a reader of a tag may be after another part of it."""
+    """Return the possible states of a tag after another part of it."""
     first = part[0]
     if state in _QUOTES:
         return ("inside",) if first == state else (state,)
@@ -336,5 +337,5 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _host(address: str) -> str | None:
-    found = _HOST.match(address)
-    return found[1].lower().rstrip(".") if found else None
+    match = _HOST.match(address)
+    return match[1].lower().rstrip(".") if match else None

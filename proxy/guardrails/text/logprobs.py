@@ -1,4 +1,4 @@
-"""Texts of log probabilities that the text beside them does not contain.
+"""Texts of log probabilities that the text of the choice does not contain.
 
 Both forms of OpenAI are known: `content` of chat, and `tokens` of completions. The bytes of a token
 are read if they do not spell it. All other strings are texts, names of members included.
@@ -18,7 +18,7 @@ _NAMES = frozenset(
 def beside(logprobs: Any, shown: Any) -> list[str]:
     """Return the texts of log probabilities that the text ``shown`` does not contain."""
     lists = [logprobs.get(name) for name in _LISTS] if isinstance(logprobs, dict) else []
-    chosen = [each for items in lists if isinstance(items, list) for each in items]
+    chosen = [item for items in lists if isinstance(items, list) for item in items]
     tokens = [_token(each) for each in chosen]
     spelled = raw = "".join(tokens)
     runs = [_bytes(each) for each in chosen]

@@ -66,8 +66,8 @@ class View:
     """One reading of a text.
 
     ``cased`` keeps the case and ``folded`` does not; positions are the same in both. ``normal`` is
-    True if look-alikes are folded. ``whole`` is the span that the reading was decoded from, and
-    that every finding stands for. ``written`` is True for the escaped form of a JSON string, which
+    True if look-alikes are folded. ``whole`` is the span that the reading was decoded from: the
+    span of every finding in it. ``written`` is True for the escaped form of a JSON string, which
     is not searched, because a finding could begin within an escape.
     """
 

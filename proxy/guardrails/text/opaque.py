@@ -66,8 +66,8 @@ def says_text(item: Json, around: TextClaim) -> TextClaim:
     is declared ``around`` it. A text around it wins."""
     media = [media_type for name in _MEDIA_TYPE if isinstance(media_type := item.get(name), str)]
     texts = [each for each in media if _TEXT_MEDIA.match(each)] if media else media
-    for each in texts:
-        if named := _CHARSET.search(each):
+    for text in texts:
+        if named := _CHARSET.search(text):
             return named[1].lower()
     if around or texts or _is_one_of(_TEXT_TYPES, item.get("type")):
         return around or True
@@ -77,7 +77,7 @@ def says_text(item: Json, around: TextClaim) -> TextClaim:
 
 
 def may_be_text(names: Iterable[object]) -> bool:
-    """Return True unless one of the names above data is that of an image or audio."""
+    """Return True unless one of the names above data belongs to an image or audio."""
     return _NEVER_TEXT.isdisjoint(names)
 
 

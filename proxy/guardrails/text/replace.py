@@ -61,7 +61,7 @@ def moved(before: Json, after: Json, paths: Iterable[Path]) -> list[Path]:
 
 
 def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
-    """Return the texts, with those of data written into their strings."""
+    """Return the texts, with texts of data written into their strings."""
     inside: dict[Path, dict[Payload, str]] = {}
     for path, text in texts.items():
         if isinstance(path[-1], Payload):

@@ -19,11 +19,11 @@ def without_broken(before: Json, after: Json) -> Json:
     old, new = before.get("messages"), after.get("messages")
     if old is new or not isinstance(old, list) or not isinstance(new, list):
         return after
-    kept: list[Any] = []
+    result: list[Any] = []
     for was, now in zip(old, new, strict=True):
         blocks = now.get("content") if isinstance(now, dict) else None
         if now is was or not isinstance(blocks, list):
-            kept.append(now)
+            result.append(now)
             continue
         whole = [
             block
@@ -31,10 +31,10 @@ def without_broken(before: Json, after: Json) -> Json:
             if block == was["content"][place] or not _is_signed(was["content"][place])
         ]
         if len(whole) == len(blocks):
-            kept.append(now)
+            result.append(now)
         elif whole:
-            kept.append({**now, "content": whole})
-    return {**after, "messages": kept}
+            result.append({**now, "content": whole})
+    return {**after, "messages": result}
 
 
 def _without_sealed(before: Json, after: Json) -> Json:
@@ -43,8 +43,8 @@ def _without_sealed(before: Json, after: Json) -> Json:
     if old is new or not isinstance(old, list) or not isinstance(new, list):
         return after
     pairs = zip(old, new, strict=True)
-    kept = [now for was, now in pairs if now is was or _sealed(now) == _sealed(was)]
-    return {**after, "input": kept}
+    result = [now for was, now in pairs if now is was or _sealed(now) == _sealed(was)]
+    return {**after, "input": result}
 
 
 def _sealed(item: Any) -> Any:

@@ -1,6 +1,6 @@
 """Reads plain chats and their responses, which nearly all calls have, without the general walk.
 
-The texts are those of the walk. Any other document is left to it.
+The texts are the same as in the walk, which reads any other document.
 """
 
 from __future__ import annotations

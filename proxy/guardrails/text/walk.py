@@ -1,6 +1,6 @@
 """Walks over all texts of a request and of a response in OpenAI's format.
 
-Everything is text unless a table says otherwise: unknown names and values at any depth. ``REQUEST``
+Everything is text except what a table lists: unknown names and values at any depth. ``REQUEST``
 and ``NESTED`` have the kinds of known fields, ``SILENT`` the ignored ones. Unreadable content is
 reported.
 """
@@ -155,9 +155,9 @@ def parts_of(path: Path) -> int | None:
     a part of it, or to all of it. Return None for any other text."""
     if path[-1] in _IN_PARTS:
         return len(path)
-    for at, step in enumerate(path[:-1]):
-        if step in _IN_PARTS and isinstance(path[at + 1], int) and path[at + 2 :] in _OF_PART:
-            return at + 1
+    for index, step in enumerate(path[:-1]):
+        if step in _IN_PARTS and isinstance(path[index + 1], int) and path[index + 2 :] in _OF_PART:
+            return index + 1
     return None
 
 

@@ -18,7 +18,7 @@ from proxy.guardrails.whole.text_batches import part_of
 from proxy.types.guard import GuardResult, GuardRule, Verdict
 
 Lines = tuple[bytes, bytes, bool]
-"""Texts on lines of their own, the same in lower case, and True if a rule's sieves can read
+"""Texts on separate lines, the same in lower case, and True if a rule's sieves can read
 them."""
 
 _tuple = tuple.__new__  # builds a ``GuardResult`` in half the time, six times a call
@@ -108,7 +108,7 @@ def _inspected(rule: GuardRule, texts: Sequence[Text], total: int) -> tuple[int,
 
 
 def _readings(read: Texts) -> Lines:
-    """Return all readings of the texts and of the joined texts, each on lines of its own.
+    """Return all readings of the texts and of the joined texts, each on separate lines.
 
     Raise ``ValueError`` if rules read more of a text than these: a long text is read in pieces, and
     a lone surrogate has no UTF-8.

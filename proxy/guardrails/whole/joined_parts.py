@@ -1,9 +1,9 @@
 """Texts that are inspected as one: the parts of a message, and the boundaries between messages.
 
 Guards inspect them in addition to the single texts, for findings across a boundary and for findings
-that need context of a neighbor. Some servers join messages of one role before the model reads them.
-Only the characters near such a boundary are inspected again, so that a long chat costs no more than
-its boundaries.
+that need the context of a neighbor. Some servers join messages of one role before the model reads
+them. Only the characters near such a boundary are inspected again, which bounds the cost of a long
+chat.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class JoinedParts:
 
     def is_one(self, match: TextMatch, detector: object) -> bool:
         """Return True if a match across texts is one finding. At a boundary of messages, a detector
-        may tell that it is two values side by side."""
+        may decide that it is two values side by side."""
         if not self.shares or not is_cuttable(detector):
             return True
         first = bisect_right(self.shares, match.start, key=lambda share: share[0]) - 1
@@ -95,7 +95,7 @@ class JoinedParts:
 
         At a boundary of messages they must contain a digit, as keys and numbers do: an address at
         the end of one does not make a finding of the first word of the next. They are in later
-        texts, or in earlier ones if the detector tells that the value was cut.
+        texts, or in earlier ones if the detector decides that the value was cut.
         """
         if not self.shares:
             return pieces
@@ -190,7 +190,7 @@ def _joined_texts(
         starts=(0, *ends[:-1]),
         ends=ends,
         text=Text(path=first.path, text="".join(parts), kind=first.kind, role=first.role),
-        data=frozenset(at for at, number in enumerate(numbers) if texts[number].decoded),
+        data=frozenset(index for index, number in enumerate(numbers) if texts[number].decoded),
         skipped=tuple(start for start, _ in cuts),
     )
 
@@ -274,22 +274,22 @@ def _joined(row: Sequence[Message], texts: Sequence[Text]) -> Iterator[JoinedPar
         starts: list[int] = []
         ends: list[int] = []
         shares: list[tuple[int, int]] = []
-        at = 0
+        offset = 0
         for message in row:
-            share = at
+            share = offset
             for cut in message:
-                starts.append(at)
-                at += len(cut.text)
-                ends.append(at)
-            shares.append((share, at))
-            at += len(between)
+                starts.append(offset)
+                offset += len(cut.text)
+                ends.append(offset)
+            shares.append((share, offset))
+            offset += len(between)
         joined = between.join("".join(cut.text for cut in message) for message in row)
         yield JoinedParts(
             numbers=tuple(cut.number for cut in cuts),
             starts=tuple(starts),
             ends=tuple(ends),
             text=Text(first.path[:2], joined, first.kind, role=first.role),
-            data=frozenset(at for at, cut in enumerate(cuts) if texts[cut.number].decoded),
+            data=frozenset(index for index, cut in enumerate(cuts) if texts[cut.number].decoded),
             skipped=tuple(cut.skipped for cut in cuts),
             shares=tuple(shares),
         )

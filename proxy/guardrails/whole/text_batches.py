@@ -130,7 +130,7 @@ class RuleInspection:
         self._count(part.bytes)
 
     def _known_of(self, joined: JoinedParts) -> dict[int, list[TextMatch]]:
-        """Return the matches in each of the joined texts, and those in a cut message by itself: its
+        """Return the matches in each of the joined texts, and the matches in a cut message: its
         edge may cause a match that the whole text does not have."""
         known = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
         for start, end in joined.shares:
@@ -208,19 +208,19 @@ def batches(
 ) -> Iterator[TextBatch]:
     """Yield the texts in batches of ``size`` characters. Each is read when it is requested, after
     all rules have inspected the one before."""
-    kept: list[TextViews] = []
+    result: list[TextViews] = []
     weight = 0
     for part in _parts(texts, size):
-        kept.append(part)
+        result.append(part)
         weight += EACH + len(part.text.text)
         if weight >= size:
-            yield kept
-            kept, weight = [], 0
+            yield result
+            result, weight = [], 0
         if part.long:
             yield from _runs(part)
             yield from _pieces(part, inspections, size)
-    if kept:
-        yield kept
+    if result:
+        yield result
 
 
 def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
@@ -244,9 +244,12 @@ def _pieces(
     one before if that one settled nothing."""
     text = part.text.text
     cursors = {
-        each.number: RuleCursor(each.tally, each.number, each.tally.detector.reach)
-        for each in inspections
-        if bounded(each.tally.rule) and each.tally.rule.applies(part.text.role, part.text.kind)
+        inspection.number: RuleCursor(
+            inspection.tally, inspection.number, inspection.tally.detector.reach
+        )
+        for inspection in inspections
+        if bounded(inspection.tally.rule)
+        and inspection.tally.rule.applies(part.text.role, part.text.kind)
     }
     near = max(0, min((cursor.reach or 0 for cursor in cursors.values()), default=0) - 1)
     most = 0 if part.text.decoded else MOST_RUN
@@ -287,7 +290,7 @@ def _together(
     found = {number: FoundSpans.of(known.get(number, ())) for number in joined.numbers}
     new: list[tuple[int, TextMatch]] = []
     for match, pieces in zip(seen, joined.in_parts(seen), strict=True):
-        rest = [each for each in pieces if not found[each[0]].has(each[1])]
+        rest = [piece for piece in pieces if not found[piece[0]].has(piece[1])]
         known_in = next((number for number, one in pieces if found[number].meets(one)), None)
         if known_in is not None:
             new += joined.continued(match, rest, known_in, tally.detector)

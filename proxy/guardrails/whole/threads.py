@@ -2,7 +2,7 @@
 
 Nothing interrupts a thread, so a late rule ends after its batch. A deadline counts seconds of CPU:
 of reading the batches and of the rule itself. Callers take turns with their batches; the total wait
-of a call has a bound of its own.
+of a call has a separate bound.
 """
 
 from __future__ import annotations
