@@ -290,7 +290,7 @@ def truth() -> Iterator[str]:
     right: list[float] = []
     wrong: list[float] = []
     for each in asked_of:
-        guard = Grounded().against(each["context"])
+        guard = Grounded(each["context"])
         for key, scores in (("supported", right), ("unsupported", wrong)):
             for text in each[key]:
                 judged = [guard.judge(sentence)[1] for sentence in word_overlap.sentences(text)]
@@ -298,12 +298,12 @@ def truth() -> Iterator[str]:
     own: list[float] = []
     other: list[float] = []
     for asked in asked_of:
-        judge = Relevant().against(asked["question"]).judge
+        judge = Relevant(asked["question"]).judge
         own.append(judge(asked["answer"]))
         other += [judge(each["answer"]) for each in asked_of if each is not asked]
     rows = [
-        truth_row("grounded: unsupported sentences", Grounded().threshold, wrong, right),
-        truth_row("relevant: another question's answer", Relevant().threshold, other, own),
+        truth_row("grounded: unsupported sentences", 0.5, wrong, right),
+        truth_row("relevant: another question's answer", 0.8, other, own),
     ]
     head = ["guard: what it should find", "threshold", "found", "of", "false alarms", "of", "AUC"]
     yield from table(head, iter(rows))
@@ -321,7 +321,7 @@ def triples() -> Iterator[str]:
     for line in CONTEXTS.read_text("utf-8").splitlines():
         if not line.startswith("#"):
             context, *sentences = line.split("\t")
-            guard = Grounded().against(context)
+            guard = Grounded(context)
             for kind, sentence in zip(kinds, sentences, strict=True):
                 found.setdefault(kind, []).append(bool(guard.find(sentence)))
     yield "| sentences with | found |"

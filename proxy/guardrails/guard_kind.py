@@ -13,9 +13,10 @@ from proxy.config.scalars import Section
 from proxy.frozen import frozen
 from proxy.types import Secret, Upstream
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Looking, Stage
+from proxy.types.guard import Detector, Looking, Question, Service, Stage
 
 K = TypeVar("K", bound=Section)
+D_co = TypeVar("D_co", bound=Detector | Service, covariant=True)
 
 
 def only_under(name: str, stage: Stage) -> str:
@@ -44,6 +45,14 @@ class GuardContext:
 
 
 NO_CONTEXT = GuardContext()
+
+
+@frozen
+class ByContext(Generic[D_co]):
+    """Makes a detector for each call, or None for a call without the context that it needs."""
+
+    about: Callable[[Question], D_co | None]
+    reach: int | None = None
 
 
 @frozen

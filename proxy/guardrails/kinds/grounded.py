@@ -15,8 +15,7 @@ from pydantic import StringConstraints
 
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.detections import inverse, none_found
-from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardContext, GuardKind
+from proxy.guardrails.guard_kind import ByContext, GuardContext, GuardKind
 from proxy.guardrails.kinds.nli import Entailed
 from proxy.guardrails.matching import polarity, word_overlap
 from proxy.guardrails.matching.word_overlap import Sentence
@@ -30,34 +29,19 @@ LONGEST = 64 * 1024  # characters of a context: about 100 ms
 ALIKE = 0.5  # share of a sentence's stems in one of the context that makes both comparable
 
 
-@frozen
 class Grounded:
-    """Finds sentences whose lack of support is at least ``threshold``."""
+    """Finds sentences of a response whose lack of support by one context is at least ``threshold``.
 
-    threshold: float = 0.5
-
-    reach = None
-
-    def about(self, question: Question) -> GroundedIn | None:
-        return self.against(question.context) if question.context.strip() else None
-
-    def against(self, context: str) -> GroundedIn:
-        """Return the detector for the responses to one call with this context."""
-        return GroundedIn(self.threshold, context)
-
-
-class GroundedIn:
-    """Judges each sentence of a response by one context, which is read with the first response.
-
-    Takes time in the product of both lengths. Raises ``ValueError`` if that is too much: with a
-    part of the context, true sentences would look invented.
+    The context is read with the first response. Takes time in the product of both lengths. Raises
+    ``ValueError`` if that is too much: with a part of the context, true sentences would look
+    invented.
     """
 
-    def __init__(self, threshold: float, context: str) -> None:
-        self._threshold, self._context = threshold, context
-        self._clauses = cache(polarity.clauses)
-
     reach = None
+
+    def __init__(self, context: str, threshold: float = 0.5) -> None:
+        self._context, self._threshold = context, threshold
+        self._clauses = cache(polarity.clauses)
 
     @property
     def weight(self) -> int:
@@ -146,8 +130,15 @@ class GroundedConfig(Section):
     """Folder with an ONNX model that judges entailment, contradiction or both."""
 
 
-def _make(keys: GroundedConfig, context: GuardContext) -> Grounded | Entailed:
-    return Entailed(keys.nli, keys.threshold) if keys.nli else Grounded(keys.threshold)
+def grounded(threshold: float) -> ByContext[Grounded]:
+    def about(question: Question) -> Grounded | None:
+        return Grounded(question.context, threshold) if question.context.strip() else None
+
+    return ByContext(about)
+
+
+def _make(keys: GroundedConfig, context: GuardContext) -> ByContext[Grounded] | Entailed:
+    return Entailed(keys.nli, keys.threshold) if keys.nli else grounded(keys.threshold)
 
 
 KIND = GuardKind(

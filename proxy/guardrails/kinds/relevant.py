@@ -11,8 +11,7 @@ from functools import cached_property
 
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.detections import inverse, none_found
-from proxy.frozen import frozen
-from proxy.guardrails.guard_kind import GuardKind
+from proxy.guardrails.guard_kind import ByContext, GuardKind
 from proxy.guardrails.matching import word_overlap
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, Question
@@ -22,30 +21,14 @@ LONGEST = 64 * 1024  # characters of a question, or of a context, that are read
 ENOUGH = 2  # stems of the question that make a response relevant
 
 
-@frozen
 class Relevant:
-    """Finds responses whose irrelevance is at least ``threshold``."""
+    """Finds a response to one question whose irrelevance is at least ``threshold``.
 
-    threshold: float = 0.8
+    The question and its context are read with the first response.
+    """
 
-    reach = None
-
-    def about(self, question: Question) -> RelevantTo | None:
-        if not question.asked.strip():
-            return None
-        return self.against(question.asked[:LONGEST], question.context[:LONGEST])
-
-    def against(self, question: str, context: str = "") -> RelevantTo:
-        """Return the detector for the responses to one call."""
-        return RelevantTo(self.threshold, question, context)
-
-
-class RelevantTo:
-    """Judges a whole response by one question and its context, which are read with the first
-    response."""
-
-    def __init__(self, threshold: float, question: str, context: str) -> None:
-        self._threshold, self._question, self._context = threshold, question, context
+    def __init__(self, question: str, context: str = "", threshold: float = 0.8) -> None:
+        self._question, self._context, self._threshold = question, context, threshold
 
     reach = None
 
@@ -78,6 +61,15 @@ class RelevantTo:
         return round(1 - max(shared, known), 2)
 
 
+def relevant(threshold: float) -> ByContext[Relevant]:
+    def about(question: Question) -> Relevant | None:
+        if not question.asked.strip():
+            return None
+        return Relevant(question.asked[:LONGEST], question.context[:LONGEST], threshold)
+
+    return ByContext(about)
+
+
 class RelevantConfig(Section):
     """Responses that share no word with the question or the `context` of the call."""
 
@@ -89,7 +81,7 @@ class RelevantConfig(Section):
 
 KIND = GuardKind(
     RelevantConfig,
-    lambda keys, context: Relevant(keys.threshold),
+    lambda keys, context: relevant(keys.threshold),
     fields=frozenset({"content"}),
     answers=True,
     detections=(

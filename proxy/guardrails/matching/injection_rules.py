@@ -135,14 +135,12 @@ class LanguageBook:
 
     def __init__(self, longest: int, *, after: int = 0) -> None:
         self._after = after
-        self._languages = [_Compiled(language, longest) for language in other_languages()]
+        self._rules = [PhraseRules(language.rules, longest) for language in other_languages()]
         self.openings = PatternSet(f"(?i){unfolded(each.opening)}" for each in other_languages())
 
     def may_find(self, lines: bytes) -> bool:
         """Return False only if none of these lines has a finding."""
-        return any(
-            self._languages[index].rules.may_find(lines) for index in self.openings.hits(lines)
-        )
+        return any(self._rules[index].may_find(lines) for index in self.openings.hits(lines))
 
     @cached_property
     def hold(self) -> Hold:
@@ -153,28 +151,18 @@ class LanguageBook:
 
     def prepare(self) -> None:
         """Compile the pattern sets of all languages."""
-        for language in self._languages:
-            language.rules  # noqa: B018  # compiled at the first use
+        for rules in self._rules:
+            rules.sets  # noqa: B018  # compiled at the first use
 
     def load_rest(self) -> Iterator[None]:
         """Compile the single rules of all languages."""
-        for language in self._languages:
-            yield from language.rules.load_rest()
+        for rules in self._rules:
+            yield from rules.load_rest()
 
     def find(self, text: str) -> Iterator[Finding]:
         text = encodable(text)
         for index in self.openings.hits(text.encode()):
-            language = self._languages[index]
-            for finding in language.rules.find(text):
-                if not language.is_harmless(text, finding.start, finding.end):
+            is_harmless = other_languages()[index].context.is_harmless
+            for finding in self._rules[index].find(text):
+                if not is_harmless(text, finding.start, finding.end):
                     yield finding
-
-
-class _Compiled:
-    def __init__(self, language: LanguageRules, longest: int) -> None:
-        self._language, self._longest = language, longest
-        self.is_harmless = language.context.is_harmless
-
-    @cached_property
-    def rules(self) -> PhraseRules:
-        return PhraseRules(self._language.rules, self._longest)

@@ -52,16 +52,21 @@ class PhraseRules:
     """Compiled rules.
 
     A match longer than ``longest`` characters is no finding; the ``after`` characters that follow a
-    match decide about it. Raises ``ValueError`` for a pattern that RE2 does not accept.
+    match decide about it. ``sets`` raises ``ValueError`` for a pattern that RE2 does not accept.
     """
 
     def __init__(self, rules: Sequence[PhraseRule], longest: int, *, after: int = 0) -> None:
         self._rules, self._longest, self._after = rules, longest, after
-        self._parts = [
-            (PatternSet(pattern.written for _, pattern in part), part)
-            for part in _parts([(rule, _single(rule)) for rule in rules], TOGETHER)
+        self._singles = [
+            (rule, Pattern(f"(?i){unfolded(rule.pattern)}", late=True, memory=MANY_BYTES))
+            for rule in rules
         ]
-        self.sets = [pattern_set for pattern_set, _ in self._parts]
+
+    @cached_property
+    def sets(self) -> Sequence[PatternSet]:
+        """The pattern sets, compiled at the first use."""
+        parts = _parts(self._singles, TOGETHER)
+        return [PatternSet(pattern.written for _, pattern in part) for part in parts]
 
     @cached_property
     def hold(self) -> Hold:
@@ -74,13 +79,13 @@ class PhraseRules:
 
     def load_rest(self) -> Iterator[None]:
         """Compile the single rules, one for each step."""
-        return compiling(pattern for _, part in self._parts for _, pattern in part)
+        return compiling(pattern for _, pattern in self._singles)
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
         data = encoded(text)
         findings = []
-        for pattern_set, part in self._parts:
+        for pattern_set, part in zip(self.sets, _parts(self._singles, TOGETHER), strict=True):
             for index in pattern_set.hits(data):
                 rule, pattern = part[index]
                 characters = Characters(text, data)
@@ -89,10 +94,6 @@ class PhraseRules:
                     if 0 < end - start <= self._longest:
                         findings.append(Finding(start, end, kind=rule.kind, score=rule.score))
         return sorted(findings, key=lambda finding: finding.start)
-
-
-def _single(rule: PhraseRule) -> Pattern:
-    return Pattern(f"(?i){unfolded(rule.pattern)}", late=True, memory=MANY_BYTES)
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

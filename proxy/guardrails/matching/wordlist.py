@@ -50,7 +50,7 @@ class WordList:
         return _compiled(self.kinds, self.threshold)
 
     def prepare(self) -> None:
-        _compiled(self.kinds, self.threshold)
+        self._rules.sets  # noqa: B018  # compiled at the first use
 
     def load_rest(self) -> Iterator[None]:
         return self._rules.load_rest()

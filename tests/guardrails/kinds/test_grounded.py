@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.guardrails.kinds.grounded import KINDS, LONGEST, Grounded, GroundedConfig
+from proxy.guardrails.kinds.grounded import KINDS, LONGEST, Grounded, GroundedConfig, grounded
 from proxy.types.guard import Question
 from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
@@ -17,7 +17,7 @@ CONTEXT = (
     "The library opens at 9 am on weekdays. Members may borrow up to 12 books for 4 weeks. "
     "Fines are 20 cents per day. Director Helen Marsh joined in 2015."
 )
-GUARD = Grounded().against(CONTEXT)
+GUARD = Grounded(CONTEXT)
 FILE = Path(__file__).parents[3] / "tools" / "quality" / "grounded.yaml"
 TRIPLES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))
 
@@ -54,12 +54,12 @@ def test_what_it_bears_or_what_says_nothing_passes(text: str) -> None:
 
 
 def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
-    about = Grounded().about(Question(asked="When?", context=CONTEXT))
+    about = grounded(0.5).about(Question(asked="When?", context=CONTEXT))
 
     assert about is not None
     assert [found.kind for found in about.find("Fines are 9 cents per day.")] == ["number"]
     assert about.weight == len(CONTEXT)
-    assert Grounded().about(Question(asked="When?", context=" ")) is None
+    assert grounded(0.5).about(Question(asked="When?", context=" ")) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_jud
 )
 def test_what_is_too_long_to_compare_cannot_be_told(context: str, text: str) -> None:
     with pytest.raises(ValueError, match="too long"):
-        Grounded().against(context).find(text)
+        Grounded(context).find(text)
 
 
 def test_only_the_wrong_sentence_of_an_answer_is_found() -> None:
@@ -84,13 +84,13 @@ def test_only_the_wrong_sentence_of_an_answer_is_found() -> None:
 
 
 def test_the_threshold_says_how_sure() -> None:
-    assert not Grounded(threshold=0.95).against(CONTEXT).find("Members may borrow 15 books.")
+    assert not Grounded(CONTEXT, 0.95).find("Members may borrow 15 books.")
     with pytest.raises(ValueError, match="threshold"):
         GroundedConfig(threshold=0)
 
 
 def test_nothing_follows_from_an_empty_context() -> None:
-    (found,) = Grounded().against("").find("Members may borrow books for several weeks.")
+    (found,) = Grounded("").find("Members may borrow books for several weeks.")
 
     assert (found.kind, found.score) == ("unsupported", 1.0)
 
@@ -98,7 +98,7 @@ def test_nothing_follows_from_an_empty_context() -> None:
 def test_quality_does_not_fall() -> None:
     missed = alarms = 0
     for each in TRIPLES:
-        guard = Grounded().against(each["context"])
+        guard = Grounded(each["context"])
         missed += sum(not guard.find(text) for text in each["unsupported"])
         alarms += sum(bool(guard.find(text)) for text in each["supported"])
 

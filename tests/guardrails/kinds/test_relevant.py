@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.kinds.relevant import Relevant, RelevantConfig
+from proxy.guardrails.kinds.relevant import Relevant, RelevantConfig, relevant
 from proxy.types.guard import Question
 from tests.for_each import for_each
 from tests.guardrails.growth import LINEAR, ratio
 
 QUESTION = "How many unused days of leave can I carry into next year?"
-GUARD = Relevant().against(QUESTION)
+GUARD = Relevant(QUESTION)
 
 
 def test_an_answer_to_something_else_is_found_as_a_whole() -> None:
@@ -30,12 +30,12 @@ def test_an_answer_or_one_too_short_to_tell_passes(text: str) -> None:
 
 
 def test_the_question_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
-    about = Relevant().about(Question(asked=QUESTION))
+    about = relevant(0.8).about(Question(asked=QUESTION))
 
     assert about is not None
     assert about.find("Simmer the rice with the lid on, then fluff it with a fork.")
     assert about.weight == len(QUESTION)
-    assert Relevant().about(Question(system=QUESTION)) is None
+    assert relevant(0.8).about(Question(system=QUESTION)) is None
 
 
 def test_words_of_the_context_are_relevant_too() -> None:
@@ -43,7 +43,7 @@ def test_words_of_the_context_are_relevant_too() -> None:
     context = "Entitlements that remain lapse on 31 March. The manager may agree to exceptions."
 
     assert GUARD.find(text)
-    assert Relevant().against(QUESTION, context).find(text) == []
+    assert Relevant(QUESTION, context).find(text) == []
 
 
 def test_repeating_the_question_looks_relevant_whatever_it_says() -> None:
@@ -51,7 +51,7 @@ def test_repeating_the_question_looks_relevant_whatever_it_says() -> None:
 
 
 def test_without_a_question_nothing_is_irrelevant() -> None:
-    assert Relevant().against("").find("Simmer the rice with the lid on and wait.") == []
+    assert Relevant("").find("Simmer the rice with the lid on and wait.") == []
 
 
 def test_a_threshold_is_checked() -> None:

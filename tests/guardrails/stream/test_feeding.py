@@ -12,7 +12,7 @@ import pytest
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.kinds.grounded import GroundedIn
+from proxy.guardrails.kinds.grounded import Grounded
 from proxy.guardrails.stream.feeding import MAX_OPENING, Feeding, FirstContent, InTime
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.text_walker import IN_A_SECOND, LIGHT, SHEET
@@ -212,7 +212,7 @@ async def test_end_of_a_text_is_as_heavy_as_all_of_it() -> None:
 
 
 async def test_context_of_a_rule_has_weight() -> None:
-    grounded = GroundedIn(0.5, "The sky is blue. " * 100)
+    grounded = Grounded("The sky is blue. " * 100, 0.5)
     docs = [choice({"role": "assistant"}), content("The sea is red."), choice({}, "stop")]
 
     jobs = await jobs_of(docs, *tallies(GuardRule("grounded", grounded, "flag")))
