@@ -11,13 +11,13 @@ from proxy import egress, ledger, offload, spool, words
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
-from proxy.dialects import bounds, documents, frame_reader, pieces
+from proxy.dialects import bounds, documents, frame_reader, pieces, shapes
 from proxy.edge import server
 from proxy.emit import chain, decisions, lines, log_limits, registry, sampling, span_queue
 from proxy.guardrails import engine
 from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.services import judge, moderation, presidio, webhook
-from proxy.guardrails.text import base64_text, frame, text_walker
+from proxy.guardrails.text import base64_text, text_walker
 from proxy.guardrails.whole import joined_parts
 from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
@@ -75,7 +75,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("guard-services.md", "at most 512 tokens are requested", 512, judge.ANSWER_TOKENS),
     ("guard-services.md", "of the analyzer, four at a time", 4, presidio.AT_ONCE),
     ("guard-services.md", "32 in one request", 32, moderation.AT_ONCE),
-    ("guards.md", "at most 128 characters without white space", 128, frame._LONGEST),
+    ("guards.md", "at most 128 characters without white space", 128, shapes.MAX_NAME),
     ("guards.md", "from 16 KiB on leave the event loop", 16 * KIB, engine.ABOVE),
     ("ledger.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
     ("ledger.md", "five times a second at most", 1 / 5, writer.GATHER_S),

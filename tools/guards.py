@@ -55,8 +55,7 @@ def silent() -> Iterator[str]:
     for level, names in SILENT_ANSWER.items():
         steps = (f"{step}." if step in ("message", "delta") else f"{step}[]." for step in level)
         way = "".join(steps)
-        for name, (check, _) in names.items():
-            what = _line(check.__doc__).removeprefix("Return True if a value is ").rstrip(".")
+        for name, (_, what) in names.items():
             paths.setdefault(what, []).append(f"`{way}{name}`")
     for what, some in paths.items():
         yield f"| response: {', '.join(some)} | {what} |"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
 
-from proxy.guardrails.text.frame import is_name
+from proxy.dialects.shapes import is_name
 from proxy.guardrails.text.native import logprobs_text, native_walk, value_walk
 from proxy.guardrails.text.walk import Found, MemberName, Opaque, Path, Text, parts_of
 from proxy.index import index_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from proxy.guardrails.text.frame import is_name
+from proxy.dialects.shapes import is_name
 from proxy.guardrails.text.logprobs import beside
 from proxy.guardrails.text.walk import Found, Node, Opaque, Path, Text, answer_walk, members
 from proxy.guardrails.text.walk import walk_values as walk

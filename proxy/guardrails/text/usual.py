@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from proxy.fields.field_table import FIELDS
-from proxy.guardrails.text.frame import NUMBERS, is_silent_choice, is_silent_head
+from proxy.guardrails.text.frame import NUMBERS, is_silent
 from proxy.guardrails.text.opaque import OPAQUE
 from proxy.guardrails.text.walk import (
     KNOWN,
@@ -32,9 +32,7 @@ _MESSAGE = frozenset({"role", "content"})
 _USAGE = {"include_usage": True}
 _DATA = "data:"  # begins a text that may be base64
 
-_HEAD = frozenset(
-    {"id", "object", "created", "model", "system_fingerprint", "service_tier", "choices", "usage"}
-)
+_LEVEL = ("choices",)
 _SILENT_CHOICE = frozenset({"index", "finish_reason"})
 _MESSAGES = frozenset({"delta", "message"})
 _CHOICE = _SILENT_CHOICE | _MESSAGES | {"logprobs", "text"}
@@ -101,18 +99,20 @@ def usual_answer(data: Json) -> Texts | None:
     if choices.__class__ is not list or len(choices) != 1:
         return None
     choice = choices[0]
-    if not (choice.__class__ is dict and choice.keys() <= _CHOICE and data.keys() <= _HEAD):
+    if choice.__class__ is not dict or not choice.keys() <= _CHOICE:
         return None
-    if not (is_silent_head(data) and is_silent_choice(choice)):
+    if not all([name == "choices" or is_silent((), name, value) for name, value in data.items()]):
         return None
     texts: list[Text] = []
     for name, value in choice.items():
-        if value and name not in _SILENT_CHOICE and not _read_answer(name, value, texts):
+        if value and not _read_answer(name, value, texts):
             return None
     return Texts(tuple(texts), apart=True)
 
 
 def _read_answer(form: str, message: Any, texts: list[Text]) -> bool:
+    if form in _SILENT_CHOICE:
+        return is_silent(_LEVEL, form, message)
     if form == "text" and message.__class__ is str:
         texts.append(Text(("choices", 0, form), message, "content", role="assistant"))
         return True

@@ -45,8 +45,8 @@ def test_a_name_is_silent_by_its_place_and_its_value(
     assert is_silent(level, name, value) is silent
 
 
-def test_each_has_its_reason() -> None:
-    assert all(reason for names in SILENT_ANSWER.values() for _, reason in names.values())
+def test_each_value_is_described() -> None:
+    assert all(text for names in SILENT_ANSWER.values() for _, text in names.values())
 
 
 @for_each(
