@@ -47,6 +47,13 @@ ODD: dict[str, list[Any]] = {
     "a name": [{**SAID, f"the {WORD}": "odd"}],
     "a name with a text": [{"index": 0, f"the {WORD}": f"the {WORD}"}],
     "a name, by two texts": [{**TWICE, f"the {WORD}": {f"the {WORD}": "odd"}}],
+    "arguments that are an object": [
+        {"index": 0, "delta": {"tool_calls": [{"function": {"name": "f", "arguments": each}}]}}
+        for each in ({"a": WORD}, {WORD: WORD, "b": [WORD, {"c": WORD}]})
+    ],
+    "old arguments that are an object": [
+        {"index": 0, "delta": {"function_call": {"name": "f", "arguments": {"a": WORD}}}}
+    ],
     "no number and one": [{"delta": TWICE["delta"], "finish_reason": WORD}, {"index": 0}],
 }
 POLICY = (

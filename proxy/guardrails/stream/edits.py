@@ -46,8 +46,7 @@ def with_changes(frame: Frame, changes: Mapping[Path, str]) -> Frame:
     in_doc = {
         path: text
         for path, text in changes.items()
-        # Arguments that were an object are a text since they were masked.
-        if not isinstance(path[0], int) and _has(doc, path[:-1])
+        if not isinstance(path[0], int) and _takes(doc, path)
     }
     if doc is not None and in_doc:
         doc = replaced(doc, in_doc)
@@ -138,6 +137,17 @@ def _has(value: Any, path: Path) -> bool:
             return False
         value = value[step]  # type: ignore[index]
     return True
+
+
+def _takes(doc: Json | None, path: Path) -> bool:
+    """Return True if a document takes a text at a path. Arguments that were an object are a text
+    once they are masked, which has no members."""
+    if not _has(doc, path[:-1]):
+        return False
+    above: Any = doc
+    for step in path[:-1]:
+        above = above[step]
+    return isinstance(above, dict | list) or not isinstance(path[-1], str | MemberName)
 
 
 def _with_usage(report: UsageReport, before: Json, after: Json) -> UsageReport:
