@@ -17,6 +17,7 @@ from proxy.guardrails.stream.arguments import weight_of_parts
 from proxy.guardrails.stream.edits import with_changes, without, without_deltas
 from proxy.guardrails.stream.joinable import Joinable
 from proxy.guardrails.stream.part_stream import HeldText, PartStream, unsigned
+from proxy.guardrails.stream.text_filter import TextFilter
 from proxy.guardrails.stream.text_filters import RuleFilters, TextFilters
 from proxy.guardrails.stream.texts import (
     CHAT,
@@ -28,6 +29,7 @@ from proxy.guardrails.stream.texts import (
     is_json,
     other_texts,
     place_of,
+    unknown_place,
 )
 from proxy.guardrails.text.replace import moved
 from proxy.guardrails.text.text_walker import EACH, LIGHT, collect_texts, cut, weight_of
@@ -68,7 +70,7 @@ class StreamFilter:
 
     __slots__ = (
         *("_concerned", "_edited", "_filters", "_idle", "_joinable", "_latest", "_opening"),
-        "_streams",
+        *("_streams", "_unknown"),
     )
 
     def __init__(self, filters: TextFilters) -> None:
@@ -76,6 +78,7 @@ class StreamFilter:
         self._joinable = Joinable(filters)
         self._streams: dict[Part | Place, PartStream] = {}
         self._idle: dict[tuple[int, Kind], PartStream] = {}  # of parts that have ended
+        self._unknown: dict[Place, TextFilter] = {}  # of texts of unknown events
         self._latest: Part | Place | None = None
         self._concerned: dict[str, bool] = {}
         self._edited: set[Part] = set()
@@ -154,6 +157,8 @@ class StreamFilter:
     def flush(self) -> list[Frame]:
         """Return all frames that wait, because the answer has ended."""
         self._latest = None
+        for text_filter in self._unknown.values():
+            text_filter.flush()
         return self._shown(self._flushed([*self._streams.values(), *self._idle.values()]))
 
     def _concerns(self, text: Text) -> bool:
@@ -183,7 +188,7 @@ class StreamFilter:
         others, and the texts that are left to inspect. The frame is None if nothing is left."""
         frame, changes, hides = step.frame, dict[Path, str](), False
         for text in step.complete:
-            shown = self._masked(text)
+            shown = self._masked(frame, text)
             if shown is not None:
                 changes[text.path] = shown
             if self._joinable.omits(frame, text):
@@ -200,11 +205,19 @@ class StreamFilter:
             going = [_moved(frame, changed, each) for each in going]
         return _without_logprobs(changed, going) if hides else (changed, going)
 
-    def _masked(self, text: Text) -> str | None:
-        """Return a complete text with its findings masked. None if there are none."""
-        text_filter = self._filters.text_filter(text, arguments=False, crowded=False)
+    def _masked(self, frame: Frame, text: Text) -> str | None:
+        """Return a complete text with its findings masked. None if there are none. Texts at one
+        place of unknown events are also read as one, because a client may join them."""
+        place = unknown_place(frame, text.path)
+        text_filter = None if place is None else self._unknown.get(place)
+        if text_filter is None:
+            text_filter = self._filters.text_filter(text, arguments=False, crowded=False)
         released = [*chain.from_iterable(map(text_filter.feed, cut(text.text)))]
-        released += text_filter.flush()
+        if place is not None and (place in self._unknown or len(self._unknown) < MAX_STREAMS):
+            self._unknown[place] = text_filter
+            released += text_filter.let_go()
+        else:
+            released += text_filter.flush()
         if not any(piece.changed for piece in released):
             return None
         return "".join(piece.text for piece in released)

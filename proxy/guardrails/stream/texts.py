@@ -124,6 +124,16 @@ def place_of(frame: Frame, path: Path) -> Place | None:
     return (0, (doc.get("type"), *_numbers(doc), *path)) if path[0] == "delta" else None
 
 
+def unknown_place(frame: Frame, path: Path) -> Place | None:
+    """Return the place of a text in a document of which no event is known, None for others. Text
+    of a delta is at the place that `place_of` gives."""
+    doc = frame.doc or {}
+    if frame.family in CHAT or isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED:
+        return None
+    is_unknown = all([type(event) is Native for event in frame.events])
+    return (0, (doc.get("type"), *path)) if is_unknown else None
+
+
 def is_of_event(frame: Frame, path: Path) -> bool:
     """Return True if a text is part of the value of an event."""
     for number, event in enumerate(frame.events):

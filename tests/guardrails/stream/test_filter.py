@@ -19,6 +19,7 @@ from proxy.types.events import (
     Delta,
     End,
     Extension,
+    FamilyName,
     Finish,
     Frame,
     Kind,
@@ -28,6 +29,7 @@ from proxy.types.events import (
     ToolCall,
     UsageReport,
 )
+from proxy.types.guard import Action
 from tests.checked import checked
 from tests.guardrails.doubles import pieces, rule, tallies
 from tests.guardrails.stream import frames as made
@@ -317,6 +319,23 @@ def test_deltas_of_an_unknown_type_are_inspected_across_frames(wrap: Any) -> Non
     assert shown == [wrap("a [WORD]"), wrap(""), wrap(".")]
 
 
+@pytest.mark.parametrize("family", ["messages", "responses"])
+@pytest.mark.parametrize("wrap", [str, lambda text: {"deep": [text]}])
+def test_texts_of_unknown_events_are_one_text(family: FamilyName, wrap: Any) -> None:
+    def events(action: Action) -> list[Any]:
+        frames = [
+            Frame((Native(),), family, {"type": "new", "note": wrap(text)})
+            for text in ("a sec", "ret here", "so")
+        ]
+        shown = fed([made.START, *frames, made.STOPPED], rule("secret", action=action))
+        return [frame.doc["note"] for frame in shown if frame.doc]
+
+    assert events("mask") == [wrap("a sec"), wrap("[WORD] here"), wrap("so")]
+    assert events("flag") == [wrap("a sec"), wrap("ret here"), wrap("so")]
+    with pytest.raises(GuardBlocked):
+        events("block")
+
+
 def test_values_beside_an_unknown_delta_pass_once() -> None:
     deltas = [
         made.event("content_block_delta", {"index": 0, "note": note, "delta": {}}, Native())
@@ -356,7 +375,9 @@ def test_repeated_texts_of_a_native_document_are_not_read_again() -> None:
     item = {"id": "i", "type": "message", "content": [{"type": "output_text", "text": "secret"}]}
     doc = {"type": "response.output_item.done", "item": {**item, "odd": "a secret"}}
 
-    StreamFilter.under(work).feed(made.native(doc, None, ("item", "content", 0, "text")))
+    filtered = StreamFilter.under(work)
+    filtered.feed(made.native(doc, None, ("item", "content", 0, "text")))
+    filtered.flush()
 
     assert work[0].findings == {"word": 1}
 
