@@ -28,9 +28,12 @@ def shown_texts(read: Texts, frame: Frame) -> Texts:
         for event in frame.events
         if isinstance(event, Delta) and event.part.kind in SHOWN
     }
-    return replace(
-        read, texts=tuple([each._replace(run=runs.get(each.path)) for each in read.texts])
-    )
+    if len(runs) == len({*runs.values()}):  # there may be many texts
+        return read
+    texts = [
+        text._replace(run=runs[text.path]) if text.path in runs else text for text in read.texts
+    ]
+    return replace(read, texts=tuple(texts))
 
 
 def with_document(frame: Frame, doc: Json, call: Call) -> Frame:
