@@ -189,11 +189,10 @@ def limits() -> Iterator[str]:
 
 
 def panels(board: Board) -> Iterator[str]:
-    yield "| question | panel |"
+    yield "| row | panels |"
     yield "|---|---|"
     for row in board.rows:
-        for panel in row.panels:
-            yield f"| {panel.question} | {row.title}: **{panel.title}** |"
+        yield f"| {row.title} | {', '.join(f'**{panel.title}**' for panel in row.panels)} |"
 
 
 def alerts() -> Iterator[str]:

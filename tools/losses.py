@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -283,23 +283,54 @@ def targets(asked: Endpoint) -> dict[str, Target]:
     return by_name | {title: target("openai", only) for title, only in others.items()}
 
 
-def table(asked: Dialect, came: Endpoint) -> Iterator[str]:
-    """Yield a row per group of upstreams that handle all fields of a client's API alike."""
+def table(clients: Sequence[Dialect], came: Endpoint) -> Iterator[str]:
+    """Yield a row per group of upstreams that handle all fields of an API alike.
+
+    A field whose result depends on the client's dialect is listed with the dialects.
+    """
     yield "| upstream | mapped | dropped | refused | by the proxy | notes |"
     yield "|---|---|---|---|---|---|"
+    declaring: dict[str, list[str]] = {}
+    for client in clients:
+        for sample in samples(client, came):
+            declaring.setdefault(sample.title, []).append(client.name)
     rows: dict[tuple[str, ...], list[str]] = {}
     for name, to in targets(came).items():
-        fates: dict[Fate, list[str]] = {}
-        for sample in samples(asked, came):
-            fates.setdefault(fate(sample, to), []).append(sample.title)
-        stops = {f"`{each}`" for each in STOPS} & {*fates.get("refused", ())}
-        note = "" if stops else stop_text(asked, DIALECTS[to.upstream.dialect])
-        implied = ", ".join(f"{title} is implied" for title in fates.get("anyway", ()))
-        shown = (", ".join(fates.get(each, ())) for each in SHOWN)
-        row = (*shown, "; ".join(part for part in (note, implied) if part))
+        found: dict[Fate, dict[str, list[str]]] = {}
+        notes: dict[str, list[str]] = {}
+        for client in clients:
+            results = {sample.title: fate(sample, to) for sample in samples(client, came)}
+            for title, result in results.items():
+                found.setdefault(result, {}).setdefault(title, []).append(client.name)
+            note = stop_text(client, DIALECTS[to.upstream.dialect])
+            stops = {results.get(f"`{each}`") for each in STOPS}
+            if note and stops & {"passed", "mapped"}:
+                notes.setdefault(note, []).append(client.name)
+        listed = {
+            result: ", ".join(
+                title if names == declaring[title] else f"{title} ({', '.join(names)})"
+                for title, names in sorted(fields.items())
+            )
+            for result, fields in found.items()
+        }
+        more = [f"{note} ({', '.join(names)})" for note, names in notes.items()]
+        more += [f"{listed['anyway']} implied"] if "anyway" in listed else []
+        row = (*(listed.get(each, "") for each in SHOWN), "; ".join(more))
         rows.setdefault(row, []).append(name.removeprefix("a "))
     for row, names in rows.items():
         yield f"| {', '.join(names)} | {' | '.join(row)} |"
+
+
+def declared(clients: Sequence[Dialect], came: Endpoint) -> Iterator[str]:
+    """Yield the fields that only some dialects of an API declare."""
+    fields = {client.name: {*client.fields[came]} for client in clients}
+    common = set.intersection(*fields.values())
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted(set.union(*fields.values()) - common):
+        owners = tuple(client for client, names in fields.items() if name in names)
+        titles.setdefault(owners, []).append(f"`{name}`")
+    for owners, names in titles.items():
+        yield f"- {', '.join(owners)}: {', '.join(names)}"
 
 
 SHOWN: tuple[Fate, ...] = ("mapped", "dropped", "refused", "here")
@@ -395,14 +426,20 @@ def _named(title: str) -> str:
 
 
 def tables() -> Iterator[str]:
-    """Yield a heading and a table for each API of clients. Equal tables are shown once."""
-    titles: dict[str, list[str]] = {}
-    for asked in DIALECTS.values():
-        for came, kind in NAMES.items():
+    """Yield a heading and a table for each API of clients."""
+    for came, kind in NAMES.items():
+        families: dict[FamilyName | None, list[Dialect]] = {}
+        for asked in DIALECTS.values():
             if came in asked.fields:
-                titles.setdefault("\n".join(table(asked, came)), []).append(f"{asked.name}, {kind}")
-    for text, names in titles.items():
-        yield f"#### {'; '.join(names)}"
-        yield ""
-        yield text
-        yield ""
+                families.setdefault(asked.families.get(came), []).append(asked)
+        for family, clients in families.items():
+            title = "Messages" if family == "messages" else kind[0].upper() + kind[1:]
+            yield f"### {title}"
+            yield ""
+            if lines := [*declared(clients, came)]:
+                yield "Fields that only some dialects declare:"
+                yield ""
+                yield from lines
+                yield ""
+            yield from table(clients, came)
+            yield ""

@@ -40,8 +40,8 @@ def test_a_dialect_is_one_file_and_one_line(tmp_path: Path) -> None:
     assert "| POST | `/acme/chat/completions` | acme | chat |" in page
     assert "| acme | `x-acme-key` | | |" in page
     assert "| acme | `/acme` | `x-acme-key`; set `x-acme-team` in `headers` |" in page
-    fields = copy.read("docs/fields.md").partition("#### acme, legacy completions\n")[2]
-    rows = [row.split("|") for row in fields.partition("####")[0].splitlines() if "| " in row]
+    fields = copy.read("docs/fields.md").partition("### Legacy completions\n")[2]
+    rows = [row.split("|") for row in fields.partition("###")[0].splitlines() if "| " in row]
     droppers = [name for row in rows if "`acme_mood`" in row[3] for name in row[1].split(",")]
     assert len(droppers) == 9
     assert " acme" not in droppers
