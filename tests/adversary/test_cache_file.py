@@ -97,32 +97,19 @@ async def test_recovers_from_wrong_size_sum(tmp_path: Path, upstream: ScriptedUp
         assert await served.process.wait() == 0
 
 
+SEALED = [b"[1, 2]", b"not json", b"{}", b'{"choices": [{"message": 7}]}', b'{"choices": 7}']
+FOREIGN = ["text", 3.5, 1_000_000_000_000, b""]
+
+
 @pytest.mark.parametrize(
-    "lines", [b"[1, 2]", b"not json", b"{}", b'{"choices": [{"message": 7}]}', b'{"choices": 7}']
+    ("value", "is_sealed"),
+    [*((value, True) for value in SEALED), *((value, False) for value in FOREIGN)],
+    ids=str,
 )
-async def test_wrong_value_fails(lines: bytes, tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(legacy()))
-    file = tmp_path / "cache.db"
-    async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
-        assert await ask(url) == (200, "miss")
-        served.process.send_signal(signal.SIGTERM)
-        await served.process.wait()
-    other = sqlite3.connect(file, isolation_level=None)
-    [(key,)] = other.execute("SELECT key FROM answers")
-    about = orjson.dumps([2e9, False, "openai", "m", {}, "completions"])
-    other.execute(
-        "UPDATE answers SET value = ?", (VERSION + key + zlib.compress(about + b"\n" + lines),)
-    )
-    other.close()
-
-    async with serving(tmp_path / "q", cached(upstream.url), **environ(file)) as (served, url):
-        assert await ask(url) == (200, "miss")
-
-
-@pytest.mark.parametrize("value", ["text", 3.5, 1_000_000_000_000, b""])
-async def test_a_value_that_is_no_blob_of_ours_is_a_miss_and_an_event(
-    value: str | float | bytes, tmp_path: Path, upstream: ScriptedUpstream
+async def test_wrong_value_is_a_miss(
+    value: str | float | bytes, is_sealed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
+    """A value of another form is also reported; one in our form holds what is no answer."""
     upstream.answer_with(answer(legacy()))
     file = tmp_path / "cache.db"
     async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
@@ -130,12 +117,18 @@ async def test_a_value_that_is_no_blob_of_ours_is_a_miss_and_an_event(
         served.process.send_signal(signal.SIGTERM)
         await served.process.wait()
     other = sqlite3.connect(file, isolation_level=None)
+    if isinstance(value, bytes) and is_sealed:
+        [(key,)] = other.execute("SELECT key FROM answers")
+        about = orjson.dumps([2e9, False, "openai", "m", {}, "completions"])
+        value = VERSION + key + zlib.compress(about + b"\n" + value)
     other.execute("UPDATE answers SET value = ?", (value,))
     other.close()
 
     async with serving(tmp_path / "q", cached(upstream.url), **environ(file)) as (served, url):
-        assert [await ask(url), await ask(url)] == [(200, "miss"), (200, "hit")]
-        await served.line("cache.changed")
+        assert await ask(url) == (200, "miss")
+        if not is_sealed:
+            assert await ask(url) == (200, "hit")
+            await served.line("cache.changed")
 
 
 @pytest.mark.parametrize(

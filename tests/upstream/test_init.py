@@ -9,6 +9,7 @@ from aiohttp import ClientSession
 
 from tests.conftest import KEY, Proxy
 from tests.doubles import (
+    Json,
     Script,
     ScriptedUpstream,
     answer,
@@ -98,43 +99,43 @@ async def test_any_client_is_served_by_any_upstream(
     assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
 
 
+OTHER_ENDPOINTS: dict[str, tuple[Json, str, Json]] = {
+    "openai": (
+        {"model": "search-answers", "logprobs": 2},
+        "/v1/chat/completions",
+        {
+            "messages": [{"role": "user", "content": "The capital of France is"}],
+            **{"logprobs": True, "top_logprobs": 2, "model": "smol"},
+        },
+    ),
+    "openai-chat": (
+        {"model": "legacy-only"},
+        "/v1/completions",
+        {"prompt": "user: Name the capital of France.\n\nassistant:"},
+    ),
+}
+
+
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_legacy_call_is_served_by_a_model_that_only_chats(
-    streamed: bool, upstream: ScriptedUpstream, client: ClientSession
+@pytest.mark.parametrize("name", OTHER_ENDPOINTS)
+async def test_other_endpoint_serves(
+    name: str, streamed: bool, upstream: ScriptedUpstream, client: ClientSession
 ) -> None:
-    route = ROUTES["openai"]
-    upstream.answer_with(
-        stream(chat_events(" Par", "is.")) if streamed else answer(chat(" Paris."))
-    )
-    body = {**route.body(streamed=streamed, logprobs=2), "model": "search-answers"}
+    more, path, sent = OTHER_ENDPOINTS[name]
+    route, chats = ROUTES[name], name == "openai"
+    events = (chat_events if chats else legacy_events)(" Par", "is.")
+    whole = chat(" Paris.") if chats else legacy(" Paris.")
+    upstream.answer_with(stream(events) if streamed else answer(whole))
+    body = {**route.body(streamed=streamed), **more}
 
     async with client.post(route.path, headers=route.credential, json=body) as response:
         raw = await response.read()
 
     assert texts(route, raw, streamed=streamed) == " Paris."
-    assert b"text_completion" in raw
-    asked = upstream.requests[0].json
-    assert upstream.requests[0].path == "/v1/chat/completions"
-    assert asked["messages"] == [{"role": "user", "content": "The capital of France is"}]
-    assert (asked["logprobs"], asked["top_logprobs"], asked["model"]) == (True, 2, "smol")
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_a_chat_is_served_by_a_model_that_only_completes(
-    streamed: bool, upstream: ScriptedUpstream, client: ClientSession
-) -> None:
-    route = ROUTES["openai-chat"]
-    upstream.answer_with(
-        stream(legacy_events(" Par", "is.")) if streamed else answer(legacy(" Paris."))
-    )
-    body = {**route.body(streamed=streamed), "model": "legacy-only"}
-
-    async with client.post(route.path, headers=route.credential, json=body) as response:
-        raw = await response.read()
-
-    assert texts(route, raw, streamed=streamed) == " Paris."
-    asked = upstream.requests[0].json
-    assert asked["prompt"] == "user: Name the capital of France.\n\nassistant:"
+    assert (b"text_completion" in raw) is chats
+    [asked] = upstream.requests
+    assert asked.path == path
+    assert asked.json.items() >= sent.items()
 
 
 async def test_refuses_or_drops_unsupported(proxy: Proxy, upstream: ScriptedUpstream) -> None:

@@ -34,7 +34,6 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 MESSAGES: Json = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
 BEARER = {"authorization": f"Bearer {KEY}"}
 CHAT = "/v1/chat/completions"
-FORM = {"content-type": "multipart/form-data; boundary=x"}
 
 
 def world(upstream: str) -> str:

@@ -20,6 +20,7 @@ from tests.doubles import (
     PATIENCE_S,
     TRUST,
     Asked,
+    Script,
     ScriptedUpstream,
     Wire,
     hang,
@@ -201,34 +202,26 @@ async def test_stale_connection_sends_nothing_twice(upstream: ScriptedUpstream) 
         assert (len(upstream.requests), upstream.connections) == (3, 2)
 
 
-async def test_later_death_is_not_stale(upstream: ScriptedUpstream) -> None:
-    async def work_and_die(asked: Asked, wire: Wire) -> None:
-        await asyncio.sleep(2 * STALE_S)  # what is measured is a delay
-        wire.cut()
+async def work_and_die(asked: Asked, wire: Wire) -> None:
+    await asyncio.sleep(2 * STALE_S)  # what is measured is a delay
+    wire.cut()
 
-    upstream.then(sends(OK), work_and_die)
+
+async def start(asked: Asked, wire: Wire) -> None:
+    await wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+    wire.keep = False
+
+
+@pytest.mark.parametrize("script", [work_and_die, start])
+async def test_lost_work_is_not_stale(script: Script, upstream: ScriptedUpstream) -> None:
+    upstream.then(sends(OK), script)
     async with HttpClient(TRUST) as http:
         await ask(http, upstream.url)
         with pytest.raises(UpstreamUnavailable) as failed:
             await ask(http, upstream.url)
 
     assert not isinstance(failed.value, UpstreamStale)
-    assert upstream.connections == 1
-
-
-async def test_started_response_is_not_replaced(upstream: ScriptedUpstream) -> None:
-    async def half(asked: Asked, wire: Wire) -> None:
-        await wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        wire.keep = False
-
-    async with HttpClient(TRUST) as http:
-        upstream.then(sends(OK), half)
-        await ask(http, upstream.url)
-        with pytest.raises(UpstreamUnavailable) as failed:
-            await ask(http, upstream.url)
-
-    assert not isinstance(failed.value, UpstreamStale)
-    assert len(upstream.requests) == 2
+    assert (upstream.connections, len(upstream.requests)) == (1, 2)
 
 
 async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: ScriptedUpstream) -> None:
