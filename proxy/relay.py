@@ -1,4 +1,4 @@
-"""An answer on its way to whoever asked: every frame accounted, looked at by guards, and shown."""
+"""Relays a response: each frame is metered, inspected by guards and sent to the client."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from proxy.record import Record
 from proxy.turn import LoopTurn, LoopTurns
 from proxy.types.events import Frame
 
-TOGETHER = 64  # frames that are handed on in one go
+TOGETHER = 64  # frames that are sent at a time
 
 
 async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: LoopTurns) -> None:
-    """Hand an answer on, frame by frame; one that is not streamed is one frame per leg. What has
-    come together is looked at frame by frame, and leaves together."""
+    """Relay a response frame by frame. Frames that arrive together are sent together. A response
+    without a stream has one frame for each model call."""
     turn = LoopTurn(record.now, turns, record.key)
     straight = StraightWay(watch, record, to)
     shown = straight.shown
@@ -24,12 +24,12 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: 
             turn.begin()
             try:
                 for frame in straight.left_of(frames):
-                    record.account(frame)  # account: all that was said, shown or not
+                    record.account(frame)  # account: sent or not
                     safe = watch.feed_at_once(frame)  # inspect output: hold back, mask, or raise
                     shown += await _looked(watch, frame, turn) if safe is None else safe
                     if watch.again:
                         return
-            except ProxyError:  # what was clear before it is shown
+            except ProxyError:  # frames that are clear are sent before the error
                 await _show(shown, to, turn)
                 raise
             await _show(shown, to, turn)
@@ -40,9 +40,8 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown, turns: 
 
 
 class StraightWay:
-    """The way of frames on which nobody waits: they are accounted, looked at and sent as they come,
-    without waking the task that waits for them. ``shown`` are those that are clear, and not sent.
-    """
+    """Relays frames as they arrive, without waking the task that waits for them. ``shown`` are the
+    frames that are clear and not yet sent."""
 
     __slots__ = ("_error", "_record", "_rest", "_to", "_watch", "shown")
 
@@ -55,8 +54,8 @@ class StraightWay:
         self._error: ProxyError | None = None
 
     def hand_on(self, frames: Sequence[Frame]) -> bool:
-        """Take frames of an answer. False if something has to be waited for, or has gone wrong:
-        ``left_of`` tells what is left."""
+        """Relay frames. Return False if one needs to wait, or has failed: ``left_of`` returns those
+        that are left."""
         shown, watch = self.shown, self._watch
         for place, frame in enumerate(frames):
             try:
@@ -77,20 +76,20 @@ class StraightWay:
         return True
 
     def left_of(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Return those of the frames that nobody has looked at. Raise what a guard has said."""
+        """Return the frames that were not inspected. Raises the error of a guard."""
         if self._error is not None:
             raise self._failure()
         rest, self._rest = self._rest, None
         return frames if rest is None else rest
 
     def _failure(self) -> ProxyError:
-        """Return what is raised now, and kept by nobody: it will hold the frame that raises it."""
+        """Return the error to raise, and drop it: its traceback will refer to this object."""
         error, self._error = self._error, None
         return error or ProxyError("")
 
 
 async def _looked(watch: Watch, frame: Frame, turn: LoopTurn) -> Sequence[Frame]:
-    """Return what may be shown once guards have looked, and others have had their turn."""
+    """Return the frames that guards release, once other calls have had their turn."""
     safe = await watch.feed(frame)
     if turn.is_over():
         await turn.rest()
@@ -98,7 +97,7 @@ async def _looked(watch: Watch, frame: Frame, turn: LoopTurn) -> Sequence[Frame]
 
 
 async def _show(frames: Sequence[Frame], to: Shown, turn: LoopTurn) -> None:
-    """Send what may be shown, be it nothing or all that was held back."""
+    """Send frames, perhaps none or all that were held back."""
     for at in range(0, len(frames), TOGETHER):
         await to.send(frames[at : at + TOGETHER])
         if turn.is_over():

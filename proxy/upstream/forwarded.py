@@ -1,4 +1,4 @@
-"""One question on its way, and the answer that comes back: what it said, and how it ended."""
+"""One attempt at a target, and the response of its upstream as frames."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from proxy.upstream.reply import MemoryShare, Reply
 from proxy.usage import read_usage
 from proxy.words import MAX_ID, ascii_word
 
-BURST = 16 * 1024  # bytes of events that have come at once
+BURST = 16 * 1024  # bytes of events that arrive at once
 NOTHING: Json = {}
-TOGETHER = 64  # events that are read in one go
+TOGETHER = 64  # documents that are read at a time
 
 
 @frozen
 class OpenAttempt:
-    """One question on its way: what was asked, of whom, in which place, and where it is recorded.
+    """An open attempt: the call, its target and request, the slot it holds and its record.
 
-    ``leave`` it once, whatever way it ended.
+    Call ``leave`` exactly once, however the attempt ends.
     """
 
     call: Call
@@ -56,10 +56,10 @@ class OpenAttempt:
     slot: Slot
 
     def fail(self, error: BaseException) -> BaseException:
-        """Note how the attempt failed, by the name of the error that is returned, which holds no
-        part of our credential. Call it once.
+        """Record the failure of the attempt. Return the error to raise, without any part of our
+        credential. Call it at most once.
 
-        Time that the client itself has set is the client's: it says nothing of the target.
+        A timeout that the client has set does not count against the target.
         """
         is_late = isinstance(error, UpstreamTimeout) and error.code == "upstream_total_timeout"
         allowed, own = self.call.timeout_s, self.target.upstream.timeouts.total
@@ -75,33 +75,33 @@ class OpenAttempt:
             self.attempt.error = error.code
             self.attempt.cause, self.attempt.system_text = error.cause, error.system_text
             self.attempt.findings = error.findings or self.attempt.findings
-            if error.usage is not None:  # of which no more comes
+            if error.usage is not None:  # the final usage
                 self.attempt.meter.report(read_usage(error.usage))
                 self.attempt.finished = self.attempt.meter.reported is not None
                 self.attempt.bill = None
         else:
             self.attempt.error = "cancelled"
         if isinstance(error, UpstreamStale):
-            return error  # nothing of this target was at fault
+            return error  # the target is not at fault
         if not is_late or self.record.now() - self.attempt.started > own / 2:
-            self.slot.failed(error)  # else others had used up the time
+            self.slot.failed(error)  # otherwise earlier attempts used up the time
         return error
 
     def _name_by_client(self, error: ProxyError) -> None:
-        """Put the ids by which the client knows what its provider keeps into an error's words."""
+        """Replace the provider's ids of stored objects in a message by those of the client."""
         pin = self.call.pin
         if pin is not None and pin.id:
             error.message = error.message.replace(pin.id, pin.sealed)
         for given, own in self.call.item_ids:
-            if own in error.message:  # a client may have made up an id as long as a body
+            if own in error.message:  # a client may send an id as long as a body
                 error.message = error.message.replace(own, ascii_word(given, MAX_ID))
 
     def sent(self) -> None:
-        """Note that the upstream has the whole request: from then on it may be at work."""
+        """Record that the upstream has the whole request and may work on it."""
         self.attempt.sent = self.record.now()
 
     def leave(self) -> None:
-        """Note the end, and give the place back."""
+        """Record the end of the attempt and release its slot."""
         self.attempt.ended = self.record.now()
         self.slot.give_back()
 
@@ -111,12 +111,13 @@ Settle = Callable[[OpenAttempt, Sequence[Frame]], Awaitable[None]]
 
 @dataclass(slots=True)
 class Forwarded:
-    """One upstream's answer, begun. Its attempt ends when it is left, whatever way. What is large
-    of it is read by ``offload``; ``share`` is what it takes of the memory for answers, None where
-    nobody counts that. Among ``turns`` it rests once it has read much that makes no frame.
-    ``settle`` sees what begins it before anybody else does, and says who is billed for it.
+    """The response of an upstream. Its attempt ends when the response is left.
 
-    Entering owns the reply; until it has begun, whoever made it does.
+    ``offload`` reads large documents. ``share`` is its share of the memory for responses, None if
+    that is not counted. It rests among ``turns`` after a large read without frames. ``settle`` gets
+    the first frames before anything else, and decides who is billed.
+
+    The response owns the reply once it is entered; before that, its creator does.
     """
 
     head: Head
@@ -129,20 +130,20 @@ class Forwarded:
     settle: Settle | None = None
     _documents: deque[Document] = field(default_factory=deque)
     _frames: Sequence[Frame] = field(default_factory=list)
-    _fault: ProxyError | None = None  # that comes after them
-    _is_bare: bool = False  # what came last has made no frame
+    _fault: ProxyError | None = None  # raised after the frames
+    _is_bare: bool = False  # the last read made no frame
     _is_burst: bool = False
     _ends: Literal["open", "closed", "over"] = "open"
     _first: Sequence[Frame] = ()
     _has_begun: bool = False
     _left: bool = False
     _hand_on: HandOn | None = None
-    _is_taken: bool = False  # what has come, without that who waits for it was woken
+    _is_taken: bool = False  # the piece was passed on without waking the reader
 
     async def begin(self) -> None:
-        """Wait for the first frame, or for the frames up to the first content. Raise
-        ``UpstreamError`` if none come, or if the upstream fails before: another target may answer
-        then. The caller records that failure; later ones are recorded here."""
+        """Wait for the frames up to the first content. Raises ``UpstreamError`` if the upstream
+        fails before: another target may answer then. The caller records that failure; later ones
+        are recorded here."""
         held: Sequence[Frame] = ()
         try:
             held = await self.__anext__()
@@ -169,16 +170,16 @@ class Forwarded:
         return self
 
     async def __anext__(self) -> Sequence[Frame]:
-        """Return the frames that have come together, or wait for more. It is no generator: the
-        event loop keeps a list of those, which costs more than this."""
+        """Return the frames that have arrived, or wait for more. A generator would cost more, as
+        the event loop keeps track of each."""
         if self._first:
             first, self._first = self._first, ()
             return first if self.settle is None else await self._settled(first)
         try:
             while not (frames := self._ready()):
                 if self._documents:
-                    await self._read_aside(self._documents.popleft())
-                elif self._is_burst:  # of what made no frame nobody else counts the work
+                    await self._read_in_thread(self._documents.popleft())
+                elif self._is_burst:  # a read without frames is counted nowhere else
                     self._is_burst = False
                     await self.turns.rest(self.asked.call.caller)
                 elif self._ends == "over" or self.asked.attempt.finished:
@@ -197,14 +198,14 @@ class Forwarded:
         return first
 
     def _ready(self) -> Sequence[Frame]:
-        """Return frames of what has come; none where there is to be waited for. What was good
-        before a fault is there before that is raised."""
+        """Return the frames that have arrived, none if there is more to wait for. Frames ahead of
+        a fault are returned before it is raised."""
         if self._documents and not self._frames and self._fault is None:
             self._read()
         if self._frames:
             if self._frames[-1].last and self._ends == "open":
                 self.reply.finish()
-            return self._taken()
+            return self._take_frames()
         if self._fault is not None:
             raise self._failure(self._fault)
         if self._is_bare and not self._documents:
@@ -213,7 +214,7 @@ class Forwarded:
         return ()
 
     async def _next(self) -> None:
-        """Wait for what comes next, and take it."""
+        """Wait for the next piece and take it."""
         if self._hand_on is None:
             self._take(await self.reply.read())
             return
@@ -223,7 +224,7 @@ class Forwarded:
         self._is_taken = False
 
     def _take(self, piece: bytes) -> None:
-        """Take what has come, or the end."""
+        """Take a piece, or the end of the bytes."""
         if not piece:
             self._ends = "closed"
             self._documents.extend(self.reader.close())
@@ -235,14 +236,14 @@ class Forwarded:
         self._documents.extend(self.reader.feed(piece))
 
     def _close(self) -> None:
-        """Take what follows the last document: once more where that was not the end of all."""
+        """Take the frames after the last document. It is called again until the last frame."""
         self._frames = self.reader.end()
         if not self._frames or self._frames[-1].last:
             self._ends = "over"
 
     def _pass_on(self, piece: bytes) -> bool:
-        """Take what has come while it is waited for, and hand its frames on. True if there is
-        nothing else to be done."""
+        """Take a piece without waking the reader and hand its frames on. Return True if nothing
+        else is left to do."""
         self._is_taken = True
         try:
             self._take(piece)
@@ -254,7 +255,7 @@ class Forwarded:
         if not frames or self._documents or self._fault is not None or self._is_burst:
             return False
         for frame in frames:
-            data = _reported(frame)
+            data = _members(frame)
             if data is None or frame.last or DETECTIONS in data or HOOKS in data:
                 return False
         if self._hand_on is None or not self._hand_on(frames):
@@ -263,12 +264,12 @@ class Forwarded:
         return True
 
     def _failure(self, fault: ProxyError) -> ProxyError:
-        """Return what is raised now, and kept by nobody: it will hold the frame that raises it."""
+        """Return the fault to raise, and drop it: its traceback will refer to this object."""
         self._fault = None
         return fault
 
     def _read(self) -> None:
-        """Read documents that have come together, up to a large one: that is not read here."""
+        """Read the documents that have arrived, up to a large one."""
         documents, read = self._documents, self.reader.read
         frames = self._frames = list(self._frames)
         for _ in range(TOGETHER):
@@ -283,31 +284,31 @@ class Forwarded:
             if made and made[-1].last:
                 return
 
-    async def _read_aside(self, document: Document) -> None:
-        """Read a document that may be large. Raise ``ProxyError``."""
+    async def _read_in_thread(self, document: Document) -> None:
+        """Read a large document in a thread. Raises ``ProxyError``."""
         read = partial(self.reader.read, document)
         self._frames = await self.offload.run(len(document), read, self.asked.call.caller)
 
-    def _taken(self) -> Sequence[Frame]:
-        """Return the frames that are there. By itself comes one that says what guards of the
-        upstream have found, or that is the last."""
+    def _take_frames(self) -> Sequence[Frame]:
+        """Return the frames that have arrived. A frame with findings of the upstream's guards, and
+        the last frame, come alone."""
         self._is_bare = False
         frames = self._frames
         for place, frame in enumerate(frames):
-            data = _reported(frame)
+            data = _members(frame)
             if frame.last or (data is not None and (DETECTIONS in data or HOOKS in data)):
                 if place:
                     self._frames = frames[place:]
                     return frames[:place]
                 self._frames = frames[1:]
-                return (self._noted(frame),)
+                return (self._record(frame),)
         self._frames = []
         return frames
 
-    def _noted(self, frame: Frame) -> Frame:
-        """A target has worked, and is free for others, once its answer is whole: what guards then
-        do with it is none of its time."""
-        data = _reported(frame)
+    def _record(self, frame: Frame) -> Frame:
+        """Record findings, and the end of the attempt at the last frame: the target is free for
+        others while guards still work."""
+        data = _members(frame)
         if data is not None and (found := find_findings(data)):
             attempt = self.asked.attempt
             attempt.findings = merge_findings((*attempt.findings, *found))
@@ -316,11 +317,11 @@ class Forwarded:
             self.asked.attempt.finished = self._left = True
             self.asked.leave()
             if DIALECTS[self.asked.call.head.dialect].client.reads_times:
-                return self._timed(frame)
+                return self._with_time(frame)
         return frame
 
-    def _timed(self, frame: Frame) -> Frame:
-        """Return the frame with the time that the model took, for a client that reads that."""
+    def _with_time(self, frame: Frame) -> Frame:
+        """Return the frame with the time that the model took."""
         if frame.doc is None:
             return frame
         spent = round((self.asked.record.now() - self.asked.attempt.started) * 1000)
@@ -344,7 +345,7 @@ class Forwarded:
         self.reply.leave()
 
 
-def _reported(frame: Frame) -> Json | None:
+def _members(frame: Frame) -> Json | None:
     """Return the vendor's members in a frame, by name; None for a keep-alive."""
     events = frame.events
     if len(events) == 1 and type(events[0]) is Delta:
