@@ -109,7 +109,10 @@ class Emitters:
         records, self._ended = self._ended, []
         for sink in self.sinks:
             for record in records:
-                self._try(sink, sink.end, record)
+                try:
+                    sink.end(record)
+                except Exception as error:  # noqa: BLE001  # telemetry must not break a call
+                    self.failed(sink, error)
 
     def _try(self, sink: Sink, step: Callable[[Record], None], record: Record) -> None:
         try:

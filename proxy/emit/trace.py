@@ -166,7 +166,7 @@ class Traces:
         # Nanoseconds since the epoch when the record's monotonic clock was 0.
         epoch_us = round(record.started_at.timestamp() * 1e6)
         epoch_ns = epoch_us * 1000 - int(record.started * 1e9)
-        started_ns, ended_ns = (epoch_ns + int(moment * 1e9) for moment in times)
+        ended_ns = epoch_ns + int(times[1] * 1e9)
         added: dict[str, Any] = {}
         for profile in self._profiles:
             added |= profile(span_of, record, attributes)
@@ -187,7 +187,7 @@ class Traces:
             ],
             kind=SpanKind.SERVER if is_server else SpanKind.CLIENT,
             status=ERROR if _is_error(attributes) else OK,
-            start_time=started_ns,
+            start_time=epoch_ns + int(times[0] * 1e9),
             end_time=ended_ns,
             instrumentation_scope=SCOPE,
         )
