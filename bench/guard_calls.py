@@ -51,10 +51,14 @@ def guards(chosen: str) -> Inspect:
         snapshot = first_of("proxy.policy.store:read_folder")(Path(folder), None)
     rules = snapshot.deployments["chat"].guards
     ask = first_of(
-        "proxy.guardrails.text.usual:usual_request", "proxy.guardrails.texts:request_texts"
+        "proxy.guardrails.text.plain_chat:plain_request",
+        "proxy.guardrails.text.usual:usual_request",
+        "proxy.guardrails.texts:request_texts",
     )
     tell = first_of(
-        "proxy.guardrails.text.usual:usual_answer", "proxy.guardrails.texts:answer_texts"
+        "proxy.guardrails.text.plain_chat:plain_answer",
+        "proxy.guardrails.text.usual:usual_answer",
+        "proxy.guardrails.texts:answer_texts",
     )
 
     def inspect(body: dict[str, Any], asked: bool) -> Coroutine[Any, Any, Any]:

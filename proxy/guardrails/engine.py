@@ -31,11 +31,11 @@ from proxy.guardrails.services.stage import (
 )
 from proxy.guardrails.stream.feeding import Feeding, FirstContent, InTime
 from proxy.guardrails.stream.filter import StreamFilter
+from proxy.guardrails.text.plain_chat import PLAIN_READERS
 from proxy.guardrails.text.text_walker import EACH, MOST_TEXTS, TextWalker, in_steps, weight_of
-from proxy.guardrails.text.usual import USUAL
 from proxy.guardrails.text.walk import Found, Path, Text, Texts
-from proxy.guardrails.whole.glance import glance
 from proxy.guardrails.whole.joined_parts import joined_parts, weight_of_joined
+from proxy.guardrails.whole.prefilter import prefilter_rules
 from proxy.guardrails.whole.text_batches import RuleInspection, batches, part_of
 from proxy.guardrails.whole.threads import Threads
 from proxy.offload import LARGE_BYTES
@@ -103,11 +103,11 @@ class Engine:
         known: Sequence[GuardResult | None] = (),
     ) -> Inspection:
         """Look at whole texts, in the turns of a caller. Never raises for what a rule finds: see
-        ``Inspection.permit``. ``known`` is what a ``glance`` at them has told."""
+        ``Inspection.permit``. ``known`` is the results of ``prefilter_rules``."""
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
-        known = known or glance(rules, read, self.above, self.clock)
+        known = known or prefilter_rules(rules, read, self.above, self.clock)
         if not any(known) and self._is_heavy((), read):
-            known = await self._glance_aside(rules, read, caller)
+            known = await self._prefilter_in_thread(rules, read, caller)
         passed = [each for each in known if each is not None]
         if len(passed) == len(known):
             return Inspection(tuple(passed), {})
@@ -115,11 +115,11 @@ class Engine:
         found = await self._look(left, read, replace, caller)
         return copied(found, results=_merged(known, found.results))
 
-    async def _glance_aside(
+    async def _prefilter_in_thread(
         self, rules: Sequence[GuardRule], read: Texts, caller: object
     ) -> list[GuardResult | None]:
         """Look at heavy texts together where it holds up nobody, unless that has to wait long."""
-        look = partial(glance, rules, read, TOGETHER, self.clock)
+        look = partial(prefilter_rules, rules, read, TOGETHER, self.clock)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.most_wait_s):
                 return await self.beside(caller)(look)
@@ -169,7 +169,7 @@ class Engine:
         """Return the texts of a document of ``size`` bytes: a large one is walked by a thread, in
         the turns of a caller, as one text may be megabytes that are decoded; any other in steps."""
         if self.pool is None or size <= LARGE_BYTES:
-            read = USUAL.get(walk)
+            read = PLAIN_READERS.get(walk)
             usual = read(data) if read else None
             return usual or await in_steps(walk(data), self.most_texts)
         walker, aside = TextWalker(walk(data), self.most_texts), self.beside(caller)

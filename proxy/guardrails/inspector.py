@@ -11,11 +11,11 @@ from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.services.stage import ServiceCalls
 from proxy.guardrails.text.native import NATIVE, native_walk
+from proxy.guardrails.text.plain_chat import plain_answer
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.text_walker import EACH
-from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import Found, Texts, answer_walk
-from proxy.guardrails.whole.glance import glance
+from proxy.guardrails.whole.prefilter import prefilter_rules
 from proxy.guardrails.whole_answers import shown_texts, with_document
 from proxy.record import Record
 from proxy.types import Call, Json
@@ -24,7 +24,7 @@ from proxy.types.guard import GuardResult, GuardRule, Stage, StageRules
 
 Walk = Callable[[Json], Iterator[Found]]
 Known = Sequence[GuardResult | None]
-"""The result of each rule at a glance; None where it has to look."""
+"""Result of each rule by the prefilter; None if it must inspect the texts."""
 NOTHING_KNOWN: Known = ()
 NOTHING_SEEN = None, None, NOTHING_KNOWN
 
@@ -54,8 +54,8 @@ class WholeInspector:
     ) -> Json:
         """Return a document as its rules leave it: first those that look by themselves, then those
         that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
-        the document's texts where they are read already, and ``known`` is what a ``glance`` at
-        them has told."""
+        the document's texts where they are read already, and ``known`` is the results of the
+        prefilter."""
         own, services = bound(rules, asked or data)
         caller = self.record.key
         read = read or await self._read(data)
@@ -115,18 +115,18 @@ class WholeAnswer:
     rules: StageRules
     call: Call
     walk: Walk = answer_walk
-    _seen: tuple[Json, Texts, Known] | None = None  # a document that was not clean at a glance
+    _seen: tuple[Json, Texts, Known] | None = None  # a document that was not clean by the prefilter
 
     def feed_at_once(self, frame: Frame) -> Sequence[Frame] | None:
-        """Return a frame that is clean at a glance, as nearly all are; None for any other."""
+        """Return a frame that is clean by the prefilter, as nearly all are; None for any other."""
         data = frame.doc
         if data is None:
             return (frame,)
         is_usual = self.rules.alone and frame.family not in NATIVE
-        read = usual_answer(data) if is_usual else None
+        read = plain_answer(data) if is_usual else None
         if read is None:
             return None
-        known = glance(self.rules.every, read, self.engine.above, self.engine.clock)
+        known = prefilter_rules(self.rules.every, read, self.engine.above, self.engine.clock)
         if None in known:
             self._seen = data, read, known
             return None

@@ -21,8 +21,8 @@ from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.inspector import NOTHING_KNOWN, Known, Walk, WholeAnswer, WholeInspector
 from proxy.guardrails.signed_thoughts import ShownThoughts, ThoughtReader, without_blocks
 from proxy.guardrails.stream.placeholders import Masks, placeholder_key
+from proxy.guardrails.text.plain_chat import plain_request
 from proxy.guardrails.text.signed import without_broken
-from proxy.guardrails.text.usual import usual_request
 from proxy.guardrails.text.walk import (
     Opaque,
     Texts,
@@ -39,7 +39,7 @@ from proxy.guardrails.watch import (
     later,
     nothing,
 )
-from proxy.guardrails.whole.glance import glance
+from proxy.guardrails.whole.prefilter import prefilter_rules
 from proxy.offload import LARGE_BYTES
 from proxy.ports import Gate, Watch
 from proxy.record import Record
@@ -105,9 +105,9 @@ class CallGate:
         if call.head.passed is not None:
             return await self._inspect_passed(rules)
         engine, known = self.engine, NOTHING_KNOWN
-        read = usual_request(call.body) if rules.alone and call.size <= LARGE_BYTES else None
+        read = plain_request(call.body) if rules.alone and call.size <= LARGE_BYTES else None
         if read is not None:
-            known = glance(rules.every, read, engine.above, engine.clock)
+            known = prefilter_rules(rules.every, read, engine.above, engine.clock)
             if None not in known:  # nearly all are clean
                 self.record.guards += [("input", each) for each in known if each is not None]
                 return self.plan, call

@@ -17,9 +17,9 @@ from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.kinds import keywords, pii, secrets
+from proxy.guardrails.text.plain_chat import plain_request
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.text_walker import request_texts
-from proxy.guardrails.text.usual import usual_request
 from proxy.guardrails.text.walk import Texts
 from proxy.guardrails.whole.joined_parts import (
     BETWEEN,
@@ -57,7 +57,7 @@ async def inspected(asked: dict[str, Any], *rules: GuardRule) -> Inspection:
 
 
 def read(asked: dict[str, Any]) -> Texts:
-    return usual_request(asked) or request_texts(asked)
+    return plain_request(asked) or request_texts(asked)
 
 
 async def shown(asked: dict[str, Any], *rules: GuardRule) -> list[Any]:
@@ -360,7 +360,7 @@ async def test_many_messages_are_looked_through_in_linear_time(
     [("user", True), ("system user assistant user", True), ("user user", False)],
 )
 def test_the_short_way_tells_whether_messages_meet(roles: str, apart: bool) -> None:
-    usual = usual_request({"messages": [message_of("Hi", role) for role in roles.split()]})
+    usual = plain_request({"messages": [message_of("Hi", role) for role in roles.split()]})
 
     assert usual is not None
     assert usual.apart is apart

@@ -26,7 +26,7 @@ _tuple = tuple.__new__  # builds a ``GuardResult`` in half the time, six times a
 VERDICTS: tuple[Verdict, Verdict] = ("not_applicable", "passed")  # without and with bytes
 
 
-def glance(
+def prefilter_rules(
     rules: Sequence[GuardRule], read: Texts, most: int, clock: Clock
 ) -> list[GuardResult | None]:
     """Return the results of rules that find nothing, and None for each rule that must inspect the

@@ -16,7 +16,7 @@ from proxy.guardrails.inspector import WholeAnswer
 from proxy.guardrails.kinds import code, injection, keywords, nsfw, pii, secrets, toxicity, urls
 from proxy.guardrails.text.text_walker import request_texts
 from proxy.guardrails.text.walk import Text, Texts
-from proxy.guardrails.whole.glance import glance
+from proxy.guardrails.whole.prefilter import prefilter_rules
 from proxy.record import Record, TraceIds
 from proxy.types.guard import (
     Action,
@@ -109,7 +109,7 @@ async def test_what_is_found_is_what_is_found_without_a_glance(messages: list[An
 
 @given(st.lists(TEXT.filter(bool), max_size=4))
 def test_a_rule_that_may_find_nothing_in_lines_finds_nothing_in_a_text(texts: list[str]) -> None:
-    results = glance(RULES, read(*texts), ABOVE, Ticks())
+    results = prefilter_rules(RULES, read(*texts), ABOVE, Ticks())
 
     for rule, result in zip(PLAIN, results, strict=True):
         if result is not None:
@@ -119,7 +119,7 @@ def test_a_rule_that_may_find_nothing_in_lines_finds_nothing_in_a_text(texts: li
 
 @for_each("edge", [*PIECES, "ab"])
 def test_the_edges_of_a_text_are_seen_between_others(edge: str) -> None:
-    results = glance(RULES, read("Hi", edge, "there"), ABOVE, Ticks())
+    results = prefilter_rules(RULES, read("Hi", edge, "there"), ABOVE, Ticks())
 
     for rule, result in zip(PLAIN, results, strict=True):
         if result is not None:
@@ -137,7 +137,7 @@ def read(*texts: str) -> Texts:
 
 
 def test_clean_texts_pass_all_rules_at_a_glance() -> None:
-    results = glance(RULES, read("Where is my order?", "It left today."), ABOVE, Ticks())
+    results = prefilter_rules(RULES, read("Where is my order?", "It left today."), ABOVE, Ticks())
 
     left = [rule.name for rule, result in zip(RULES, results, strict=True) if result is None]
     assert left == [r"(?-m)^emu", r"\Qa.b\E$"]  # which know the edges of a text alone
@@ -153,12 +153,12 @@ def test_clean_texts_pass_all_rules_at_a_glance() -> None:
     ids=["roles", "fields"],
 )
 def test_a_rule_that_is_narrowed_looks_at_each_text(narrowed: dict[str, Any]) -> None:
-    assert glance([replace(RULES[0], **narrowed)], read("Hi"), ABOVE, Ticks()) == [None]
+    assert prefilter_rules([replace(RULES[0], **narrowed)], read("Hi"), ABOVE, Ticks()) == [None]
 
 
 @pytest.mark.parametrize("text", ["half of a pair: \ud800", "Hi " * ABOVE, "\u00e9" * (ABOVE // 4)])
 def test_what_is_long_or_cannot_be_written_is_looked_at(text: str) -> None:
-    assert glance(RULES[:1], read(text), ABOVE, Ticks()) == [None]
+    assert prefilter_rules(RULES[:1], read(text), ABOVE, Ticks()) == [None]
 
 
 @for_each(
@@ -172,7 +172,7 @@ def test_what_is_long_or_cannot_be_written_is_looked_at(text: str) -> None:
     ],
 )
 def test_what_reads_in_several_ways_passes_where_none_of_them_says_anything(text: str) -> None:
-    [result] = glance(RULES[:1], read(text), ABOVE, Ticks())
+    [result] = prefilter_rules(RULES[:1], read(text), ABOVE, Ticks())
 
     assert result is not None
     assert (result.verdict, result.bytes, result.fields) == ("passed", len(text.encode()), 1)
@@ -180,19 +180,19 @@ def test_what_reads_in_several_ways_passes_where_none_of_them_says_anything(text
 
 @for_each("text", ["g\u200bnu", "\uff47nu", "%67nu", "g n u", "&#103;nu"])
 def test_a_rule_looks_where_one_of_the_readings_may_hit(text: str) -> None:
-    assert glance(RULES[:1], read(f"\u201c{text}\u201d"), ABOVE, Ticks()) == [None]
+    assert prefilter_rules(RULES[:1], read(f"\u201c{text}\u201d"), ABOVE, Ticks()) == [None]
 
 
 def test_a_look_beyond_the_deadline_tells_nothing() -> None:
     slow = replace(RULES[0], deadline_s=0.5)
 
-    assert glance([slow], read("Hi"), ABOVE, Ticks(step=1.0)) == [None]
+    assert prefilter_rules([slow], read("Hi"), ABOVE, Ticks(step=1.0)) == [None]
 
 
 def test_each_rule_is_told_its_own_time() -> None:
     words, _, rhino, *_ = (replace(rule, deadline_s=9.0) for rule in RULES)
 
-    results = glance([rhino, words], read("rhino"), ABOVE, Ticks(step=1.0))
+    results = prefilter_rules([rhino, words], read("rhino"), ABOVE, Ticks(step=1.0))
 
     assert [each and each.seconds for each in results] == [None, 1.0]
 
@@ -213,7 +213,7 @@ class Clumsy:
 def test_a_detector_that_cannot_tell_looks() -> None:
     clumsy = GuardRule("clumsy", Clumsy())
 
-    assert glance([RULES[0], clumsy], read("Hi"), ABOVE, Ticks()) == [None, None]
+    assert prefilter_rules([RULES[0], clumsy], read("Hi"), ABOVE, Ticks()) == [None, None]
 
 
 @dataclass(frozen=True, slots=True)

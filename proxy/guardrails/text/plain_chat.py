@@ -46,7 +46,7 @@ _MEMBERS = _KINDS.keys() | {
 }  # fmt: skip
 
 
-def usual_request(body: Json) -> Texts | None:
+def plain_request(body: Json) -> Texts | None:
     """Return the texts of a chat whose messages are a role and a text, else None."""
     texts: list[Text] = []
     apart = True
@@ -92,7 +92,7 @@ def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
     return apart
 
 
-def usual_answer(data: Json) -> Texts | None:
+def plain_answer(data: Json) -> Texts | None:
     """Return the texts of a response, or of a chunk of one, with one choice of plain texts, else
     None."""
     choices = data.get("choices")
@@ -128,8 +128,8 @@ def _read_answer(form: str, message: Any, texts: list[Text]) -> bool:
     return True
 
 
-USUAL: Mapping[Callable[[Json], Iterator[Found]], Callable[[Json], Texts | None]] = {
-    request_walk: usual_request,
-    answer_walk: usual_answer,
+PLAIN_READERS: Mapping[Callable[[Json], Iterator[Found]], Callable[[Json], Texts | None]] = {
+    request_walk: plain_request,
+    answer_walk: plain_answer,
 }
 """The reader of plain documents for a walk."""

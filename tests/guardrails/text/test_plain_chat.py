@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.text.opaque import OPAQUE, PAYLOAD
+from proxy.guardrails.text.plain_chat import MOST, plain_answer, plain_request
 from proxy.guardrails.text.text_walker import answer_texts, request_texts
-from proxy.guardrails.text.usual import MOST, usual_answer, usual_request
 from proxy.guardrails.text.walk import KNOWN, REQUEST, Text, Texts
 from proxy.guardrails.whole.joined_parts import joined_parts
 from proxy.types import Json
@@ -113,7 +113,7 @@ def compared(texts: Texts) -> tuple[Any, Any]:
 @pytest.mark.parametrize("document", [CHAT, ANSWER, CHUNK], ids=["chat", "answer", "chunk"])
 def test_no_member_is_read_otherwise_than_by_a_walk(document: Json) -> None:
     read, walked = (
-        (usual_request, request_texts) if document is CHAT else (usual_answer, answer_texts)
+        (plain_request, request_texts) if document is CHAT else (plain_answer, answer_texts)
     )
     taken = 0
     for number in range(len(levels(document))):
@@ -129,7 +129,7 @@ def test_no_member_is_read_otherwise_than_by_a_walk(document: Json) -> None:
 
 @given(documents(CHAT, {"model": "m", "prompt": "Hi", "suffix": "!"}))
 def test_a_usual_question_has_the_texts_that_a_walk_finds(body: Json) -> None:
-    usual = usual_request(body)
+    usual = plain_request(body)
 
     if usual is not None:
         walked = request_texts(body)
@@ -139,7 +139,7 @@ def test_a_usual_question_has_the_texts_that_a_walk_finds(body: Json) -> None:
 
 @given(documents(ANSWER, CHUNK), st.booleans())
 def test_a_usual_answer_has_the_texts_that_a_walk_finds(data: Json, cut: bool) -> None:
-    usual = usual_answer(data)
+    usual = plain_answer(data)
 
     if usual is not None:
         walked = answer_texts(data, cut=cut)
@@ -148,7 +148,7 @@ def test_a_usual_answer_has_the_texts_that_a_walk_finds(data: Json, cut: bool) -
 
 
 def test_the_usual_documents_are_read_the_short_way() -> None:
-    question, answer, chunk = usual_request(CHAT), usual_answer(ANSWER), usual_answer(CHUNK)
+    question, answer, chunk = plain_request(CHAT), plain_answer(ANSWER), plain_answer(CHUNK)
 
     assert question is not None
     assert answer is not None
@@ -165,8 +165,8 @@ def test_the_usual_documents_are_read_the_short_way() -> None:
 def test_a_chat_of_many_messages_is_walked_in_steps() -> None:
     messages = [{"role": "user", "content": "Hi"}] * (MOST + 1)
 
-    assert usual_request({"messages": messages[:-1]}) is not None
-    assert usual_request({"messages": messages}) is None
+    assert plain_request({"messages": messages[:-1]}) is not None
+    assert plain_request({"messages": messages}) is None
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_chat_of_many_messages_is_walked_in_steps() -> None:
     ],
 )
 def test_the_text_of_a_usual_chunk_is_known_without_a_walk(data: Json, text: str | None) -> None:
-    found = usual_answer(data)
+    found = plain_answer(data)
 
     assert found is not None
     assert [each.text for each in found.texts] == ([] if text is None else [text])
@@ -195,4 +195,4 @@ def test_the_text_of_a_usual_chunk_is_known_without_a_walk(data: Json, text: str
     ],
 )
 def test_any_other_chunk_is_unusual(data: Json) -> None:
-    assert usual_answer(data) is None
+    assert plain_answer(data) is None
