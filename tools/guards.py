@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from proxy.config.descriptions import descriptions_of
-from proxy.config.scalars import Section
+from proxy.config.scalars import Section, descriptions_of
 from proxy.guardrails.guard_kind import NO_CONTEXT, GuardKind, MostCost
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.frame import SILENT_ANSWER

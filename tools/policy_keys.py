@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from proxy.config.descriptions import descriptions_of
-from proxy.config.scalars import Section
+from proxy.config.scalars import Section, descriptions_of
 from proxy.policy import schema
 from proxy.policy.schema.guards import GuardConfig
 from tools.guards import keys_table

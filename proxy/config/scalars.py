@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
+from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
@@ -26,7 +31,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from proxy.config import units
-from proxy.config.descriptions import descriptions_of
 from proxy.config.shapes import Requirement
 from proxy.frozen import frozen
 from proxy.types.target import CREDENTIAL_WORDS
@@ -128,6 +132,44 @@ Day = Annotated[
 ]
 Moment = Annotated[datetime | None, BeforeValidator(units.moment), WithJsonSchema(MOMENT)]
 Zone = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}$")]
+
+
+@cache
+def descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return the docstring below each key by the name of its field.
+
+    The description of a ``Field`` wins, then that of the last base class that declares the key.
+    pydantic can read them too, but for each class at each start; this is for editors and docs.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        annotated = inspect.get_annotations(base)
+        found = {name: text for name, text in found.items() if name not in annotated}
+        if issubclass(base, BaseModel):
+            found |= _docstrings(base.__module__).get(base.__name__, {})
+    fields = model.model_fields
+    own = {name: field.description for name, field in fields.items() if field.description}
+    return {name: text for name, text in found.items() if name in fields} | own
+
+
+@cache
+def _docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the docstrings below the keys of each class of a module."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # the module has no source
+        return {}
+    return {
+        node.name: {
+            key.target.id: inspect.cleandoc(text.value.value)
+            for key, text in pairwise(node.body)
+            if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+            if isinstance(text.value.value, str)
+        }
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 class Section(BaseModel):

@@ -2,8 +2,7 @@ from typing import Any
 
 from pydantic import Field, create_model
 
-from proxy.config.descriptions import descriptions_of
-from proxy.config.scalars import Section
+from proxy.config.scalars import Section, descriptions_of
 
 
 class Heater(Section):

@@ -9,7 +9,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -21,7 +21,6 @@ from proxy.policy import schema
 from proxy.policy.files import price_table
 from proxy.policy.files.salvage import salvaged, unmet
 from proxy.policy.files.source import Document, KeyPath, SourceLocation, path_text, unexpected
-from proxy.policy.files.texts import read_texts
 from proxy.policy.files.yaml_reader import read_file, read_limited
 from proxy.policy.schema.guards import GuardConfig, config_of, installed
 from proxy.words import listed, quoted
@@ -31,6 +30,9 @@ MAX_WALKED = 100_000
 FEW = 2
 MAX_SECRET_BYTES = 16 * 1024
 REVISION_LENGTH = 12
+MAX_TEXT_BYTES = 1024 * 1024
+TEXT_KEYS = frozenset({"texts_from", "words_from"})
+"""Keys of guards that name such files. Their kinds are not imported to find them."""
 HUGE = r"[1-9]\d{18,}"
 """Numbers that the YAML reader leaves as text."""
 OTHER_MONEY = frozenset(
@@ -119,6 +121,41 @@ def _read(folder: Path, document: Document) -> Loaded:
     if not loaded.brings_prices:
         digest.update(price_table.digest())
     return replace(loaded, revision=digest.hexdigest()[:REVISION_LENGTH])
+
+
+def text_names(data: Any) -> Iterator[str]:
+    """Yield the names of text files in data, at any depth."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key in TEXT_KEYS:
+                names = value if isinstance(value, list) else [value]
+                yield from (name for name in names if isinstance(name, str))
+            else:
+                yield from text_names(value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from text_names(item)
+
+
+def read_texts(folder: Path, data: Any) -> dict[str, str | ValueError]:
+    """Return the content of each named file, or its problem."""
+    return {name: _read_text(folder, name) for name in sorted(set(text_names(data)))}
+
+
+def _read_text(folder: Path, name: str) -> str | ValueError:
+    inside = PurePosixPath(name)
+    if inside.is_absolute() or ".." in inside.parts:
+        return ValueError(f"{quoted(name)} must be a relative path inside the policy folder")
+    try:
+        raw = read_limited(folder / inside, MAX_TEXT_BYTES)
+    except OSError as error:
+        return ValueError(f"file {quoted(name)} cannot be read: {error.strerror}")
+    if len(raw) > MAX_TEXT_BYTES:
+        return ValueError(f"file {quoted(name)} is larger than {MAX_TEXT_BYTES} bytes")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return ValueError(f"file {quoted(name)} is not UTF-8 text")
 
 
 def shown_as(folder: Path) -> str:

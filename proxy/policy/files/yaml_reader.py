@@ -151,30 +151,23 @@ class _YamlReader:
             if name in here:
                 self.refuse(key, path, f"is already defined at {first}")
             here.add(name)
-            if name in LISTS:
-                self.listed(path, key)
-            else:
-                self.section(path, key)
+            self.section(path, key)
 
     def section(self, path: KeyPath, key: yaml.Event) -> None:
-        section = self.into.data.setdefault(str(path[0]), {})
+        """Merge a section. The items of a list in an incomplete file count too."""
+        name = str(path[0])
         event = self.next(path)
-        if isinstance(event, yaml.MappingStartEvent) and self.plain(event, path):
-            self.mapping(path, 1, section)
+        start = yaml.SequenceStartEvent if name in LISTS else yaml.MappingStartEvent
+        section = self.into.data.setdefault(name, [] if name in LISTS else {})
+        if isinstance(event, start) and self.plain(event, path):
+            if name in LISTS:
+                self.items(path, 1, section)
+            else:
+                self.mapping(path, 1, section)
             if not section:
-                self.into.empty.add(str(path[0]))
+                self.into.empty.add(name)
         elif self.value(event, path, 1) is not None:
-            self.refuse(key, path, "must be a mapping")
-            self.into.leave_out(path)
-
-    def listed(self, path: KeyPath, key: yaml.Event) -> None:
-        """Merge a section that is a list. The items of an incomplete file count too."""
-        section = self.into.data.setdefault(str(path[0]), [])
-        event = self.next(path)
-        if isinstance(event, yaml.SequenceStartEvent) and self.plain(event, path):
-            self.items(path, 1, section)
-        elif self.value(event, path, 1) is not None:
-            self.refuse(key, path, "must be a list")
+            self.refuse(key, path, f"must be a {'list' if name in LISTS else 'mapping'}")
             self.into.leave_out(path)
 
     def mapping(self, path: KeyPath, depth: int, into: dict[str, Any]) -> None:

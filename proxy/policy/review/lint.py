@@ -10,7 +10,7 @@ from proxy.dialects import DIALECTS
 from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.compile.deployments import embedding_deployments
-from proxy.policy.compile.limits import written
+from proxy.policy.compile.rules import written
 from proxy.policy.compile.upstreams import gateway_sign
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded, maybe
