@@ -12,7 +12,6 @@ from tests.doubles import Json
 
 
 def whole_frame(doc: Json, family: FamilyName = "completions", *, model_call: int = 0) -> Frame:
-    """Return the frame of a whole answer."""
     head = RequestHead("openai", "completions", "/v1/completions", "req_1")
     options = ReadOptions(Call(head, {}), whole=True, model_call=model_call)
     [frame] = FAMILIES[family].reader(options).read(doc, json.dumps(doc).encode())
@@ -20,7 +19,6 @@ def whole_frame(doc: Json, family: FamilyName = "completions", *, model_call: in
 
 
 def stream_frames(*docs: Json, family: FamilyName = "chat") -> list[Frame]:
-    """Return the frames of the documents of a stream."""
     head = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
     reader = FAMILIES[family].reader(ReadOptions(Call(head, {}, stream=True)))
     return [frame for doc in docs for frame in reader.read(doc, json.dumps(doc).encode())]

@@ -52,14 +52,12 @@ PASSES = (f"{MARK}type", f"{MARK}code")
 
 
 def without_words(told: bytes) -> bytes:
-    """Return what a client was told without the words of the upstream that it may have."""
     for word in PASSES:
         told = told.replace(word.encode(), b"")
     return told
 
 
 def asked(route: Route, *, streamed: bool, **more: Any) -> Json:
-    """A body with a planted word in every text, and in a field that nobody knows."""
     text = f"{MARK}question my key is sk-{MARK}-abcdefghijklmnopqrstuvwx"
     said: Json = {"prompt": text}
     if route.chat:
@@ -73,7 +71,6 @@ def asked(route: Route, *, streamed: bool, **more: Any) -> Json:
 
 
 def words(say: str, route: Route, *, streamed: bool, **how: Any) -> Script:
-    """An answer of these words."""
     if streamed:
         events = chat_events if route.chat else legacy_events
         return stream(events(*say.split("|")), **how)
@@ -128,8 +125,6 @@ def calls(route: Route, *, streamed: bool) -> Iterator[Sent]:
 
 @dataclass
 class World:
-    """A proxy with every output on, and what clients were told of errors."""
-
     proxy: Proxy
     upstream: ScriptedUpstream
     told: list[bytes] = field(default_factory=list)
@@ -173,7 +168,6 @@ async def everything_on(
 
 
 async def shown(proxy: Proxy) -> list[tuple[str, bytes]]:
-    """Return what the admin port shows."""
     found = []
     openmetrics = {"accept": "application/openmetrics-text;version=1.0.0"}
     asks = [("/metrics", {}), ("/metrics", openmetrics), ("/candidate", {"accept": "text/json"})]

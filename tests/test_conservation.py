@@ -51,8 +51,6 @@ WAYS = (
 
 
 def begun(first: Any) -> Script:
-    """Begin a stream, and say no more until the other side has left."""
-
     async def script(asked: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         await wire.send(piece(event(first)))
@@ -62,7 +60,6 @@ def begun(first: Any) -> Script:
 
 
 def drawn(draw: random.Random) -> tuple[str, Script, bool]:
-    """One way in which a call may go: its name, what the first upstream does, streamed or not."""
     long = legacy_events("y" * 40, "z" * 40)
     ways: dict[str, tuple[Script, bool]] = {
         "answered": (answer(legacy()), False),
@@ -129,8 +126,6 @@ class Mixed:
 
 @dataclass
 class Told:
-    """What every account says in the end."""
-
     records: list[Any]
     metrics: str
     explained: str

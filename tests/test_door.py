@@ -35,7 +35,6 @@ def headrace(*arguments: str) -> str:
 
 @pytest.fixture
 def readme_folder(tmp_path: Path) -> Path:
-    """Return a folder with the policy of the README."""
     (policy,) = blocks(README, "yaml")
     (tmp_path / "policies.yaml").write_text(policy)
     return tmp_path

@@ -37,7 +37,6 @@ def chunk(**choice: Any) -> dict[str, Any]:
 
 
 def feed(meter: Meter, doc: dict[str, Any], now: float) -> None:
-    """Feed a whole answer or a chunk of a stream."""
     choices = doc.get("choices")
     members = {name for each in choices or () if isinstance(each, dict) for name in each}
     if "message" in members:

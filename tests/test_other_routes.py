@@ -71,7 +71,6 @@ class OtherRoute:
 
 
 def models(prefix: str, credential: dict[str, str]) -> list[OtherRoute]:
-    """Return both routes of models below a prefix."""
     one = f"{prefix}/models/openai/smol"
     named = f"{prefix}/models/{{model}}"
     missing = f"{prefix}/models/nobody-has-it"
@@ -143,7 +142,6 @@ asking_route = pytest.mark.parametrize("other", ASKING, ids=name_of)
 async def send(
     client: ClientSession, other: OtherRoute, **changes: Any
 ) -> tuple[aiohttp.ClientResponse, Any]:
-    """Return the response and its document; that of a ``HEAD`` has none."""
     sent = {"headers": other.credential, "json": other.body, "path": other.path, **changes}
     async with client.request(other.method, sent.pop("path"), **sent) as response:
         raw = await response.read()

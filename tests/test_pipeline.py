@@ -50,7 +50,6 @@ class Route:
 
     @property
     def route(self) -> str:
-        """The path as it is served."""
         return self.path.replace(AZURES, "/openai/deployments/{deployment}").partition("?")[0]
 
 
@@ -96,7 +95,6 @@ all_routes = for_each(("route", "streamed"), CASES)
 
 
 def good(route: Route, *, streamed: bool, **how: Any) -> Any:
-    """A good answer of the upstream to this route."""
     if streamed:
         events = chat_events if route.chat else legacy_events
         return stream(events(" Par", "is."), **how)
@@ -119,7 +117,6 @@ def _texts_of_items(raw: bytes, *, streamed: bool) -> str:
 
 
 def texts(route: Route, raw: bytes, *, streamed: bool) -> str:
-    """What the client reads, in any dialect."""
     if "input" in route.said:
         return _texts_of_items(raw, streamed=streamed)
     if route.path == "/v1/messages":

@@ -84,7 +84,6 @@ def test_a_client_is_told_each_thing_once_and_of_a_few_things_alone() -> None:
 
 
 def begun(told: Record, *prices: Price, leg: int = 0) -> Attempt:
-    """An attempt whose answer is the one that is used."""
     attempt = told.attempt(Target(UP, "m", prices=prices), leg, "1" * 16)
     attempt.sent = attempt.began = 1.0
     attempt.finished = True

@@ -100,12 +100,10 @@ class Shown:
 
 
 def said(does: str, number: int = 1) -> Frame:
-    """Return a frame of so many characters."""
     return Frame((Delta(TEXT, "x" * number),), "chat", {"does": does})
 
 
 async def relayed(answer: Coming, shown: Shown) -> tuple[list[Frame], int, str | None]:
-    """Return what is shown of an answer, what is accounted, and how it ends."""
     record = new_record()
     attempt = record.attempt(TARGET, 0, "")
     record.serve(0, attempt)

@@ -20,7 +20,6 @@ TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini
 
 
 def ended(*attempts: tuple[float, float], total: float) -> Record:
-    """A record of attempts that began and ended so many seconds after the call."""
     record = replace(new_record(), started=100.0)
     for begun, done in attempts:
         attempt = record.attempt(TARGET, 0, "1" * 16)

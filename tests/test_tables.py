@@ -60,12 +60,10 @@ def table(name: str, heading: str) -> Iterator[list[str]]:
 
 
 def words(text: str) -> list[str]:
-    """Return what a text has in backticks."""
     return re.findall(r"`([^`]+)`", text)
 
 
 def first(name: str, heading: str) -> set[str]:
-    """Return the words of the first cells of a table."""
     return {word for row in table(name, heading) for word in words(row[0])}
 
 

@@ -25,7 +25,6 @@ def nodes() -> list[tuple[str, ast.AST]]:
 
 
 def identifiers(node: ast.AST) -> list[str]:
-    """Return the names that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         return [node.id]
     if isinstance(node, ast.arg):

@@ -184,7 +184,6 @@ class Fickle:
             self.reported += 8
 
     def script(self, way: str, body: Json, asked: Asked) -> Script:
-        """Return what is done to a request in one of the ``WAYS``."""
         said = f"It is a {ANSWERED if way == 'found' else 'cat'}, y" + "es" * 20
         failures: dict[str, Script] = {
             "overloaded": answer({"error": {"message": "later"}}, 429),
@@ -232,8 +231,6 @@ def _late_if(way: str, asked: Asked, script: Script) -> Script:
 
 
 def _half(whole: Json) -> Script:
-    """Promise a document, send a part of it, and break off."""
-
     async def script(asked: Asked, wire: Wire) -> None:
         await wire.send(head(200, "application/json", "content-length: 5000"), b'{"id": "half')
         wire.cut()
@@ -242,8 +239,6 @@ def _half(whole: Json) -> Script:
 
 
 def _late(script: Script, asked: Asked) -> Script:
-    """Answer once the other side has had time for a hedge."""
-
     async def late(seen: Asked, wire: Wire) -> None:
         await asyncio.sleep(0.03)
         await script(seen, wire)

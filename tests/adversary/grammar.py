@@ -160,7 +160,6 @@ def plausible(route: Route, name: str) -> list[Any]:
 
 @st.composite
 def bodies(draw: st.DrawFn, route: Route) -> dict[str, Any]:
-    """Draw a body that is good at its core, with some fields that are not."""
     body = route.body(streamed=route.streams and draw(st.booleans()))
     if draw(st.integers(0, 3)) == 0:
         body |= {"messages": draw(MESSAGES)} if route.chat else {"prompt": draw(PROMPTS)}
@@ -199,7 +198,6 @@ def requests(draw: st.DrawFn) -> Hostile:
 
 @st.composite
 def broken(draw: st.DrawFn, raw: bytes) -> bytes:
-    """Draw what is left of a body after an accident."""
     at = draw(st.integers(0, len(raw)))
     return draw(
         st.sampled_from(

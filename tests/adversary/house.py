@@ -53,7 +53,6 @@ policies:
 
 
 def strings(value: Any, *, names: bool = True) -> list[str]:
-    """Return every string of a JSON value, ``names`` of objects among them."""
     found: list[str] = []
     stack = [value]
     while stack:
@@ -88,7 +87,6 @@ class Greedy:
     bodies: list[Json] = field(default_factory=list)
 
     def most(self, body: Json) -> int:
-        """Return the most tokens that one choice may have by any name of a bound."""
         options = body.get("options")
         inner = _whole(options.get("num_predict")) if isinstance(options, dict) else []
         named = [each for name in BOUNDS for each in _whole(body.get(name))]

@@ -66,8 +66,6 @@ def _parts(value: object) -> Iterator[object]:
 
 
 class Spans:
-    """Receiver that keeps the spans."""
-
     def __init__(self) -> None:
         self.received: list[ReadableSpan] = []
 
@@ -115,7 +113,6 @@ class Remains:
         return sizes
 
     def line_of_metrics(self) -> bytes:
-        """Return the longest line that counts any of the calls."""
         return max(self.metrics.render()[0].splitlines(), key=len)
 
     def _find(self, revision: str) -> Snapshot | None:

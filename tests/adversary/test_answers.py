@@ -81,7 +81,6 @@ JSON = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of every value within a document."""
     members: Any = value.items() if isinstance(value, dict) else ()
     members = enumerate(value) if isinstance(value, list) else members
     return [p for at, inner in members for p in ((*path, at), *places(inner, (*path, at)))]
@@ -89,7 +88,6 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @st.composite
 def answers(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw an answer with any JSON in up to two of its places."""
     made: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(SHAPES)))
     for _ in range(draw(st.integers(1, 2))):
         path = draw(st.sampled_from(places(made) or [("choices",)]))

@@ -45,8 +45,6 @@ VALUES: dict[str, Callable[[random.Random], object]] = {
 
 
 class PieceByPiece(Window):
-    """A window that knows of no text that it is whole."""
-
     __slots__ = ()
 
     def take(self, text: str) -> list[ReleasedPiece]:

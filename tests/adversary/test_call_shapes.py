@@ -83,7 +83,6 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def id_of(shape: Shape, at: int, part: int) -> Json:
-    """Return the id that a part of a call says."""
     known = {"id": f"call_{at}"}
     match shape.ids:
         case "first":
@@ -103,7 +102,6 @@ def id_of(shape: Shape, at: int, part: int) -> Json:
 
 
 def parts_of(shape: Shape, at: int, pieces: Sequence[str]) -> list[Json]:
-    """Return the parts of a call, of the arguments in pieces."""
     texts = [*([""] if shape.alone else []), *pieces]
     if shape.placeholder and pieces != [PLACEHOLDER]:
         texts = [PLACEHOLDER, *pieces]
@@ -125,7 +123,6 @@ def parts_of(shape: Shape, at: int, pieces: Sequence[str]) -> list[Json]:
 def answer_of(
     shape: Shape, calls: Sequence[Sequence[str]], draws: Iterator[int], text: str = ""
 ) -> list[Json]:
-    """Return the chunks of an answer."""
     parts = [parts_of(shape, at, pieces) for at, pieces in enumerate(calls)]
     said = in_turns(parts, draws) if shape.turns else [part for each in parts for part in each]
     deltas: list[Json] = [{"content": text}] if text else []
@@ -134,7 +131,6 @@ def answer_of(
 
 
 def assembled(client: FamilyName, frames: Sequence[Frame]) -> list[Call]:
-    """Return the id, the name and the arguments of each call that a client has in the end."""
     if client == "chat":
         return chat_calls(documents_of(written(client, frames)))
     if client == "responses":

@@ -75,7 +75,6 @@ WAYS: dict[str, Given] = {
 
 
 async def made(there: House) -> tuple[str, str]:
-    """Return the ids of a response and a conversation, as their client knows them."""
     there.upstream.answer_with(answer(MADE))
     kept = await there.id_of()
     there.upstream.answer_with(answer(TALK))

@@ -37,7 +37,6 @@ SPENT = re.compile(r"month admitted \(this call reserved [0-9.]+ USD; ([0-9.]+) 
 
 
 def summed(metrics: str, name: str) -> Decimal:
-    """Return the sum of all series of a metric."""
     lines = (line.rsplit(" ", 1) for line in metrics.splitlines() if line.startswith(name))
     return sum((Decimal(value) for series, value in lines if series[len(name)] in "{ "), Decimal(0))
 
@@ -148,8 +147,6 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
 
 
 def _draw(running: Crossing, loop: asyncio.AbstractEventLoop, examples: int) -> None:
-    """Draw sequences in a thread of its own, play them in the loop."""
-
     @settings(
         max_examples=examples,
         deadline=None,

@@ -72,7 +72,6 @@ def nested(levels: int) -> str:
 
 
 def called(arguments: str) -> dict[str, Any]:
-    """Return a chat in which a tool was called so."""
     function = {"name": "find", "arguments": arguments}
     call = {"id": "call_1", "type": "function", "function": function}
     return {

@@ -35,7 +35,6 @@ def text_of(raw: bytes) -> str:
 
 
 def forged(draw: random.Random, good: list[bytes] | None = None) -> Iterator[str]:
-    """Yield ids that are made of good ones."""
     good = good or [raw_of(IDS.seal(*place, f"resp_{at}")) for place in PLACES for at in range(4)]
     for one in good:
         other = draw.choice([each for each in good if each != one])

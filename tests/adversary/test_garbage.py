@@ -68,8 +68,6 @@ def policies(upstream: str) -> str:
 
 
 class World:
-    """A proxy, its upstream, and a client of it."""
-
     def __init__(self, proxy: Proxy, upstream: ScriptedUpstream, words: str) -> None:
         self.proxy, self.upstream, self.words = proxy, upstream, words
 

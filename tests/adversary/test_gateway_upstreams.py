@@ -134,7 +134,6 @@ class Reply(NamedTuple):
 async def send(
     client: ClientSession, upstream: ScriptedUpstream, api: Api, fields: dict[str, Any]
 ) -> Reply:
-    """Send a request with more fields, and return what the client and the upstream got."""
     upstream.requests.clear()
     body = {"model": api.deployment, **api.body, **fields}
     headers = {"x-api-key": KEY} if api.refusal == 422 else {}

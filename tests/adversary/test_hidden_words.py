@@ -92,7 +92,6 @@ def documents(written: str) -> list[Json]:
 
 
 def within(value: Any) -> list[int]:
-    """Give the bytes of all tokens, in their order."""
     if isinstance(value, list):
         return [byte for each in value for byte in within(each)]
     if not isinstance(value, dict):

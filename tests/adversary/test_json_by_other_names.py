@@ -30,7 +30,6 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 
 async def status_of(proxy: Proxy, body: bytes | AsyncIterator[bytes], media_type: str) -> int:
-    """Send a body under a type; return the status."""
     headers = {**BEARER, "content-type": media_type}
     async with (
         ClientSession() as session,

@@ -100,7 +100,6 @@ class Besieged:
     broken: list[str] = field(default_factory=list)
 
     async def send(self, label: str, sent: Sent) -> None:
-        """Send one request, and note what is larger or took longer than it may."""
         lag, body = Lag(), sent.body
         gc.collect(0)
         gc.disable()

@@ -98,7 +98,6 @@ def shapes() -> Iterator[tuple[str, Json]]:
 
 
 def as_event(document: Json) -> Json:
-    """Return a whole chat as the one event of a stream."""
     choices = [
         {("delta" if name == "message" else name): value for name, value in each.items()}
         for each in document["choices"]
@@ -256,7 +255,6 @@ async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("collected")
 async def test_nobody_waits_for_what_was_kept(tmp_path: Path) -> None:
-    """In the form in which it came, and in the other."""
     path, body = WAYS["whole"]
     async with world_of(tmp_path) as place:
         never = ("calls", "arguments", "hooks", "detections")

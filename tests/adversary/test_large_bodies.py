@@ -51,7 +51,6 @@ policies:
 
 
 def long(mark: str) -> str:
-    """Return as much of a text as a body may hold."""
     return mark * (BYTES // (len(json.dumps(mark, ensure_ascii=False).encode()) - 2))
 
 
@@ -85,7 +84,6 @@ class Heart:
 
 
 def at_once() -> float:
-    """Return the time of one call that writes a large body, in seconds of this thread."""
     text = long("\n")
     began = time.thread_time()
     orjson.dumps(text)
@@ -108,7 +106,6 @@ def upstream_of(got: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str
 
 
 async def ask(url: str, body: bytes) -> int:
-    """Send a body; return the status."""
     headers = {**BEARER, "content-type": "application/json"}
     if url.endswith("/conversations"):
         headers["x-headrace-deployment"] = "responses-only"
@@ -150,7 +147,6 @@ async def tries(proxy: Proxy, others: Loop, path: str, body: dict[str, Any]) -> 
 
 
 def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Give what to send where: each shape straight through, the hardest text across dialects."""
     user = {"role": "user"}
     for mark in TEXTS.values():
         yield "chat/completions", "support-chat", {"messages": [{**user, "content": long(mark)}]}
@@ -196,7 +192,6 @@ async def test_nobody_waits_for_a_large_body(tmp_path: Path) -> None:
 
 
 def guarded() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give what is hard to gather for guards: a text that is decoded, many that are short."""
     data = base64.b64encode(b"hello wor" * (BYTES // 12)).decode()
     yield "data", {"messages": [{"role": "user", "content": f"data:text/plain;base64,{data}"}]}
     for name in ("small values", "small texts", "names"):

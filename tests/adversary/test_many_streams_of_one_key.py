@@ -35,7 +35,6 @@ def body(model: str) -> dict[str, object]:
 
 
 async def flooded(url: str) -> None:
-    """Read a stream for ever."""
     headers = {"Authorization": f"Bearer {ONE}"}
     asked = {**body("support-chat"), "stream": True}
     async with (

@@ -57,7 +57,6 @@ CHUNK_IN_PARTS = {**CHAT, "choices": [{"index": 0, "delta": {"content": PARTS}}]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of every value within a document."""
     members: Any = value.items() if isinstance(value, dict) else ()
     for at, inner in enumerate(value) if isinstance(value, list) else members:
         yield (*path, at)
@@ -95,7 +94,6 @@ def read_whole(
 
 
 def read_stream(upstream: FamilyName, client: FamilyName, documents: Sequence[Json]) -> None:
-    """Read and write a stream."""
     pipeline = Pipeline(upstream, client, inspect=True)
     written(client, pipeline.frames([orjson.dumps(document) for document in documents]))
 

@@ -53,7 +53,6 @@ def begun(**first: Any) -> Script:
 
 
 def in_turn(*scripts: Script) -> Script:
-    """Do one thing after the other, request by request."""
     left = iter(scripts)
 
     async def script(asked: Asked, wire: Wire) -> None:
@@ -290,8 +289,6 @@ async def go(way: Way, client: ClientSession, upstream: ScriptedUpstream) -> Non
 
 @dataclass
 class Told:
-    """What every account says in the end."""
-
     records: list[Any]
     metrics: dict[str, list[tuple[dict[str, str], float]]]
     explained: str

@@ -76,7 +76,6 @@ REQUESTS: dict[str, tuple[str, Endpoint, Json]] = {
 
 
 def distinct_rows() -> Iterator[Provider]:
-    """Yield the first row of each dialect and set of traits."""
     seen = set[Any]()
     for row in PROVIDERS.values():
         traits = (row.renamed, row.thoughts, row.signs_calls, row.has_short_ids, row.is_plain)

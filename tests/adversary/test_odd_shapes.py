@@ -42,8 +42,6 @@ SPOKEN = ("text", "thinking", "partial_json")
 
 @dataclass(frozen=True)
 class Shape:
-    """What is drawn of how an answer is said."""
-
     cuts: Sequence[int]
     odd: frozenset[str] = frozenset()
 
@@ -62,7 +60,6 @@ def thinking_part(text: str) -> Json:
 
 
 def chat_deltas(kind: str, pieces: list[str], number: int, odd: frozenset[str]) -> list[Json]:
-    """Return what says one thing."""
     if kind == "call":
         head = {"index": number, "id": f"call_{number}", "type": "function"}
         first = "" if "a begin" in odd else pieces.pop(0)
@@ -105,7 +102,6 @@ def tool_block(at: int, text: str) -> Json:
 
 
 def block_of(kind: str, text: str, number: int, shape: Shape) -> tuple[Json, list[Json]]:
-    """Return how the block of a thing begins, and its deltas."""
     pieces, whole = cut(text, shape.cuts), "begin with" in shape.odd
     if kind == "call":
         deltas = [{"type": "input_json_delta", "partial_json": each} for each in ("", *pieces)]
@@ -254,7 +250,6 @@ def frames_of_whole(
 
 
 def said_in_stream(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
-    """Return what a client assembles of a stream."""
     raw = written(client, frames)
     if client == "responses":
         whole, _ = output(raw)
@@ -269,7 +264,6 @@ def said_in_stream(client: FamilyName, frames: Sequence[Frame]) -> list[Said]:
 
 
 def add(said: dict[Any, Any], delta: Json) -> None:
-    """Add what a delta says, as a client of chat does."""
     spoken = joined_message(delta)
     said["text"] += spoken.get("content") or ""
     said["thought"] += spoken.get("reasoning_content") or spoken.get("reasoning") or ""

@@ -15,7 +15,6 @@ from tests.adversary.house import House, house
 
 
 async def attacked(folder: Path, examples: int) -> dict[int, int]:
-    """Send what the grammar draws. Return how often each status was the answer."""
     loop = asyncio.get_running_loop()
     async with house(folder) as running:
         attack = partial(_attack, running, loop, examples)
@@ -24,8 +23,6 @@ async def attacked(folder: Path, examples: int) -> dict[int, int]:
 
 
 def _attack(running: House, loop: asyncio.AbstractEventLoop, examples: int) -> None:
-    """Draw in a thread of its own, send in the loop."""
-
     @settings(
         max_examples=examples,
         deadline=None,

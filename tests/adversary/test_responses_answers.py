@@ -114,7 +114,6 @@ ITEMS = st.lists(
 
 
 def masked(events: Sequence[Json]) -> bytes:
-    """Return what a client reads of an upstream's events under a guard that masks."""
     return written("responses", guarded(frames_of("responses", "responses", events), "mask")[0])
 
 

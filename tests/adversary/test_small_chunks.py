@@ -29,7 +29,6 @@ OF_ONE_S = 0.2  # of the loop, for all that one caller sends
 
 
 def send(address: tuple[str, int], head: bytes, piece: bytes) -> bytes:
-    """Send pieces until nobody takes them, and return what is answered."""
     with socket.create_connection(address, timeout=20) as connection:
         try:
             connection.sendall(head + piece * (SENT // len(piece)))

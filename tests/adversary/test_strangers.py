@@ -31,7 +31,6 @@ async def ask(client: ClientSession, url: str, headers: dict[str, str]) -> int:
 
 
 async def stopped(served: Any) -> list[dict[str, Any]]:
-    """End a process; give the lines of calls."""
     served.process.terminate()
     async with asyncio.timeout(20):
         out, _ = await served.process.communicate()

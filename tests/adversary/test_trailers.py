@@ -37,7 +37,6 @@ def request(path: str, credential: str, framing: str, body: bytes) -> bytes:
 
 
 async def exchanged(proxy: Proxy, first: bytes, second: bytes, *, at_once: bool) -> bytes:
-    """Return all answers to two requests on one connection."""
     reader, writer = await proxy.connect()
     async with asyncio.timeout(10):
         writer.write(first + second if at_once else first)

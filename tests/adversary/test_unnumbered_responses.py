@@ -82,7 +82,6 @@ def test_reads_events_without_numbers(script: list[Json], left_out: list[list[st
 
 
 def across(events: Sequence[Json]) -> list[Json]:
-    """Return what a client of chat gets."""
     return documents_of(written("chat", frames_of("chat", "responses", events)))
 
 

@@ -43,7 +43,6 @@ TOKEN_COST = 600
 async def under(
     folder: Path, upstream: ScriptedUpstream, timeouts: str, more: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    """The world, where the upstream ``openai`` has such time-outs, and a deployment says more."""
     policies = world(upstream.url)
     before, _, after = policies.partition("timeouts: {")
     policies = f"{before}timeouts: {{{timeouts}}}{after.partition('}')[2]}"
@@ -130,8 +129,6 @@ async def test_next_target_has_its_own_time(tmp_path: Path, upstream: ScriptedUp
 
 
 def pondering(comments: int, every: float) -> Script:
-    """A stream that says a word, then only comments for a while, then the rest."""
-
     async def script(asked: Asked, wire: Wire) -> None:
         await wire.send(STREAM, EVENTS[0])
         for _ in range(comments):
@@ -195,8 +192,6 @@ async def test_truncated_refusal(rest: bytes, tmp_path: Path, upstream: Scripted
 
 
 def stall(*pieces: bytes) -> Script:
-    """Send this much, and then no more."""
-
     async def script(asked: Asked, wire: Wire) -> None:
         await wire.send(*pieces)
         await asked.closed.wait()

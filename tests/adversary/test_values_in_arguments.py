@@ -67,8 +67,6 @@ def post(url: str, body: Json) -> tuple[int, bytes]:
 
 @dataclass
 class Held:
-    """What a call was answered, how long it held the loop and what it cost this process."""
-
     status: int
     text: bytes
     lag: float

@@ -249,7 +249,6 @@ async def test_a_key_is_kept_nowhere_by_whatever_header_it_was_sent(
 
 
 async def sentinel(running: Crossing) -> str:
-    """Make a last call. Return what is told of it."""
     await _post(running, BODY, **{"x-request-id": "the-last"})
     await running.proxy.sink.wait()
     async with running.client.get(f"{running.proxy.admin}/explain/the-last") as response:

@@ -112,7 +112,6 @@ class Document:
 
 
 def named(document: Document, body: Json) -> str | None:
-    """Return the field that an error names, in the document's own form."""
     if document.wrong_status == 422:
         place = body["detail"][0]["loc"]
         return str(place[1]) if place[:1] == ["body"] else None
@@ -218,7 +217,6 @@ async def without_credential(document: Document, client: ClientSession) -> int:
 
 
 def wrong_fields(document: Document, data: Json, *, absent: Sequence[str] = ()) -> list[str]:
-    """Hold each field of an answer against the document."""
     return [
         f"{name}: {data.get(name)!r}"
         for name, holds in document.answer.items()
@@ -229,7 +227,6 @@ def wrong_fields(document: Document, data: Json, *, absent: Sequence[str] = ()) 
 async def whole_answer(
     document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> Json:
-    """Return what a client gets for an answer with every field."""
     upstream.answer_with(answer(legacy(system_fingerprint=FINGERPRINT)))
     status, said, _ = await ask(document, client, document.required)
     assert status == 200, said

@@ -53,7 +53,6 @@ def chat(
     completion_details: Json | None = None,
     **more: Any,
 ) -> Json:
-    """Return the usage of a chat."""
     usage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
@@ -67,7 +66,6 @@ def chat(
 def responses(
     prompt: int, output: int, total: int, prompt_details: Json, reasoning: int = 0
 ) -> Json:
-    """Return the usage of a response."""
     return {
         "input_tokens": prompt,
         "input_tokens_details": prompt_details,
@@ -78,7 +76,6 @@ def responses(
 
 
 def claude(prompt: int, output: int, read: int, written: int, **more: Any) -> Json:
-    """Return the usage of a message."""
     caches = {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
     return {"input_tokens": prompt, "output_tokens": output, **caches, **more}
 

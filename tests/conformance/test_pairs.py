@@ -135,7 +135,6 @@ class Way:
         return {**PROMPT[self.endpoint], **more}
 
     def script(self, *, streamed: bool) -> Script:
-        """Answer as an upstream of the dialect does."""
         if self.upstream == "multimodel":
             return answer(OWN)
         if self.upstream_responds:

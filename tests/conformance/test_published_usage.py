@@ -74,7 +74,6 @@ async def priced(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pr
 
 
 def said(each: Published, *, streamed: bool) -> Script:
-    """Return what the upstream answers: a text, with the usage of a shape."""
     if each.upstream == "messages":
         if not streamed:
             return answer(message(usage=each.usage))

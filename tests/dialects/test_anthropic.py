@@ -49,7 +49,6 @@ def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def events_of(raw: bytes) -> list[tuple[str, Json]]:
-    """Return the events of a stream, each with its name."""
     found = []
     for part in raw.decode().split("\n\n"):
         lines = dict(line.split(": ", 1) for line in part.split("\n") if line[:1] not in ("", ":"))
@@ -59,7 +58,6 @@ def events_of(raw: bytes) -> list[tuple[str, Json]]:
 
 
 def accumulated(events: list[tuple[str, Json]]) -> Json:
-    """Return the message that the events of a stream make."""
     whole: Json = {}
     for name, data in events:
         assert data["type"] == name

@@ -74,8 +74,6 @@ policies:
 
 @dataclass
 class House:
-    """A proxy with a secret for ids, and its client."""
-
     proxy: Proxy
     session: ClientSession
     upstream: ScriptedUpstream
@@ -141,7 +139,6 @@ async def test_a_client_leans_on_what_it_got(there: House) -> None:
 
 
 def without_ids(event: Json) -> Json:
-    """Return an event without the ids of its item."""
     bare = {name: value for name, value in event.items() if name != "item_id"}
     return bare | ({"item": {**event["item"], "id": ""}} if "item" in event else {})
 

@@ -76,7 +76,6 @@ def test_a_document_leaves_as_it_came_or_as_it_was_changed(raw: bytes) -> None:
 
 
 def tokens_in(reader: PassedBytes, piece: bytes) -> Tokens | None:
-    """Return the usage that a piece reports."""
     [frame] = reader.read(piece)
     reports = [event for event in frame.events if isinstance(event, UsageReport)]
     return reports[0].tokens if reports else None

@@ -45,7 +45,6 @@ def read_in_pieces(raw: bytes, size: int) -> Any:
 
 
 def told(read: Any, *asked: Any) -> Any:
-    """Return what is read, with its types; None where it is refused."""
     try:
         whole = read(*asked)
         orjson.dumps(whole)

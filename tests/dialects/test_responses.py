@@ -56,7 +56,6 @@ def streamed(raw: bytes) -> list[Json]:
 
 
 def accumulated(raw: bytes) -> Json:
-    """Return the response that a stream ends with, which says what its events have said."""
     events = streamed(raw)
     items: dict[int, Json] = {}
     texts: dict[tuple[int, int], str] = {}

@@ -49,7 +49,6 @@ def test_it_is_refused(raw: bytes) -> None:
 
 
 def told(raw: bytes) -> str:
-    """Return what is read, with the types of its values, or why nothing is."""
     try:
         return repr(read_json(raw))
     except BadRequest as refused:

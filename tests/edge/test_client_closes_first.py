@@ -44,7 +44,6 @@ POLICIES = {
 
 
 def policies(upstream: str) -> str:
-    """A deployment of each API of an upstream under each policy."""
     apis = {"chat": "openai", "messages": "anthropic", "responses": "openai"}
     deployments = {
         f"{api}-{policy}": f"{{policy: {policy}, targets: [{{upstream: {dialect}, model: m"

@@ -47,13 +47,10 @@ async def stoppable(
 
 
 class Client:
-    """A client that keeps its connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
     async def answer(self) -> tuple[bytes, bytes]:
-        """Read one whole answer with a length."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
         return head, await self.reader.readexactly(length)

@@ -84,14 +84,11 @@ async def keeping_alive(
 
 
 class Stream:
-    """The bytes of one streamed response as a client reads them."""
-
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.response = response
         self.raw = b""
 
     async def until(self, part: bytes, count: int = 1) -> None:
-        """Read until a part has come so often."""
         async with asyncio.timeout(PATIENCE_S):
             while self.raw.count(part) < count:
                 data = await self.response.content.readany()
@@ -99,7 +96,6 @@ class Stream:
                 self.raw += data
 
     async def rest(self) -> bytes:
-        """Read to the end. A chat's client learns of a failure by a broken end."""
         async with asyncio.timeout(PATIENCE_S):
             with suppress(aiohttp.ClientPayloadError):
                 while data := await self.response.content.readany():
@@ -273,7 +269,6 @@ async def test_held_text_pings(text: str, tmp_path: Path, upstream: ScriptedUpst
 
 
 async def stream_part(wire: Wire, events: list[Json], *, first: bool = True) -> None:
-    """Send a part of a stream, with its head or to its end."""
     if first:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
     for each in events:

@@ -23,7 +23,6 @@ async def _answer(request: web.BaseRequest) -> web.StreamResponse:
 
 
 async def _who(request: web.BaseRequest) -> web.StreamResponse:
-    """Tell a client its address, and whether what is written to it leaves at once."""
     assert request.transport is not None
     connected = request.transport.get_extra_info("socket")
     at_once = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -31,7 +30,6 @@ async def _who(request: web.BaseRequest) -> web.StreamResponse:
 
 
 async def _rounds_until_all_are_in() -> int:
-    """Return how many rounds the loop of a server takes to take in many who connect together."""
     async with AsyncExitStack() as opened:
         server = HttpServer(_answer)
         at, _ = await listen(opened, server, Address("127.0.0.1", 0))
@@ -49,7 +47,6 @@ def test_who_connects_together_does_not_wait_for_a_round_each() -> None:
 
 
 async def _answers() -> list[bytes]:
-    """Return what a server answers to many who connect and ask together."""
     async with AsyncExitStack() as opened:
         at, _ = await listen(opened, HttpServer(_who), Address("127.0.0.1", 0))
         clients = [

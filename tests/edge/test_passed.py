@@ -29,7 +29,6 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 
 async def told(proxy: Proxy, request: str, *, path: str = "/v1/files", method: str = "POST") -> int:
-    """Send a request as it is written; return the status of the first answer."""
     reader, writer = await proxy.connect()
     writer.write(f"{method} {path} HTTP/1.1\r\n{HEAD}{request}".encode())
     line = await reader.readline()
@@ -91,8 +90,6 @@ async def test_upload_waits_for_100_continue(proxy: Proxy, upstream: ScriptedUps
 
 async def test_an_upload_that_stops_is_not_waited_for() -> None:
     class Silent:
-        """A request whose body does not go on."""
-
         headers: ClassVar[dict[str, str]] = {"content-length": "9"}
         raw_path = "/v1/files"
 

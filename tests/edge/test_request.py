@@ -36,7 +36,6 @@ JSON = "Content-Type: application/json\r\n"
 
 
 async def raw(proxy: Proxy, request: str, *, then: bytes = b"") -> tuple[int, bytes]:
-    """Send bytes, give the status and all that comes back."""
     reader, writer = await proxy.connect()
     writer.write(request.encode("latin-1"))
     first = await asyncio.wait_for(reader.readline(), PATIENCE_S)

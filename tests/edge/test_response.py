@@ -35,8 +35,6 @@ BODIES = {
 
 
 async def sent(server: AiohttpRawServer, answer: Answer, head: tuple[str, str, str]) -> bytes:
-    """Return what one answer sends, the connection's end behind it."""
-
     async def once(request: web.BaseRequest) -> web.StreamResponse:
         request.protocol.close()
         return await answer(request)

@@ -62,8 +62,6 @@ class Watched(HttpServer):
 
 @dataclass
 class Served:
-    """A server, and the heads that it was asked to serve."""
-
     server: Watched
     port: int
     heads: list[tuple[str, dict[str, str]]] = field(default_factory=list)

@@ -14,7 +14,6 @@ PATHS = sorted({sample_request(route).path for _, route in ROUTES})
 
 
 async def upgrade(proxy: Proxy, path: str, protocol: str, key: str = "") -> tuple[int, str, str]:
-    """Ask for another protocol; return the status, the head and the body of the response."""
     reader, writer = await proxy.connect()
     writer.write(
         f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{key}"

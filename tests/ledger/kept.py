@@ -55,8 +55,6 @@ def finished(*targets: Target, team: str = "support", said: dict[str, Any] | Non
 
 
 class Told:
-    """A log and a counter of drops that remember what they were told."""
-
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.drops: dict[str, int] = {}
@@ -79,13 +77,11 @@ class Told:
 
 
 def ledger_at(path: Path, told: Told, keep_days: int | None = None) -> Ledger:
-    """An open ledger; close it."""
     at = LedgerAt("sqlite", path, keep_days)
     return ledger.opened(at, "1", told.dropped, told.failed, told.replaced, cast(Any, told))
 
 
 def book(keeping: Ledger, *records: Record) -> None:
-    """Count and write calls as the emitters do."""
     for record in records:
         keeping.begin(record)
         keeping.count_end(record)
@@ -113,7 +109,6 @@ def as_version(path: Path, version: int) -> None:
 
 
 def _as_before(row: dict[str, Any], column: str) -> Any:
-    """Money was in micro-USD."""
     if column in row:
         return row[column]
     nano = row[column.replace("micro", "nano")]
@@ -121,7 +116,6 @@ def _as_before(row: dict[str, Any], column: str) -> Any:
 
 
 def kept(path: Path, table: str = "calls") -> list[dict[str, Any]]:
-    """The rows of a table, as anybody with SQLite reads them."""
     with closing(sqlite3.connect(path)) as file:
         file.row_factory = sqlite3.Row
         query = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608  # a test names it
@@ -129,7 +123,6 @@ def kept(path: Path, table: str = "calls") -> list[dict[str, Any]]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait until something is true."""
     async with asyncio.timeout(30):
         while not true():  # noqa: ASYNC110  # another process or thread makes it true
             await asyncio.sleep(0.01)

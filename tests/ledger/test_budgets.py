@@ -191,7 +191,6 @@ async def test_recall_reads_one_counter(tmp_path: Path, store: Stores) -> None:
 
 
 async def recall_s(path: Path) -> float:
-    """Return the processor time of some recalls of one counter."""
     began = time.process_time()
     for _ in range(10):
         assert await spent(path, CALLED, ["tag.team:1"], NOON_MS - 1) == {"tag.team:1": 7}

@@ -53,7 +53,6 @@ policies:
 
 
 async def gauges(proxy: Any, client: ClientSession) -> dict[str, int]:
-    """What budgets have counted, in nano-USD."""
     families = text_string_to_metric_families(await proxy.metrics())
     samples = [s for f in families for s in f.samples if s.name == "headrace_budget_spent_usd"]
     return {sample.labels["budget"]: round(sample.value * 10**9) for sample in samples}

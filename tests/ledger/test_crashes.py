@@ -66,7 +66,6 @@ def test_a_run_that_is_at_work_has_not_crashed(path: Path, store: Stores) -> Non
 
 
 def copied(path: Path) -> Path:
-    """Return a copy of a ledger, made as a backup is."""
     backup = path.with_name("backup")
     with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(backup)) as copy:
         file.backup(copy)

@@ -18,7 +18,6 @@ NOW = datetime.now(UTC)
 
 
 def written(path: Path, *records: Record) -> Path:
-    """A ledger of these calls."""
     told = Told()
     opened = ledger_at(path, told)
     book(opened, *records)

@@ -47,7 +47,6 @@ NARROW = {
 async def bounded(
     folder: Path, upstream: ScriptedUpstream, narrow: str, more: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    """A proxy with a limit of each kind, one of them narrow, and a client that waits for nobody."""
     said = {**WIDE, narrow: NARROW[narrow]}
     limits = ", ".join(f"{{name: {name}, {amount}}}" for name, amount in said.items())
     policies = f"{world(upstream.url)}\npolicies:\n  default:\n    limits: [{limits}]\n{more}"
@@ -62,8 +61,6 @@ async def bounded(
 
 
 def held(go: asyncio.Event, then: Script) -> Script:
-    """An upstream that answers nobody until it is told to."""
-
     async def script(asked: Asked, wire: Wire) -> None:
         await go.wait()
         await then(asked, wire)

@@ -39,7 +39,6 @@ SEARCH = {"authorization": "Bearer hr-search-key"}
 async def limited(
     folder: Path, upstream: ScriptedUpstream, *limits: str, rules: str = ""
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    """The world under a policy for all deployments."""
     said = f"\npolicies:\n  default:\n    match: all\n    limits: [{', '.join(limits)}]\n{rules}"
     async with running_proxy(folder / "policies", world(upstream.url) + said) as proxy:
         yield proxy, proxy.client

@@ -27,19 +27,15 @@ PLACES = "{name: places, concurrency: 1000}"
 
 @dataclass
 class Instances:
-    """Proxies that share a server, and what their calls came to."""
-
     proxies: list[Proxy]
     clients: list[ClientSession]
     upstream: ScriptedUpstream
 
     async def calls(self, many: int) -> Counter[int]:
-        """Make calls all at once, by turns at each proxy. Gives their statuses."""
         asked = [ask(self.clients[n % len(self.clients)]) for n in range(many)]
         return Counter(status for status, _, _ in await asyncio.gather(*asked))
 
     async def calls_and(self, then: Callable[[], None]) -> Counter[int]:
-        """The same; in their middle something happens to the server."""
         calling = asyncio.ensure_future(self.calls(CALLS))
         until = len(self.upstream.requests) + FIRST
         await eventually(lambda: len(self.upstream.requests) >= until or calling.done())
@@ -47,7 +43,6 @@ class Instances:
         return await calling
 
     async def metric(self, line: str) -> list[float]:
-        """Read a metric at each proxy; 0 where it has no value yet."""
         found = []
         for proxy in self.proxies:
             lines = (await proxy.metrics()).splitlines()
@@ -61,7 +56,6 @@ class Instances:
                 await asyncio.sleep(0.25)  # over the wire there is no event, and to look costs
 
     def spent(self) -> int:
-        """What all calls together have cost, in nano-USD, as their records say."""
         records = [record for proxy in self.proxies for record in proxy.sink.records]
         return sum(bill.cost or 0 for record in records for bill in record.billing.bills)
 

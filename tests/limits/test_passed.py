@@ -33,7 +33,6 @@ PLACE = "{name: place, concurrency: 1}"
 async def shared(
     folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
 ) -> AsyncIterator[tuple[Proxy, ClientSession]]:
-    """A proxy, one of two that share a server."""
     rules = policies(upstream.url, policy=f"{{limits: [{', '.join(limits)}]}}")
     sharing = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
     async with running_proxy(folder / "policies", rules, **sharing) as proxy:
@@ -41,7 +40,6 @@ async def shared(
 
 
 async def sent(client: ClientSession, name: str) -> tuple[int, str | None]:
-    """Return the status of a call and its error."""
     method, path, body = BODIES[name]
     body = dict(body)
     headers = {**BEARER, **({"content-type": body.pop("kind")} if "kind" in body else {})}
@@ -51,7 +49,6 @@ async def sent(client: ClientSession, name: str) -> tuple[int, str | None]:
 
 
 async def reply(asked: Asked, wire: Wire) -> None:
-    """Answer what comes as its path is answered."""
     is_bytes = asked.path.endswith("/content")
     kind = "application/octet-stream" if is_bytes else "application/json"
     document = RANKED if asked.path.endswith("/rerank") else {"id": "file-1"}

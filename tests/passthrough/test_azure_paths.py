@@ -46,7 +46,6 @@ async def running(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[P
 
 
 def form(model: str) -> tuple[bytes, str]:
-    """Return a form with a model, and its media type."""
     part = f'--x\r\ncontent-disposition: form-data; name="model"\r\n\r\n{model}\r\n--x--\r\n'
     return part.encode(), "multipart/form-data; boundary=x"
 

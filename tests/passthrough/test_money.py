@@ -51,7 +51,6 @@ WAYS: dict[str, Script] = {
 
 
 async def ask(client: ClientSession, way: str, *, form: bool) -> None:
-    """Make a call, and leave it where that is the way."""
     body: dict[str, Any] = {"headers": FORM, "data": MODEL} if form else {"headers": BEARER}
     if not form:
         body["json"] = {**RERANK, "query": "q" * 40}

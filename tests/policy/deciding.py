@@ -18,5 +18,4 @@ def decide(snapshot: Snapshot, call: Call) -> Plan:
 
 
 def empty_context() -> CompileContext:
-    """Return the context of a folder without policies."""
     return CompileContext(Loaded(PoliciesConfig(), Document(), ""), None, CloudTokens({}))

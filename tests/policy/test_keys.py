@@ -114,8 +114,6 @@ def test_files_join_what_they_revoke(tmp_path: Path) -> None:
 
 
 class Stored:
-    """A store over a folder, with its log."""
-
     def __init__(self, folder: Path) -> None:
         self.clock, self.log, self.folder = Clock(), Events(), written(folder)
         self.store = PolicyStore(

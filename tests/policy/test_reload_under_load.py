@@ -120,7 +120,6 @@ class Revisions:
         self.file.write_text(f"# revision {number}\n{text}")
 
     async def turn(self, first: int, last: int) -> None:
-        """Put revisions in force, one after the other."""
         for number in range(first, last + 1):
             self.write(number)
             await self.store.refresh()
@@ -144,14 +143,11 @@ def model(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What this process holds."""
-
     memory_bytes: int
     descriptors: int
 
 
 def resident() -> int:
-    """Return the resident size of this process in bytes."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -193,7 +189,6 @@ async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
 
 
 async def ask(client: ClientSession, *, streamed: bool = False) -> Told:
-    """Make a call that must pass to its end; give what its client is told."""
     body = ROUTE.body(streamed=streamed, model="support-chat")
     async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
         raw = await response.read()

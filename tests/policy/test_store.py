@@ -30,8 +30,6 @@ HEAD = RequestHead(
 
 
 class Events:
-    """Keeps what was logged."""
-
     def __init__(self) -> None:
         self.said: list[tuple[str, dict[str, object]]] = []
 

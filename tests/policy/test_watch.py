@@ -28,8 +28,6 @@ ROUTE = ROUTES["openai"]
 
 
 class Reloads:
-    """Counts what a watch asks for."""
-
     def __init__(self) -> None:
         self.came = asyncio.Event()
         self.count = 0
@@ -221,7 +219,6 @@ def mount(volume: Path, number: int, policies: str) -> None:
 
 
 async def asked_model(url: str, upstream: ScriptedUpstream) -> Any:
-    """Make a call; give the model that the upstream was asked for."""
     async with (
         ClientSession() as client,
         client.post(

@@ -129,7 +129,6 @@ IMPORTED = {
 
 
 def follow(order: Step) -> None:
-    """Do the steps of an order, and write what each gave."""
     driver = DRIVERS[order["sdk"]]
     for step in order["steps"]:
         try:

@@ -33,7 +33,6 @@ THOUGHT = "France, hm."
 
 
 def says(api: str, text: str, *, streamed: bool = False) -> Script:
-    """Answer with a text, streamed in two pieces."""
     if streamed:
         return stream(events_of(api, text[:4], text[4:]), done=api == "chat")
     if api == "chat":
@@ -44,7 +43,6 @@ def says(api: str, text: str, *, streamed: bool = False) -> Script:
 
 
 def events_of(api: str, *pieces: str) -> list[Json]:
-    """The events of a text that comes in pieces."""
     if api == "chat":
         return chat_events(*pieces)
     if api == "messages":

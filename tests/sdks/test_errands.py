@@ -59,7 +59,6 @@ every_upstream = pytest.mark.parametrize("to", APIS)
 
 
 def served(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result of a client that raised nothing."""
     assert result["ok"], (result["exception"], result["message"])
     return result
 

@@ -25,7 +25,6 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 
 async def results(drive: Drive, *calls: list[Any]) -> list[Any]:
-    """Return what each method of the client gave, or the status and param of its error."""
     [done] = await drive("node-openai-stored", {"do": "calls", "calls": calls})
     assert done["ok"], done
     made: list[Any] = done["results"]

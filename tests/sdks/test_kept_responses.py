@@ -78,7 +78,6 @@ CALLED: Json = {
 
 
 def told(item: Json, text: str) -> list[Json]:
-    """The events of a summary of thoughts."""
     where: Json = {"item_id": item["id"], "output_index": 0, "summary_index": 0}
     kind, part = "response.reasoning_summary", {"type": "summary_text", "text": text}
     return [

@@ -103,8 +103,6 @@ ANSWERS: dict[tuple[str, str], Any] = {
 
 
 class Provider:
-    """Answers as OpenAI does, and keeps what it was asked."""
-
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any]] = []
 

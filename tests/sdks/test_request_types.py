@@ -64,7 +64,6 @@ def fields() -> list[tuple[str, bool]]:
 
 
 def body_of(path: str) -> Json:
-    """Return a request with one field."""
     value: object = "other"
     for step in reversed(path.split(".")):
         name = step.replace("[]", "")

@@ -35,7 +35,6 @@ def step(do: str, to: str = "support-chat", **body: Any) -> dict[str, Any]:
 
 
 def scripts(to: str) -> tuple[Any, Any]:
-    """Return a whole answer and a stream of an upstream."""
     if to == "via-anthropic":
         spoken = message_events(text_events(0, " Par", "is."))
         return answer(message()), stream(spoken, done=False)

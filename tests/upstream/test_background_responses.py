@@ -55,7 +55,6 @@ STRICT = """upstreams:
 
 
 def made(status: str = "completed", **more: Any) -> Json:
-    """A response that is made in the background."""
     return response(status=status, background=True, **more)
 
 
@@ -104,8 +103,6 @@ CROSSINGS: dict[str, tuple[Json, int, list[Step]]] = {
 
 @dataclass
 class Asker:
-    """A client of the API of stored responses."""
-
     house: House
     given: str = ""
     ids: list[str] = field(default_factory=list)

@@ -33,7 +33,6 @@ from tests.test_pipeline import BEARER, ROUTES
 
 @pytest.fixture
 def proxy(hasty_proxy: Proxy) -> Proxy:
-    """Some upstreams are too late here."""
     return hasty_proxy
 
 

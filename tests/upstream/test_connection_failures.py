@@ -78,8 +78,6 @@ class Case:
 
 
 def reset(*pieces: bytes) -> Script:
-    """Send something, then reset the connection."""
-
     async def script(asked: Asked, wire: Wire) -> None:
         await wire.send(*pieces)
         await asyncio.sleep(0)
@@ -91,8 +89,6 @@ def reset(*pieces: bytes) -> Script:
 
 
 def close(*pieces: bytes) -> Script:
-    """Send something, then close the connection in good order."""
-
     async def script(asked: Asked, wire: Wire) -> None:
         wire.keep = False
         await wire.send(*pieces)
@@ -265,7 +261,6 @@ WHOLE_IS_ANOTHER = {"a stream that ends too early"}
 
 @asynccontextmanager
 async def failing(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
-    """Run an upstream for each case."""
     refused = free_port()
     late = "upstream_connect_timeout", "upstream_connect_timeout"
     cases = {
@@ -322,8 +317,6 @@ deployments:
 
 @dataclass
 class Told:
-    """All that is recorded of the attempts of one call, and what its client read."""
-
     body: str
     headers: dict[str, str]
     line: dict[str, Any]
@@ -333,7 +326,6 @@ class Told:
 
 
 async def send(proxy: Proxy, deployment: str, *, streamed: bool) -> tuple[str, dict[str, str], str]:
-    """Send a call; return its body, its headers and its explanation."""
     body = {"model": "m", "prompt": "Hi", "stream": streamed}
     headers = {**BEARER, "x-headrace-deployment": deployment}
     async with proxy.client.post("/v1/completions", json=body, headers=headers) as response:
@@ -347,7 +339,6 @@ async def send(proxy: Proxy, deployment: str, *, streamed: bool) -> tuple[str, d
 async def calls(
     folder: Path, collector: Collector, policy: str, ways: list[tuple[str, bool]], **settings: Any
 ) -> tuple[list[Told], str]:
-    """Send calls one by one; return what is recorded of each, and the metrics."""
     log, ledger = folder / "log", folder / "ledger.db"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
     try:

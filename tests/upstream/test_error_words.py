@@ -203,7 +203,6 @@ policies: {{p: {{output: [{{guard: keywords, words: [hippo]}}]}}}}
 
 
 def events_of(api: str, case: dict[str, Any]) -> tuple[list[Any], Any]:
-    """Return the events before the first text has ended, and that of the error."""
     if api == "chat":
         return chat_events("Par")[:2], {"error": case}
     if api == "messages":
@@ -241,7 +240,6 @@ class Answered(NamedTuple):
 async def send(
     session: ClientSession, client: str, deployment: str, way: str = "whole"
 ) -> Answered:
-    """Send a call by a client's API; return the error that it reads, in the body or an event."""
     user = [{"role": "user", "content": "Hi"}]
     paths: dict[str, tuple[str, dict[str, Any]]] = {
         "chat": ("/v1/chat/completions", {"messages": user}),

@@ -24,7 +24,6 @@ from tests.upstream.test_client import STREAM_HEAD, raw
 
 @pytest.fixture
 def proxy(hasty_proxy: Proxy) -> Proxy:
-    """Some upstreams are too late here."""
     return hasty_proxy
 
 

@@ -35,8 +35,6 @@ ONE, OTHER, THIRD = "one", "other", "third"
 
 @dataclass
 class Watched:
-    """Health with a clock of the test's own, and what it told."""
-
     now: float = 0.0
     told: list[tuple[str, str]] = field(default_factory=list)
 

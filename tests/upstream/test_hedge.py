@@ -158,8 +158,6 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
 
 
 class Begun(Forwarded):
-    """An answer that has begun, and that notes when it is left."""
-
     def __init__(self) -> None:
         self.left = False
         self.asked = SimpleNamespace(attempt=SimpleNamespace(lost=False))  # type: ignore[assignment]

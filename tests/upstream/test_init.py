@@ -55,7 +55,6 @@ MULTI = {
 
 
 def served(spoken: str, route: Route, *, streamed: bool) -> Script:
-    """What an upstream of a dialect answers."""
     if spoken == "multimodel":
         return answer(MULTI)
     if not streamed:

@@ -58,13 +58,10 @@ families = pytest.mark.parametrize("family", [*PREAMBLES])
 
 
 def fails_after(family: str, count: int) -> Script:
-    """Return an upstream that sends some events and an error."""
     return stream([*EVENTS[family][:count], ERRORS[family]], done=False)
 
 
 def held_open(family: str, count: int, gate: asyncio.Event) -> Script:
-    """Return an upstream that sends some events, and an error once the gate opens."""
-
     async def script(asked: Asked, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for each in EVENTS[family][:count]:
@@ -132,12 +129,10 @@ async def served(
 
 
 def is_replaced(family: str, call: Served) -> bool:
-    """Return True if a client has read the fallback alone."""
     return SERVED in call.raw and b"overloaded" not in call.raw and starts(family, call.raw) == 1
 
 
 def starts(family: str, raw: bytes) -> int:
-    """Return how many preambles a client has received."""
     marks = {"chat": b'"role"', "messages": b"message_start\n", "responses": b"response.created\n"}
     return raw.count(marks[family])
 

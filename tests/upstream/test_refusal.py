@@ -43,8 +43,6 @@ def test_bounds_retry_after(headers: dict[str, str], seconds: float | None) -> N
 
 
 class Said:
-    """A reply that is no answer, with its body."""
-
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status
         self.headers: dict[str, str] = {}

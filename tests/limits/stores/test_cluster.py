@@ -22,7 +22,6 @@ CALLS = 500
 
 
 def owner(cluster: Cluster) -> Member:
-    """Which server has the counters."""
     return cluster.owner(_key())
 
 

@@ -34,7 +34,6 @@ TIMEOUT_S = 0.1
 
 
 def noting(transitions: list[str]) -> Callable[[str | None], None]:
-    """Return a callback that notes each loss and recovery of the shared store."""
     return lambda cause: transitions.append("recovered" if cause is None else "degraded")
 
 
@@ -399,8 +398,6 @@ async def test_a_store_that_is_away_at_the_start_is_told_before_a_call(server: S
 
 
 class Flaky:
-    """A store that answers every second request."""
-
     def __init__(self) -> None:
         self.asked = 0
 

@@ -22,7 +22,6 @@ def admitted(each: LocalFallback, limit: Limit, times: int, amount: int = 1) -> 
 
 
 def seen(clock: Clock, limit: Limit, used: int) -> Outcome:
-    """What the shared store would have said last."""
     store = clock.memory()
     store.admit_now("all", claims((limit, used)))
     return store.admit_now("last", claims((limit, 0)))
@@ -98,8 +97,6 @@ RESET_MS = 60_000
 
 @dataclass
 class World:
-    """Losses, and the time as a test says."""
-
     ms: int = 5_000
 
     def __post_init__(self) -> None:

@@ -97,7 +97,6 @@ def _part(limit: Limit, eighths: int) -> int:
 
 @pytest.fixture(params=["shared_server", "shared_cluster"])
 def somewhere(request: pytest.FixtureRequest) -> Server | Cluster:
-    """One server, or a cluster: what holds for the one holds for the other."""
     found: Server | Cluster = request.getfixturevalue(request.param)
     return found
 

@@ -43,8 +43,6 @@ WAYS: dict[str, Sequence[int] | None] = {
 
 @dataclass
 class Instances:
-    """Proxies in front of one set of counters."""
-
     stores: list[CounterStore]
 
     def of(self, number: int) -> CounterStore:

@@ -27,7 +27,6 @@ deployments:
 
 
 def compiled(folder: Path, listed: str) -> list[str]:
-    """Return what a deployment passes on, or what is wrong with it."""
     (folder / "policies.yaml").write_text(POLICIES % listed)
     try:
         snapshot = compile_policies(read(folder), None)
@@ -79,7 +78,6 @@ def is_own(method: str, route: str) -> bool:
 
 
 def batches(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """Yield as many as one deployment can list."""
     left = iter(pairs)
     while batch := list(islice(left, 100)):
         yield batch

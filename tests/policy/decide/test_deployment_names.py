@@ -61,8 +61,6 @@ keys:
 
 @dataclass(frozen=True)
 class Ask:
-    """One way to ask, and the targets that it reaches, model by model."""
-
     path: str
     model: object
     body: Json

@@ -120,8 +120,6 @@ def test_others_are_refused(asked: Call, error: type[Exception], snapshot: Snaps
 
 
 class Upload:
-    """A body of which only the length is known."""
-
     def __init__(self, length: int | None) -> None:
         self.length, self.begun = length, False
 

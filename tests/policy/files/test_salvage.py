@@ -43,7 +43,6 @@ def problems(folder: Path) -> tuple[Problem, ...]:
 
 
 def told(folder: Path) -> set[str]:
-    """Return all errors without the names that they suggest."""
     found = {f"{each.path}: {each.message}" for each in problems(folder)}
     return {
         re.sub(r"\. (Did you mean|Available:|Allowed:|Add it under) .*", "", each) for each in found
@@ -212,7 +211,6 @@ keys: {{k: {{sha256: '{DIGEST}', may: [fly], tags: {{taem: x}}, deployments: [no
 
 
 def parts(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the path of every part of plain data."""
     if path:
         yield path
     listed = dict(enumerate(value)) if isinstance(value, list) else value

@@ -15,7 +15,6 @@ LINEAR = TIMES * 1.25
 
 
 def folder(path: Path, *, keys: int, deployments: int, policies: int) -> Path:
-    """Write a folder in which each key may call three deployments."""
     path.mkdir()
     targets = "[{upstream: one, model: m%d, price: {input: 1, output: 1}}]"
     deployment = "  d%d: {policy: p%d, targets: " + targets + "}\n"

@@ -40,7 +40,6 @@ CALL = {"event": "call", "time": "2026-01-01T00:00:00+00:00", "endpoint": "chat"
 
 
 def pair(folder: Path, old: str, new: str) -> list[Path]:
-    """Write two folders of policies."""
     folders = [folder / "a", folder / "b"]
     for each, text in zip(folders, (old, new), strict=True):
         each.mkdir()
@@ -176,7 +175,6 @@ def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Pat
 
 
 def differences(folder: Path, old: str, new: str) -> list[str]:
-    """Return what changes from one text of a folder to another, as the command tells it."""
     told = CliRunner().invoke(main, ["diff", *map(str, pair(folder, old, new))])
     assert told.exit_code == 0, told.output
     assert told.stderr == ""

@@ -110,7 +110,6 @@ def changed(before: Json, after: Json) -> dict[str, str]:
 
 
 async def received(snapshot: Snapshot, path: str, deployment: str, body: Json) -> Json | None:
-    """Return the request that the upstream receives."""
     answers = [ScriptedAnswer(status=500)]
     given = Given(key="widget", path=path, deployment=deployment, body=body, answers=answers)
     played = await play(snapshot, given)

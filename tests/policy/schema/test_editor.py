@@ -52,7 +52,6 @@ SHAPES = (
 
 
 def plain(file: Path) -> object:
-    """Read a file as a policy is read."""
     document = Document()
     read_file(file, file.name, document)
     return document.data
@@ -178,7 +177,6 @@ class Maker:
 
 
 def models() -> dict[str, type[BaseModel]]:
-    """Return the models by their names in the schema."""
     found: dict[str, type[BaseModel]] = {}
     open_ = [Section]
     while open_:

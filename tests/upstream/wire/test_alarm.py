@@ -12,8 +12,6 @@ from proxy.upstream.wire.alarm import Alarm
 
 
 class Timer:
-    """What a loop gives for a call that is due."""
-
     def __init__(self, when: float, callback: Callable[[], None]) -> None:
         self.when, self.callback = when, callback
         self.is_over = False

@@ -43,7 +43,6 @@ def origin_of(upstream: ScriptedUpstream) -> Origin:
 
 
 async def used(connection: Connection) -> None:
-    """Carry one request, so that the connection may rest."""
     connection.send(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n", b"", float("inf"), nothing)
     await connection.head(2)
 

@@ -21,8 +21,6 @@ INTERIM = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
 
 @dataclass(frozen=True)
 class Read:
-    """What came of some bytes."""
-
     head: object
     body: bytes
     fault: bool

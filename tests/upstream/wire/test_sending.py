@@ -98,7 +98,6 @@ async def stored(
 
 
 def resident() -> int:
-    """Return the most memory that this process has had, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

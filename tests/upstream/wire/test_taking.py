@@ -27,7 +27,6 @@ class Taker:
         self._more = asyncio.Event()
 
     async def until(self, count: int) -> None:
-        """Wait until so much was taken."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.taken) < count:
                 self._more.clear()
